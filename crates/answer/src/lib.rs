@@ -117,6 +117,25 @@ impl Answer {
             causes,
         }
     }
+
+    /// The answer where a filter leaves out recordings: there is none. `input` is the run as a
+    /// command names it.
+    #[must_use]
+    pub fn of_a_part(input: &str) -> Answer {
+        let state = State::Unknown;
+        Answer {
+            state,
+            since_ns: None,
+            classes: Vec::new(),
+            root_ranks: Vec::new(),
+            places: Vec::new(),
+            cost: None,
+            why: "only a run as a whole shows whether a rank holds up others".into(),
+            next: vec![format!("ncclscope report {input}")],
+            causes: Vec::new(),
+            headline: "a filter leaves out recordings, and these are not judged alone".into(),
+        }
+    }
 }
 
 /// The state, and what causes it.

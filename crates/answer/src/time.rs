@@ -21,6 +21,12 @@ impl Moment {
         Moment(Timestamp::from_nanosecond(i128::from(ns)).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
+    /// Nanoseconds since 1970 of a time in RFC 3339, with a fraction of seconds and any offset.
+    #[must_use]
+    pub fn parse_ns(text: &str) -> Option<u64> {
+        text.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_nanosecond()).ok())
+    }
+
     /// As RFC 3339: `2026-11-21T10:36:01Z`.
     #[must_use]
     pub fn rfc3339(self) -> String {
@@ -49,5 +55,9 @@ mod tests {
         assert_eq!(text(4_107_542_400), "2100-03-01T00:00:00Z");
         assert_eq!(Moment::from_ns(u64::MAX).rfc3339(), "2554-07-21T23:34:33Z");
         assert_eq!(Moment::from_ns(1_798_761_599_999_999_999).compact(), "20261231-235959");
+        let ns = Some(1_798_761_599_500_000_000);
+        assert_eq!(Moment::parse_ns("2026-12-31T23:59:59.5Z"), ns);
+        assert_eq!(Moment::parse_ns("2027-01-01T01:59:59.5+02:00"), ns);
+        assert!(["2026-12-31", "12:00", "1969-01-01T00:00:00Z"].map(Moment::parse_ns) == [None; 3]);
     }
 }

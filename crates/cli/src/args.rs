@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line.
 
+mod filter;
 mod global;
+mod tables;
 mod top;
 
+pub(crate) use filter::{Edge, FilterArgs};
 pub(crate) use global::{CompletionsArgs, GlobalArgs, ManArgs};
+pub(crate) use tables::TableFormat;
 pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -124,15 +128,21 @@ pub(crate) struct ReportArgs {
     /// Seconds that an operation of a running job must be in flight to count as stuck
     #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
     pub(crate) hang_sec: Duration,
-    /// Output format
+    /// Print one table: operations added up by comm, rank, host, size, channel, step, role or func,
+    /// or by several of these
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = tables::by)]
+    pub(crate) by: Vec<ncclscope_report::By>,
+    /// Output format; csv is the table of --by, else that of operations
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
     /// Also write the report as one HTML file with charts and tables, which opens without a
     /// network; `-` writes it to standard output, and nothing else
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -149,9 +159,11 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) fr_out: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 fn hang_seconds(text: &str) -> Result<Duration, String> {
@@ -161,9 +173,9 @@ fn hang_seconds(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
-    /// Run directory, or one recording
-    #[arg(value_name = "DIR|FILE")]
-    pub(crate) input: PathBuf,
+    /// Run directories, or recordings
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
     /// The trace's format [default: by the file name's extension]
     #[arg(long, value_enum)]
     pub(crate) to: Option<TraceFormat>,
@@ -176,13 +188,15 @@ pub(crate) struct ExportArgs {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ViewArgs {
-    /// Run directory, one recording, or a trace that `export` wrote
-    #[arg(value_name = "DIR|FILE")]
-    pub(crate) input: PathBuf,
+    /// Run directories, recordings, or one trace that `export` wrote
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
     /// Print the address instead of opening a browser
     #[arg(long)]
     pub(crate) no_open: bool,
@@ -195,6 +209,8 @@ pub(crate) struct ViewArgs {
     pub(crate) ui: String,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -208,9 +224,11 @@ pub(crate) struct StragglersArgs {
     pub(crate) threshold: f64,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -233,7 +251,7 @@ pub(crate) struct CompareArgs {
     pub(crate) full: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -242,14 +260,14 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "ncclscope merge --kineto <FILE>... <RUN> -o <OUT>")]
+#[command(override_usage = "ncclscope merge --kineto <FILE>... <RUN>... -o <OUT>")]
 pub(crate) struct MergeArgs {
     /// Traces written by torch.profiler, .json or .json.gz; one file for each rank
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     pub(crate) kineto: Vec<PathBuf>,
-    /// Run directory, or one recording; may follow the traces directly
+    /// Run directories, or recordings; may follow the traces directly
     #[arg(value_name = "RUN")]
-    pub(crate) run: Option<PathBuf>,
+    pub(crate) runs: Vec<PathBuf>,
     /// The merged trace, compressed if the name ends in .gz; for several traces a directory
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
@@ -258,13 +276,15 @@ pub(crate) struct MergeArgs {
     pub(crate) merged: bool,
     #[command(flatten)]
     pub(crate) of_run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
 }
 
 /// The processes to control.

@@ -9,6 +9,7 @@ end as it needs.
 */
 
 use crate::input::Input;
+use crate::narrow::Narrowed;
 use crate::terminal::{Progress, say};
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble, snapshot};
@@ -16,7 +17,7 @@ use ncclscope_diagnose::{Diagnosis, Options, Waiting, diagnose_in_detail};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::{Timeline, Whole};
-use ncclscope_report::{ProcessPart, Report, ReportBuilder};
+use ncclscope_report::{By, ProcessPart, Report, ReportBuilder, Wanted};
 use ncclscope_stragglers::input::recording::{JobPart, JobReader};
 use ncclscope_stragglers::{Details, Limits, Report as Slow, analyze_in_detail};
 use ncclscope_trace::Recording;
@@ -43,10 +44,15 @@ pub(crate) struct Assessment {
 }
 
 impl Assessment {
-    /// Of recordings; what is in flight for `hang` in a running job is stuck.
-    pub(crate) fn of(input: &Input, hang: Duration) -> Assessment {
+    /// Of recordings; what is in flight for `hang` in a running job is stuck. The tables are of
+    /// what the filter selects, all else of all recordings.
+    pub(crate) fn of(
+        input: &Input,
+        (narrowed, by): (&Narrowed, &[By]),
+        hang: Duration,
+    ) -> Assessment {
         let ends = Ends::of(&input.recordings);
-        let mut run = Run::new(&input.recordings, &ends);
+        let mut run = Run::new(&input.recordings, &ends, (narrowed, by));
         let mut read = run.read();
         if read.foreign != 0 {
             run.read_pxn();
@@ -93,6 +99,9 @@ impl Ends {
 /// The recordings of a run in the order of their places, which is that of the ranks.
 struct Run<'r> {
     job: JobReader<'r>,
+    narrowed: &'r Narrowed,
+    /// What operations are added up by.
+    by: &'r [By],
     /// Each with its end, where it is long.
     places: Vec<Place<'r>>,
 }
@@ -120,7 +129,11 @@ struct Part<'r> {
 }
 
 impl<'r> Run<'r> {
-    fn new(recordings: &'r [Recording], ends: &'r Ends) -> Run<'r> {
+    fn new(
+        recordings: &'r [Recording],
+        ends: &'r Ends,
+        (narrowed, by): (&'r Narrowed, &'r [By]),
+    ) -> Run<'r> {
         let judged: Vec<&Recording> = recordings
             .iter()
             .zip(&ends.0)
@@ -133,7 +146,7 @@ impl<'r> Run<'r> {
             end: ends.0[at].as_ref(),
         };
         let places = job.order().iter().enumerate().map(place).collect();
-        Run { job, places }
+        Run { job, narrowed, by, places }
     }
 
     /// Reads what processes did for one another.
@@ -145,7 +158,7 @@ impl<'r> Run<'r> {
     /// Reads all recordings, each on a thread of its own.
     fn read(&self) -> Read {
         let mut read = Read {
-            report: ReportBuilder::default(),
+            report: ReportBuilder::grouped(self.by.to_vec()),
             job: self.job.begin(),
             snapshots: Vec::new(),
             foreign: 0,
@@ -175,9 +188,10 @@ impl<'r> Run<'r> {
             None => Some(hang.finish(&whole)),
             Some(end) => snapshot(end.path(), work).ok(),
         };
+        let wanted = Wanted { selection: self.narrowed.of(place.whole), by: self.by.to_vec() };
         let report = match place.end {
-            None => ProcessPart::of(whole),
-            Some(_) => ProcessPart::read(place.whole, work),
+            None => ProcessPart::of(whole, wanted),
+            Some(_) => ProcessPart::read_wanted(place.whole, work, wanted),
         };
         Part { report, job, snapshot }
     }

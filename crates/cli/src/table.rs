@@ -2,6 +2,7 @@
 //! Text tables: columns as wide as their widest cell, numbers to the right.
 
 use crate::output::in_a_line;
+use crate::sheet::Sheet;
 use crate::terminal;
 
 /// Blanks between two columns.
@@ -35,6 +36,14 @@ impl Table {
     /// Adds a row, one cell for each column.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells.iter().map(|cell| in_a_line(cell)).collect());
+    }
+
+    /// The same for other programs.
+    pub(crate) fn sheet(&self) -> Sheet {
+        let mut rows = self.rows.iter().cloned();
+        let mut sheet = Sheet::new(rows.next().unwrap_or_default());
+        rows.for_each(|row| sheet.row(row));
+        sheet
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -18,6 +18,7 @@ decide what a rank records, and prints nothing.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
+mod choice;
 mod classify;
 mod desync;
 mod engine;
@@ -36,6 +37,7 @@ mod wait_graph;
 mod waiting;
 mod words;
 
+pub use choice::Shown;
 pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::Job;
 pub use local::local_findings;

@@ -4,7 +4,7 @@
 use crate::join::{Joined, Pair, join};
 use crate::trace::Trace;
 use ncclscope_operations::launches::{Launch, launches};
-use ncclscope_operations::{Operation, Timeline};
+use ncclscope_operations::{Operation, Selection, Timeline};
 use ncclscope_views::{Axis, Scene};
 use std::collections::HashMap;
 
@@ -40,6 +40,12 @@ impl<'t, 'r> Rank<'t, 'r> {
         let window = (unsigned(first), unsigned(last));
         let scene = scene.on(Axis { host_ns, gpu_ns, window });
         Rank { trace, scene, launches, joined, pairs }
+    }
+
+    /// The same, with what is selected of the recording alone.
+    #[must_use]
+    pub fn of(self, selection: &Selection) -> Rank<'t, 'r> {
+        Rank { scene: self.scene.of(selection), ..self }
     }
 
     /// The trace.

@@ -73,6 +73,7 @@ pub mod counts;
 mod doubts;
 pub mod ends;
 pub mod facts;
+pub mod filter;
 pub mod function;
 pub mod hash;
 pub mod histogram;
@@ -98,6 +99,7 @@ pub mod tracks;
 pub mod windows;
 
 pub use facts::{Facts, Launched};
+pub use filter::{Declared, Filter, Selection};
 pub use histogram::Histogram;
 pub use operation::{Completion, Operation, Timing, operations};
 pub use order::{KernelOrder, StreamOrder};

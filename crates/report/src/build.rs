@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builds the report, process by process, while operations end.
 
+use crate::groups::{By, ChannelSums, Sums};
 use crate::job_ranks::JobRanks;
 use crate::losses::Losses;
 use crate::numbers::{Numbers, Place};
@@ -12,13 +13,17 @@ use crate::unknowable::{Limits, ProcessLimits};
 use crate::waiting::waits_for;
 use crate::windows::windows;
 use ncclscope_operations::joiner::{Consumer, Joined, join};
-use ncclscope_operations::operation::{Completion, Operation};
+use ncclscope_operations::operation::{Completion, Operation, valid_ptimers};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::{Pxn, Work};
+use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline, Whole, human};
+use ncclscope_operations::{
+    Event, EventId, GpuClock, GpuClocks, Selection, Timeline, Whole, human,
+};
 use ncclscope_trace::identity::nccl_version;
-use ncclscope_trace::{EventKind, Recording};
+use ncclscope_trace::{Detail, EventKind, MarkKind, Recording};
+use std::collections::BTreeMap;
 
 /// Collects the recordings of a run into a [`Report`].
 #[derive(Debug, Default)]
@@ -48,6 +53,9 @@ pub struct ProcessPart<'a> {
 /// What comes of a recording's operations, as they end.
 #[derive(Debug, Default)]
 struct Seen {
+    wanted: Wanted,
+    steps: Steps,
+    channels: BTreeMap<u8, ChannelSums>,
     operations: ProcessRows,
     numbers: Numbers,
     open: Vec<(OpenOperation, Option<Place>)>,
@@ -59,15 +67,25 @@ impl<'a> ProcessPart<'a> {
     /// processes did for this one (PXN).
     #[must_use]
     pub fn read(recording: &'a Recording, work: Option<&Work>) -> ProcessPart<'a> {
-        let mut seen = Seen::default();
+        ProcessPart::read_wanted(recording, work, Wanted::default())
+    }
+
+    /// The same, with the figures of what is wanted alone.
+    #[must_use]
+    pub fn read_wanted(
+        recording: &'a Recording,
+        work: Option<&Work>,
+        wanted: Wanted,
+    ) -> ProcessPart<'a> {
+        let mut seen = Seen::new(wanted, recording);
         let joined = join(recording, work, &mut seen);
         ProcessPart::new(joined, seen)
     }
 
-    /// Of a recording that was read whole.
+    /// Of a recording that was read whole, with the figures of what is wanted.
     #[must_use]
-    pub fn of(whole: Whole<'a>) -> ProcessPart<'a> {
-        let mut seen = Seen::default();
+    pub fn of(whole: Whole<'a>, wanted: Wanted) -> ProcessPart<'a> {
+        let mut seen = Seen::new(wanted, whole.timeline.recording());
         let joined = Joined::of(whole, &mut seen);
         ProcessPart::new(joined, seen)
     }
@@ -88,9 +106,14 @@ impl<'a> ProcessPart<'a> {
 
 impl Consumer for Seen {
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
-        self.operations.add(timeline, operation);
-        self.limits.add_operation(timeline, operation);
+        // Those that are not selected count, too.
         let place = self.numbers.note(timeline, operation);
+        if !self.wanted.selection.has_operation(timeline, operation) {
+            return;
+        }
+        let step = self.steps.at(timeline.event(operation.event).start.ticks);
+        self.operations.add(timeline, operation, step);
+        self.limits.add_operation(timeline, operation);
         if operation.completion == Completion::Open {
             let event = timeline.event(operation.event);
             let mut open = open_row(timeline, event, timeline.string(operation.func));
@@ -104,15 +127,90 @@ impl Consumer for Seen {
 
     fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
         self.limits.add_event(timeline, id, event);
-        if event.kind() == EventKind::GroupApi && event.stop.is_none() {
+        let is_open = event.kind() == EventKind::GroupApi && event.stop.is_none();
+        if is_open && self.wanted.selection.has_event(timeline, event) {
             let mut open = open_row(timeline, event, EventKind::GroupApi.name());
             open.waits_for = vec!["a thread is inside this NCCL call".into()];
             self.open.push((open, None));
         }
+        if self.wanted.by.contains(&By::Channel) {
+            self.add_channel(timeline, event);
+        }
+    }
+}
+
+impl Seen {
+    fn new(wanted: Wanted, recording: &Recording) -> Seen {
+        let steps = match wanted.by.contains(&By::Step) {
+            true => Steps::of(recording),
+            false => Steps::default(),
+        };
+        Seen { wanted, steps, ..Seen::default() }
+    }
+
+    /// Adds a kernel channel, or what a ProxyOp sent over one.
+    fn add_channel(&mut self, timeline: &Timeline<'_>, event: &Event) {
+        let selection = &self.wanted.selection;
+        if !selection.has_event(timeline, event)
+            || !selection.has_time(timeline.ns(event.start.ticks))
+        {
+            return;
+        }
+        match event.start.detail {
+            Detail::KernelCh(kernel) => {
+                let stop = event.ptimer_stop.map(|(stop, _)| stop);
+                let times = valid_ptimers((kernel.ptimer, stop));
+                let sums = self.channels.entry(kernel.channel).or_default();
+                sums.count += 1;
+                sums.ns += times.map_or(0.0, |(start, stop)| to_f64(stop - start));
+            }
+            Detail::ProxyOp(op) if op.is_send => {
+                let bytes = event.steps.as_ref().map_or(0, |steps| steps.bytes);
+                let sums = self.channels.entry(op.channel).or_default();
+                sums.bytes = sums.bytes.saturating_add(bytes);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a report is wanted of.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Which operations.
+    pub selection: Selection,
+    /// By what they are added up, beside the rows of every report.
+    pub by: Vec<By>,
+}
+
+/// The training steps of a process, where they are asked for: ticks and number, by ticks.
+#[derive(Debug, Default)]
+struct Steps(Vec<(u64, u64)>);
+
+impl Steps {
+    fn of(recording: &Recording) -> Steps {
+        let marks = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step);
+        let mut steps: Vec<(u64, u64)> = marks.map(|mark| (mark.ticks, mark.value)).collect();
+        steps.sort_unstable();
+        Steps(steps)
+    }
+
+    /// The step at some ticks.
+    fn at(&self, ticks: u64) -> Option<u64> {
+        let next = self.0.partition_point(|(start, _)| *start <= ticks);
+        next.checked_sub(1).map(|at| self.0[at].1)
     }
 }
 
 impl ReportBuilder {
+    /// A report that adds operations up by these, too.
+    #[must_use]
+    pub fn grouped(by: Vec<By>) -> ReportBuilder {
+        let mut builder = ReportBuilder::default();
+        builder.operations.groups = Sums::new(by);
+        builder
+    }
+
     /// Adds a process.
     pub fn add(&mut self, recording: &Recording) {
         self.add_part(ProcessPart::read(recording, None), 0);
@@ -151,7 +249,11 @@ impl ReportBuilder {
         let recording = timeline.recording();
         self.add_ranks(&timeline, &clocks);
         self.operations.add(&timeline, &clocks, seen.operations);
-        self.peers.add(&timeline);
+        self.operations.groups.add_channels(seen.channels);
+        match seen.wanted.selection.is_partial() {
+            true => self.limits.leave_out_links(),
+            false => self.peers.add(&timeline, &seen.wanted.selection),
+        }
         self.open.extend(seen.open.into_iter().map(|(open, _)| open));
         self.losses.add(recording, || timeline.records());
         self.losses.add_stray(timeline.stray_kernels());
@@ -174,9 +276,11 @@ impl ReportBuilder {
         self.open.sort_by(|a, b| b.age_ns.cmp(&a.age_ns).then(a.comm_rank.cmp(&b.comm_rank)));
         self.notes.sort();
         self.notes.dedup();
-        let (mut operations, mut peers) = (self.operations.finish(), self.peers.finish());
+        let ((mut operations, facts, groups), mut peers) =
+            (self.operations.finish(), self.peers.finish());
         job_ranks.fill(&mut ranks, &mut self.open, &mut operations, &mut peers);
         let summary = Summary::of(&ranks, &operations);
+        let groups = groups.finish(&facts, &job_ranks, &ranks);
         Report {
             schema: SCHEMA,
             ranks,
@@ -187,6 +291,7 @@ impl ReportBuilder {
             open_operations: self.open,
             peers,
             windows: self.windows,
+            groups,
             lost: self.losses.finish(),
             problems: self.problems,
             notes: self.notes,

@@ -15,7 +15,9 @@ This crate does **not** read files (that is `trace`), find an operation's end (t
 
 mod build;
 mod distribution;
+mod groups;
 mod job_ranks;
+mod key;
 pub mod losses;
 mod numbers;
 mod processes;
@@ -27,6 +29,7 @@ pub mod unknowable;
 pub mod waiting;
 pub mod windows;
 
-pub use build::{ProcessPart, ReportBuilder};
+pub use build::{ProcessPart, ReportBuilder, Wanted};
+pub use groups::By;
 pub use schema::Report;
 pub use summary::{CommRole, comm_roles};

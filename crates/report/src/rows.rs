@@ -2,28 +2,20 @@
 //! Operations and links of all ranks, merged into the report's rows.
 
 use crate::distribution::Distribution;
+use crate::groups::{self, Cell, KeyFacts, Member};
+use crate::key::Key;
 use crate::schema::{Durations, LastRank, OperationRow, PeerRow, PeerWaits};
-use crate::transfer::{Clocks, Collectives, Parts, Unknown};
+use crate::transfer::{Clocks, Collectives, Parts, Transfer, Unknown};
 use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::{Completion, End, Operation, Timing};
 use ncclscope_operations::peers::{Link, LinkKey};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{GpuClocks, Timeline};
+use ncclscope_operations::{GpuClocks, Selection, Timeline};
 use ncclscope_trace::StrId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-struct Key {
-    comm: String,
-    func: String,
-    bytes: Option<u64>,
-    algo: Option<String>,
-    proto: Option<String>,
-    channels: Option<u8>,
-}
 
 /// Operations with the same key.
 #[derive(Debug, Default)]
@@ -54,6 +46,8 @@ struct ProcessKey {
     algo: StrId,
     proto: StrId,
     channels: Option<u8>,
+    /// The training step, where steps are asked for.
+    step: Option<u64>,
 }
 
 /// The operations of one process with the same key.
@@ -80,7 +74,12 @@ pub(crate) struct ProcessRows {
 
 impl ProcessRows {
     /// Adds an operation.
-    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+    pub(crate) fn add(
+        &mut self,
+        timeline: &Timeline<'_>,
+        operation: &Operation,
+        step: Option<u64>,
+    ) {
         let event = timeline.event(operation.event);
         let first = (event.lane, event.start.ticks);
         let key = ProcessKey {
@@ -90,6 +89,7 @@ impl ProcessRows {
             algo: operation.algo,
             proto: operation.proto,
             channels: operation.channels,
+            step,
         };
         if self.sums.get(self.latest).is_none_or(|sums| sums.key != key) {
             self.latest = *self.places.entry(key).or_insert_with(|| {
@@ -126,20 +126,38 @@ impl ProcessSums {
             parts: Parts::default(),
         }
     }
+
+    fn cell(&self) -> Cell {
+        let mut cell = Cell::default();
+        for ((count, ns), (all, durations)) in cell.timings.iter_mut().zip(&self.timings) {
+            (*count, *ns) = (*all, durations.sum());
+        }
+        cell.with_waiting = (self.with_waiting.count(), self.with_waiting.sum());
+        cell
+    }
 }
 
 /// Rows of operations.
 #[derive(Debug, Default)]
-pub(crate) struct OperationRows(BTreeMap<Key, Merged>);
+pub(crate) struct OperationRows {
+    rows: BTreeMap<Key, Merged>,
+    pub(crate) groups: groups::Sums,
+}
 
 impl OperationRows {
     /// Adds the operations of one process.
     pub(crate) fn add(&mut self, timeline: &Timeline<'_>, clocks: &GpuClocks, rows: ProcessRows) {
         let host = host(timeline);
+        let mut members: BTreeMap<Option<usize>, Option<usize>> = BTreeMap::new();
         let mut by_rank: BTreeMap<(Option<usize>, Key), (u64, u64)> = BTreeMap::new();
         for row in rows.sums {
             let key = key(timeline, &row.key);
-            let sums = &mut self.0.entry(key.clone()).or_default().sums;
+            if self.groups.is_wanted() {
+                let member = || self.groups.member(member(timeline, row.key.comm));
+                let member = *members.entry(row.key.comm).or_insert_with(member);
+                self.groups.add((member, row.key.step, key.clone()), row.cell());
+            }
+            let sums = &mut self.rows.entry(key.clone()).or_default().sums;
             if sums.datatype.is_empty() {
                 sums.datatype = timeline.string(row.datatype).into();
                 sums.nranks = nranks(timeline, row.key.comm);
@@ -163,15 +181,31 @@ impl OperationRows {
             }
         }
         for ((_, key), (count, open)) in by_rank {
-            let merged = self.0.entry(key).or_default();
+            let merged = self.rows.entry(key).or_default();
             merged.count = merged.count.max(count);
             merged.open = merged.open.max(open);
             merged.ranks += 1;
         }
     }
 
-    pub(crate) fn finish(self) -> Vec<OperationRow> {
-        self.0.into_iter().map(|(key, merged)| row(key, merged)).collect()
+    /// The rows, what is known of each, and the groups that are asked for.
+    pub(crate) fn finish(self) -> (Vec<OperationRow>, BTreeMap<Key, KeyFacts>, groups::Sums) {
+        let mut facts = BTreeMap::new();
+        let rows = self.rows.into_iter().map(|(key, merged)| {
+            let (row, of_key) = row(key.clone(), merged);
+            facts.insert(key, of_key);
+            row
+        });
+        (rows.collect(), facts, self.groups)
+    }
+}
+
+/// A process's part in a communicator.
+fn member(timeline: &Timeline<'_>, comm: Option<usize>) -> Member {
+    Member {
+        comm: comm.map(|comm| comm_name(timeline.comm(comm))),
+        comm_rank: comm.and_then(|comm| timeline.rank(comm)),
+        host: timeline.recording().header().host.clone(),
     }
 }
 
@@ -199,7 +233,7 @@ fn key(timeline: &Timeline<'_>, key: &ProcessKey) -> Key {
     }
 }
 
-fn row(key: Key, merged: Merged) -> OperationRow {
+fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
     let Merged { mut sums, count, open, ranks } = merged;
     // The source that most have; of equals, the better one.
     let most =
@@ -218,14 +252,15 @@ fn row(key: Key, merged: Merged) -> OperationRow {
     let mut transfer = joined.ok().filter(|_| unknown.is_none());
     let transfer_ns = transfer.as_mut().and_then(|transfer| transfer.ns.quantiles());
     let waiting_ns = transfer.as_mut().and_then(|transfer| transfer.waiting_ns.quantiles());
-    let total_waiting = transfer.as_ref().map(|transfer| {
-        let mean = transfer.ns.sum() / to_f64(transfer.ns.count().max(1));
-        (sums.with_waiting.sum() - mean * to_f64(sums.with_waiting.count())).max(0.0)
-    });
+    let mean = |of: &Transfer| of.ns.sum() / to_f64(of.ns.count().max(1));
+    let mean = transfer.as_ref().map(mean);
+    let total_waiting = mean
+        .map(|mean| (sums.with_waiting.sum() - mean * to_f64(sums.with_waiting.count())).max(0.0));
     let algbw = |times: Option<[f64; 4]>| algbw_gbs(key.bytes?, times?[1]);
     let factor = bus_factor(&key.func, sums.nranks);
     let busbw = |times| Some(algbw(times)? * factor?);
-    OperationRow {
+    let facts = KeyFacts { timing, transfer: mean, factor };
+    let row = OperationRow {
         datatype: sums.datatype,
         channels: key.channels,
         count,
@@ -255,7 +290,8 @@ fn row(key: Key, merged: Merged) -> OperationRow {
         bytes: key.bytes,
         algo: key.algo,
         proto: key.proto,
-    }
+    };
+    (row, facts)
 }
 
 fn durations(quantiles: [f64; 4]) -> Durations {
@@ -269,8 +305,9 @@ pub(crate) struct PeerRows(BTreeMap<(String, i32, i32), [Option<Link>; 2]>);
 
 impl PeerRows {
     /// Adds the links of one process.
-    pub(crate) fn add(&mut self, timeline: &Timeline<'_>) {
-        for (key, link) in timeline.links().iter() {
+    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, selection: &Selection) {
+        let links = timeline.links().iter();
+        for (key, link) in links.filter(|(key, _)| selection.has_comm(Some(key.comm))) {
             let LinkKey { comm, rank, peer, is_send } = *key;
             let (src, dst) = if is_send { (rank, peer) } else { (peer, rank) };
             let row = self.0.entry((comm_name(timeline.comm(comm)), src, dst)).or_default();

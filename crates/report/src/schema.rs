@@ -34,6 +34,8 @@ pub struct Report {
     pub peers: Vec<PeerRow>,
     /// The windows of recording of each process, in order.
     pub windows: Vec<Window>,
+    /// Operations added up as asked for; `null` if that was not.
+    pub groups: Option<Groups>,
     /// What was not recorded.
     pub lost: Lost,
     /// Damage and contradictions, each with the file it concerns.
@@ -409,4 +411,47 @@ pub struct Loss {
     pub what: String,
     /// What to set so that it does not happen again; `null` if nothing helps.
     pub advice: Option<String>,
+}
+
+/// Operations added up by some of their properties.
+#[derive(Clone, Debug, Serialize)]
+pub struct Groups {
+    /// By what: the keys of the rows.
+    pub by: Vec<&'static str>,
+    /// The groups: by number if the first key is one, else the most time first.
+    pub rows: Vec<GroupRow>,
+}
+
+/// A group of operations, with one field for each key.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupRow {
+    /// What its operations have in common.
+    #[serde(flatten)]
+    pub keys: BTreeMap<&'static str, Label>,
+    /// Operations of all ranks: a collective of 8 ranks counts 8 times. Of a channel: kernels.
+    pub count: u64,
+    /// Their sizes together; of a channel what was sent over the network. `null` unknown.
+    pub bytes: Option<u64>,
+    /// The sum of their durations; `null` if there are none.
+    pub time_ns: Option<u64>,
+    /// `time_ns` of those of which the transfer is known: the next two are parts of it.
+    pub judged_ns: Option<u64>,
+    /// How much of that ranks waited for later ranks; `null` where the transfer is unknown.
+    pub waiting_ns: Option<u64>,
+    /// The rest of it.
+    pub transfer_ns: Option<u64>,
+    /// Bus bandwidth of the transfers, GB/s: that of all bytes together.
+    pub busbw_gbs: Option<f64>,
+}
+
+/// What the operations of a group have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(untagged)]
+pub enum Label {
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
+    /// Not known: `null`.
+    Unknown(()),
 }

@@ -24,6 +24,8 @@ const NCCL_2_29: u32 = 22_900;
 /// Facts about all processes of a run that limit what can be known.
 #[derive(Debug, Default)]
 pub struct Limits {
+    /// Links were left out: a filter needs figures by function or time.
+    links_left_out: bool,
     hosts: BTreeSet<String>,
     api_versions: BTreeSet<u32>,
     /// Any process has NCCL 2.28 or later, or an unknown version.
@@ -130,6 +132,11 @@ fn is_captured(timeline: &Timeline<'_>, operation: EventId) -> bool {
 }
 
 impl Limits {
+    /// Notes that links are left out, whose figures a filter cannot divide.
+    pub(crate) fn leave_out_links(&mut self) {
+        self.links_left_out = true;
+    }
+
     /// Adds a process. `cut_short` counts operations that were not followed to their end.
     pub(crate) fn add(
         &mut self,
@@ -190,6 +197,13 @@ impl Limits {
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let mut out = Vec::new();
+        if self.links_left_out {
+            out.push(
+                "Links between ranks are left out: their figures are not known by function, kind \
+                 of event or time, by which the filter chooses."
+                    .into(),
+            );
+        }
         self.windows(&mut out);
         self.kernels(&mut out);
         self.invisible(&mut out);

@@ -16,6 +16,7 @@ operation counts as the rank's own work.
 #![forbid(unsafe_code)]
 
 pub mod blame;
+mod choice;
 pub mod clock;
 pub mod details;
 pub mod drift;
@@ -33,6 +34,7 @@ pub mod steps;
 pub mod time_blocks;
 pub mod waits;
 
+pub use choice::Shown;
 pub use details::Details;
 pub use limits::Limits;
 pub use model::Job;

@@ -99,24 +99,25 @@ impl Lane {
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
-
     /// The bytes of these blocks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.len as u64).sum()
     }
-
+    /// The records that these blocks announce.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.header.records)).sum()
+    }
     /// Records that were in no block yet and were taken from the lane itself.
     #[must_use]
     pub fn recovered(&self) -> usize {
         self.recovered.len()
     }
-
     /// Those records.
     pub(crate) fn recovered_records(&self) -> &[Record] {
         &self.recovered
     }
-
     /// Steps that had started and not stopped when the process ended.
     #[must_use]
     pub fn in_flight(&self) -> &[Step] {
@@ -583,6 +584,10 @@ impl Recording {
     pub fn string(&self, id: StrId) -> Option<&str> {
         self.strings.get(&id.0).map(String::as_str)
     }
+    /// All strings of the string table, in no order.
+    pub fn strings(&self) -> impl Iterator<Item = &str> {
+        self.strings.values().map(String::as_str)
+    }
     /// The communicators, in the order of their `init`.
     #[must_use]
     pub fn comms(&self) -> &[Comm] {
@@ -614,19 +619,16 @@ impl Recording {
     pub fn heartbeats(&self) -> &[Heartbeat] {
         &self.heartbeats
     }
-
     /// The reports of the rank's own watchdog: the time in ticks, and the lines.
     #[must_use]
     pub fn hangs(&self) -> &[(u64, String)] {
         &self.hangs
     }
-
     /// Which process it is of.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
-
     /// What the file's writer calls its records with this code.
     #[must_use]
     pub fn record_name(&self, code: u8) -> Option<&str> {

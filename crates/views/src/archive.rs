@@ -9,6 +9,7 @@ Arrows between processes do not work over the files of an archive, so there are 
 use crate::packets::Numbers;
 use crate::pftrace::{Written, process};
 use crate::step_index::StepIndex;
+use crate::timelines::Shown;
 use ncclscope_operations::Timeline;
 use ncclscope_trace::Recording;
 use serde_json::json;
@@ -19,7 +20,9 @@ use tar::{Builder, EntryType, Header};
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
+pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Result<Written> {
+    let shown = shown.into();
+    let recordings = shown.recordings;
     let mut archive = Builder::new(out);
     add(&mut archive, "perfetto_manifest.json", manifest(recordings).as_bytes())?;
     let (no_steps, mut numbers) = (StepIndex::default(), Numbers::default());
@@ -27,7 +30,8 @@ pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Writt
     for (index, recording) in recordings.iter().enumerate() {
         let mut trace = Vec::new();
         let timeline = Timeline::read(recording, true);
-        written.add(process(&no_steps, &mut numbers, &timeline, &mut trace)?);
+        let shown = (&timeline, &shown.selection(index));
+        written.add(process(&no_steps, &mut numbers, shown, &mut trace)?);
         add(&mut archive, &file_name(index, recording), &trace)?;
     }
     archive.finish()?;

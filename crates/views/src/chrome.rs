@@ -16,7 +16,7 @@ use crate::parallel::read_ahead;
 use crate::pftrace::Written;
 use crate::scene::{Name, Scene, Slice, SliceSource};
 use crate::step_index::StepIndex;
-use crate::timelines::Timelines;
+use crate::timelines::{Shown, Timelines};
 use crate::tracks::{self, Track};
 use crate::view::View;
 use ncclscope_operations::stats::to_f64;
@@ -29,8 +29,9 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
-    let timelines = Timelines::new(recordings);
+pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Result<Written> {
+    let shown = shown.into();
+    let (recordings, timelines) = (shown.recordings, Timelines::new(shown));
     let index = StepIndex::new(&timelines);
     let base_ns = recordings.iter().map(base_ns).min().unwrap_or(0);
     writeln!(
@@ -39,8 +40,8 @@ pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Writt
     )?;
     let mut writer = Writer { out, base_ns, is_first: true };
     let mut written = Written::default();
-    read_ahead(&timelines, |timeline| {
-        let scene = Scene::new(timeline);
+    read_ahead(&timelines, |at, timeline| {
+        let scene = Scene::new(timeline).of(&timelines.selection(at));
         let mut links = StepLinks::new(&scene, &index);
         let mut slices = 0;
         for view in scene.views() {

@@ -35,9 +35,11 @@ pub fn counters(scene: &Scene<'_, '_>, group: &Group) -> Vec<Counter> {
         ("Bytes in flight", Unit::Bytes, in_flight(scene, group)),
         ("Bus bandwidth", Unit::BytesPerSecond, bus_bandwidth(scene, group)),
     ];
-    let counters = both.into_iter().filter(|(.., parts)| !parts.is_empty());
-    let counters = counters.map(|(name, unit, parts)| Counter { name, unit, values: sum(parts) });
-    counters.collect()
+    let shown = |(name, unit, mut parts): (_, _, Vec<Part>)| {
+        parts.retain(|&(start, end, _)| scene.is_in_window(start, end));
+        (!parts.is_empty()).then(|| Counter { name, unit, values: sum(parts) })
+    };
+    both.into_iter().filter_map(shown).collect()
 }
 
 /// From a time to a time, a value is added.
@@ -47,6 +49,9 @@ type Part = (u64, u64, u64);
 fn in_flight(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let timeline = scene.timeline();
     let whole = step_flags::IS_SEND | step_flags::SIZED | step_flags::STOPPED;
+    if !scene.shows_steps() {
+        return Vec::new();
+    }
     let events = scene.of_comm(group.comm).events.iter();
     let steps = events.flat_map(|&op| scene.steps_of(op));
     let parts = steps.filter_map(|&index| {

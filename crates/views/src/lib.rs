@@ -26,10 +26,12 @@ mod packets;
 mod parallel;
 pub mod pftrace;
 pub mod scene;
+pub mod size;
 mod step_index;
 mod timelines;
 pub mod tracks;
 pub mod view;
 
 pub use scene::{Axis, Scene};
+pub use timelines::Shown;
 pub use view::View;

@@ -14,22 +14,22 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// Gives timelines to `take`, in order, while the next one is being read.
+/// Gives timelines to `take`, each with its position, in order, while the next one is being read.
 ///
 /// # Errors
 /// The first of `take`.
 pub(crate) fn read_ahead<E>(
     timelines: &Timelines<'_>,
-    mut take: impl FnMut(&Timeline<'_>) -> Result<(), E>,
+    mut take: impl FnMut(usize, &Timeline<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     thread::scope(|scope| {
         // Without room: there is one timeline here and one there.
         let (give, taken) = mpsc::sync_channel(0);
         scope.spawn(move || {
-            let mut read = (0..timelines.len()).map(|at| timelines.take(at));
-            read.all(|timeline| give.send(timeline).is_ok())
+            let mut read = (0..timelines.len()).map(|at| (at, timelines.take(at)));
+            read.all(|part| give.send(part).is_ok())
         });
-        taken.into_iter().try_for_each(|timeline| take(&timeline))
+        taken.into_iter().try_for_each(|(at, timeline)| take(at, &timeline))
     })
 }
 

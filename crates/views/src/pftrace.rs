@@ -15,13 +15,12 @@ use crate::packets::{Interned, Numbers, Sequence};
 use crate::parallel::in_batches;
 use crate::scene::{Name, Scene, Slice, SliceSource};
 use crate::step_index::StepIndex;
-use crate::timelines::Timelines;
+use crate::timelines::{Shown, Timelines};
 use crate::tracks::{Track, marks, tracks};
 use crate::view::{Group, View};
-use ncclscope_operations::Timeline;
 use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::{Selection, Timeline};
 use ncclscope_protobuf::Message;
-use ncclscope_trace::Recording;
 use std::io::{self, Write};
 
 /// `TrackDescriptor.ChildTracksOrdering.EXPLICIT`.
@@ -53,24 +52,25 @@ impl Written {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
-    let Exporter { timelines, index, mut numbers } = Exporter::new(recordings);
+pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Result<Written> {
+    let Exporter { timelines, index, mut numbers } = Exporter::new(shown);
     let mut all = Written::default();
     let aside = |at| {
         let (mut own, mut bytes) = (Numbers::default(), Vec::new());
-        let timeline = timelines.take(at);
-        let written = process(&index, &mut own, &timeline, &mut bytes)?;
+        let (timeline, selection) = (timelines.take(at), timelines.selection(at));
+        let written = process(&index, &mut own, (&timeline, &selection), &mut bytes)?;
         io::Result::Ok((timeline, own, bytes, written))
     };
-    in_batches(recordings.len(), aside, |at, part| {
+    in_batches(timelines.len(), aside, |at, part| {
+        let selection = timelines.selection(at);
         all.add(match part.transpose()? {
             Some((_, own, bytes, written)) if numbers.join(&own) => {
                 out.write_all(&bytes)?;
                 written
             }
             // Its numbers are taken: others are to be found.
-            Some((timeline, ..)) => process(&index, &mut numbers, &timeline, out)?,
-            None => process(&index, &mut numbers, &timelines.take(at), out)?,
+            Some((timeline, ..)) => process(&index, &mut numbers, (&timeline, &selection), out)?,
+            None => process(&index, &mut numbers, (&timelines.take(at), &selection), out)?,
         });
         io::Result::Ok(())
     })?;
@@ -87,10 +87,10 @@ pub struct Exporter<'r> {
 }
 
 impl<'r> Exporter<'r> {
-    /// An exporter that finds the steps of all `recordings` on both sides.
+    /// An exporter that finds the steps of all recordings on both sides.
     #[must_use]
-    pub fn new(recordings: &'r [Recording]) -> Exporter<'r> {
-        let timelines = Timelines::new(recordings);
+    pub fn new(shown: impl Into<Shown<'r>>) -> Exporter<'r> {
+        let timelines = Timelines::new(shown.into());
         let index = StepIndex::new(&timelines);
         Exporter { timelines, index, numbers: Numbers::default() }
     }
@@ -100,21 +100,22 @@ impl<'r> Exporter<'r> {
     /// # Errors
     /// Those of `out`.
     pub fn process(&mut self, at: usize, out: &mut impl Write) -> io::Result<Written> {
-        process(&self.index, &mut self.numbers, &self.timelines.take(at), out)
+        let (timeline, selection) = (self.timelines.take(at), self.timelines.selection(at));
+        process(&self.index, &mut self.numbers, (&timeline, &selection), out)
     }
 }
 
-/// Writes a process.
+/// Writes what is selected of a process.
 ///
 /// # Errors
 /// Those of `out`.
 pub(crate) fn process(
     index: &StepIndex,
     numbers: &mut Numbers,
-    timeline: &Timeline<'_>,
+    (timeline, selection): (&Timeline<'_>, &Selection),
     out: &mut impl Write,
 ) -> io::Result<Written> {
-    let scene = Scene::new(timeline);
+    let scene = Scene::new(timeline).of(selection);
     let mut links = StepLinks::new(&scene, index);
     let mut slices = 0;
     for view in scene.views() {

@@ -58,7 +58,8 @@ use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::{StepExt, states};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{
-    Completion, Event, EventId, GpuClocks, Operation, Parent, Timeline, Timing, operations,
+    Completion, Event, EventId, GpuClocks, Operation, Parent, Selection, Timeline, Timing,
+    operations,
 };
 use ncclscope_trace::handle::STEPS_IN_FLIGHT;
 use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
@@ -169,6 +170,7 @@ pub struct Scene<'t, 'r> {
     /// The GPU's time at which each operation's first kernel channel began; 0 not known.
     first_ptimers: Vec<u64>,
     axis: Axis,
+    selection: Selection,
     end_ns: u64,
     uuid: u64,
 }
@@ -194,6 +196,7 @@ impl<'t, 'r> Scene<'t, 'r> {
             members: (0..).zip(comms).map(|(at, comm)| member(timeline, at, comm)).collect(),
             first_ptimers: operations.iter().map(|o| first_ptimer(timeline, o)).collect(),
             axis: Axis::default(),
+            selection: Selection::default(),
             operations,
             steps_by_op,
             end_ns: timeline.ns(recording.last_ticks()),
@@ -216,6 +219,42 @@ impl<'t, 'r> Scene<'t, 'r> {
         scene
     }
 
+    /// What is selected of it.
+    #[must_use]
+    pub fn of(mut self, selection: &Selection) -> Scene<'t, 'r> {
+        let (timeline, operations) = (self.timeline, &self.operations);
+        for (&comm, parts) in &mut self.by_comm {
+            if !selection.has_comm(comm) {
+                *parts = CommParts::default();
+                continue;
+            }
+            parts.operations.retain(|&at| {
+                let operation = &operations[at as usize];
+                selection.has_event(timeline, timeline.event(operation.event))
+            });
+            parts.events.retain(|&id| selection.has_event(timeline, timeline.event(id)));
+        }
+        let shift = |ns: u64| match ns {
+            0 | u64::MAX => ns,
+            ns => ns.saturating_add_signed(self.axis.host_ns),
+        };
+        let ((first, last), (from, to)) = (selection.window(), self.axis.window);
+        self.axis.window = (shift(first).max(from), shift(last).min(to));
+        self.selection = selection.clone();
+        self
+    }
+
+    /// Whether the trace shows network steps.
+    #[must_use]
+    pub fn shows_steps(&self) -> bool {
+        self.selection.has_kind(EventKind::ProxyStep)
+    }
+
+    /// Whether the trace shows a communicator, or what belongs to none.
+    pub(crate) fn shows_comm(&self, comm: Option<usize>) -> bool {
+        self.selection.has_comm(comm)
+    }
+
     /// The time of the host's ticks.
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
@@ -225,8 +264,13 @@ impl<'t, 'r> Scene<'t, 'r> {
     /// Whether the trace shows the time of a slice.
     #[must_use]
     pub fn is_shown(&self, slice: &Slice) -> bool {
+        self.is_in_window(slice.start, slice.end)
+    }
+
+    /// Whether the trace shows a part of this time.
+    pub(crate) fn is_in_window(&self, start: u64, end: u64) -> bool {
         let (first, last) = self.axis.window;
-        slice.start <= last && slice.end >= first
+        start <= last && end >= first
     }
 
     /// The timeline.

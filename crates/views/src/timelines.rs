@@ -5,7 +5,7 @@ to show each process. Timelines are kept for the second use while there is room,
 of an ordinary run are decoded once. In a larger run the others are read again.
 */
 
-use ncclscope_operations::Timeline;
+use ncclscope_operations::{Declared, Filter, Selection, Timeline};
 use ncclscope_trace::Recording;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,28 +13,57 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Records that are kept, of all recordings together: about 80 MB.
 const ROOM: u64 = 1 << 20;
 
+/// Recordings of a run to show, and what of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'r> {
+    /// The recordings.
+    pub recordings: &'r [Recording],
+    /// What they declare, and the filter; `None` shows all.
+    pub filter: Option<(&'r Filter, &'r Declared)>,
+}
+
+impl<'r, T: AsRef<[Recording]> + ?Sized> From<&'r T> for Shown<'r> {
+    fn from(recordings: &'r T) -> Shown<'r> {
+        Shown { recordings: recordings.as_ref(), filter: None }
+    }
+}
+
+impl Shown<'_> {
+    /// What to show of the recording at a position.
+    pub(crate) fn selection(&self, at: usize) -> Selection {
+        let of =
+            |(filter, declared): (&Filter, &Declared)| filter.of(&self.recordings[at], declared);
+        self.filter.map(of).unwrap_or_default()
+    }
+}
+
 /// The timelines of recordings, with their steps.
 #[derive(Debug)]
 pub(crate) struct Timelines<'r> {
-    recordings: &'r [Recording],
+    shown: Shown<'r>,
     kept: Vec<Mutex<Option<Timeline<'r>>>>,
     /// Records that may still be kept.
     room: AtomicU64,
 }
 
 impl<'r> Timelines<'r> {
-    pub(crate) fn new(recordings: &'r [Recording]) -> Timelines<'r> {
-        Timelines::with_room(recordings, ROOM)
+    pub(crate) fn new(shown: Shown<'r>) -> Timelines<'r> {
+        Timelines::with_room(shown, ROOM)
     }
 
-    fn with_room(recordings: &'r [Recording], room: u64) -> Timelines<'r> {
-        let kept = recordings.iter().map(|_| Mutex::default()).collect();
-        Timelines { recordings, kept, room: AtomicU64::new(room) }
+    fn with_room(shown: Shown<'r>, room: u64) -> Timelines<'r> {
+        let kept = shown.recordings.iter().map(|_| Mutex::default()).collect();
+        Timelines { shown, kept, room: AtomicU64::new(room) }
+    }
+
+    /// What to show of the timeline at a position.
+    pub(crate) fn selection(&self, at: usize) -> Selection {
+        self.shown.selection(at)
     }
 
     /// Their number.
     pub(crate) fn len(&self) -> usize {
-        self.recordings.len()
+        self.shown.recordings.len()
     }
 
     /// Shows the timeline at a position, which is needed again.
@@ -51,7 +80,7 @@ impl<'r> Timelines<'r> {
     /// The timeline at a position.
     pub(crate) fn take(&self, at: usize) -> Timeline<'r> {
         let kept = self.kept(at).take();
-        kept.unwrap_or_else(|| Timeline::read(&self.recordings[at], true))
+        kept.unwrap_or_else(|| Timeline::read(&self.shown.recordings[at], true))
     }
 
     fn kept(&self, at: usize) -> MutexGuard<'_, Option<Timeline<'r>>> {
@@ -74,7 +103,7 @@ mod tests {
         };
         let recordings = [0, 1].map(open);
         let records = Timeline::read(&recordings[0], true).records();
-        let timelines = Timelines::with_room(&recordings, records + 1);
+        let timelines = Timelines::with_room((&recordings).into(), records + 1);
         let mut events = Vec::new();
         (0..2).for_each(|at| timelines.show(at, |timeline| events.push(timeline.events().count())));
         let is_kept = |at| timelines.kept(at).is_some();

@@ -156,7 +156,7 @@ pub fn of_view<'s>(scene: &'s Scene<'_, '_>, view: &'s View) -> impl Iterator<It
 fn steps(scene: &Scene<'_, '_>, ops: &[Slice]) -> Vec<(usize, Slice)> {
     let of = |(at, op): (usize, &Slice)| {
         let steps = match op.what {
-            SliceSource::Event(id) => scene.steps_of(id),
+            SliceSource::Event(id) if scene.shows_steps() => scene.steps_of(id),
             _ => &[],
         };
         let slices = steps.iter().map(|&step| scene.step_slice(step));

@@ -50,7 +50,7 @@ impl Scene<'_, '_> {
     pub fn views(&self) -> Vec<View> {
         let groups = self.groups();
         if has_one_device(self.comms()) {
-            return vec![self.view(groups)];
+            return vec![self.whole()];
         }
         let mut views: Vec<View> = groups.into_iter().map(|group| self.view(vec![group])).collect();
         // A communicator that was made again may have the name of the first.
@@ -61,14 +61,23 @@ impl Scene<'_, '_> {
             if *times > 1 {
                 view.name.push_str(&format!(" #{times}"));
             }
+            self.keep_shown(view);
         }
+        views.retain(|view| !view.groups.is_empty());
         views
     }
 
     /// The process as one view, however many ranks it has.
     #[must_use]
     pub fn whole(&self) -> View {
-        self.view(self.groups())
+        let mut view = self.view(self.groups());
+        self.keep_shown(&mut view);
+        view
+    }
+
+    /// Keeps the communicators that are shown. The view has its name and number from all.
+    fn keep_shown(&self, view: &mut View) {
+        view.groups.retain(|group| self.shows_comm(group.comm));
     }
 
     fn groups(&self) -> Vec<Group> {

@@ -2,12 +2,13 @@
 //! `ncclscope compare`: what became slower or faster between two sets of runs.
 
 use super::report::shell_word;
-use crate::args::{CompareArgs, Format};
+use crate::args::{CompareArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure};
 use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
 use crate::output;
+use crate::sheet::Sheet;
 use crate::terminal::{self, Watched};
-use crate::text;
+use crate::text::{self, Page};
 use ncclscope_compare::input::{recorded, saved};
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
@@ -36,6 +37,29 @@ impl Source {
     }
 }
 
+/// The fields of a row that a table has.
+const ROW: [&str; 19] = [
+    "key.kind",
+    "key.role",
+    "key.func",
+    "key.bytes",
+    "key.bytes_below",
+    "key.algo",
+    "key.proto",
+    "key.from",
+    "key.to",
+    "a",
+    "b",
+    "ratio",
+    "change",
+    "p",
+    "p_adjusted",
+    "cost.step_share",
+    "cost.ns_per_step",
+    "verdict",
+    "reason",
+];
+
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
@@ -51,10 +75,15 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let mut comparison = compare(&a, &b, &limits);
     comparison.answer.next = next(&comparison, &sources[1], args);
     match args.format {
-        Format::Json => output::json(&comparison)?,
-        Format::Text => {
-            output::text(&text::comparison(&comparison, args.full, terminal::has_colour()))?;
+        TableFormat::Json => output::json(&comparison)?,
+        TableFormat::Text => {
+            let page = Page::new(terminal::has_colour());
+            output::text(&text::comparison(&comparison, args.full, page))?;
         }
+        TableFormat::Md => {
+            output::text(&text::comparison(&comparison, args.full, Page::markdown()))?;
+        }
+        TableFormat::Csv => Sheet::of(&comparison.rows, &ROW)?.print_csv()?,
     }
     let limit = args.fail_above.map_or(f64::INFINITY, |percent| percent / 100.0);
     let is_worse = comparison.answer.worst.is_some_and(|worst| worst > limit);

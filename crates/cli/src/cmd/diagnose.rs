@@ -3,19 +3,39 @@
 
 use super::export::to_file;
 use super::report::shell_word;
-use crate::args::{DiagnoseArgs, Format};
+use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
-use crate::output;
+use crate::narrow::{FindingsNote, has_some_rank, timeless};
+use crate::output::{self, in_a_line};
+use crate::sheet::Sheet;
 use crate::terminal::{Watched, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
-use ncclscope_operations::human;
+use ncclscope_diagnose::{Diagnosis, Job, Options, Shown, diagnose, fr_out, text};
+use ncclscope_operations::{Filter, human};
+use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The fields of a verdict that a table has.
+const VERDICT: [&str; 11] = [
+    "class",
+    "name",
+    "confidence",
+    "root_ranks",
+    "edge",
+    "comm",
+    "op.func",
+    "op.index",
+    "age_s",
+    "victims",
+    "title",
+];
+
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
+    let filter = filter(&args.filter)?;
     crate::input::allow_open_files();
     let settings = InputOptions { hang: args.hang_sec, run: args.run.id().map(str::to_owned) };
     let directories: Vec<PathBuf> =
@@ -44,11 +64,19 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     if let Some(ras) = ras {
         ras.add_to(&mut found, &job);
     }
+    exists(&filter, &job)?;
+    let Shown { shown, of } = found.show(&filter, &job);
+    let filter = FindingsNote::new(&args.filter, (shown, of), "all ranks judged");
     match args.format {
-        Format::Json => output::json(&found)?,
-        Format::Text => output::text(&painted(&text::render(&found)))?,
+        TableFormat::Json => output::json(&Printed { found: &found, filter })?,
+        TableFormat::Text => {
+            let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
+            output::text(&painted(&(filter.unwrap_or_default() + &text::render(&found))))?;
+        }
+        TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,
+        TableFormat::Md => output::text(&Sheet::of(&found.verdicts, &VERDICT)?.markdown())?,
     }
-    if found.verdicts.is_empty() && !directories.is_empty() {
+    if of == 0 && !directories.is_empty() {
         let runs: Vec<String> =
             directories.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
         tell(format_args!("if the job is slow: ncclscope stragglers {}", runs.join(" ")));
@@ -59,6 +87,41 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
     })
+}
+
+/// What `--format json` prints: the diagnosis, and the filter of its verdicts.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    found: &'a Diagnosis,
+    filter: Option<FindingsNote>,
+}
+
+/// The filter of the verdicts. A hang is what the end of a run shows.
+fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
+    let is_of_time = args.from.is_some() || args.until.is_some() || args.steps.is_some();
+    if is_of_time || !args.events.is_empty() {
+        return Err(Failure::usage(
+            "diagnose judges the end of a run: --from, --until, --steps and --events do not apply",
+        ));
+    }
+    Ok(timeless(args))
+}
+
+/// Checks that the filter matches something of the job.
+fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
+    has_some_rank(filter, &job.processes.iter().filter_map(|process| process.rank).collect())?;
+    let roles: BTreeSet<&str> = job.comms.iter().filter_map(|comm| comm.role.as_deref()).collect();
+    let is_known = |text: &String| {
+        roles.is_empty() || roles.iter().any(|role| role.eq_ignore_ascii_case(text))
+    };
+    match filter.roles.iter().find(|text| !is_known(text)) {
+        Some(text) => Err(Failure::usage(format!(
+            "no communicator has the role `{text}`: the roles are {}",
+            roles.into_iter().collect::<Vec<_>>().join(", ")
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` for its tools,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope export`: writes recordings as a trace.
 
+pub(super) mod size;
+
 use crate::args::{ExportArgs, TraceFormat};
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, tell, warn};
 use crate::input::{Input, keep_recording};
+use crate::narrow::{Keep, Narrowed};
 use crate::terminal::Watched;
 use ncclscope_views::pftrace::{Exporter, Written};
-use ncclscope_views::{archive, chrome, pftrace};
+use ncclscope_views::{Shown, archive, chrome, pftrace};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -14,21 +17,30 @@ use std::process::ExitCode;
 
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(args)?;
-    let input = Input::open(std::slice::from_ref(&args.input), args.run.id())?;
+    let mut input = Input::open(&args.inputs, args.run.id())?;
+    let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Needed)?;
+    if let Some(text) = narrowed.text() {
+        tell(format_args!("filter: {text}"));
+    }
+    let shown = narrowed.shown(&input.recordings);
+    size::foretell(shown, format);
     // Of several recordings each one is read twice: for its definitions of tracks, and its arrows.
     let times = if input.recordings.len() > 1 { 2 } else { 1 };
     let progress = Watched::by_blocks("writing the trace", &input.recordings, times);
     if args.output == Path::new("-") {
-        write(&input, format, io::stdout().lock())?;
+        write(shown, format, io::stdout().lock())?;
         drop(progress);
         return Ok(input.finish());
     }
     let written = if args.per_rank {
-        per_process(&input, &args.output)?
+        per_process(shown, &args.output)?
     } else {
-        to_file(&args.output, |file| write(&input, format, file))?
+        to_file(&args.output, |file| write(shown, format, file))?
     };
     drop(progress);
+    if written.slices == 0 && narrowed.note.is_some() {
+        warn("the filter leaves nothing to show: the trace is empty");
+    }
     tell(format_args!(
         "wrote {} slices of {} processes to {}; open it at https://ui.perfetto.dev",
         written.slices,
@@ -78,11 +90,11 @@ fn tell_missing_arrows(written: &Written) {
 }
 
 /// A file for each process, in a directory that is made if it is missing.
-fn per_process(input: &Input, directory: &Path) -> Result<Written, Failure> {
+fn per_process(shown: Shown<'_>, directory: &Path) -> Result<Written, Failure> {
     std::fs::create_dir_all(directory).map_err(|e| Failure::write(directory, &e))?;
-    let mut exporter = Exporter::new(&input.recordings);
+    let mut exporter = Exporter::new(shown);
     let mut written = Written::default();
-    for (index, recording) in input.recordings.iter().enumerate() {
+    for (index, recording) in shown.recordings.iter().enumerate() {
         let path = directory.join(archive::file_name(index, recording));
         written.add(to_file(&path, |file| buffered(file, |out| exporter.process(index, out)))?);
     }
@@ -115,12 +127,11 @@ pub(super) fn to_file<T>(
     })
 }
 
-pub(super) fn write(input: &Input, format: TraceFormat, out: impl Write) -> io::Result<Written> {
-    let recordings = &input.recordings;
+pub(super) fn write(shown: Shown<'_>, format: TraceFormat, out: impl Write) -> io::Result<Written> {
     buffered(out, |out| match format {
-        TraceFormat::Chrome => chrome::write(recordings, out),
-        TraceFormat::Pftrace => pftrace::write(recordings, out),
-        TraceFormat::PerfettoTar => archive::write(recordings, out),
+        TraceFormat::Chrome => chrome::write(shown, out),
+        TraceFormat::Pftrace => pftrace::write(shown, out),
+        TraceFormat::PerfettoTar => archive::write(shown, out),
     })
 }
 

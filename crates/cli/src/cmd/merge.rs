@@ -4,6 +4,7 @@
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::{Input, keep_recording};
+use crate::narrow::{Keep, Narrowed};
 use crate::terminal::{Progress, Watched};
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
@@ -16,45 +17,72 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// How the names of recordings end.
+const RECORDING: &str = ".nscope";
+const ALL_LEFT_OUT: &str = "the filter leaves out the ranks of all traces";
+
 pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let mut files = args.kineto.clone();
-    // The run directory may stand behind the traces, and then looks like one of them.
-    let run = match &args.run {
-        Some(run) => run.clone(),
-        None => files.pop().filter(|_| !files.is_empty()).ok_or_else(|| {
-            Failure::usage("merge needs traces and the run directory: --kineto FILE... RUN -o OUT")
-        })?,
-    };
+    // Run directories may stand behind the traces, and then look like some of them.
+    let mut runs = args.runs.clone();
+    if runs.is_empty() {
+        let is_run = |path: &PathBuf| path.is_dir() || has_ending(path, RECORDING);
+        while files.len() > 1
+            && let Some(run) = files.pop_if(|file| is_run(file) || runs.is_empty())
+        {
+            runs.insert(0, run);
+        }
+    }
+    if runs.is_empty() {
+        return Err(Failure::usage(
+            "merge needs traces and the run directory: --kineto FILE... RUN -o OUT",
+        ));
+    }
     if args.output == Path::new("-") {
         return Err(Failure::usage("merge writes files: name one with -o"));
     }
-    let input = Input::open(std::slice::from_ref(&run), args.of_run.id())?;
-    let done = merge(args, &files, &input, &run);
+    let mut input = Input::open(&runs, args.of_run.id())?;
+    let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;
+    if let Some(text) = narrowed.text() {
+        tell(format_args!("filter: {text}"));
+    }
+    let names: Vec<String> = runs.iter().map(|run| run.display().to_string()).collect();
+    let source = Source { input: &input, narrowed: &narrowed, name: names.join(" and ") };
+    let done = merge(args, &files, &source);
     // What is damaged may be why a trace could not be merged.
     let code = input.finish();
     Ok(if done? { code } else { ExitCode::from(BAD_INPUT) })
 }
 
 /// Merges the traces. False if some could not be.
-fn merge(args: &MergeArgs, files: &[PathBuf], input: &Input, run: &Path) -> Result<bool, Failure> {
+fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<bool, Failure> {
     if args.merged {
         let _progress = Watched::endless("merging traces");
-        return into_one(files, input, run, &args.output).map(|()| true);
+        return into_one(files, source, &args.output).map(|()| true);
     }
     let outputs = outputs(files, &args.output)?;
     let mut last = LastRead::default();
     if let ([file], [output]) = (files, outputs.as_slice()) {
         let _progress = Watched::endless("merging the trace");
-        return one(file, input, run, (output, &mut last)).map(|()| true);
+        return match one(file, source, (output, &mut last))? {
+            true => Ok(true),
+            false => Err(Failure::usage(ALL_LEFT_OUT)),
+        };
     }
-    let mut failed = 0;
+    let (mut failed, mut left_out) = (0, 0);
     let mut progress = Progress::new("merging traces", files.len() as u64);
     for (at, (file, output)) in files.iter().zip(&outputs).enumerate() {
         progress.at(at as u64);
-        if let Err(failure) = one(file, input, run, (output, &mut last)) {
-            warn(failure.text());
-            failed += 1;
+        match one(file, source, (output, &mut last)) {
+            Ok(is_written) => left_out += usize::from(!is_written),
+            Err(failure) => {
+                warn(failure.text());
+                failed += 1;
+            }
         }
+    }
+    if left_out == files.len() {
+        return Err(Failure::usage(ALL_LEFT_OUT));
     }
     if failed == files.len() {
         return Err(Failure::input("none of the traces could be merged"));
@@ -102,37 +130,48 @@ impl<'r> LastRead<'r> {
     }
 }
 
-/// Merges a trace with the recording of its process.
+/// Where the recordings are from.
+struct Source<'a> {
+    input: &'a Input,
+    narrowed: &'a Narrowed,
+    /// The run directories, as the user named them.
+    name: String,
+}
+
+/// Merges a trace with the recording of its process. False if the filter leaves it out.
 fn one<'r>(
     file: &Path,
-    input: &'r Input,
-    run: &Path,
+    source: &Source<'r>,
     (output, last): (&Path, &mut LastRead<'r>),
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let trace = scan(file)?;
-    let recording = recording_of(&trace, &input.recordings, run)?;
+    let Some(recording) = recording_of(&trace, source)? else { return Ok(false) };
     let timeline = last.read(recording);
-    let rank = join(&trace, timeline, run)?;
+    let rank = join(&trace, timeline, source)?;
     let slices = create(output, |out| {
         ncclscope_kineto::write(&rank, out).map_err(|error| failed(error, file, output))
     })?;
     say(&rank);
     tell(format_args!("wrote {slices} slices more to {}", output.display()));
-    Ok(())
+    Ok(true)
 }
 
 /// Merges all traces into one.
-fn into_one(files: &[PathBuf], input: &Input, run: &Path, output: &Path) -> Result<(), Failure> {
-    let mut traces = files.iter().map(|file| scan(file)).collect::<Result<Vec<Trace>, _>>()?;
-    traces.sort_by_key(|trace| trace.identity.rank);
-    let mut recordings: Vec<&Recording> = Vec::new();
-    for trace in &traces {
-        let recording = recording_of(trace, &input.recordings, run)?;
+fn into_one(files: &[PathBuf], source: &Source<'_>, output: &Path) -> Result<(), Failure> {
+    let mut all = files.iter().map(|file| scan(file)).collect::<Result<Vec<Trace>, _>>()?;
+    all.sort_by_key(|trace| trace.identity.rank);
+    let (mut traces, mut recordings): (Vec<Trace>, Vec<&Recording>) = (Vec::new(), Vec::new());
+    for trace in all {
+        let Some(recording) = recording_of(&trace, source)? else { continue };
         if recordings.iter().any(|&other| std::ptr::eq(other, recording)) {
             let file = trace.path.display();
             return Err(Failure::input(format!("two traces are of one rank; one is {file}")));
         }
         recordings.push(recording);
+        traces.push(trace);
+    }
+    if traces.is_empty() {
+        return Err(Failure::usage(ALL_LEFT_OUT));
     }
     let base_ns = traces.iter().map(|trace| trace.base_ns).min().unwrap_or(0);
     let slices = create(output, |out| {
@@ -140,9 +179,9 @@ fn into_one(files: &[PathBuf], input: &Input, run: &Path, output: &Path) -> Resu
         let mut shared = merged::Shared::default();
         merged::begin(out, base_ns).map_err(|e| Failure::write(output, &e))?;
         // One timeline at a time: a rank's steps are most of the memory.
-        for (trace, recording) in traces.iter().zip(recordings) {
+        for (trace, recording) in traces.iter().zip(&recordings) {
             let timeline = Timeline::read(recording, true);
-            let rank = join(trace, &timeline, run)?;
+            let rank = join(trace, &timeline, source)?;
             slices += merged::add(out, &rank, base_ns, &mut shared)
                 .map_err(|error| failed(error, &trace.path, output))?;
             say(&rank);
@@ -164,38 +203,41 @@ fn scan(file: &Path) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
-fn recording_of<'r>(
-    trace: &Trace,
-    recordings: &'r [Recording],
-    run: &Path,
-) -> Result<&'r Recording, Failure> {
+/// The recording of a trace's process; `None` if the filter leaves it out.
+fn recording_of<'r>(trace: &Trace, source: &Source<'r>) -> Result<Option<&'r Recording>, Failure> {
+    let recordings = &source.input.recordings;
     let found = choose(&trace.identity, recordings);
-    found.and_then(|at| recordings.get(at)).ok_or_else(|| {
-        Failure::input(format!(
+    let Some((at, recording)) = found.and_then(|at| Some((at, recordings.get(at)?))) else {
+        return Err(Failure::input(format!(
             "no recording in {} is from the process of {} ({}): is it another run?",
-            run.display(),
+            source.name,
             trace.path.display(),
             trace.identity.text()
-        ))
-    })
+        )));
+    };
+    if !source.narrowed.has(at) {
+        tell(format_args!("{} is left out: the filter has other ranks", trace.path.display()));
+        return Ok(None);
+    }
+    Ok(Some(recording))
 }
 
 fn join<'t, 'r>(
     trace: &'t Trace,
     timeline: &'t Timeline<'r>,
-    run: &Path,
+    source: &Source<'_>,
 ) -> Result<Rank<'t, 'r>, Failure> {
     let rank = Rank::new(trace, timeline);
     if rank.is_foreign() {
         return Err(Failure::input(format!(
             "no recording in {} overlaps {}, which has {} NCCL kernels: is it another run, or was \
              nothing recorded then?",
-            run.display(),
+            source.name,
             trace.path.display(),
             trace.kernels.len()
         )));
     }
-    Ok(rank)
+    Ok(rank.of(&source.narrowed.of(timeline.recording())))
 }
 
 /// Says how well a trace and its recording fit.

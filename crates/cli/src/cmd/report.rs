@@ -3,26 +3,30 @@
 
 mod html;
 
-use crate::args::{Format, ReportArgs};
+use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
 use crate::failure::Failure;
 use crate::input::{Input, keep_recording};
+use crate::narrow::{Keep, Narrowed, Note};
 use crate::output;
+use crate::sheet::Sheet;
 use crate::terminal;
-use crate::text::{self, Content};
+use crate::text::{self, Content, Page};
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
-use ncclscope_report::Report;
+use ncclscope_report::{By, Report};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What `--format json` prints: the report, its answer, and what `ncclscope run` noted.
+/// What `--format json` prints: the report, its answer, the filter of its figures, and what
+/// `ncclscope run` noted.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
     report: &'a Report,
     answer: &'a Answer,
+    filter: Option<&'a Note>,
     run: Option<&'a serde_json::Value>,
 }
 
@@ -31,40 +35,119 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         // Better before minutes of reading than after.
         keep_recording(file)?;
     }
-    let input = Input::open(&args.inputs, args.run.id())?;
-    let assessment = Assessment::of(&input, args.hang_sec);
+    let mut input = Input::open(&args.inputs, args.run.id())?;
+    let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;
+    if args.by.contains(&By::Channel) && args.by.len() > 1 {
+        return Err(Failure::usage(
+            "--by channel stands alone: an operation uses several channels",
+        ));
+    }
+    let assessment = Assessment::of(&input, (&narrowed, &args.by), args.hang_sec);
+    let report = &assessment.report;
+    if report.operations.is_empty() && report.open_operations.is_empty() {
+        no_operation(&narrowed)?;
+    }
     let is_page_alone = args.html.as_deref() == Some(Path::new(html::STDOUT));
-    let (answer, report) = (answer(&assessment, &args.inputs), &assessment.report);
+    let answer = match narrowed.is_part() {
+        true => Answer::of_a_part(&words(&args.inputs)),
+        false => answer(&assessment, &args.inputs),
+    };
+    let filter = narrowed.note.as_ref();
     match args.format {
         _ if is_page_alone => {}
-        Format::Json => {
-            output::json(&Printed { report, answer: &answer, run: input.run.as_ref() })?;
+        TableFormat::Json => {
+            let run = input.run.as_ref();
+            output::json(&Printed { report, answer: &answer, filter, run })?;
         }
-        Format::Text => {
-            let content = Content { answer: &answer, report, run: input.run.as_ref() };
-            let text = if args.full { text::full } else { text::screen };
-            output::text(&text(content, terminal::has_colour()))?;
+        TableFormat::Csv => sheet(report)?.print_csv()?,
+        TableFormat::Text | TableFormat::Md => {
+            let page = match args.format {
+                TableFormat::Md => Page::markdown(),
+                _ => Page::new(terminal::has_colour()),
+            };
+            let (run, filter) = (input.run.as_ref(), narrowed.text());
+            let content = Content { answer: &answer, filter, report, run };
+            let text = match &report.groups {
+                Some(groups) => text::groups(content, groups, page),
+                None if args.full => text::full(content, page),
+                None => text::screen(content, page),
+            };
+            output::text(&text)?;
         }
     }
     if let Some(file) = &args.html {
-        html::write(file, &args.inputs, &answer, &assessment)?;
+        html::write(file, (&args.inputs, narrowed.text()), &answer, &assessment)?;
     }
     Ok(input.finish())
 }
 
 /// Prints the answer and one screen about recordings in `directory`.
 pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
-    let assessment = Assessment::of(input, Options::default().hang);
+    let assessment = Assessment::of(input, (&Narrowed::default(), &[]), Options::default().hang);
     let answer = answer(&assessment, &[directory.to_owned()]);
     let report = &assessment.report;
-    let content = Content { answer: &answer, report, run: input.run.as_ref() };
-    output::text(&text::screen(content, terminal::has_colour()))
+    let content = Content { answer: &answer, filter: None, report, run: input.run.as_ref() };
+    output::text(&text::screen(content, Page::new(terminal::has_colour())))
 }
 
 /// What it shows, as an answer.
 fn answer(Assessment { report, hang, slow, .. }: &Assessment, paths: &[PathBuf]) -> Answer {
+    Answer::of(Found { hang, slow, report }, &words(paths))
+}
+
+/// Paths as a shell reads them.
+fn words(paths: &[PathBuf]) -> String {
     let words: Vec<String> = paths.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
-    Answer::of(Found { hang, slow, report }, &words.join(" "))
+    words.join(" ")
+}
+
+/// The fields of an operation's row that a table has.
+const OPERATION: [&str; 24] = [
+    "comm",
+    "func",
+    "bytes",
+    "datatype",
+    "algo",
+    "proto",
+    "channels",
+    "count",
+    "open",
+    "ranks",
+    "timing",
+    "duration_ns.min",
+    "duration_ns.p50",
+    "duration_ns.p99",
+    "duration_ns.max",
+    "total_ns",
+    "total_waiting_ns",
+    "transfer_ns.p50",
+    "transfers",
+    "last_rank.rank",
+    "algbw_gbs",
+    "busbw_gbs",
+    "busbw_with_waiting_gbs",
+    "transfer_unknown",
+];
+/// The same of a group, behind its keys.
+const GROUP: [&str; 7] =
+    ["count", "bytes", "time_ns", "judged_ns", "waiting_ns", "transfer_ns", "busbw_gbs"];
+
+/// The table of `--by`, else that of operations.
+fn sheet(report: &Report) -> Result<Sheet, Failure> {
+    match &report.groups {
+        Some(groups) => {
+            let fields: Vec<&str> = groups.by.iter().copied().chain(GROUP).collect();
+            Sheet::of(&groups.rows, &fields)
+        }
+        None => Sheet::of(&report.operations, &OPERATION),
+    }
+}
+
+/// A filter that leaves no operation is a mistake; a run without any is not.
+fn no_operation(narrowed: &Narrowed) -> Result<(), Failure> {
+    narrowed.text().map_or(Ok(()), |text| {
+        Err(Failure::usage(format!("the filter leaves no operation: {text}")))
+    })
 }
 
 /// A path as a shell reads it.

@@ -4,34 +4,72 @@
 mod reading;
 
 use super::report::shell_word;
-use crate::args::{Format, StragglersArgs};
+use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{FINDINGS, Failure, tell};
 use crate::input::{Input, recordings_in};
+use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, timeless};
 use crate::output::{self, in_a_line};
+use crate::sheet::Sheet;
 use crate::table::{Align, Table};
 use crate::terminal::{Watched, painted, say};
 use ncclscope_findings::Help;
+use ncclscope_operations::Filter;
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::report::StepRow;
-use ncclscope_stragglers::{Job, Limits, Report, analyze};
+use ncclscope_stragglers::{Job, Limits, Report, Shown, analyze};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The fields of a finding that a table has.
+const FINDING: [&str; 10] = [
+    "class",
+    "name",
+    "confidence",
+    "root_ranks",
+    "edge",
+    "factor",
+    "share",
+    "lost",
+    "comms",
+    "title",
+];
 /// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
 /// The most ranks of a finding whose places are printed.
 const PLACES: usize = 4;
 
 pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
-    let ReadJob { job, is_hung, code } = read(&args.inputs, args.run.id())?;
+    if !args.filter.events.is_empty() {
+        return Err(Failure::usage("a finding is of no kind of event: --events does not apply"));
+    }
+    let Read { mut job, is_hung, code, filter, window } = read(args)?;
+    job.keep(&filter, window);
+    if job.collectives.is_empty()
+        && job.batches.is_empty()
+        && (filter.steps, window) != (None, None)
+    {
+        return Err(Failure::usage("no operation was recorded in these steps or times"));
+    }
     let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
-    let report = analyze(&job, &limits);
+    let mut report = analyze(&job, &limits);
+    let Shown { shown, of } = report.show(&filter, &job);
+    let judged = match window.is_some() || filter.steps.is_some() {
+        true => "all ranks judged in that time",
+        false => "all ranks judged",
+    };
+    let filter = FindingsNote::new(&args.filter, (shown, of), judged);
     match args.format {
-        Format::Json => output::json(&report)?,
-        Format::Text => output::text(&painted(&text(&report)))?,
+        TableFormat::Json => output::json(&Printed { report: &report, filter })?,
+        TableFormat::Text => {
+            let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
+            output::text(&painted(&(filter.unwrap_or_default() + &text(&report))))?;
+        }
+        TableFormat::Csv => Sheet::of(&report.summary, &FINDING)?.print_csv()?,
+        TableFormat::Md => output::text(&Sheet::of(&report.summary, &FINDING)?.markdown())?,
     }
     if is_hung {
         let runs: Vec<String> =
@@ -43,6 +81,26 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
 }
 
+/// What `--format json` prints: the report, and the filter of its findings.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    filter: Option<FindingsNote>,
+}
+
+/// What was read.
+struct Read {
+    job: Job,
+    /// `diagnose` finds that it hangs.
+    is_hung: bool,
+    /// The exit code if there are no findings.
+    code: ExitCode,
+    filter: Filter,
+    /// The times to judge, on the job's clock, ns.
+    window: Option<(f64, f64)>,
+}
+
 /// The kind of input at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -51,22 +109,8 @@ enum Kind {
     Table,
 }
 
-/// What was read.
-struct ReadJob {
-    job: Job,
-    /// `diagnose` finds that it hangs.
-    is_hung: bool,
-    /// The exit code if there are no findings.
-    code: ExitCode,
-}
-
-impl ReadJob {
-    fn of(job: Job) -> ReadJob {
-        ReadJob { job, is_hung: false, code: ExitCode::SUCCESS }
-    }
-}
-
-fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<ReadJob, Failure> {
+fn read(args: &StragglersArgs) -> Result<Read, Failure> {
+    let inputs = &args.inputs;
     let mut kinds = inputs.iter().map(|path| kind(path));
     let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
     if kinds.any(|other| other != kind) {
@@ -77,12 +121,14 @@ fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<ReadJob, Failure> {
     let fail = |error: ncclscope_stragglers::input::Error| Failure::input(error.to_string());
     match kind {
         Kind::Recordings => {
-            let input = Input::open(inputs, run)?;
+            let mut input = Input::open(inputs, args.run.id())?;
+            let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;
             let progress = Watched::by_blocks("reading records", &input.recordings, 1);
             let (job, is_hung) = reading::job(&input.recordings);
             drop(progress);
             say(1, || "read the records".into());
-            Ok(ReadJob { job, is_hung, code: input.finish() })
+            let window = narrowed.since_start();
+            Ok(Read { job, is_hung, code: input.finish(), filter: narrowed.filter, window })
         }
         Kind::Traces => {
             let mut files = Vec::new();
@@ -90,16 +136,26 @@ fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<ReadJob, Failure> {
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
             }
             let _progress = Watched::endless("reading traces");
-            Ok(ReadJob::of(kineto::read(&files).map_err(fail)?))
+            without_times(kineto::read(&files).map_err(fail)?, &args.filter)
         }
-        Kind::Table => match inputs {
+        Kind::Table => match &inputs[..] {
             [path] => {
                 let _progress = Watched::endless("reading the table");
-                Ok(ReadJob::of(table::read(path).map_err(fail)?))
+                without_times(table::read(path).map_err(fail)?, &args.filter)
             }
             _ => Err(Failure::usage("one table holds all workers: name one .parquet file")),
         },
     }
+}
+
+/// A job that is not of recordings.
+fn without_times(job: Job, args: &FilterArgs) -> Result<Read, Failure> {
+    if args.from.is_some() || args.until.is_some() {
+        return Err(Failure::usage("--from and --until are for recordings; --steps is for all"));
+    }
+    let filter = timeless(args);
+    has_some_rank(&filter, &job.workers.iter().map(|worker| worker.rank).collect())?;
+    Ok(Read { job, is_hung: false, code: ExitCode::SUCCESS, filter, window: None })
 }
 
 fn kind(path: &Path) -> Kind {

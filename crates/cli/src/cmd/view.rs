@@ -17,6 +17,7 @@ use super::export;
 use crate::args::{TraceFormat, ViewArgs};
 use crate::failure::{Failure, tell};
 use crate::input::{Input, host_name};
+use crate::narrow::{Keep, Narrowed};
 use server::{Server, Trace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &ViewArgs) -> Result<ExitCode, Failure> {
     let (tell_end, end) = mpsc::channel();
     end_by_signal(tell_end.clone())?;
     let path = prepared.path();
-    let trace = Trace { path: path.to_owned(), title: title(&args.input), ui };
+    let trace = Trace { path: path.to_owned(), title: title(&args.inputs), ui };
     let port = args.port.unwrap_or(0);
     let server = Server::start(trace, port, &token, tell_end).map_err(|e| match args.port {
         Some(port) => Failure::environment(format!("cannot serve at port {port}: {e}")),
@@ -77,9 +78,12 @@ fn token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn title(input: &Path) -> String {
-    let whole = std::fs::canonicalize(input).unwrap_or_else(|_| input.to_owned());
-    whole.file_name().unwrap_or_default().to_string_lossy().into_owned()
+fn title(inputs: &[PathBuf]) -> String {
+    let name = |input: &PathBuf| {
+        let whole = std::fs::canonicalize(input).unwrap_or_else(|_| input.clone());
+        whole.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    };
+    inputs.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// A trace to show, and the directory of ours, which goes away with it.
@@ -91,23 +95,30 @@ struct Prepared {
 
 impl Prepared {
     fn new(args: &ViewArgs) -> Result<Prepared, Failure> {
-        let input = args.input.as_path();
-        let is_trace = is_trace(input);
-        let open = || Input::open(std::slice::from_ref(&args.input), args.run.id());
-        let recordings = if is_trace { None } else { Some(open()?) };
+        let trace = match &args.inputs[..] {
+            [input] if is_trace(input) => Some(input),
+            _ => None,
+        };
+        if trace.is_some() && !args.filter.is_empty() {
+            return Err(Failure::usage(
+                "a trace is shown as it is: filter when you export it, or name its recordings",
+            ));
+        }
+        let recordings = match trace {
+            Some(_) => None,
+            None => Some(narrowed(args)?),
+        };
         // Its name is not the token: /tmp can be listed.
         let name = token().map_err(|e| cannot("make a name", &e))?;
         let directory = std::env::temp_dir().join(format!("ncclscope-view-{name}"));
         let made = DirBuilder::new().mode(0o700).create(&directory);
         made.map_err(|e| Failure::write(&directory, &e))?;
-        let path = match &recordings {
-            None => input.to_owned(),
-            Some(_) => directory.join("trace.pftrace"),
-        };
+        let path = trace.cloned().unwrap_or_else(|| directory.join("trace.pftrace"));
         let mut prepared = Prepared { path, directory, exit_code: ExitCode::SUCCESS };
-        if let Some(input) = recordings {
-            let format = TraceFormat::Pftrace;
-            export::to_file(&prepared.path, |file| export::write(&input, format, file))?;
+        if let Some((input, narrowed)) = recordings {
+            let (format, shown) = (TraceFormat::Pftrace, narrowed.shown(&input.recordings));
+            export::size::foretell(shown, format);
+            export::to_file(&prepared.path, |file| export::write(shown, format, file))?;
             prepared.exit_code = input.finish();
         }
         Ok(prepared)
@@ -136,6 +147,16 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The recordings, and the filter of what to show.
+fn narrowed(args: &ViewArgs) -> Result<(Input, Narrowed), Failure> {
+    let mut input = Input::open(&args.inputs, args.run.id())?;
+    let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Needed)?;
+    if let Some(text) = narrowed.text() {
+        tell(format_args!("filter: {text}"));
+    }
+    Ok((input, narrowed))
 }
 
 /// A file that `export` wrote, by its name: anything else must be a recording.

@@ -18,8 +18,7 @@ const NOTES: usize = 3;
 const VALUE_MAX: usize = 40;
 
 /// The answer, then one screen, or all.
-pub(crate) fn comparison(comparison: &Comparison, is_full: bool, has_colour: bool) -> String {
-    let mut page = Page::new(has_colour);
+pub(crate) fn comparison(comparison: &Comparison, is_full: bool, mut page: Page) -> String {
     answer(&mut page, &comparison.answer);
     let limit = |few: usize| if is_full { usize::MAX } else { few };
     sides(&mut page, comparison);
@@ -82,7 +81,7 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     for row in rows.iter().take(most) {
         table.row(cells(row));
     }
-    page.lines(&table.lines("  "));
+    page.table(&table);
     if rows.len() > most {
         page.line(&format!("  ... and {} more: --full", rows.len() - most));
     }
@@ -146,7 +145,7 @@ fn settings(page: &mut Page, comparison: &Comparison, most: usize) {
         let [a, b] = [&difference.a, &difference.b].map(|value| cut(value));
         table.row(vec![difference.what.clone(), a, b]);
     }
-    page.lines(&table.lines("  "));
+    page.table(&table);
     if all.len() > most {
         page.line(&format!("  ... and {} more: --full", all.len() - most));
     }

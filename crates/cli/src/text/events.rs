@@ -44,7 +44,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
         page.line("  none was recorded");
         return;
     }
-    page.lines(&table.lines("  "));
+    page.table(&table);
     states(page, rows);
 }
 
@@ -101,6 +101,6 @@ pub(super) fn threads(page: &mut Page, report: &Report) {
             or_dash(row.clock.gpu_granularity_ns, |ns| duration(to_f64(ns))),
         ]);
     }
-    page.lines(&table.lines("  "));
+    page.table(&table);
     page.cut(report.ranks.len());
 }

@@ -8,6 +8,7 @@ The comparison of two runs has the same form.
 mod compare;
 mod content;
 mod events;
+mod groups;
 mod head;
 mod losses;
 mod operations;
@@ -17,24 +18,23 @@ mod screen;
 
 pub(crate) use compare::comparison;
 pub(crate) use content::Content;
+pub(crate) use groups::groups;
+pub(crate) use page::Page;
 
 use crate::printable::Colour;
-use ncclscope_answer::{Answer, State};
-use page::Page;
+use ncclscope_answer::State;
 
 /// The answer and one screen.
-pub(crate) fn screen(content: Content<'_>, has_colour: bool) -> String {
-    let mut page = Page::new(has_colour);
-    answer(&mut page, content.answer);
+pub(crate) fn screen(content: Content<'_>, mut page: Page) -> String {
+    answer(&mut page, content);
     screen::write(&mut page, content);
     page.into_text()
 }
 
 /// The answer and all of the report.
-pub(crate) fn full(content: Content<'_>, has_colour: bool) -> String {
+pub(crate) fn full(content: Content<'_>, mut page: Page) -> String {
     let Content { report, run, .. } = content;
-    let mut page = Page::new(has_colour);
-    answer(&mut page, content.answer);
+    answer(&mut page, content);
     head::write(&mut page, report, run);
     head::communicators(&mut page, report);
     page.sentences("PROBLEMS", &report.problems);
@@ -50,7 +50,7 @@ pub(crate) fn full(content: Content<'_>, has_colour: bool) -> String {
 }
 
 /// The answer's lines. A state has the colour of a traffic light.
-fn answer(page: &mut Page, answer: &Answer) {
+fn answer(page: &mut Page, Content { answer, filter, .. }: Content<'_>) {
     for (at, (label, text)) in answer.lines().into_iter().enumerate() {
         let colour = match answer.state {
             _ if at != 0 => None,
@@ -59,5 +59,8 @@ fn answer(page: &mut Page, answer: &Answer) {
             State::Fine => Some(Colour::Green),
         };
         page.labelled(label, colour, &text);
+    }
+    if let Some(filter) = filter {
+        page.labelled("filter", None, &format!("the figures below are of {filter}"));
     }
 }

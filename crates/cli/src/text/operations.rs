@@ -73,7 +73,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
         for row in report.operations.iter().filter(|row| row.comm == comm) {
             table.row(cells(row));
         }
-        page.lines(&table.lines("  "));
+        page.table(&table);
     }
     explain(page, &report.operations);
 }

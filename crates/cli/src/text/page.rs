@@ -3,6 +3,8 @@
 
 use crate::output::in_a_line;
 use crate::printable::Colour;
+use crate::sheet::escaped;
+use crate::table::Table;
 use crate::terminal;
 
 /// The longest list; JSON has all.
@@ -14,17 +16,24 @@ const LABEL: usize = 6;
 
 /// Lines under headings.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(crate) struct Page {
     text: String,
     has_colour: bool,
     /// Of the terminal that will show it.
     columns: Option<usize>,
+    is_markdown: bool,
 }
 
 impl Page {
     /// An empty page.
-    pub(super) fn new(has_colour: bool) -> Page {
-        Page { text: String::new(), has_colour, columns: terminal::width() }
+    pub(crate) fn new(has_colour: bool) -> Page {
+        let columns = terminal::width();
+        Page { text: String::new(), has_colour, columns, is_markdown: false }
+    }
+
+    /// An empty page in GitHub's Markdown.
+    pub(crate) fn markdown() -> Page {
+        Page { text: String::new(), has_colour: false, columns: None, is_markdown: true }
     }
 
     pub(super) fn into_text(self) -> String {
@@ -36,12 +45,22 @@ impl Page {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
+        if self.is_markdown {
+            self.text.push_str(&format!("### {}\n\n", escaped(&in_a_line(title))));
+            return;
+        }
         let title = if self.has_colour { Colour::Bold.paint(title) } else { title.into() };
         self.line(&title);
     }
 
     /// Adds a line. A line break in a name of a recording begins no other.
     pub(super) fn line(&mut self, line: &str) {
+        if self.is_markdown {
+            let line = escaped(&in_a_line(line.trim()));
+            let item = line.strip_prefix("- ").unwrap_or(&line);
+            self.text.push_str(&format!("- {item}\n"));
+            return;
+        }
         self.text.push_str(in_a_line(line).trim_end());
         self.text.push('\n');
     }
@@ -54,6 +73,11 @@ impl Page {
         if let Some((cut, _)) = text.char_indices().nth(MOST) {
             text.truncate(cut);
             text.push_str(" ...");
+        }
+        if self.is_markdown {
+            let (label, text) = (label.trim(), escaped(&in_a_line(&text)));
+            self.text.push_str(&format!("- **{label}** {text}\n"));
+            return;
         }
         let start = match label.chars().count() {
             short @ 0..LABEL => short.max(LABEL),
@@ -74,8 +98,14 @@ impl Page {
         }
     }
 
-    pub(super) fn lines(&mut self, lines: &[String]) {
-        lines.iter().for_each(|line| self.line(line));
+    /// Adds a table.
+    pub(super) fn table(&mut self, table: &Table) {
+        if self.is_markdown {
+            let gap = if self.text.ends_with("\n\n") { "" } else { "\n" };
+            self.text.push_str(&format!("{gap}{}\n", table.sheet().markdown()));
+            return;
+        }
+        table.lines("  ").iter().for_each(|line| self.line(line));
     }
 
     /// Adds a section of sentences, if there are any.
@@ -91,6 +121,10 @@ impl Page {
 
     /// Adds a paragraph of at most 100 columns; lines after the first are indented like `first`.
     pub(super) fn wrapped(&mut self, first: &str, text: &str) {
+        if self.is_markdown {
+            self.line(&format!("{first}{text}"));
+            return;
+        }
         let columns = self.columns.unwrap_or(PARAGRAPH).min(PARAGRAPH);
         let indent = first.chars().count();
         self.broken((first, indent), indent, text, columns);

@@ -36,7 +36,7 @@ pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
     for row in order.into_iter().take(LIST_MAX) {
         table.row(cells(row));
     }
-    page.lines(&table.lines("  "));
+    page.table(&table);
     page.cut(peers.len());
     page.line("  left: sender's view; middle: receiver's view; right: network time by size");
 }

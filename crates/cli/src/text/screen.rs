@@ -55,7 +55,7 @@ fn roles(page: &mut Page, rows: &[RoleRow]) {
             or_dash(waiting, |(waiting, of)| percent(to_f64(waiting) / to_f64(of))),
         ]);
     }
-    page.lines(&table.lines("  "));
+    page.table(&table);
     more(page, rows.len(), ROWS);
 }
 
@@ -93,7 +93,7 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
             or_dash(row.least.as_ref(), |least| three(least.busbw_gbs)),
         ]);
     }
-    page.lines(&table.lines("  "));
+    page.table(&table);
     more(page, rows.len(), ROWS);
 }
 

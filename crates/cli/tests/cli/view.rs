@@ -113,6 +113,25 @@ fn a_trace_is_shown_as_it_is_and_ctrl_c_ends() {
 }
 
 #[test]
+fn a_filter_chooses_what_is_shown() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let filter = ["--rank", "1", "--events", "Coll,KernelCh"];
+    let path = run.file("part.pftrace");
+    let export = ["export", run.text(), "-o", path.to_str().unwrap()];
+    ncclscope(&[&export[..], &filter].concat()).ends_with(0);
+    let expected = std::fs::read(&path).unwrap();
+    assert!(expected.len() < exported(&run).len());
+    let temporary = tempfile::tempdir().unwrap();
+    let args = [&[run.text(), "--no-open"], &filter[..]].concat();
+    let viewer = Viewer::start(&args, temporary.path());
+    assert!(viewer.ask("GET", "trace").1 == expected);
+    assert!(viewer.ask("POST", "done").0.starts_with("HTTP/1.1 200"));
+    viewer.ends();
+    let trace = ncclscope(&["view", path.to_str().unwrap(), "--rank", "1"]).ends_with(2);
+    assert!(trace.stderr.contains("a trace is shown as it is"), "{trace:#?}");
+}
+
+#[test]
 fn bad_input_is_one_line() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
     for path in [run.file("absent"), run.file("absent.pftrace"), "/dev/null".into()] {

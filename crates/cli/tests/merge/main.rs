@@ -187,3 +187,41 @@ fn one_bad_trace_of_several_does_not_keep_the_others_back() {
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(files(&job.path("out")), [job.path("out/rank1.json")]);
 }
+
+#[test]
+fn a_filter_chooses_ranks_and_events() {
+    let job = Job::new("AllReduce");
+    std::fs::create_dir(job.path("out")).unwrap();
+    let traces = ["--kineto", "rank0.json", "rank1.json", "run", "-o", "out"];
+    let text =
+        assert_fine(&job.merge(&[&traces[..], &["--rank", "1", "--events", "Coll"]].concat()));
+    assert!(text.contains("filter: rank 1; events Coll; 1 of 2 recordings"), "{text}");
+    assert!(text.contains("rank0.json is left out"), "{text}");
+    assert_eq!(files(&job.path("out")), [job.path("out/rank1.json")]);
+    let merged = read(&job.path("out/rank1.json"));
+    let events = merged["traceEvents"].as_array().unwrap();
+    let ours = events.iter().filter(|event| {
+        event["ph"] == "X" && event["cat"].as_str().is_some_and(|cat| cat.starts_with("nccl_"))
+    });
+    let kinds: std::collections::BTreeSet<&str> =
+        ours.map(|event| event["cat"].as_str().unwrap()).collect();
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["nccl_group", "nccl_operation"]);
+    let none = ["--kineto", "rank0.json", "run", "-o", "none.json", "--rank", "1"];
+    let output = job.merge(&none);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("the filter leaves out the ranks of all traces"), "{text}");
+    assert!(!job.path("none.json").exists());
+}
+
+#[test]
+fn recordings_may_be_in_several_directories() {
+    let job = Job::new("AllReduce");
+    std::fs::create_dir(job.path("more")).unwrap();
+    let file = files(&job.path("run")).pop().unwrap();
+    std::fs::rename(&file, job.path("more").join(file.file_name().unwrap())).unwrap();
+    std::fs::create_dir(job.path("out")).unwrap();
+    let words = ["--kineto", "rank0.json", "rank1.json", "run", "more", "-o", "out"];
+    assert_fine(&job.merge(&words));
+    assert_eq!(files(&job.path("out")).len(), 2);
+}

@@ -2,7 +2,7 @@
 //! `ncclscope ls`: the recorded processes of this host.
 
 use super::asked;
-use crate::args::{Format, LsArgs};
+use crate::args::{LsArgs, TableFormat};
 use crate::control::{self, About, Process, at_once};
 use crate::failure::{Failure, tell, warn};
 use crate::output;
@@ -72,9 +72,20 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
     let rows = found.iter().zip(&about).map(|(process, about)| Row::of(process, about));
     let mut rows: Vec<Row<'_>> = rows.collect();
     rows.sort_by(|a, b| (a.job, a.rank, a.pid).cmp(&(b.job, b.rank, b.pid)));
-    if args.format == Format::Json {
-        output::json(&Listing { schema: "ncclscope.processes/1", processes: rows })?;
-        return Ok(ExitCode::SUCCESS);
+    match args.format {
+        TableFormat::Json => {
+            output::json(&Listing { schema: "ncclscope.processes/1", processes: rows })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        TableFormat::Csv => {
+            table(&rows).sheet().print_csv()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        TableFormat::Md if !rows.is_empty() => {
+            output::text(&table(&rows).sheet().markdown())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        TableFormat::Md | TableFormat::Text => {}
     }
     if !rows.is_empty() {
         let mut out = output::screen();

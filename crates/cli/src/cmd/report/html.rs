@@ -15,13 +15,15 @@ pub(super) const STDOUT: &str = "-";
 /// Writes the page to a file, whole or not at all; a recording is never replaced.
 pub(super) fn write(
     file: &Path,
-    inputs: &[PathBuf],
+    (inputs, filter): (&[PathBuf], Option<&str>),
     answer: &Answer,
     found: &Assessment,
 ) -> Result<(), Failure> {
     let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
+    let filter = filter.map_or_else(String::new, |text| format!(" (filter: {text})"));
+    let input = names.join(" ") + &filter;
     let page = render(Content {
-        input: &names.join(" "),
+        input: &input,
         answer,
         report: &found.report,
         slow: &found.slow,

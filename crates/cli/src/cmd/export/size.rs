@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is said before a large trace is written: how large it will be, and what the viewer opens.
+
+use crate::args::TraceFormat;
+use crate::failure::{tell, warn};
+use ncclscope_operations::human::bytes;
+use ncclscope_views::Shown;
+use ncclscope_views::size::{Kind, UI_MAX, estimate, most};
+
+/// From this size on a trace is announced, bytes.
+const LARGE: u64 = 64 << 20;
+
+/// Says how large the trace will be, if it will be large.
+pub(crate) fn foretell(shown: Shown<'_>, format: TraceFormat) {
+    let kind = if format == TraceFormat::Chrome { Kind::Chrome } else { Kind::Pftrace };
+    if most(shown.recordings, kind) < LARGE {
+        return;
+    }
+    let size = estimate(shown.recordings, kind);
+    if let Some(line) = announcement(size, shown.filter.is_some()) {
+        tell(line);
+    }
+    if let Some(line) = advice(size, kind) {
+        warn(line);
+    }
+}
+
+/// A filter may leave out more than recordings.
+fn announcement(size: u64, is_filtered: bool) -> Option<String> {
+    let most = if is_filtered { "at most " } else { "" };
+    (size >= LARGE).then(|| format!("the trace will have {most}about {}", bytes(rounded(size))))
+}
+
+/// Two digits of a size are as much as an estimate has.
+fn rounded(size: u64) -> u64 {
+    let unit = 1 << (size.max(1).ilog2().saturating_sub(4));
+    size / unit * unit
+}
+
+fn advice(size: u64, kind: Kind) -> Option<String> {
+    if size <= UI_MAX {
+        return None;
+    }
+    let format = match kind {
+        Kind::Chrome => "Perfetto's format is a third as large (--to pftrace); ",
+        Kind::Pftrace => "",
+    };
+    Some(format!(
+        "Perfetto's UI opens about {} in a browser: {format}choose a part with --rank, --steps, \
+         --role or --events, write a file for each rank (--per-rank) and open a few, or open the \
+         whole with Perfetto's `trace_processor_shell --httpd FILE` beside the UI",
+        bytes(rounded(UI_MAX))
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_traces_are_announced_and_too_large_ones_come_with_advice() {
+        assert_eq!(announcement(LARGE - 1, false), None);
+        let line = announcement(100 << 20, true);
+        assert_eq!(line.as_deref(), Some("the trace will have at most about 100 MiB"));
+        let line = announcement(2_640_000_000, false);
+        assert_eq!(line.as_deref(), Some("the trace will have about 2.38 GiB"));
+        assert_eq!(advice(UI_MAX, Kind::Pftrace), None);
+        let text = advice(UI_MAX + 1, Kind::Pftrace).unwrap();
+        assert!(text.contains("--per-rank") && !text.contains("--to pftrace"), "{text}");
+        assert!(advice(UI_MAX + 1, Kind::Chrome).unwrap().contains("--to pftrace"));
+    }
+}

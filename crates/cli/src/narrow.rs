@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Applies the filters of the command line to the recordings of a run, before their records are read.
+
+Whatever recordings declare in their first pages is checked here: a filter that matches nothing is
+an error that names what there is. Every output says what the filter left out.
+*/
+
+use crate::args::{Edge, FilterArgs};
+use crate::failure::Failure;
+use crate::input::Input;
+use ncclscope_answer::Moment;
+use ncclscope_operations::filter::FUNCTIONS;
+use ncclscope_operations::human::count;
+use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::{Declared, Filter, Selection};
+use ncclscope_trace::{MarkKind, Recording};
+use ncclscope_views::Shown;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// How many names an error lists.
+const LISTED: usize = 8;
+
+/// Which recordings are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// All: the verb judges all ranks, or must know them all.
+    All,
+    /// Those of the ranks and hosts.
+    Chosen,
+    /// Of those, what has a part in the communicators.
+    Needed,
+}
+
+/// A filter that was applied.
+#[derive(Debug, Default)]
+pub(crate) struct Narrowed {
+    pub(crate) filter: Filter,
+    pub(crate) declared: Declared,
+    /// Whether each recording of the run is of the ranks and hosts; empty: all are.
+    chosen: Vec<bool>,
+    /// The start of the run, ns since 1970.
+    start_ns: u64,
+    /// What it is; `None` where none was given.
+    pub(crate) note: Option<Note>,
+}
+
+/// What a filter is, for the reader of filtered figures: `filter` in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Note {
+    /// In words.
+    pub(crate) text: String,
+    /// Recordings that it matches.
+    pub(crate) recordings: usize,
+    /// Recordings of the run.
+    pub(crate) of: usize,
+}
+
+impl Narrowed {
+    /// Applies the filters to a run, whose recordings it keeps as `keep` says.
+    pub(crate) fn new(
+        input: &mut Input,
+        args: &FilterArgs,
+        keep: Keep,
+    ) -> Result<Narrowed, Failure> {
+        if args.is_empty() {
+            return Ok(Narrowed::default());
+        }
+        let all = &input.recordings;
+        let mut declared = Declared::of(all);
+        let start_ns = span(all).0;
+        let filter = filter(args, all)?;
+        exists(&filter, all, &declared)?;
+        let has_comm = |recording: &Recording| {
+            let selection = filter.of(recording, &declared);
+            (0..recording.comms().len()).any(|at| selection.has_comm(Some(at)))
+                || selection.has_comm(None)
+        };
+        let chosen: Vec<bool> =
+            all.iter().zip(&declared.ranks).map(|(one, ranks)| filter.has(one, ranks)).collect();
+        let matching: Vec<bool> =
+            all.iter().zip(&chosen).map(|(one, &has)| has && has_comm(one)).collect();
+        let recordings = matching.iter().filter(|&&has| has).count();
+        if recordings == 0 {
+            return Err(Failure::usage(
+                "no recording matches all filters at once, though each matches some",
+            ));
+        }
+        let of = all.len();
+        let text = format!("{}; {recordings} of {}", words(args, &filter), count(of, "recording"));
+        let kept = match keep {
+            Keep::All => vec![true; of],
+            Keep::Chosen => chosen.clone(),
+            Keep::Needed => matching,
+        };
+        retain(&mut input.recordings, &kept);
+        retain(&mut declared.ranks, &kept);
+        let note = Some(Note { text, recordings, of });
+        Ok(Narrowed { filter, declared, chosen, start_ns, note })
+    }
+
+    /// Whether the recording at this position of the run is of the ranks and hosts.
+    pub(crate) fn has(&self, at: usize) -> bool {
+        self.chosen.get(at).copied().unwrap_or(true)
+    }
+
+    /// The times from the start of the run, ns; `None`: all.
+    pub(crate) fn since_start(&self) -> Option<(f64, f64)> {
+        let since = |ns: u64| match ns {
+            u64::MAX => f64::INFINITY,
+            ns => to_f64(ns.saturating_sub(self.start_ns)),
+        };
+        self.filter.window.map(|(from, to)| (since(from), since(to)))
+    }
+
+    /// What is selected of a recording.
+    pub(crate) fn of(&self, recording: &Recording) -> Selection {
+        self.filter.of(recording, &self.declared)
+    }
+
+    /// What to show of recordings.
+    pub(crate) fn shown<'a>(&'a self, recordings: &'a [Recording]) -> Shown<'a> {
+        let filter = self.note.as_ref().map(|_| (&self.filter, &self.declared));
+        Shown { recordings, filter }
+    }
+
+    /// Whether a choice of ranks or hosts leaves out recordings of the run.
+    pub(crate) fn is_part(&self) -> bool {
+        self.note.as_ref().is_some_and(|note| self.declared.ranks.len() < note.of)
+    }
+
+    /// The filter in words.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.note.as_ref().map(|note| note.text.as_str())
+    }
+}
+
+fn retain<T>(of: &mut Vec<T>, kept: &[bool]) {
+    let mut kept = kept.iter();
+    of.retain(|_| kept.next().copied().unwrap_or(false));
+}
+
+/// What the arguments mean without times, which are of a run.
+pub(crate) fn timeless(args: &FilterArgs) -> Filter {
+    Filter {
+        ranks: args.rank.clone(),
+        hosts: args.host.clone(),
+        comms: args.comm.clone(),
+        roles: args.role.clone(),
+        funcs: args.func.clone(),
+        window: None,
+        steps: args.steps,
+        kinds: args.kinds(),
+    }
+}
+
+/// The filter that the arguments mean for these recordings.
+fn filter(args: &FilterArgs, recordings: &[Recording]) -> Result<Filter, Failure> {
+    let mut filter = timeless(args);
+    if args.from.is_none() && args.until.is_none() {
+        return Ok(filter);
+    }
+    let (start, end) = span(recordings);
+    let at = |edge: Edge| match edge {
+        Edge::At(ns) => ns,
+        Edge::AfterStart(length) => start.saturating_add(ns(length)),
+        Edge::BeforeEnd(length) => end.saturating_sub(ns(length)),
+    };
+    let window = (args.from.map_or(0, at), args.until.map_or(u64::MAX, at));
+    if window.0 > window.1 {
+        return Err(Failure::usage("--from is later than --until"));
+    }
+    if window.0 > end || window.1 < start {
+        return Err(Failure::usage(format!(
+            "nothing was recorded in that time: the run was recorded from {} to {} ({})",
+            Moment::from_ns(start).rfc3339(),
+            Moment::from_ns(end).rfc3339(),
+            ncclscope_operations::human::duration(to_f64(end.saturating_sub(start)))
+        )));
+    }
+    filter.window = Some(window);
+    Ok(filter)
+}
+
+fn ns(length: std::time::Duration) -> u64 {
+    to_u64(length.as_secs_f64() * 1e9)
+}
+
+/// The first and the last time of a run, ns since 1970.
+fn span(recordings: &[Recording]) -> (u64, u64) {
+    let start = |recording: &Recording| {
+        let comms = recording.comms().iter().map(|comm| comm.ticks).min();
+        let ticks = comms.unwrap_or_else(|| recording.first_ticks());
+        recording.tick_map().realtime_ns(ticks)
+    };
+    let end = |recording: &Recording| recording.tick_map().realtime_ns(recording.last_ticks());
+    let starts = recordings.iter().map(start).min().unwrap_or(0);
+    (starts, recordings.iter().map(end).max().unwrap_or(u64::MAX))
+}
+
+/// Checks that each filter matches something of the run.
+fn exists(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(), Failure> {
+    has_some_rank(filter, &declared.ranks.iter().flatten().copied().collect())?;
+    let hosts: BTreeSet<&str> = all.iter().map(|one| one.header().host.as_str()).collect();
+    for pattern in &filter.hosts {
+        let one = Filter { hosts: vec![pattern.clone()], ..Filter::default() };
+        if !hosts.iter().any(|host| one.has_host(host)) {
+            let known = list(hosts);
+            return nothing(format!("no recording is of host `{pattern}`: the hosts are {known}"));
+        }
+    }
+    comms_exist(filter, all, declared)?;
+    let strings: BTreeSet<&str> = all.iter().flat_map(Recording::strings).collect();
+    let functions = || FUNCTIONS.into_iter().filter(|func| strings.contains(func));
+    for func in &filter.funcs {
+        let is_one = |name: &str| name.eq_ignore_ascii_case(func);
+        if !strings.iter().any(|name| is_one(name)) {
+            let known = list(functions());
+            return nothing(format!("no operation is called `{func}`: the run has {known}"));
+        }
+    }
+    let steps = || {
+        let marks = all.iter().flat_map(Recording::marks);
+        marks.filter(|mark| mark.what == MarkKind::Step).map(|mark| mark.value)
+    };
+    match (filter.steps, steps().min().zip(steps().max())) {
+        (Some(_), None) => nothing(
+            "no recording has training steps: the application reports them with set_step \
+             (docs/python.md)"
+                .into(),
+        ),
+        (Some((first, last)), Some((least, most))) if !(first <= most && least <= last) => {
+            nothing(format!("no recording has these steps: the run has steps {least}-{most}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn comms_exist(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(), Failure> {
+    let comms = || all.iter().flat_map(Recording::comms);
+    let has = |one: Filter| {
+        comms().any(|comm| {
+            let name = comm_name(comm);
+            let role = declared.roles.get(&name).map_or("", String::as_str);
+            one.has_comm(&name, comm.name.as_deref(), role)
+        })
+    };
+    for text in &filter.comms {
+        if !has(Filter { comms: vec![text.clone()], ..Filter::default() }) {
+            let known: BTreeSet<String> = comms()
+                .map(|comm| match &comm.name {
+                    Some(name) => format!("{} ({name})", comm_name(comm)),
+                    None => comm_name(comm),
+                })
+                .collect();
+            let known = list(known.iter().map(String::as_str));
+            return nothing(format!("no communicator is `{text}`: the run has {known}"));
+        }
+    }
+    for text in &filter.roles {
+        if !has(Filter { roles: vec![text.clone()], ..Filter::default() }) {
+            let known: BTreeSet<&str> = declared.roles.values().map(String::as_str).collect();
+            let known = list(known);
+            return nothing(format!(
+                "no communicator has the role `{text}`: the roles are {known}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn nothing(message: String) -> Result<(), Failure> {
+    Err(Failure::usage(message))
+}
+
+/// The first names of a list.
+fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let shown = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED) {
+        _ if names.is_empty() => "none".into(),
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Checks that a filter of ranks matches some of a run.
+pub(crate) fn has_some_rank(filter: &Filter, ranks: &BTreeSet<u32>) -> Result<(), Failure> {
+    if ranks.is_empty() || ranks.iter().any(|&rank| filter.has_rank(rank)) {
+        return Ok(());
+    }
+    nothing(format!("nothing is of these ranks: the run has ranks {}", ranges(ranks)))
+}
+
+/// The filter of a list of findings: `filter` in JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct FindingsNote {
+    /// In words.
+    pub(crate) text: String,
+    /// Findings that are shown.
+    pub(crate) shown: usize,
+    /// Findings of the run.
+    pub(crate) of: usize,
+}
+
+impl FindingsNote {
+    /// Of the arguments; `None` if there are none. `what` says what was judged.
+    pub(crate) fn new(
+        args: &FilterArgs,
+        (shown, of): (usize, usize),
+        what: &str,
+    ) -> Option<FindingsNote> {
+        if args.is_empty() {
+            return None;
+        }
+        let words = words(args, &timeless(args));
+        let findings = count(of, "finding");
+        Some(FindingsNote {
+            text: format!("{words}; {shown} of {findings} shown, {what}"),
+            shown,
+            of,
+        })
+    }
+}
+
+/// `0-7, 9 and 3 more`.
+fn ranges(ranks: &BTreeSet<u32>) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match parts.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+            _ => parts.push((rank, rank)),
+        }
+    }
+    let parts: Vec<String> = parts.into_iter().map(range).collect();
+    list(parts.iter().map(String::as_str))
+}
+
+fn range((first, last): (u32, u32)) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+/// The filters in words.
+fn words(args: &FilterArgs, filter: &Filter) -> String {
+    let mut words = Vec::new();
+    let ranks: Vec<String> = args.rank.iter().map(|of| range((*of.start(), *of.end()))).collect();
+    let is_one = matches!(&args.rank[..], [one] if one.start() == one.end());
+    let mut add = |word: &str, of: &[String]| {
+        if !of.is_empty() {
+            words.push(format!("{word}{}", of.join(", ")));
+        }
+    };
+    add(if is_one { "rank " } else { "ranks " }, &ranks);
+    add("host ", &args.host);
+    add("communicator ", &args.comm);
+    add("role ", &args.role);
+    add("", &args.func);
+    add("events ", &args.events);
+    if let Some((first, last)) = filter.steps {
+        let steps = if first == last { "step" } else { "steps" };
+        words.push(format!("{steps} {}", range_of(first, last)));
+    }
+    let edges = [("from", args.from), ("until", args.until)];
+    let edges: Vec<String> = edges
+        .into_iter()
+        .filter_map(|(word, edge)| Some(format!("{word} {}", time(edge?))))
+        .collect();
+    if !edges.is_empty() {
+        words.push(edges.join(" "));
+    }
+    words.join("; ")
+}
+
+/// A time as the user gave it.
+fn time(edge: Edge) -> String {
+    let length = |of: std::time::Duration| ncclscope_operations::human::duration(to_f64(ns(of)));
+    match edge {
+        Edge::At(ns) => Moment::from_ns(ns).rfc3339(),
+        Edge::AfterStart(after) => format!("{} after the start", length(after)),
+        Edge::BeforeEnd(before) => format!("{} before the end", length(before)),
+    }
+}
+
+fn range_of(first: u64, last: u64) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `report --by`, and tables as CSV and Markdown.
+
+use crate::common::{Run, ncclscope};
+use scripts::Call;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A simulated job of 16 ranks with a slow GPU at rank 11.
+fn job() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let job = ["--ranks", "16", "--tp", "4", "--pp", "2", "--dp", "2", "--steps", "12"];
+    let fault = ["--fault", "slow-gpu", "--rank", "11", "--seed", "1"];
+    let output = ["simulate", "-o", dir.path().to_str().unwrap()];
+    ncclscope(&[&output[..], &job, &fault].concat()).ends_with(0);
+    dir
+}
+
+fn report(dir: &tempfile::TempDir, options: &[&str]) -> String {
+    ncclscope(&[&["report", dir.path().to_str().unwrap()], options].concat()).ends_with(0).stdout
+}
+
+/// The report, and the rows of its groups.
+fn groups(dir: &tempfile::TempDir, by: &str) -> (Value, Vec<Value>) {
+    let text = report(dir, &["--by", by, "--format", "json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let rows = report["groups"]["rows"].as_array().unwrap().clone();
+    (report, rows)
+}
+
+fn sum(rows: &[Value], field: &str) -> u64 {
+    rows.iter().map(|row| row[field].as_u64().unwrap_or(0)).sum()
+}
+
+/// The rows of a table as CSV, each by the names of its columns.
+fn csv_rows(text: &str) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    reader.deserialize().map(|row| row.unwrap()).collect()
+}
+
+#[test]
+fn groups_add_up_to_the_rows_of_every_report() {
+    let dir = job();
+    let (all, roles) = groups(&dir, "role,func");
+    let close = |a: &Value, b: &Value| {
+        let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+        (a - b).abs() <= 1e-6 * b + 100.0
+    };
+    assert_eq!(all["groups"]["by"], serde_json::json!(["role", "func"]));
+    for row in all["roles"].as_array().unwrap() {
+        let is_it = |of: &&Value| of["role"] == row["role"] && of["func"] == row["func"];
+        let group = roles.iter().find(is_it).unwrap();
+        assert!(close(&group["time_ns"], &row["total_ns"]), "{group} {row}");
+        if !row["judged_ns"].is_null() {
+            assert!(close(&group["judged_ns"], &row["judged_ns"]), "{group} {row}");
+            assert!(close(&group["waiting_ns"], &row["waiting_ns"]), "{group} {row}");
+        }
+    }
+    let (count, bytes, time) = (sum(&roles, "count"), sum(&roles, "bytes"), sum(&roles, "time_ns"));
+    assert!(count > 0 && bytes > 0 && time > 0);
+    for by in ["comm", "rank", "host", "size", "step", "role", "func", "rank,func"] {
+        let (_, rows) = groups(&dir, by);
+        assert_eq!((sum(&rows, "count"), sum(&rows, "bytes")), (count, bytes), "{by}");
+        assert!(sum(&rows, "time_ns").abs_diff(time) < 1000, "{by}");
+    }
+}
+
+#[test]
+fn ranks_steps_and_channels_have_rows() {
+    let dir = job();
+    let (_, ranks) = groups(&dir, "rank");
+    let numbers: Vec<u64> = ranks.iter().map(|row| row["rank"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..16).collect::<Vec<_>>());
+    // The rank that the others of its group wait for waits least.
+    let waits = |rank: usize| ranks[rank]["waiting_ns"].as_u64().unwrap();
+    assert!([8, 9, 10].into_iter().all(|rank| waits(rank) > 5 * waits(11)), "{ranks:#?}");
+    let (_, steps) = groups(&dir, "step");
+    let numbers: Vec<u64> = steps.iter().filter_map(|row| row["step"].as_u64()).collect();
+    assert_eq!(numbers, (0..12).collect::<Vec<_>>());
+    let (_, hosts) = groups(&dir, "host");
+    assert_eq!(hosts.len(), 4);
+    let (_, channels) = groups(&dir, "channel");
+    assert!(channels.iter().all(|row| row["count"].as_u64().unwrap() > 0), "{channels:?}");
+    assert!(sum(&channels, "bytes") > 0 && sum(&channels, "time_ns") > 0);
+    let both = ["report", dir.path().to_str().unwrap(), "--by", "channel,func"];
+    assert!(ncclscope(&both).ends_with(2).stderr.contains("--by channel stands alone"));
+    let wrong = ["report", dir.path().to_str().unwrap(), "--by", "ranks"];
+    assert!(ncclscope(&wrong).ends_with(2).stderr.contains("expected some of comm, rank"));
+}
+
+#[test]
+fn csv_has_the_figures_of_json() {
+    let dir = job();
+    let json: Value = serde_json::from_str(&report(&dir, &["--format", "json"])).unwrap();
+    let rows = csv_rows(&report(&dir, &["--format", "csv"]));
+    let operations = json["operations"].as_array().unwrap();
+    assert_eq!(rows.len(), operations.len());
+    for (row, operation) in rows.iter().zip(operations) {
+        assert_eq!(operation["func"], *row["func"]);
+        assert_eq!(row["count"], operation["count"].to_string());
+        assert_eq!(row["duration_ns_p50"], operation["duration_ns"]["p50"].to_string());
+        let known = |value: &Value| if value.is_null() { String::new() } else { value.to_string() };
+        assert_eq!(row["busbw_gbs"], known(&operation["busbw_gbs"]));
+    }
+    let (_, groups) = groups(&dir, "size,func");
+    let rows = csv_rows(&report(&dir, &["--by", "size,func", "--format", "csv"]));
+    let times = |of: &Value| of["time_ns"].to_string();
+    assert_eq!(
+        rows.iter().map(|row| row["time_ns"].clone()).collect::<Vec<_>>(),
+        groups.iter().map(times).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn names_are_harmless_in_csv_and_markdown() {
+    let run = Run::new(|p| {
+        p.comm.name = Some("=1+1|<b>\"x\"\n\x1b[2J".into());
+        p.collective(Call::ALL_REDUCE);
+    });
+    let table = |format: &str| {
+        let args = ["report", run.text(), "--by", "role", "--format", format];
+        ncclscope(&args).ends_with(0).stdout
+    };
+    let csv = table("csv");
+    assert_eq!(csv_rows(&csv)[0]["role"], "'=1+1|<b>\"x\"\n\\u001b[2J");
+    let md = table("md");
+    let cell = "| =1+1\\|\\<b\\>\"x\"";
+    assert!(md.lines().any(|line| line.starts_with(cell)), "{md}");
+    assert!(!csv.contains('\x1b') && !md.contains('\x1b'));
+}
+
+#[test]
+fn verbs_with_tables_have_all_formats() {
+    let dir = job();
+    let path = dir.path().to_str().unwrap();
+    let md = report(&dir, &["--format", "md"]);
+    let lines = ["- **SLOW** 16 ranks", "### TIME IN NCCL", "| role | function | comms |"];
+    assert!(lines.iter().all(|line| md.contains(line)), "{md}");
+    for (args, code, first) in [
+        (vec!["stragglers", path], 1, "class,name,confidence,root_ranks,"),
+        (vec!["diagnose", path], 0, "class,name,confidence,root_ranks,"),
+        (vec!["compare", path, path], 0, "key_kind,key_role,key_func,"),
+        (vec!["ls"], 0, "PID,"),
+    ] {
+        let formatted = |format| ncclscope(&[&args[..], &["--format", format]].concat());
+        let csv = formatted("csv").ends_with(code).stdout;
+        assert!(csv.starts_with(first), "{args:?}: {csv}");
+        let rows = csv.lines().count() - 1;
+        let md = formatted("md").ends_with(code).stdout;
+        assert!(rows == 0 || md.contains("| --- | --- |"), "{args:?}: {md}");
+    }
+    let args = ["stragglers", path, "--format", "csv"];
+    let findings = csv_rows(&ncclscope(&args).ends_with(1).stdout);
+    assert_eq!((&*findings[0]["class"], &*findings[0]["root_ranks"]), ("S1", "11"));
+}

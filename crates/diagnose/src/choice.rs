@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which verdicts a filter shows. All ranks are judged whatever it says: a rank waits because of
+//! others.
+
+use crate::job::Job;
+use crate::verdict::{Diagnosis, Verdict};
+use ncclscope_operations::Filter;
+use ncclscope_operations::timeline::role_or_size;
+use std::collections::BTreeMap;
+
+/// Verdicts that a filter shows, of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Those that are left.
+    pub shown: usize,
+    /// All that were found.
+    pub of: usize,
+}
+
+impl Diagnosis {
+    /// Keeps the verdicts that concern the filter's ranks, hosts, communicators and functions.
+    pub fn show(&mut self, filter: &Filter, job: &Job) -> Shown {
+        let hosts: BTreeMap<u32, &str> = job
+            .processes
+            .iter()
+            .filter_map(|process| Some((process.rank?, process.host.as_deref()?)))
+            .collect();
+        let of = self.verdicts.len();
+        self.verdicts.retain(|verdict| {
+            let ranks = verdict.root_ranks.iter().chain(verdict.edge.iter().flatten());
+            let has_rank = |&rank: &u32| {
+                let host = hosts.get(&rank).copied().unwrap_or_default();
+                filter.has_rank(rank) && filter.has_host(host)
+            };
+            let is_of_rank = !filter.chooses_recordings() || ranks.into_iter().any(has_rank);
+            is_of_rank && has_comm(verdict, filter, job) && has_func(verdict, filter)
+        });
+        Shown { shown: self.verdicts.len(), of }
+    }
+}
+
+/// A verdict of no communicator in particular concerns each.
+fn has_comm(verdict: &Verdict, filter: &Filter, job: &Job) -> bool {
+    if filter.comms.is_empty() && filter.roles.is_empty() {
+        return true;
+    }
+    let Some(text) = &verdict.comm else { return true };
+    job.comms.iter().filter(|comm| comm.parent.is_none()).any(|comm| {
+        let ranks = Some(comm.nranks).filter(|&ranks| ranks != 0);
+        let role = role_or_size(comm.role.as_deref(), ranks);
+        text.contains(&comm.name) && filter.has_named_comm(&comm.name, &role)
+    })
+}
+
+fn has_func(verdict: &Verdict, filter: &Filter) -> bool {
+    let func = verdict.op.as_ref().map(|op| op.func.as_str()).filter(|func| !func.is_empty());
+    func.is_none_or(|func| filter.has_func(func))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Communicator, Process};
+    use crate::verdict::Op;
+    use ncclscope_findings::{Confidence, FindingClass};
+
+    fn verdict(root_ranks: Vec<u32>, comm: &str, func: &str) -> Verdict {
+        Verdict {
+            class: FindingClass::HostStuck,
+            title: String::new(),
+            confidence: Confidence::Confirmed,
+            root_ranks,
+            edge: None,
+            comm: (!comm.is_empty()).then(|| format!("communicator {comm} (tp)")),
+            op: Some(Op { func: func.into(), ..Op::default() }),
+            age_s: None,
+            victims: 1,
+            evidence: Vec::new(),
+            alternatives: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn verdicts_are_shown_by_rank_host_communicator_and_function() {
+        let process = |rank, host: &str| Process {
+            rank: Some(rank),
+            host: Some(host.into()),
+            ..Process::default()
+        };
+        let comm = |name: &str, role: &str| Communicator {
+            name: name.into(),
+            role: Some(role.into()),
+            ..Communicator::default()
+        };
+        let job = Job {
+            processes: vec![process(0, "a"), process(1, "b")],
+            comms: vec![comm("0x1f", "tp"), comm("0x2e", "dp")],
+            ..Job::default()
+        };
+        let found = Diagnosis {
+            schema: "",
+            source: String::new(),
+            ranks: 2,
+            verdicts: vec![verdict(vec![0], "0x1f", "AllReduce"), verdict(vec![1], "", "")],
+            silent_ranks: Vec::new(),
+            waiting: 1,
+            notes: Vec::new(),
+        };
+        let shown = |filter: Filter| {
+            let mut diagnosis = found.clone();
+            assert_eq!(diagnosis.show(&filter, &job).of, 2);
+            diagnosis.verdicts.iter().map(|one| one.root_ranks[0]).collect::<Vec<_>>()
+        };
+        let none = Filter::default;
+        assert_eq!(shown(none()), [0, 1]);
+        assert_eq!(shown(Filter { ranks: vec![1..=9], ..none() }), [1]);
+        assert_eq!(shown(Filter { hosts: vec!["a".into()], ..none() }), [0]);
+        assert_eq!(shown(Filter { roles: vec!["dp".into()], ..none() }), [1]);
+        assert_eq!(shown(Filter { comms: vec!["1f".into()], ..none() }), [0, 1]);
+        assert_eq!(shown(Filter { funcs: vec!["Send".into()], ..none() }), [1]);
+    }
+}
