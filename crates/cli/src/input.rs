@@ -74,7 +74,12 @@ impl Input {
         allow_open_files();
         let mut input = Input { recordings: Vec::with_capacity(files.len()), run: None, bad: 0 };
         let mut failed = None;
-        let open = |file: &PathBuf| Recording::open(file);
+        let open = |file: &PathBuf| {
+            let recording = Recording::open(file)?;
+            // Which run it is of is asked next, and takes reading its last blocks.
+            let _ = recording.last_ticks();
+            Ok::<_, ncclscope_trace::Error>(recording)
+        };
         in_order(files, open, |index, recording| {
             progress(index, files.len());
             let file = &files[index];
