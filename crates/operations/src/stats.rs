@@ -170,6 +170,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating")]
     fn numbers_are_rounded_as_the_library_does() {
         let odd = [0.0, -0.0, 0.499_999_999_999_999_94, 0.5, 1.5, 2.5, -0.5, -3.0, 4e15 + 0.5];
         let huge = [9.1e18, 1.8e19, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
