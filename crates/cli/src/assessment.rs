@@ -22,6 +22,8 @@ use ncclscope_stragglers::input::recording::{JobPart, JobReader};
 use ncclscope_stragglers::{Details, Limits, Report as Slow, analyze_in_detail};
 use ncclscope_trace::Recording;
 use ncclscope_trace::layout::SEGMENT;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::Duration;
 
 /// Segments of a recording's ring that are read whole at most: 8 MiB. In memory they are 140 MB.
@@ -58,16 +60,26 @@ impl Assessment {
             run.read_pxn();
             read = run.read();
         }
-        let settings = InputOptions { hang, run: None };
-        let job = assemble(read.snapshots, &settings).unwrap_or_default();
-        let mut slow = read.job.finish();
-        slow.notes.extend(ends.note());
+        let Read { report, job, snapshots, .. } = read;
         say(1, || "read the records".into());
-        let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
-        say(1, || "judged hangs".into());
-        let (slow, details) = analyze_in_detail(&slow, &Limits::default());
-        say(1, || "judged stragglers".into());
-        Assessment { report: read.report.finish(), hang, waiting, slow, details }
+        // None of the three needs the others.
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                let mut slow = job.finish();
+                slow.notes.extend(ends.note());
+                let slow = analyze_in_detail(&slow, &Limits::default());
+                say(1, || "judged stragglers".into());
+                slow
+            });
+            let report = scope.spawn(|| report.finish());
+            let settings = InputOptions { hang, run: None };
+            let job = assemble(snapshots, &settings).unwrap_or_default();
+            let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
+            say(1, || "judged hangs".into());
+            let (slow, details) = slow.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let report = report.join().unwrap_or_else(|panic| resume_unwind(panic));
+            Assessment { report, hang, waiting, slow, details }
+        })
     }
 }
 

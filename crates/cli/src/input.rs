@@ -84,7 +84,12 @@ impl Input {
         let mut input = Input { recordings: Vec::with_capacity(files.len()), run: None, bad: 0 };
         let mut failed = None;
         let mut progress = Progress::new("opening recordings", files.len() as u64);
-        let open = |file: &PathBuf| Recording::open(file);
+        let open = |file: &PathBuf| {
+            let recording = Recording::open(file)?;
+            // Which run it is of is asked next, and takes reading its last blocks.
+            let _ = recording.last_ticks();
+            Ok::<_, ncclscope_trace::Error>(recording)
+        };
         in_order(files, open, |index, recording| {
             progress.at(index as u64 + 1);
             let file = &files[index];

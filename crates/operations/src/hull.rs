@@ -20,11 +20,17 @@ pub(crate) struct Hull {
     is_lower: bool,
     points: Vec<Pair>,
     fill: usize,
+    /// How many of the points are those of the hull, sorted: the rest came later.
+    done: usize,
 }
 
 impl Hull {
-    pub(crate) const LOWER: Hull = Hull { is_lower: true, points: Vec::new(), fill: HULL_FILL };
-    pub(crate) const UPPER: Hull = Hull { is_lower: false, points: Vec::new(), fill: HULL_FILL };
+    pub(crate) const LOWER: Hull = Hull::new(true);
+    pub(crate) const UPPER: Hull = Hull::new(false);
+
+    const fn new(is_lower: bool) -> Hull {
+        Hull { is_lower, points: Vec::new(), fill: HULL_FILL, done: 0 }
+    }
 
     pub(crate) fn add(&mut self, pair: Pair) {
         self.points.push(pair);
@@ -40,6 +46,9 @@ impl Hull {
 
     /// Those on the hull, sorted by pTimer.
     pub(crate) fn points(&mut self) -> &[Pair] {
+        if self.done == self.points.len() {
+            return &self.points;
+        }
         let turn = if self.is_lower { 1 } else { -1 };
         let y = |(gpu, host): Pair| i128::from(difference(host, gpu)) * turn;
         self.points.sort_unstable_by_key(|&pair| (pair.0, y(pair)));
@@ -62,6 +71,7 @@ impl Hull {
             kept += 1;
         }
         self.points.truncate(kept);
+        self.done = kept;
         &self.points
     }
 

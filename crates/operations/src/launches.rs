@@ -8,10 +8,10 @@ collectives have no kernel.
 */
 
 use crate::function::Kind;
+use crate::hash::Map;
 use crate::{Completion, Event, EventId, GpuClock, GpuClocks, Operation, Parent, Timeline};
 use ncclscope_trace::record::{KernelCh, KernelPhase};
 use ncclscope_trace::{Detail, EventKind, Handle};
-use std::collections::HashMap;
 
 /// A kernel of a recording. Times are `CLOCK_REALTIME` in ns by the recording's clock.
 #[derive(Clone, Debug, Default)]
@@ -43,12 +43,12 @@ pub fn launches(
     operations: &[Operation],
     clocks: &GpuClocks,
 ) -> Vec<Launch> {
-    let groups: HashMap<Handle, EventId> = timeline
+    let groups: Map<Handle, EventId> = timeline
         .events()
         .filter(|(_, event)| event.kind() == EventKind::Group)
         .map(|(id, event)| (event.start.handle, id))
         .collect();
-    let mut by_group: HashMap<EventId, usize> = HashMap::new();
+    let mut by_group: Map<EventId, usize> = Map::default();
     let mut launches: Vec<Launch> = Vec::new();
     for (index, operation) in operations.iter().enumerate() {
         let event = timeline.event(operation.event);

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Uses all cores: each recording is one task, and results are taken in the recordings' order.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Does `work` on each item on threads of its own, and gives what comes of it to `take`, in order.
-/// No more results are in memory at a time than there are cores.
+/// Results for each core that are in memory at a time, at most: a core whose neighbour is busy with
+/// a long recording goes on with the next ones.
+const AHEAD: usize = 2;
+
+/// Does `work` on each item on as many threads as there are cores, and gives what comes of it to
+/// `take`, in order. No more than [`AHEAD`] results for each core are in memory at a time.
 ///
 /// # Panics
 /// As `work` does.
@@ -16,20 +22,49 @@ pub fn in_order<'a, T: Sync, R: Send>(
     work: impl Fn(&'a T) -> R + Sync,
     mut take: impl FnMut(usize, R),
 ) {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    if threads == 1 || items.len() == 1 {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    if threads <= 1 {
         return items.iter().map(work).enumerate().for_each(|(at, result)| take(at, result));
     }
-    let (mut rest, work) = (items.iter(), &work);
+    let (places, to_do) = channel();
+    let to_do = Mutex::new(to_do);
+    let (done, results) = channel();
     thread::scope(|scope| {
-        let mut ahead = VecDeque::new();
+        for _ in 0..threads {
+            let (done, to_do, work) = (done.clone(), &to_do, &work);
+            scope.spawn(move || {
+                while let Some(at) = next(to_do) {
+                    let result = catch_unwind(AssertUnwindSafe(|| work(&items[at])));
+                    if done.send((at, result)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        // The threads end when there are no more places, also where `take` panics.
+        let go_on = move |at| {
+            let _ = places.send(at);
+        };
+        let mut rest = 0..items.len();
+        rest.by_ref().take(AHEAD * threads).for_each(&go_on);
+        let mut early = BTreeMap::new();
         for at in 0..items.len() {
-            let free = threads.saturating_sub(ahead.len());
-            ahead.extend(rest.by_ref().take(free).map(|item| scope.spawn(move || work(item))));
-            let Some(next) = ahead.pop_front() else { break };
-            take(at, next.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            let result = loop {
+                if let Some(result) = early.remove(&at) {
+                    break result;
+                }
+                let Ok((place, result)) = results.recv() else { return };
+                early.insert(place, result);
+            };
+            take(at, result.unwrap_or_else(|panic| resume_unwind(panic)));
+            rest.next().into_iter().for_each(&go_on);
         }
     });
+}
+
+/// The next place; `None` if there will be none.
+fn next(places: &Mutex<Receiver<usize>>) -> Option<usize> {
+    places.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
 #[cfg(test)]
@@ -53,6 +88,21 @@ mod tests {
         });
         assert!(taken.iter().copied().eq((0..100).map(|at| (at, at * 2))));
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        assert!(most.load(Ordering::SeqCst) <= threads, "{most:?}");
+        assert!(most.load(Ordering::SeqCst) <= AHEAD * threads, "{most:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "item 7")]
+    fn a_panic_reaches_the_caller() {
+        let items: Vec<u64> = (0..100).collect();
+        let work = |&item: &u64| assert!(item != 7, "item {item}");
+        in_order(&items, work, |_, ()| ());
+    }
+
+    #[test]
+    #[should_panic(expected = "enough")]
+    fn a_panic_of_the_caller_ends_the_threads() {
+        let items: Vec<u64> = (0..100).collect();
+        in_order(&items, |&item| item, |at, _| assert!(at < 7, "enough"));
     }
 }

@@ -60,10 +60,10 @@ impl<'a> Timeline<'a> {
             work.ops.iter().for_each(|op| timeline.adopt(op));
         }
         for lane in 0..LANES {
-            for record in recording.records(lane) {
-                let op = timeline.record(lane, &record);
-                each(lane, &record, op.map(|id| (id, timeline.event(id))));
-            }
+            recording.visit_lane(lane, |record| {
+                let op = timeline.record(lane, record);
+                each(lane, record, op.map(|id| (id, timeline.event(id))));
+            });
         }
         timeline.join(None);
         Doubts::new(recording).look(&mut timeline, None);

@@ -126,8 +126,11 @@ pub fn to_f64(x: u64) -> f64 {
 /// Rounded, saturating; negative numbers become 0.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating by design")]
+#[inline]
 pub fn to_u64(x: f64) -> u64 {
-    x.round() as u64
+    // As `round` does, which is a call into the C library: what is cut off is exact.
+    let whole = x as u64;
+    whole.saturating_add(u64::from(x - to_f64(whole) >= 0.5))
 }
 
 /// Rounded and saturating.
@@ -164,6 +167,17 @@ mod tests {
         let line = left.line().unwrap();
         assert!((line.intercept - 10.0).abs() < 1e-6 && (line.slope - 1e-3).abs() < 1e-12);
         assert!(line.r2 > 0.999_999);
+    }
+
+    #[test]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating")]
+    fn numbers_are_rounded_as_the_library_does() {
+        let odd = [0.0, -0.0, 0.499_999_999_999_999_94, 0.5, 1.5, 2.5, -0.5, -3.0, 4e15 + 0.5];
+        let huge = [9.1e18, 1.8e19, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+        let many = (0..10_000).map(|i| f64::from(i) * 1e9 / 7.0);
+        for x in odd.into_iter().chain(huge).chain(many) {
+            assert_eq!(to_u64(x), x.round() as u64, "{x}");
+        }
     }
 
     #[test]

@@ -39,7 +39,11 @@ pub fn passes() -> u64 {
 pub struct EventId(u32);
 
 impl EventId {
-    pub(crate) fn index(self) -> usize {
+    /// The number. The events of a recording that is read whole are numbered from 0 in the order in
+    /// which they are read.
+    #[must_use]
+    #[inline]
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 

@@ -82,6 +82,12 @@ impl TimeBlocks {
     }
 
     fn put(&mut self, block: TimeBlock) {
+        // Transfers come mostly in the order of time.
+        if let Some(last) = self.blocks.last_mut().filter(|last| last.number == block.number) {
+            last.bytes += block.bytes;
+            last.wire_ns += block.wire_ns;
+            return;
+        }
         let at = self.blocks.partition_point(|known| known.number < block.number);
         match self.blocks.get_mut(at).filter(|known| known.number == block.number) {
             Some(known) => {

@@ -95,6 +95,8 @@ const STEP_PART: u64 = 1_000;
 pub struct TickMap {
     /// Their `CLOCK_REALTIME` is by the clock as it was set last.
     syncs: Vec<ClockSync>,
+    /// Nanoseconds per tick before the first comparison, and from each one on.
+    rates: Vec<f64>,
     steps: Vec<i64>,
     ns_per_tick: f64,
 }
@@ -115,7 +117,8 @@ impl TickMap {
             _ => None,
         };
         let steps = take_out_steps(&mut syncs);
-        TickMap { syncs, steps, ns_per_tick: measured.unwrap_or(nominal) }
+        let ns_per_tick = measured.unwrap_or(nominal);
+        TickMap { rates: rates(&syncs, ns_per_tick), syncs, steps, ns_per_tick }
     }
 
     /// By how much the host's clock was set, ns, each time that it was: below zero, if backward.
@@ -132,16 +135,11 @@ impl TickMap {
 
     /// `CLOCK_REALTIME` at `ticks`, in ns since 1970. Without any comparison: ns since tick 0.
     #[must_use]
+    #[inline]
     pub fn realtime_ns(&self, ticks: u64) -> u64 {
         let after = self.syncs.partition_point(|s| s.ticks <= ticks);
         let base = self.syncs.get(after.saturating_sub(1)).copied().unwrap_or_default();
-        let rate = match self.syncs.get(after) {
-            Some(next) if next.ticks > base.ticks => {
-                to_f64(next.realtime_ns.saturating_sub(base.realtime_ns))
-                    / to_f64(next.ticks - base.ticks)
-            }
-            _ => self.ns_per_tick,
-        };
+        let rate = self.rates.get(after).copied().unwrap_or(self.ns_per_tick);
         if ticks >= base.ticks {
             base.realtime_ns.saturating_add(to_u64(to_f64(ticks - base.ticks) * rate))
         } else {
@@ -160,6 +158,22 @@ impl TickMap {
     pub fn ns_per_tick(&self) -> f64 {
         self.ns_per_tick
     }
+}
+
+/// Nanoseconds per tick before the first comparison and from each one on: `usual` at both ends.
+fn rates(syncs: &[ClockSync], usual: f64) -> Vec<f64> {
+    let first = ClockSync::default();
+    let bases = [&first].into_iter().chain(syncs);
+    let nexts = syncs.iter().map(Some).chain([None]);
+    // Before the first comparison times are counted back from it.
+    let rate = |(at, (base, next)): (usize, (&ClockSync, Option<&ClockSync>))| match next {
+        Some(next) if at > 0 && next.ticks > base.ticks => {
+            to_f64(next.realtime_ns.saturating_sub(base.realtime_ns))
+                / to_f64(next.ticks - base.ticks)
+        }
+        _ => usual,
+    };
+    bases.zip(nexts).enumerate().map(rate).collect()
 }
 
 /// Moves the comparisons before each step of the clock by the step. Returns the steps in order.
@@ -191,7 +205,9 @@ fn to_f64(x: u64) -> f64 {
     reason = "saturating, and never negative here"
 )]
 fn to_u64(x: f64) -> u64 {
-    x.round() as u64
+    // As `round` does, which is a call into the C library: what is cut off is exact.
+    let whole = x as u64;
+    whole.saturating_add(u64::from(x - to_f64(whole) >= 0.5))
 }
 
 #[cfg(test)]

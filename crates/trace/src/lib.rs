@@ -32,7 +32,6 @@ pub mod handle;
 pub mod identity;
 pub mod kind;
 pub mod lanes_file;
-mod last_block;
 pub mod layout;
 pub mod local_ranks;
 pub mod mark;

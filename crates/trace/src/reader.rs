@@ -16,7 +16,6 @@ use crate::files::read_up_to;
 use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
-use crate::last_block::LastBlock;
 use crate::layout::{
     BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE,
     RING_BYTES, SEGMENT, SLAB_BYTES, SLABS, SLOT_BYTES,
@@ -31,16 +30,17 @@ use crate::segments::{in_short, missing_blocks, segments_to_read};
 use crate::source::Source;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Blocks of lanes that this process decoded.
+/// Blocks of lanes whose records this process decoded.
 static DECODED: AtomicU64 = AtomicU64::new(0);
 
-/// How many blocks of lanes this process decoded. For the test that each verb decodes each block of
-/// a recording once, and for progress.
+/// How many blocks of lanes this process decoded, those apart of which only the latest time stamp is
+/// asked. For the test that each verb decodes each block of a recording once, and for progress.
 #[doc(hidden)]
 pub fn decoded_blocks() -> u64 {
     DECODED.load(Relaxed)
@@ -51,7 +51,8 @@ pub fn decoded_blocks() -> u64 {
 pub struct Recording {
     file: Source,
     header: Header,
-    strings: HashMap<u16, String>,
+    /// By their ids: names are asked for several times for each operation.
+    strings: Vec<Option<String>>,
     comms: Vec<Comm>,
     comm_ends: HashMap<u16, u64>,
     comm_devices: HashMap<u16, CommDevice>,
@@ -88,7 +89,8 @@ pub struct Lane {
     /// Its header: kinds seen and losses.
     pub header: LaneHeader,
     blocks: Vec<BlockRef>,
-    last: LastBlock<Record>,
+    /// The latest time stamp of its last block, in ticks, once that was read.
+    last: OnceLock<u64>,
     recovered: Vec<Record>,
     in_flight: Vec<Step>,
 }
@@ -163,7 +165,7 @@ impl Recording {
         let header = Header::decode(&page)?;
         let mut recording = Recording {
             file,
-            strings: HashMap::new(),
+            strings: Vec::new(),
             comms: Vec::new(),
             comm_ends: HashMap::new(),
             comm_devices: HashMap::new(),
@@ -275,7 +277,11 @@ impl Recording {
     fn define(&mut self, definition: Definition, places: &mut HashMap<u16, usize>) {
         match definition {
             Definition::String { id, text } => {
-                self.strings.insert(id.0, text);
+                let at = usize::from(id.0);
+                if at >= self.strings.len() {
+                    self.strings.resize(at + 1, None);
+                }
+                self.strings[at] = Some(text);
             }
             // Defined again when more becomes known about it.
             Definition::Comm(comm) => {
@@ -440,17 +446,23 @@ impl Recording {
     }
 
     fn latest(&self) -> u64 {
-        let in_lane = |lane: &Lane| {
+        let mut bytes = Vec::new();
+        let mut in_lane = |lane: &Lane| {
             let last = lane.blocks.last();
-            let decode = |block| {
-                let records = self.block_records(block);
-                let ticks = latest(&records);
-                (records, ticks)
-            };
-            let in_block = last.map(|block| lane.last.latest(|| decode(block)));
+            let in_block =
+                last.map(|block| *lane.last.get_or_init(|| self.latest_of(block, &mut bytes)));
             in_block.unwrap_or(0).max(latest(&lane.recovered))
         };
-        self.lanes.iter().map(in_lane).max().unwrap_or(0).max(self.last_own)
+        let in_lanes = self.lanes.iter().map(&mut in_lane).max();
+        in_lanes.unwrap_or(0).max(self.last_own)
+    }
+
+    /// The latest time stamp of a block. Nothing else of its records is kept, for a run may have
+    /// very many recordings.
+    fn latest_of(&self, block: &BlockRef, bytes: &mut Vec<u8>) -> u64 {
+        let Ok(Some(payload)) = self.payload(block, bytes) else { return 0 };
+        let records = Decoder::new(&block.header, payload, &self.schema);
+        records.map(|record| record.ticks()).max().unwrap_or(0)
     }
 
     fn read_slots(&mut self, scratch: &Scratch) -> Result<(), Error> {
@@ -478,24 +490,23 @@ impl Recording {
     /// there any more, unless a process that still runs may have overwritten it.
     fn read_block<'b>(&self, block: &BlockRef, bytes: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         DECODED.fetch_add(1, Relaxed);
-        bytes.resize(block.len, 0);
-        let read = self.file.get().and_then(|file| file.read_exact_at(bytes, block.at));
-        let parsed = codec::parse(bytes).ok().filter(|_| read.is_ok());
-        let payload =
-            parsed.filter(|(header, ..)| *header == block.header).map(|(.., payload)| payload);
-        if read.is_err() || (payload.is_none() && self.header.closed) {
+        let payload = self.payload(block, bytes);
+        if payload.is_err() || (matches!(payload, Ok(None)) && self.header.closed) {
             self.unreadable.fetch_add(block.header.records.into(), Relaxed);
         }
-        payload
+        payload.ok().flatten()
     }
 
-    fn block_records(&self, block: &BlockRef) -> Vec<Record> {
-        let mut bytes = Vec::new();
-        let Some(payload) = self.read_block(block, &mut bytes) else { return Vec::new() };
-        let mut records = Decoder::new(&block.header, payload, &self.schema);
-        let read = records.by_ref().collect();
-        self.unreadable.fetch_add(records.left().into(), Relaxed);
-        read
+    /// The payload of a block, which is read again; `None` if it is not there any more.
+    fn payload<'b>(
+        &self,
+        block: &BlockRef,
+        bytes: &'b mut Vec<u8>,
+    ) -> io::Result<Option<&'b [u8]>> {
+        bytes.resize(block.len, 0);
+        self.file.get()?.read_exact_at(bytes, block.at)?;
+        let parsed = codec::parse(bytes).ok().filter(|(header, ..)| *header == block.header);
+        Ok(parsed.map(|(.., payload)| payload))
     }
 
     /// The records of a lane in the order in which they were pushed. Steps come when they stopped;
@@ -534,38 +545,36 @@ impl Recording {
                 visitor.reached(reached);
             }
             let (lane, parts) = &mut lanes[at];
-            self.visit_part(*lane, *parts, &mut bytes, visitor);
+            self.visit_part(*parts, &mut bytes, |record| visitor.record(*lane, record));
             parts.next += 1;
         }
     }
 
-    fn visit_part(
-        &self,
-        lane: usize,
-        parts: LaneParts<'_>,
-        bytes: &mut Vec<u8>,
-        visitor: &mut impl Visitor,
-    ) {
-        let Some(block) = parts.lane.blocks.get(parts.next) else {
-            let (recovered, in_flight) = (&parts.lane.recovered, &parts.lane.in_flight);
-            recovered.iter().for_each(|record| visitor.record(lane, record));
-            in_flight.iter().for_each(|step| visitor.record(lane, &Record::Step(*step)));
-            return;
-        };
-        let is_last = parts.next + 1 == parts.lane.blocks.len();
-        if is_last && let Some(records) = parts.lane.last.take() {
-            return records.iter().for_each(|record| visitor.record(lane, record));
+    /// Gives every record of a lane to `each`, decoded once, in the order in which they were pushed.
+    /// Steps come when they stopped; steps in flight come last.
+    pub fn visit_lane(&self, lane: usize, mut each: impl FnMut(&Record)) {
+        let Some(lane) = self.lanes.get(lane) else { return };
+        let mut bytes = Vec::new();
+        for next in 0..=lane.blocks.len() {
+            self.visit_part(LaneParts { lane, next }, &mut bytes, &mut each);
         }
+    }
+
+    fn visit_part(&self, parts: LaneParts<'_>, bytes: &mut Vec<u8>, mut each: impl FnMut(&Record)) {
+        let Some(block) = parts.lane.blocks.get(parts.next) else {
+            parts.lane.recovered.iter().for_each(&mut each);
+            return parts.lane.in_flight.iter().for_each(|step| each(&Record::Step(*step)));
+        };
         let Some(payload) = self.read_block(block, bytes) else { return };
         let mut records = Decoder::new(&block.header, payload, &self.schema);
         let mut latest = 0;
         records.by_ref().for_each(|record| {
             latest = latest.max(record.ticks());
-            visitor.record(lane, &record);
+            each(&record);
         });
         self.unreadable.fetch_add(records.left().into(), Relaxed);
-        if is_last {
-            parts.lane.last.was_read(latest);
+        if parts.next + 1 == parts.lane.blocks.len() {
+            parts.lane.last.get_or_init(|| latest);
         }
     }
 
@@ -582,11 +591,11 @@ impl Recording {
     /// A string of the string table; `None` for "none" or a definition that is missing.
     #[must_use]
     pub fn string(&self, id: StrId) -> Option<&str> {
-        self.strings.get(&id.0).map(String::as_str)
+        self.strings.get(usize::from(id.0))?.as_deref()
     }
     /// All strings of the string table, in no order.
     pub fn strings(&self) -> impl Iterator<Item = &str> {
-        self.strings.values().map(String::as_str)
+        self.strings.iter().flatten().map(String::as_str)
     }
     /// The communicators, in the order of their `init`.
     #[must_use]
@@ -761,20 +770,6 @@ pub struct LaneRecords<'a> {
     buffer: Vec<Record>,
 }
 
-impl LaneRecords<'_> {
-    fn block_records(&self, lane: &Lane) -> Vec<Record> {
-        let records = || self.recording.block_records(&lane.blocks[self.block]);
-        if self.block + 1 != lane.blocks.len() {
-            return records();
-        }
-        lane.last.take().unwrap_or_else(|| {
-            let records = records();
-            lane.last.was_read(latest(&records));
-            records
-        })
-    }
-}
-
 impl Iterator for LaneRecords<'_> {
     type Item = Record;
 
@@ -785,13 +780,13 @@ impl Iterator for LaneRecords<'_> {
                 self.rest += 1;
                 return Some(*record);
             }
-            self.rest = 0;
-            self.buffer = match self.block.checked_sub(lane.blocks.len()) {
-                None => self.block_records(lane),
-                Some(0) => lane.recovered.clone(),
-                Some(1) => lane.in_flight.iter().map(|s| Record::Step(*s)).collect(),
-                Some(_) => return None,
-            };
+            if self.block > lane.blocks.len() {
+                return None;
+            }
+            (self.rest, self.buffer) = (0, Vec::new());
+            let part = LaneParts { lane, next: self.block };
+            let (bytes, buffer) = (&mut Vec::new(), &mut self.buffer);
+            self.recording.visit_part(part, bytes, |record| buffer.push(*record));
             self.block += 1;
         }
     }

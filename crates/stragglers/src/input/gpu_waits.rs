@@ -22,32 +22,43 @@ struct Channel {
 /// By communicator, rank and channel.
 #[derive(Debug, Default)]
 pub(super) struct GpuWaits {
-    channels: BTreeMap<(CommId, i32, u8), Channel>,
+    numbers: BTreeMap<(CommId, i32, u8), usize>,
+    channels: Vec<Channel>,
 }
 
 impl GpuWaits {
-    /// Adds a step that is over, of an operation whose kernel ran in `kernel`; `waited` is
-    /// [`waited`] of it.
+    /// The number of a ProxyOp's channel.
+    pub(super) fn channel(&mut self, comm: CommId, op: &ProxyOp) -> usize {
+        *self.numbers.entry((comm, op.rank, op.channel)).or_insert_with(|| {
+            self.channels.push(Channel::default());
+            self.channels.len() - 1
+        })
+    }
+
+    /// Adds a step of a channel that is over, of an operation whose kernel ran in `kernel`;
+    /// `waited` is [`waited`] of it.
     pub(super) fn add(
         &mut self,
-        (comm, op): (CommId, &ProxyOp),
+        channel: usize,
+        is_send: bool,
         waited: Option<Span>,
         kernel: Span,
     ) {
-        let channel = self.channels.entry((comm, op.rank, op.channel)).or_default();
+        let channel = &mut self.channels[channel];
         channel.transfers += 1;
         let Some((from, to)) = waited else { return };
         let clipped = (from.max(kernel.0), to.min(kernel.1));
         if clipped.0 < clipped.1 {
-            if op.is_send { channel.sends.push(clipped) } else { channel.receives.push(clipped) }
+            if is_send { channel.sends.push(clipped) } else { channel.receives.push(clipped) }
         }
     }
 
     /// For each rank that sends and receives: its transfers, and how long both directions waited at
     /// once, mean of the channels in ns.
-    pub(super) fn sums(self) -> BTreeMap<(CommId, i32), (u64, f64)> {
+    pub(super) fn sums(mut self) -> BTreeMap<(CommId, i32), (u64, f64)> {
         let mut sums: BTreeMap<(CommId, i32), (u64, f64, u64)> = BTreeMap::new();
-        for ((comm, rank, _), channel) in self.channels {
+        for ((comm, rank, _), number) in self.numbers {
+            let channel = std::mem::take(&mut self.channels[number]);
             let sum = sums.entry((comm, rank)).or_default();
             sum.0 += channel.transfers;
             sum.1 += to_f64(common(channel.receives, channel.sends));

@@ -41,9 +41,13 @@ impl LinkTimes {
         self.all.transfers += 1;
         self.all.bytes += u64::from(bytes);
         self.all.wire_ns += ns;
-        self.longest.push(Reverse((to_u64(ns), bytes)));
-        if self.longest.len() > LONGEST {
-            self.longest.pop();
+        let one = Reverse((to_u64(ns), bytes));
+        if self.longest.len() < LONGEST {
+            self.longest.push(one);
+        } else if let Some(mut shortest) = self.longest.peek_mut()
+            && one < *shortest
+        {
+            *shortest = one;
         }
     }
 

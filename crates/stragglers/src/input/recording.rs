@@ -21,6 +21,7 @@ use crate::model::{
 };
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::function::is_rooted;
+use ncclscope_operations::hash::Map;
 use ncclscope_operations::human;
 use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::parallel::in_order;
@@ -35,7 +36,7 @@ use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, Step, TickMap,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A collective: communicator, function, number, and position among those with the same number.
 type CollId = (CommId, String, u64, usize);
@@ -279,7 +280,7 @@ impl JobPart {
 pub struct ProcessReader<'p> {
     plan: &'p JobPlan<'p>,
     place: usize,
-    network: Network,
+    network: Network<'p>,
     first: LatestFirst,
     foreign: u64,
 }
@@ -294,11 +295,8 @@ impl<'p> ProcessReader<'p> {
     pub fn record(&mut self, lane: usize, record: &Record, op: Option<(EventId, &Event)>) {
         self.first.add(lane, record);
         if let (Record::Step(step), Some((id, event))) = (record, op) {
-            let (plan, place) = (self.plan, self.place);
             self.foreign += u64::from(is_foreign(event));
-            let owner = |start: &Start, op: &ProxyOp| plan.owner(place, start, op);
-            let short_times = |comm, rank| plan.short_times(comm, rank);
-            self.network.add((id, event), step, owner, short_times);
+            self.network.add((id, event), step, (self.plan, self.place));
         }
     }
 
@@ -344,7 +342,7 @@ impl Adding<'_> {
             self.part.job.whole_from.extend(all.iter().map(|&worker| (worker, f64::MAX)));
         }
         let mut seen = Seen::new();
-        let mut kernels: HashMap<Handle, Span> = HashMap::new();
+        let mut kernels: Map<Handle, Span> = Map::default();
         for launch in launches(process.timeline, process.operations, process.clocks) {
             let arrival = self.add_launch(&process, &launch, &mut seen);
             if let Some(kernel) = launch.gpu {
@@ -467,16 +465,23 @@ impl Adding<'_> {
     fn add_network(
         &mut self,
         process: &Process<'_, '_>,
-        network: Network,
-        kernels: &HashMap<Handle, Span>,
+        network: Network<'_>,
+        kernels: &Map<Handle, Span>,
     ) {
         let mut waits = GpuWaits::default();
+        // Of each ProxyOp the channel, the direction and the kernel, looked up once.
+        let mut ops: Vec<Option<Option<(usize, bool, Span)>>> = Vec::new();
+        ops.resize(network.ops.len(), None);
         for (id, waited) in network.waited {
-            let start = &process.timeline.event(id).start;
-            if let (Detail::ProxyOp(op), Some(&comm), Some(&kernel)) =
-                (&start.detail, network.comms.get(&start.comm), kernels.get(&start.parent))
-            {
-                waits.add((comm, op), waited, kernel);
+            let of_op = ops[id.index()].get_or_insert_with(|| {
+                let start = &process.timeline.event(id).start;
+                let Detail::ProxyOp(op) = &start.detail else { return None };
+                let (comm, kernel) =
+                    network.comms.get(&start.comm).zip(kernels.get(&start.parent))?;
+                Some((waits.channel(*comm, op), op.is_send, *kernel))
+            });
+            if let Some((channel, is_send, kernel)) = *of_op {
+                waits.add(channel, is_send, waited, kernel);
             }
         }
         for ((comm, rank), (transfers, ns)) in waits.sums() {
@@ -485,7 +490,9 @@ impl Adding<'_> {
             let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
             self.part.job.stalls.extend(stall);
         }
-        for ((comm, src, dst, channel), link) in network.links {
+        let mut links = network.links;
+        for ((comm, src, dst, channel), number) in network.numbers {
+            let link = std::mem::take(&mut links[number].times);
             let Traffic { transfers, bytes, wire_ns } = link.traffic();
             let is_few = transfers < Limits::default().min_samples;
             self.part.unjudged += usize::from(is_few && link.left_out > 0);
@@ -632,49 +639,98 @@ impl LatestFirst {
 
 /// What one process's network steps show, gathered as they are read.
 #[derive(Debug)]
-struct Network {
+struct Network<'p> {
     comms: BTreeMap<u16, CommId>,
     clock: TickMap,
-    links: BTreeMap<LinkId, LinkTimes>,
+    numbers: BTreeMap<LinkId, usize>,
+    links: Vec<NetworkLink<'p>>,
+    /// What the steps of its ProxyOps are of, by the numbers of their events, so that a step costs
+    /// no lookup.
+    ops: Vec<StepsOf>,
     /// Of each step that is over, its ProxyOp and when it waited for the GPU.
     waited: Vec<(EventId, Option<Span>)>,
 }
 
-impl Network {
-    fn new(recording: &Recording) -> Network {
+/// A link, and when the processes at its ends were short of processor time.
+#[derive(Debug)]
+struct NetworkLink<'p> {
+    times: LinkTimes,
+    ends: [Option<&'p ShortTimes>; 2],
+}
+
+/// What the steps of a ProxyOp are of.
+#[derive(Clone, Copy, Debug)]
+enum StepsOf {
+    /// It was not looked up.
+    Unseen,
+    /// No communicator that is known.
+    Nothing,
+    /// A link, by its number.
+    Send(usize),
+    Receive,
+}
+
+impl<'p> Network<'p> {
+    fn new(recording: &Recording) -> Network<'p> {
         let comms = recording.comms().iter().map(|comm| (comm.index, comm_id(comm)));
         Network {
             comms: comms.collect(),
             clock: recording.tick_map(),
-            links: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            links: Vec::new(),
+            ops: Vec::new(),
             waited: Vec::new(),
         }
     }
 
-    /// Adds a step of a ProxyOp. `owner` finds the communicator of one that is another process's
-    /// (PXN); `short_times` are those of a rank of a communicator.
-    fn add<'s>(
+    /// Adds a step of a ProxyOp of the process at a place.
+    fn add(
         &mut self,
         (id, event): (EventId, &Event),
         step: &Step,
-        owner: impl Fn(&Start, &ProxyOp) -> Option<CommId>,
-        short_times: impl Fn(CommId, i32) -> Option<&'s ShortTimes>,
+        (plan, place): (&'p JobPlan<'p>, usize),
     ) {
-        let Detail::ProxyOp(op) = event.start.detail else { return };
-        let comm = if op.foreign {
-            owner(&event.start, &op)
-        } else {
-            self.comms.get(&event.start.comm).copied()
-        };
-        let Some(comm) = comm else { return };
-        if op.is_send {
-            let link = self.links.entry((comm, op.rank, op.peer, op.channel)).or_default();
-            let ends = [op.rank, op.peer].map(|rank| short_times(comm, rank));
-            add_send(link, step, &self.clock, ends);
+        let Detail::ProxyOp(op) = &event.start.detail else { return };
+        let at = id.index();
+        if at >= self.ops.len() {
+            self.ops.resize(at + 1, StepsOf::Unseen);
+        }
+        if let StepsOf::Unseen = self.ops[at] {
+            self.ops[at] = self.steps_of(&event.start, op, (plan, place));
+        }
+        match self.ops[at] {
+            StepsOf::Send(link) => add_send(&mut self.links[link], step, &self.clock),
+            StepsOf::Receive => {}
+            StepsOf::Unseen | StepsOf::Nothing => return,
         }
         if step.has(step_flags::STOPPED) && !op.foreign {
             let ns = |ticks| signed(self.clock.realtime_ns(ticks));
             self.waited.push((id, waited(step, op.is_send, ns)));
+        }
+    }
+
+    /// What the steps of a ProxyOp are of. One may be another process's (PXN).
+    fn steps_of(
+        &mut self,
+        start: &Start,
+        op: &ProxyOp,
+        (plan, place): (&'p JobPlan<'p>, usize),
+    ) -> StepsOf {
+        let comm = match op.foreign {
+            true => plan.owner(place, start, op),
+            false => self.comms.get(&start.comm).copied(),
+        };
+        match comm {
+            None => StepsOf::Nothing,
+            Some(_) if !op.is_send => StepsOf::Receive,
+            Some(comm) => {
+                let id = (comm, op.rank, op.peer, op.channel);
+                StepsOf::Send(*self.numbers.entry(id).or_insert_with(|| {
+                    let ends = [op.rank, op.peer].map(|rank| plan.short_times(comm, rank));
+                    self.links.push(NetworkLink { times: LinkTimes::default(), ends });
+                    self.links.len() - 1
+                }))
+            }
         }
     }
 }
@@ -684,8 +740,8 @@ fn is_foreign(op: &Event) -> bool {
 }
 
 /// Adds a completed send: its wire time without the time that it queued behind another.
-/// Transfers while one of its `ends` was short of processor time are left out.
-fn add_send(link: &mut LinkTimes, step: &Step, clock: &TickMap, ends: [Option<&ShortTimes>; 2]) {
+/// Transfers while one of its ends was short of processor time are left out.
+fn add_send(link: &mut NetworkLink<'_>, step: &Step, clock: &TickMap) {
     const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
     if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
         return;
@@ -693,7 +749,8 @@ fn add_send(link: &mut LinkTimes, step: &Step, clock: &TickMap, ends: [Option<&S
     let Some(sent) = step.state_ticks()[2] else { return };
     let end = step.end_ticks();
     let ns = |ticks| clock.realtime_ns(ticks);
-    if ends.into_iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
+    let NetworkLink { times: link, ends } = link;
+    if ends.iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
         link.left_out += 1;
     } else {
         let wire_ns = clock.duration_ns(end.saturating_sub(sent.max(link.last)));
