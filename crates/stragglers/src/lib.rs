@@ -17,6 +17,7 @@ operation counts as the rank's own work.
 
 pub mod blame;
 pub mod clock;
+pub mod coverage;
 pub mod details;
 pub mod drift;
 pub mod edges;

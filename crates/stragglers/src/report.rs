@@ -15,7 +15,7 @@ use crate::model::{Job, Worker};
 use crate::robust::count;
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
-use crate::{drift, edges, shortage, slow, stalls};
+use crate::{coverage, drift, edges, shortage, slow, stalls};
 use ncclscope_findings::{Cost, Help, Place};
 use ncclscope_operations::human;
 use serde::Serialize;
@@ -122,6 +122,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
         summary.extend(slow::find(job, &blames, &list, limits));
     }
     let mut notes = job.notes.clone();
+    notes.extend(coverage::notes(job, &clocks, &list));
     let links = own_links(edges::find(job, span, limits), &summary, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comms.clone()).collect();
     summary.extend(links);

@@ -22,6 +22,7 @@ mod schema;
 mod shell;
 mod simulate;
 mod stragglers;
+mod stragglers_missing;
 mod terminal;
 mod usage;
 mod view;

@@ -242,6 +242,7 @@ impl JobBuilder {
                 part,
                 step: Some(step),
                 partners: Vec::new(),
+                is_lacking: false,
             });
         }
         let (from, to) = if is_send { (part.worker, other) } else { (other, part.worker) };
