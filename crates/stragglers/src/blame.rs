@@ -109,7 +109,9 @@ pub fn blame(job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) -> Vec<Bl
 /// Fills in each worker's own time in each step. Time after a worker's last operation is not
 /// charged, since no operation shows what it was.
 fn own_time(blames: &mut [Blame], job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) {
-    known(blames, job, steps);
+    for (blame, known) in blames.iter_mut().zip(known(job, steps)) {
+        blame.known = known;
+    }
     if !job.own.is_empty() {
         for ((part, _), &step) in job.own.iter().zip(&steps.of_own) {
             blames[step].busy[part.worker] += part.end - part.start;

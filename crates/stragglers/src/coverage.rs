@@ -5,11 +5,10 @@ of its operations there were recorded.
 
 A collective, or a batch of sends and receives, whose other members were not recorded hides for whom
 a worker waited. Recordings are missing, end earlier (a host was copied first) or begin later; only
-the steps that all members cover then count. A step in which only collectives lack members allows a
-suspicion, no more. In an input that shows the work itself, each step with operations counts.
+the steps that all members cover then count. A step in which only collectives lack members, or in a
+job whose sends and receives cannot be matched at all, allows a suspicion, no more. In an input that shows the work itself, each step with operations counts.
 */
 
-use crate::blame::Blame;
 use crate::clock::Clocks;
 use crate::model::Job;
 use crate::robust::median;
@@ -27,22 +26,23 @@ const STEPS_APART: f64 = 2.0;
 pub enum Known {
     /// It has no operation in the step, or the other end of a send or receive was not recorded.
     Nothing,
-    /// Collectives lack members that were not recorded.
+    /// Collectives lack members that were not recorded, or no send could be matched in the job.
     Suspected,
     /// All members of all its operations were recorded.
     Whole,
 }
 
-/// Fills in how well the own time of each worker in each step is known.
-pub(crate) fn known(blames: &mut [Blame], job: &Job, steps: &Steps) {
+/// How well the own time of each worker is known, by step.
+pub(crate) fn known(job: &Job, steps: &Steps) -> Vec<Vec<Known>> {
+    let mut all = vec![vec![Known::Nothing; job.workers.len()]; steps.list.len()];
     for (part, step) in steps.parts(job) {
-        blames[step].known[part.worker] = Known::Whole;
+        all[step][part.worker] = Known::Whole;
     }
     if !job.own.is_empty() {
-        return;
+        return all;
     }
     let mut at_most = |step: usize, worker: usize, most: Known| {
-        let known = &mut blames[step].known[worker];
+        let known = &mut all[step][worker];
         *known = most.min(*known);
     };
     for (collective, &step) in job.collectives.iter().zip(&steps.of_collective) {
@@ -53,8 +53,12 @@ pub(crate) fn known(blames: &mut [Blame], job: &Job, steps: &Steps) {
     for (batch, &step) in job.batches.iter().zip(&steps.of_batch) {
         if batch.is_lacking {
             at_most(step, batch.part.worker, Known::Nothing);
+        } else if batch.partners.is_empty() {
+            // The other ends are unknown in all recordings.
+            at_most(step, batch.part.worker, Known::Suspected);
         }
     }
+    all
 }
 
 /// Which ranks have no recording, or one that ends early or begins late.

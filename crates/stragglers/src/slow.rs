@@ -166,12 +166,12 @@ fn excesses_where(
         let busy: Vec<f64> = groups.iter().map(|&at| busy(&level[at], blame)).collect();
         let mut sorted = busy.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        let all: f64 = groups.iter().map(|&at| own(&level[at], blame)).sum();
+        let all: f64 = level.iter().map(|group| own(group, blame)).sum();
         let gate = limits.min_lateness_ns.max(limits.min_lost * step.duration);
         for (&at, busy) in groups.iter().zip(busy) {
             let (group, excess) = (&level[at], &mut found[at]);
             let more = busy - median_of_others(&sorted, busy);
-            let is_waited_for = own(group, blame) * count(groups.len()) > all;
+            let is_waited_for = own(group, blame) * count(level.len()) > all;
             excess.hits += usize::from(more >= gate && is_waited_for && step.duration > 0.0);
             excess.lost.push(if step.duration > 0.0 { more / step.duration } else { 0.0 });
         }
@@ -209,7 +209,8 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
     ];
     let is_whole = excess.known == Known::Whole;
     if !is_whole {
-        let text = "members of collectives were not recorded: for whom it waited there is unknown";
+        let text = "other members of its operations were not recorded: for whom it waited there is \
+                    unknown";
         evidence.push(line(text.into()));
     }
     Finding {
