@@ -6,7 +6,8 @@ of its operations there were recorded.
 A collective, or a batch of sends and receives, whose other members were not recorded hides for whom
 a worker waited. Recordings are missing, end earlier (a host was copied first) or begin later; only
 the steps that all members cover then count. A step in which only collectives lack members, or in a
-job whose sends and receives cannot be matched at all, allows a suspicion, no more. In an input that shows the work itself, each step with operations counts.
+job whose sends and receives cannot be matched at all, allows a suspicion, no more. In an input that
+shows the work itself, each step with operations counts.
 */
 
 use crate::clock::Clocks;
