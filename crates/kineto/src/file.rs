@@ -9,22 +9,45 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::Path;
 
 const BUFFER: usize = 1 << 18;
+/// How many times its own size a compressed trace may unpack to; traces take a twentieth at the
+/// least.
+const MOST_TIMES: u64 = 100;
+/// What any compressed trace may unpack to, in bytes.
+const LEAST_ROOM: u64 = 16 << 20;
 
 /// Opens a trace for reading from its start. Compressed data is recognised by its first bytes, not
 /// by the file's name, and may have several members.
 ///
 /// # Errors
-/// The system's, or that it is no ordinary file: a trace is read more than once.
+/// The system's, or that it is no ordinary file: a trace is read more than once. Reading fails
+/// where compressed data unpacks to more than 100 times its size.
 pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let mut file = ncclscope_trace::open_to_read(path)?;
     let mut magic = Vec::new();
     Read::by_ref(&mut file).take(2).read_to_end(&mut magic)?;
     file.rewind()?;
     if magic == [0x1f, 0x8b] {
+        let left = file.metadata()?.len().saturating_mul(MOST_TIMES).saturating_add(LEAST_ROOM);
         let file = BufReader::with_capacity(BUFFER, file);
-        return Ok(Box::new(MultiGzDecoder::new(file)));
+        return Ok(Box::new(Unpacked { data: MultiGzDecoder::new(file), left }));
     }
     Ok(Box::new(file))
+}
+
+/// Unpacked data, of which so much is left to be read.
+struct Unpacked<R> {
+    data: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.data.read(bytes)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            io::Error::other("it unpacks to more than 100 times its size: unpack it first")
+        })?;
+        Ok(read)
+    }
 }
 
 /// A trace that is being written: beside its place until it is whole.
@@ -78,5 +101,27 @@ impl Write for Output {
             Out::Plain(out) => out.flush(),
             Out::Gz(out) => out.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a compressed trace of spaces.
+    fn read(spaces: u64) -> io::Result<u64> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("trace.json.gz");
+        let mut out = GzEncoder::new(File::create(&path)?, Compression::fast());
+        io::copy(&mut io::repeat(b' ').take(spaces), &mut out)?;
+        out.finish()?;
+        io::copy(&mut open(&path)?, &mut io::sink())
+    }
+
+    #[test]
+    fn a_small_trace_does_not_unpack_without_end() {
+        assert_eq!(read(LEAST_ROOM).unwrap(), LEAST_ROOM);
+        let error = read(4 * LEAST_ROOM).unwrap_err().to_string();
+        assert!(error.contains("more than 100 times its size"), "{error}");
     }
 }

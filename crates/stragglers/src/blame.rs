@@ -38,12 +38,14 @@ interval counts as that worker's own work.
 **Own time.** Blame alone cannot tell a slow worker from one that others happen to wait for. So each
 worker's own time in a step (`busy`) is computed too, for the module `slow` to compare: the recorded
 work where the input has it, else the time from the worker's last operation of the previous step to
-its last operation of this one, less its waits and transfers.
+its last operation of this one, less its waits and transfers. Where other members of its operations
+were not recorded, that is not known ([`crate::coverage`]).
 
 This module does **not** decide which worker is slow: that is `slow`.
 */
 
 use crate::clock::Clocks;
+use crate::coverage::{Known, known};
 use crate::model::Job;
 use crate::steps::Steps;
 use crate::waits::{Timeline, Waits, on_clock};
@@ -64,6 +66,8 @@ pub struct Blame {
     /// Each worker's own time, ns: its recorded work, else the step without its waits and
     /// transfers.
     pub busy: Vec<f64>,
+    /// How well the own time of each worker is known.
+    pub known: Vec<Known>,
 }
 
 impl Blame {
@@ -74,6 +78,7 @@ impl Blame {
             transfer: vec![0.0; workers],
             total: 0.0,
             busy: vec![0.0; workers],
+            known: vec![Known::Nothing; workers],
         }
     }
 
@@ -104,6 +109,9 @@ pub fn blame(job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) -> Vec<Bl
 /// Fills in each worker's own time in each step. Time after a worker's last operation is not
 /// charged, since no operation shows what it was.
 fn own_time(blames: &mut [Blame], job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) {
+    for (blame, known) in blames.iter_mut().zip(known(job, steps)) {
+        blame.known = known;
+    }
     if !job.own.is_empty() {
         for ((part, _), &step) in job.own.iter().zip(&steps.of_own) {
             blames[step].busy[part.worker] += part.end - part.start;
@@ -188,6 +196,7 @@ mod tests {
             part,
             step: Some(0),
             partners: vec![other],
+            is_lacking: false,
         };
         Job {
             workers: (0..workers).map(worker).collect(),
@@ -236,7 +245,13 @@ mod tests {
 
     #[test]
     fn neither_unknown_partners_nor_steps_that_are_not_whole_make_work() {
-        let alone = |part, step| P2pBatch { class: None, part, step: Some(step), partners: vec![] };
+        let alone = |part, step| P2pBatch {
+            class: None,
+            part,
+            step: Some(step),
+            partners: vec![],
+            is_lacking: false,
+        };
         let mut job = job(2, &[]);
         job.steps_restart = false;
         job.batches = vec![

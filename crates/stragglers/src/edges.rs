@@ -210,7 +210,7 @@ fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge], of: &[usize]) -> 
             ("transfers", to_f64(edge.transfers)),
         ];
         let line = Evidence { peer: Some(dst), ..Evidence::of(class, src, text) };
-        Evidence { channel: u8::try_from(edge.channel).ok(), ..line.with(figures) }
+        Evidence { channel: Some(edge.channel), ..line.with(figures) }
     });
     lines.collect()
 }

@@ -18,6 +18,7 @@ operation counts as the rank's own work.
 pub mod blame;
 mod choice;
 pub mod clock;
+pub mod coverage;
 pub mod details;
 pub mod drift;
 pub mod edges;

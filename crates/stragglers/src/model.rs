@@ -113,6 +113,8 @@ pub struct P2pBatch {
     pub step: Option<i64>,
     /// The batches at the other ends, as indices into [`Job::batches`].
     pub partners: Vec<usize>,
+    /// The other end of one of its sends or receives was not recorded.
+    pub is_lacking: bool,
 }
 
 /// How long after its enqueueing a kernel started.
@@ -219,6 +221,8 @@ pub struct Job {
     pub whole_from: BTreeMap<usize, f64>,
     /// Workers that lack operations at unknown times: they are not reported as slow.
     pub gappy: BTreeSet<usize>,
+    /// Ranks of the largest communicator without a recording, as ranges with both ends.
+    pub unrecorded: Vec<(u32, u32)>,
     /// Remarks about the input, one sentence each.
     pub notes: Vec<String>,
 }
@@ -264,6 +268,12 @@ impl LinkTraffic {
 }
 
 impl Job {
+    /// Whether a collective lacks members: for whom the recorded ones waited is then unknown.
+    pub(crate) fn is_lacking(&self, collective: &Collective) -> bool {
+        let class = self.classes.get(collective.class);
+        class.is_some_and(|class| collective.parts.len() < class.members as usize)
+    }
+
     /// The index of an equal element, which is added if it is new.
     pub(crate) fn intern<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
         list.iter().position(|known| *known == item).unwrap_or_else(|| {

@@ -8,6 +8,7 @@ something is not reported. This module does **not** print.
 
 use crate::blame::{Blame, blame};
 use crate::clock::Clocks;
+use crate::coverage::Known;
 use crate::details::Details;
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
@@ -15,7 +16,7 @@ use crate::model::{Job, Worker};
 use crate::robust::count;
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
-use crate::{drift, edges, shortage, slow, stalls};
+use crate::{coverage, drift, edges, shortage, slow, stalls};
 use ncclscope_findings::{Cost, Help, Place};
 use ncclscope_operations::human;
 use serde::Serialize;
@@ -122,6 +123,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
         summary.extend(slow::find(job, &blames, &list, limits));
     }
     let mut notes = job.notes.clone();
+    notes.extend(coverage::notes(job, &clocks, &list));
     let links = own_links(edges::find(job, span, limits), &summary, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comms.clone()).collect();
     summary.extend(links);
@@ -142,7 +144,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     let report = Report {
         schema: "ncclscope.stragglers/2",
         steps: rows(job, &blames, &list),
-        quiet: quiet(job, &clocks, list.len(), limits),
+        quiet: quiet(job, &clocks, &blames, limits),
         summary,
         clock: clock_row(job, &clocks),
         last_arrivers: match job.is_kernel_timed {
@@ -256,8 +258,15 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
     last.iter().take(ARRIVERS).map(row).collect()
 }
 
-fn quiet(job: &Job, clocks: &Clocks, steps: usize, limits: &Limits) -> Vec<String> {
-    let mut quiet = Vec::new();
+/// How many workers have a known own time in too few steps to be called slow.
+fn unknown(job: &Job, blames: &[Blame], limits: &Limits) -> usize {
+    let steps =
+        |worker: usize| blames.iter().filter(|blame| blame.known[worker] > Known::Nothing).count();
+    (0..job.workers.len()).filter(|&worker| steps(worker) < limits.min_steps).count()
+}
+
+fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<String> {
+    let (mut quiet, steps) = (Vec::new(), blames.len());
     if job.workers.len() < 2 {
         quiet.push(
             "one timeline alone does not show waits: give the recordings of all ranks".into(),
@@ -268,6 +277,17 @@ fn quiet(job: &Job, clocks: &Clocks, steps: usize, limits: &Limits) -> Vec<Strin
             "{} too few to call a rank slow: at least {} are needed",
             human::are(steps, "step"),
             limits.min_steps
+        ));
+    }
+    let unknown = match job.is_kernel_timed && steps >= limits.min_steps {
+        true => unknown(job, blames, limits),
+        false => 0,
+    };
+    if unknown > 0 {
+        quiet.push(format!(
+            "whether {} slow is not said: those that {} for were not recorded",
+            human::are(unknown, "rank"),
+            human::if_one(unknown, "it waited", "they waited")
         ));
     }
     if clocks.groups > 1 {

@@ -5,10 +5,13 @@ Slow ranks, stages and data-parallel ranks (S1), and slow hosts of slow ranks (S
 Blame alone does not decide: in a healthy pipeline each stage waits for the others while the
 pipeline fills and drains, and the healthy members of a slow replica work while other replicas wait.
 A worker is slow if it has more own time in a step than the others of its kind, if others wait for
-it more
-than for those, and if this repeats. */
+it more than for those, and if this repeats. Only steps in which own times are known count
+([`crate::coverage`]); where there are too few, those in which collectives lack members allow a
+suspicion.
+*/
 
 use crate::blame::Blame;
+use crate::coverage::Known;
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
@@ -30,8 +33,10 @@ struct WorkerGroup {
     workers: Vec<usize>,
 }
 
-/// How much more own time a group has than the others, in each step.
+/// How much more own time a group has than the others, in each step where that is known.
 struct Excess {
+    /// How well it is known in these steps.
+    known: Known,
     /// As a share of the step.
     lost: Vec<f64>,
     /// Steps in which that exceeds the limits and others wait for the group more than on average.
@@ -39,7 +44,18 @@ struct Excess {
 }
 
 impl Excess {
-    /// The mean over all steps. Chance cancels out, since the excess may be negative.
+    fn none(known: Known) -> Excess {
+        Excess { known, lost: Vec::new(), hits: 0 }
+    }
+
+    /// Whether the group is slow.
+    fn is_slow(&self, limits: &Limits) -> bool {
+        self.lost.len() >= limits.min_steps
+            && count(self.hits) >= limits.min_steps_share * count(self.lost.len())
+            && self.mean() >= limits.min_lost
+    }
+
+    /// The mean over these steps. Chance cancels out, since the excess may be negative.
     fn mean(&self) -> f64 {
         self.lost.iter().sum::<f64>() / count(self.lost.len()).max(1.0)
     }
@@ -64,9 +80,7 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         // A group is not slow because of one slow member: members already found are left out.
         let left = without(level, &found, &job.gappy);
         for (group, excess) in left.iter().zip(excesses(&left, blames, steps, limits)) {
-            let often = steps.len() >= limits.min_steps
-                && count(excess.hits) >= limits.min_steps_share * count(steps.len());
-            if often && excess.mean() >= limits.min_lost {
+            if excess.is_slow(limits) {
                 found.push((group.clone(), finding(job, group, &excess, blames)));
             }
         }
@@ -118,20 +132,44 @@ fn own(group: &WorkerGroup, blame: &Blame) -> f64 {
     group.workers.iter().map(|&worker| blame.own[worker]).sum()
 }
 
+/// The excess of each group in the steps where all is known, or, if these are too few to judge it,
+/// in those that allow a suspicion.
 fn excesses(
     level: &[WorkerGroup],
     blames: &[Blame],
     steps: &[Step],
     limits: &Limits,
 ) -> Vec<Excess> {
-    let mut found: Vec<Excess> = level.iter().map(|_| Excess { lost: vec![], hits: 0 }).collect();
+    let of = |known| excesses_where(known, level, blames, steps, limits);
+    let (whole, suspected) = (of(Known::Whole), of(Known::Suspected));
+    let pairs = whole.into_iter().zip(suspected);
+    let is_enough = |whole: &Excess| whole.lost.len() >= limits.min_steps;
+    pairs.map(|(whole, other)| if is_enough(&whole) { whole } else { other }).collect()
+}
+
+/// The excess of each group in the steps where its own time, and that of half of the groups, is
+/// known at least so well.
+fn excesses_where(
+    known: Known,
+    level: &[WorkerGroup],
+    blames: &[Blame],
+    steps: &[Step],
+    limits: &Limits,
+) -> Vec<Excess> {
+    let mut found: Vec<Excess> = level.iter().map(|_| Excess::none(known)).collect();
     for (blame, step) in blames.iter().zip(steps) {
-        let busy: Vec<f64> = level.iter().map(|group| busy(group, blame)).collect();
+        let is_known = |group: &WorkerGroup| group.workers.iter().all(|&w| blame.known[w] >= known);
+        let groups: Vec<usize> = (0..level.len()).filter(|&at| is_known(&level[at])).collect();
+        if groups.len() < 2 || 2 * groups.len() < level.len() {
+            continue;
+        }
+        let busy: Vec<f64> = groups.iter().map(|&at| busy(&level[at], blame)).collect();
         let mut sorted = busy.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let all: f64 = level.iter().map(|group| own(group, blame)).sum();
         let gate = limits.min_lateness_ns.max(limits.min_lost * step.duration);
-        for ((group, busy), excess) in level.iter().zip(busy).zip(&mut found) {
+        for (&at, busy) in groups.iter().zip(busy) {
+            let (group, excess) = (&level[at], &mut found[at]);
             let more = busy - median_of_others(&sorted, busy);
             let is_waited_for = own(group, blame) * count(level.len()) > all;
             excess.hits += usize::from(more >= gate && is_waited_for && step.duration > 0.0);
@@ -154,7 +192,7 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
     let lost = excess.mean();
     let share = if total > 0.0 { mine / total } else { 0.0 };
     let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
-    let evidence = vec![
+    let mut evidence = vec![
         line(format!("{:.0} % of all waiting is caused by its own work", 100.0 * share))
             .with([("waiting_share", share)]),
         line(format!(
@@ -169,9 +207,15 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
             ("steps", to_f64(steps as u64)),
         ]),
     ];
+    let is_whole = excess.known == Known::Whole;
+    if !is_whole {
+        let text = "other members of its operations were not recorded: for whom it waited there is \
+                    unknown";
+        evidence.push(line(text.into()));
+    }
     Finding {
         title: format!("{} is slow, and others wait for it", group.root.name()),
-        confidence: Confidence::Confirmed,
+        confidence: if is_whole { Confidence::Confirmed } else { Confidence::Suspect },
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
         share: Some(share),

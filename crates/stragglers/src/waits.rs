@@ -2,7 +2,8 @@
 /*!
 Which worker waited for which, and when.
 
-In a collective all members wait for the last one to arrive; the rest is transfer. A batch of sends
+In a collective all members wait for the last one to arrive; the rest is transfer, and so is the
+time in a collective without another recorded member. A batch of sends
 and receives waits for its latest partner; with unknown partners it counts as transfer. No wait is
 counted if the spread of the members' ends shows that the clock error exceeds it.
 
@@ -113,9 +114,6 @@ impl Waits {
 
     fn add_collective(&mut self, collective: &Collective, clocks: &Clocks, step: usize) {
         let parts: Vec<Part> = collective.parts.iter().map(|part| on_clock(part, clocks)).collect();
-        if parts.len() < 2 {
-            return;
-        }
         // Times of groups without a common clock are not comparable.
         let mut lasts: BTreeMap<usize, &Part> = BTreeMap::new();
         for part in &parts {

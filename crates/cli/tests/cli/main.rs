@@ -24,6 +24,7 @@ mod shell;
 mod simulate;
 mod stragglers;
 mod tables;
+mod stragglers_missing;
 mod terminal;
 mod trace_size;
 mod usage;

@@ -104,6 +104,21 @@ impl<'r> JobPlan<'r> {
         self.short.get(*self.processes.get(worker)?).filter(|times| !times.is_empty())
     }
 
+    /// The ranks of the largest communicator without a recording, as ranges with both ends.
+    pub(super) fn unrecorded(&self) -> Vec<(u32, u32)> {
+        let comms = self.recordings.iter().flat_map(|recording| recording.comms());
+        let Some(comm) = comms.max_by_key(|comm| comm.ranks) else { return Vec::new() };
+        let known = self.members.range((comm_id(comm), 0)..=(comm_id(comm), i32::MAX));
+        let (mut gaps, mut next) = (Vec::new(), 0);
+        for rank in known.map(|((_, rank), _)| rank.unsigned_abs()).chain([comm.ranks]) {
+            if rank > next {
+                gaps.push((next, rank - 1));
+            }
+            next = rank.saturating_add(1);
+        }
+        gaps
+    }
+
     /// Adds the workers of a process; one that has a single rank is this rank of the job.
     fn add_workers(&mut self, rank: u32, recording: &Recording) {
         let comms = recording.comms();

@@ -247,7 +247,9 @@ impl JobPart {
     fn new(plan: &JobPlan<'_>) -> JobPart {
         let (workers, shortages) = (plan.placed.clone(), plan.shortages.clone());
         let roles = plan.roles.clone();
-        JobPart { job: Job { workers, shortages, roles, ..Job::default() }, ..JobPart::default() }
+        let unrecorded = plan.unrecorded();
+        let job = Job { workers, shortages, roles, unrecorded, ..Job::default() };
+        JobPart { job, ..JobPart::default() }
     }
 
     /// Adds what the process at the next place adds.
@@ -554,22 +556,30 @@ impl JobPart {
 
     fn finish_batches(&mut self, is_timed: bool) {
         let mut partners = vec![Vec::new(); self.batches.len()];
+        // Of how many sends and receives in each batch the other end is unknown.
+        let mut lacking = vec![0usize; self.batches.len()];
         if !self.is_partial {
+            let all = self.sends.values().chain(self.receives.values()).flatten();
+            all.for_each(|&batch| lacking[batch] += 1);
             for (pair, sends) in &self.sends {
                 let receives = self.receives.get(pair).map_or(&[][..], Vec::as_slice);
                 for (&send, &receive) in sends.iter().zip(receives) {
                     if (self.batches[send].0.2 && self.batches[receive].0.2) || !is_timed {
-                        partners[send].push(receive);
-                        partners[receive].push(send);
+                        for (of, other) in [(send, receive), (receive, send)] {
+                            partners[of].push(other);
+                            lacking[of] -= 1;
+                        }
                     }
                 }
             }
         }
         let mut classes: BTreeMap<P2pClass, usize> = BTreeMap::new();
-        for (((part, step, ..), class), partners) in self.batches.drain(..).zip(partners) {
+        let ends = partners.into_iter().zip(lacking);
+        for (((part, step, ..), class), (partners, lacking)) in self.batches.drain(..).zip(ends) {
             let next = classes.len();
             let class = class.map(|class| *classes.entry(class).or_insert(next));
-            self.job.batches.push(P2pBatch { class, part, step, partners });
+            let is_lacking = lacking > 0;
+            self.job.batches.push(P2pBatch { class, part, step, partners, is_lacking });
         }
         self.job.p2p_classes = by_index(classes);
     }

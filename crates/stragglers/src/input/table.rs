@@ -4,6 +4,7 @@ Tables of operations in Parquet: one row for each operation of each worker.
 
 `docs/stragglers.md` describes the columns, which are those of the traces that ByteDance published
 with its study of stragglers. All rows are held in memory: such a table has some tens of megabytes.
+A table with far more rows, or more workers in more steps, is refused.
 */
 
 use super::Error;
@@ -22,6 +23,11 @@ pub const REQUIRED: [&str; 6] = ["dp_rank", "stage", "step", "optype", "start_ts
 /// The optional columns: the worker's first global rank, the number of the operation among those of
 /// its type in the step, and the chunk of the model.
 pub const OPTIONAL: [&str; 3] = ["rank", "seq_id", "mc"];
+
+/// The most rows of a table, which take about 2 GB. A small file may have far more.
+const MOST_ROWS: i64 = 10_000_000;
+/// The most workers times steps: for each of these the analysis keeps a timeline.
+const MOST_TIMELINES: usize = 4_000_000;
 
 /// Seconds to ns.
 const SECOND: f64 = 1e9;
@@ -50,9 +56,20 @@ pub struct Operation {
 /// Reads a table.
 ///
 /// # Errors
-/// The file cannot be read, is not Parquet, or lacks columns.
+/// The file cannot be read, is not Parquet, lacks columns, or describes too much.
 pub fn read(path: &Path) -> Result<Job, Error> {
-    Ok(job(&operations(path)?))
+    let operations = operations(path)?;
+    let cells: BTreeSet<LayoutPosition> = operations.iter().map(|of| of.cell).collect();
+    let steps: BTreeSet<i64> = operations.iter().map(|of| of.step).collect();
+    if cells.len().saturating_mul(steps.len()) > MOST_TIMELINES {
+        let what = format!(
+            "it has {} workers in {} steps, which take too much memory: give fewer steps at once",
+            cells.len(),
+            steps.len()
+        );
+        return Err(Error::new(path, what));
+    }
+    Ok(job(&operations))
 }
 
 /// Reads the rows of a table.
@@ -61,7 +78,8 @@ pub fn read(path: &Path) -> Result<Job, Error> {
 /// As [`read`].
 pub fn operations(path: &Path) -> Result<Vec<Operation>, Error> {
     // The library panics where a file is damaged.
-    catch_quietly(|| rows(path)).unwrap_or_else(|| Err(Error::new(path, "the table is damaged")))
+    catch_quietly(|| rows(path, MOST_ROWS))
+        .unwrap_or_else(|| Err(Error::new(path, "the table is damaged")))
 }
 
 /// What `work` returns; `None` if it panics, of which nothing is printed.
@@ -73,7 +91,8 @@ fn catch_quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     done
 }
 
-fn rows(path: &Path) -> Result<Vec<Operation>, Error> {
+/// The rows of a table, `most` at most.
+fn rows(path: &Path, most: i64) -> Result<Vec<Operation>, Error> {
     let error = |what: &dyn std::fmt::Display| Error::new(path, what);
     let file = ncclscope_trace::open_to_read(path).map_err(|e| error(&e))?;
     let reader = SerializedFileReader::new(file).map_err(|e| error(&e))?;
@@ -86,6 +105,11 @@ fn rows(path: &Path) -> Result<Vec<Operation>, Error> {
             "the columns {} are missing; docs/stragglers.md lists the required columns",
             missing.join(", ")
         )));
+    }
+    let count = reader.metadata().file_metadata().num_rows();
+    if count > most {
+        let what = format!("it has {count} rows, more than {most}: give fewer steps at once");
+        return Err(error(&what));
     }
     let mut operations = Vec::new();
     for row in reader.get_row_iter(None).map_err(|e| error(&e))? {
@@ -242,6 +266,7 @@ impl JobBuilder {
                 part,
                 step: Some(step),
                 partners: Vec::new(),
+                is_lacking: false,
             });
         }
         let (from, to) = if is_send { (part.worker, other) } else { (other, part.worker) };
@@ -309,6 +334,62 @@ fn by_group(collectives: BTreeMap<Key, (EndSync, Vec<Part>)>) -> BTreeMap<Group,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parquet::column::writer::ColumnWriter;
+    use parquet::data_type::ByteArray;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    const SCHEMA: &str = "message operations { required int32 dp_rank; required int32 stage; \
+                          required int64 step; required double start_ts; \
+                          required double duration; required binary optype (UTF8); }";
+
+    /// Writes a table with one operation of each of so many workers, each in a step of its own.
+    fn write(path: &Path, workers: i32) -> parquet::errors::Result<()> {
+        let schema = std::sync::Arc::new(parse_message_type(SCHEMA)?);
+        let file = std::fs::File::create(path)?;
+        let mut writer = SerializedFileWriter::new(file, schema, std::sync::Arc::default())?;
+        let mut group = writer.next_row_group()?;
+        let (mut is_stage, count) = (false, workers.unsigned_abs() as usize);
+        while let Some(mut column) = group.next_column()? {
+            match column.untyped() {
+                ColumnWriter::Int32ColumnWriter(to) => {
+                    let values = (0..workers).map(|n| if is_stage { 0 } else { n });
+                    to.write_batch(&values.collect::<Vec<_>>(), None, None)?;
+                    is_stage = true;
+                }
+                ColumnWriter::Int64ColumnWriter(to) => {
+                    let values: Vec<i64> = (0..workers).map(i64::from).collect();
+                    to.write_batch(&values, None, None)?;
+                }
+                ColumnWriter::DoubleColumnWriter(to) => {
+                    to.write_batch(&vec![0.5; count], None, None)?;
+                }
+                ColumnWriter::ByteArrayColumnWriter(to) => {
+                    let names = vec![ByteArray::from("forward-compute"); count];
+                    to.write_batch(&names, None, None)?;
+                }
+                _ => {}
+            }
+            column.close()?;
+        }
+        group.close()?;
+        writer.close().map(drop)
+    }
+
+    #[test]
+    fn a_table_that_describes_too_much_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("table.parquet");
+        write(&path, 100).unwrap();
+        assert_eq!(read(&path).unwrap().workers.len(), 100);
+        assert_eq!(rows(&path, 100).unwrap().len(), 100);
+        let error = rows(&path, 99).unwrap_err().to_string();
+        assert!(error.contains("it has 100 rows, more than 99"), "{error}");
+        // A timeline for each worker in each step would take 200 MB here, and 480 GB for 100,000.
+        write(&path, 2_001).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("2001 workers in 2001 steps"), "{error}");
+    }
 
     #[test]
     fn a_stage_of_any_number_has_neighbours() {

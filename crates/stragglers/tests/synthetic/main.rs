@@ -3,5 +3,6 @@
 
 mod finds;
 mod hosts;
+mod missing;
 mod pipeline;
 mod pxn;

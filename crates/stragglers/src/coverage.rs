@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Where the recordings show enough to judge a worker: its own time in a step is known if all members
+of its operations there were recorded.
+
+A collective, or a batch of sends and receives, whose other members were not recorded hides for whom
+a worker waited. Recordings are missing, end earlier (a host was copied first) or begin later; only
+the steps that all members cover then count. A step in which only collectives lack members, or in a
+job whose sends and receives cannot be matched at all, allows a suspicion, no more. In an input that
+shows the work itself, each step with operations counts.
+*/
+
+use crate::clock::Clocks;
+use crate::model::Job;
+use crate::robust::median;
+use crate::steps::{Step, Steps};
+use ncclscope_operations::human;
+use std::collections::BTreeMap;
+
+/// The ends of recordings that are so much apart are noted, ns.
+const APART: f64 = 1e9;
+/// And by so many steps.
+const STEPS_APART: f64 = 2.0;
+
+/// How well the own time of a worker in a step is known: the least comes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Known {
+    /// It has no operation in the step, or the other end of a send or receive was not recorded.
+    Nothing,
+    /// Collectives lack members that were not recorded, or no send could be matched in the job.
+    Suspected,
+    /// All members of all its operations were recorded.
+    Whole,
+}
+
+/// How well the own time of each worker is known, by step.
+pub(crate) fn known(job: &Job, steps: &Steps) -> Vec<Vec<Known>> {
+    let mut all = vec![vec![Known::Nothing; job.workers.len()]; steps.list.len()];
+    for (part, step) in steps.parts(job) {
+        all[step][part.worker] = Known::Whole;
+    }
+    if !job.own.is_empty() {
+        return all;
+    }
+    let mut at_most = |step: usize, worker: usize, most: Known| {
+        let known = &mut all[step][worker];
+        *known = most.min(*known);
+    };
+    for (collective, &step) in job.collectives.iter().zip(&steps.of_collective) {
+        if job.is_lacking(collective) {
+            collective.parts.iter().for_each(|part| at_most(step, part.worker, Known::Suspected));
+        }
+    }
+    for (batch, &step) in job.batches.iter().zip(&steps.of_batch) {
+        if batch.is_lacking {
+            at_most(step, batch.part.worker, Known::Nothing);
+        } else if batch.partners.is_empty() {
+            // The other ends are unknown in all recordings.
+            at_most(step, batch.part.worker, Known::Suspected);
+        }
+    }
+    all
+}
+
+/// Which ranks have no recording, or one that ends early or begins late.
+pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !job.unrecorded.is_empty() {
+        let what = "what others waited for there is unknown";
+        notes.push(format!("no recording of {}: {what}", names(&job.unrecorded)));
+    }
+    let is_lacking = job.batches.iter().any(|batch| batch.is_lacking)
+        || job.collectives.iter().any(|collective| job.is_lacking(collective));
+    if job.steps_restart || !is_lacking {
+        return notes;
+    }
+    let step = median(&mut steps.iter().map(|step| step.duration).collect::<Vec<_>>());
+    let apart = APART.max(STEPS_APART * step.unwrap_or(0.0));
+    let spans = spans(job, clocks);
+    let first = spans.values().map(|span| span.0).fold(f64::MAX, f64::min);
+    let last = spans.values().map(|span| span.1).fold(f64::MIN, f64::max);
+    let early = spans.iter().map(|(&rank, span)| (rank, last - span.1));
+    let late = spans.iter().map(|(&rank, span)| (rank, span.0 - first));
+    notes.extend(uneven(early.collect(), apart, "end", "before the last"));
+    notes.extend(uneven(late.collect(), apart, "begin", "after the first"));
+    notes
+}
+
+/// The first arrival and the last end of each rank, by the job's clock.
+fn spans(job: &Job, clocks: &Clocks) -> BTreeMap<u32, (f64, f64)> {
+    let mut spans: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    let parts = job.collectives.iter().flat_map(|collective| &collective.parts);
+    for part in parts.chain(job.batches.iter().map(|batch| &batch.part)) {
+        let (start, end) =
+            (clocks.time(part.worker, part.start), clocks.time(part.worker, part.end));
+        let span = spans.entry(job.workers[part.worker].rank).or_insert((start, end));
+        *span = (span.0.min(start), span.1.max(end));
+    }
+    spans
+}
+
+/// A note of the recordings that end, or begin, more than `apart` ns off.
+fn uneven(off: Vec<(u32, f64)>, apart: f64, verb: &str, what: &str) -> Option<String> {
+    let far: Vec<(u32, f64)> = off.into_iter().filter(|(_, ns)| *ns > apart).collect();
+    let most = far.iter().map(|(_, ns)| *ns).fold(0.0, f64::max);
+    let ranks: Vec<u32> = far.iter().map(|(rank, _)| *rank).collect();
+    (!ranks.is_empty()).then(|| {
+        format!(
+            "the recordings of {} {verb} up to {} {what}: only the time that the members of an \
+             operation cover together shows who is slow",
+            names(&ranges(&ranks)),
+            human::duration(most)
+        )
+    })
+}
+
+/// Ascending numbers as ranges with both ends.
+fn ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match ranges.last_mut() {
+            Some(last) if last.1.checked_add(1) == Some(rank) => last.1 = rank,
+            _ => ranges.push((rank, rank)),
+        }
+    }
+    ranges
+}
+
+/// The most ranges that a note lists.
+const MOST: usize = 8;
+
+fn names(ranges: &[(u32, u32)]) -> String {
+    let name = |&(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        _ => format!("{first}-{last}"),
+    };
+    let mut list = ranges.iter().take(MOST).map(name).collect::<Vec<_>>().join(", ");
+    if ranges.len() > MOST {
+        list.push_str(" and others");
+    }
+    let is_one = matches!(ranges, [(first, last)] if first == last);
+    format!("{} {list}", if is_one { "rank" } else { "ranks" })
+}
