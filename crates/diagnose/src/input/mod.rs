@@ -97,6 +97,8 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
                     only"
             .into());
     }
+    // What is not read beside tables is no damage of theirs.
+    let mut damage = std::mem::take(&mut warnings);
     let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
     pickles.iter().for_each(|path| dumps.pickle(path, &mut warnings));
     json.iter().for_each(|path| dumps.json(path, &mut warnings));
@@ -104,17 +106,19 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     let job = if !recordings.is_empty() {
         recording::job(&recordings, settings, &mut warnings)?
     } else if !vectors.is_empty() {
-        vectors::job(&vectors, settings.run.as_deref())?
+        vectors::job(&vectors, settings.run.as_deref(), &mut damage)?
     } else if !flight.is_empty() {
         flight.job()
     } else {
-        ras.as_ref().map(ras::Ras::job).ok_or_else(|| nothing(paths, &warnings))?
+        ras.as_ref().map(ras::Ras::job).ok_or_else(|| nothing(paths, &damage, &warnings))?
     };
+    damage.append(&mut warnings);
+    let warnings = damage;
     Ok(Input { job, ras, warnings })
 }
 
-fn nothing(paths: &[PathBuf], warnings: &[String]) -> String {
-    if let Some(first) = warnings.first() {
+fn nothing(paths: &[PathBuf], damage: &[String], warnings: &[String]) -> String {
+    if let Some(first) = damage.iter().chain(warnings).next() {
         return first.clone();
     }
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -159,9 +163,14 @@ impl InputFiles {
             FileKind::Vectors => &mut self.vectors,
             FileKind::Pickle => &mut self.pickles,
             FileKind::Json if is_json_dump(file) => &mut self.json,
-            // Another file is ignored, but a recording is worth a warning.
+            // Another file is ignored, but a recording or a table is worth a warning.
             FileKind::Other if is_named_as_recording(path) => {
                 let what = if first.is_empty() { "empty" } else { "no recording, or damaged" };
+                return Err(format!("cannot read {}: it is {what}", path.display()));
+            }
+            FileKind::Json | FileKind::Other if is_named_as_table(path) => {
+                let what =
+                    if first.is_empty() { "empty" } else { "no table of vectors, or damaged" };
                 return Err(format!("cannot read {}: it is {what}", path.display()));
             }
             FileKind::Json | FileKind::Other => return Ok(false),
@@ -176,6 +185,12 @@ fn is_named_as_recording(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ending = name.rsplit_once(".nscope").map(|(_, ending)| ending);
     ending.is_some_and(|rest| rest.bytes().all(|b| b == b'.' || b.is_ascii_digit()))
+}
+
+/// `NAME.vectors`.
+fn is_named_as_table(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(ncclscope_trace::vectors::SUFFIX)
 }
 
 fn file_kind(first: &[u8]) -> FileKind {
