@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `diagnose`: input that is damaged, too large, or of several kinds.
 
-use super::common::{Outcome, Run, ncclscope};
+use super::common::{Outcome, Run, ncclscope, tool};
 use scripts::{Call, Fault};
+use std::time::{Duration, Instant};
 
 /// Two ranks of which rank 1 has not called what rank 0 waits for.
 fn hung() -> Run {
@@ -37,4 +38,27 @@ fn dumps_beside_recordings_are_named_and_not_read() {
     // By itself, it is too large.
     let outcome = ncclscope(&["diagnose", run.file("t.json").to_str().unwrap()]).ends_with(3);
     assert!(outcome.stderr.contains("t.json: it has too many values at line 1 "), "{outcome:?}");
+}
+
+/// With the rights to read it, the kernel's log is a file that waits for the next line.
+#[test]
+fn a_file_that_waits_is_not_waited_for() {
+    let run = hung();
+    let link = run.file("x.nscope");
+    std::os::unix::fs::symlink("/proc/kmsg", &link).unwrap();
+    let file = std::fs::File::create(run.file("out")).unwrap();
+    let mut child = tool().arg("diagnose").arg(&link).stderr(file).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(status.code(), Some(3));
+    let said = std::fs::read_to_string(run.file("out")).unwrap();
+    assert!(said.contains("cannot read") && said.contains("x.nscope"), "{said}");
 }

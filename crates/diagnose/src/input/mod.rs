@@ -35,7 +35,6 @@ pub use options::InputOptions;
 use crate::job::Job;
 use dumps::Dumps;
 use file::is_json_dump;
-use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -155,7 +154,8 @@ impl InputFiles {
             return Err(format!("cannot read {}: it is not an ordinary file", path.display()));
         }
         let mut first = Vec::new();
-        let mut file = File::open(path).map_err(cannot_read)?;
+        // A file of /proc may wait for the system, too.
+        let mut file = ncclscope_trace::open_to_read(path).map_err(cannot_read)?;
         (&mut file).take(64).read_to_end(&mut first).map_err(cannot_read)?;
         file.rewind().map_err(cannot_read)?;
         let list = match file_kind(&first) {
