@@ -203,8 +203,8 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Ends the pause under way, and waits until everything is sent or a try fails. Returns how many
-    /// requests are left.
+    /// Ends the pause under way, and waits until everything is sent or a try fails. Returns how
+    /// many requests are left.
     fn finish(&self, mut state: MutexGuard<'_, State>, patience: Duration) -> usize {
         let asked = state.asked_until.map(|until| until.saturating_duration_since(Instant::now()));
         if asked.is_some_and(|asked| asked > patience) {
