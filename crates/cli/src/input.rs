@@ -116,11 +116,11 @@ impl Input {
         }
         if input.recordings.is_empty() {
             let places: Vec<String> = named.iter().map(|path| path.display().to_string()).collect();
-            return Err(Failure::input(format!(
-                "none of the {} recordings can be read in {}",
-                files.len(),
-                places.join(", ")
-            )));
+            let what = match files.len() {
+                1 => "the recording cannot be read".to_owned(),
+                count => format!("none of the {count} recordings can be read"),
+            };
+            return Err(Failure::input(format!("{what} in {}", places.join(", "))));
         }
         Ok(input)
     }

@@ -24,6 +24,7 @@ mod loading;
 mod narrow;
 mod nccl;
 mod output;
+mod pipe;
 mod plugin;
 mod printable;
 mod sheet;
@@ -34,10 +35,14 @@ mod unrecorded;
 
 use clap::Parser;
 use failure::Failure;
+use signal_hook::consts::SIGXFSZ;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
+    // A file beyond the limit of `ulimit -f` is an error of the write, and not the end.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     let done = args::CommandLine::try_parse().map_or_else(|error| tell(&error), cmd::run);
     done.unwrap_or_else(Failure::report)
 }

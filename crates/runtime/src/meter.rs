@@ -394,7 +394,7 @@ mod tests {
             let body = b"\x0a\x0b\x08\x07\x12\x07too\nold";
             std::io::Write::write_all(&mut stream, &[&head[..], body].concat()).unwrap();
         }
-        assert_eq!(meter.sender.flush(Duration::from_secs(10)), 0);
+        assert_eq!(meter.sender.farewell_within(Duration::from_secs(10)), 0);
         let lines = meter.take_lines();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].ends_with(": points were rejected: too\\nold"), "{lines:?}");

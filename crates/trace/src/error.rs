@@ -54,7 +54,7 @@ impl fmt::Display for Error {
             Error::Empty => write!(f, "the file is empty"),
             Error::NotARecording => write!(f, "not an ncclscope recording (wrong first bytes)"),
             Error::TruncatedHeader { len } => {
-                write!(f, "truncated: {len} bytes, which is less than a header")
+                write!(f, "truncated: shorter than a header ({len} B)")
             }
             Error::NewerFormat { found } => write!(
                 f,

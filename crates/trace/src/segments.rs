@@ -8,6 +8,9 @@ use crate::files::{next_data, read_up_to};
 use crate::layout::{Header, SEGMENT};
 use std::fs::File;
 
+/// More blocks than a process writes: a damaged header may say any number.
+const MAX_BLOCKS: u64 = 1 << 48;
+
 /// The segments of a ring that hold anything, in the order of their places: the newest `most`, and
 /// whether these are all.
 pub(crate) fn segments_to_read(
@@ -63,9 +66,19 @@ impl MissingBlocks {
     /// In words.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let MissingBlocks { inside, last } = *self;
-        let inside =
-            (inside != 0).then(|| format!("{inside} blocks in the middle are missing or damaged"));
-        let last = (last != 0).then(|| format!("truncated: the last {last} blocks are missing"));
+        let blocks = |count: u64| match count {
+            1 => "1 block".to_owned(),
+            count => format!("{count} blocks"),
+        };
+        let are = |count: u64| if count == 1 { "is" } else { "are" };
+        let inside = (inside != 0).then(|| {
+            let (what, are) = (blocks(inside), are(inside));
+            format!("{what} in the middle {are} missing or damaged")
+        });
+        let last = (last != 0).then(|| match last > MAX_BLOCKS {
+            true => "its header is damaged: the number of its blocks is impossible".to_owned(),
+            false => format!("truncated: {} at the end {} missing", blocks(last), are(last)),
+        });
         inside.into_iter().chain(last)
     }
 }
@@ -90,4 +103,30 @@ pub(crate) fn missing_blocks(
         (true, _) => 0,
     };
     MissingBlocks { inside, last: header.next_block.saturating_sub(next) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_in_words() {
+        let said = |numbers: &[u64], next_block: u64| {
+            let header = Header { next_block, ..Header::default() };
+            missing_blocks(&mut numbers.to_vec(), &header, true).lines().collect::<Vec<_>>()
+        };
+        assert_eq!(said(&[0, 1, 2], 3), [""; 0]);
+        let one = [
+            "1 block in the middle is missing or damaged",
+            "truncated: 1 block at the end is missing",
+        ];
+        assert_eq!(said(&[0, 2], 4), one);
+        let some = [
+            "2 blocks in the middle are missing or damaged",
+            "truncated: 3 blocks at the end are missing",
+        ];
+        assert_eq!(said(&[0, 3], 7), some);
+        let forged = "its header is damaged: the number of its blocks is impossible";
+        assert_eq!(said(&[0, 1], u64::MAX), [forged]);
+    }
 }

@@ -87,6 +87,8 @@ pub struct Table {
     pub vectors: Vec<Vector>,
     /// Names by [`Vector::job`].
     pub jobs: BTreeMap<u64, String>,
+    /// What a table that was read lacks, one line each.
+    pub damage: Vec<String>,
 }
 
 /// The number of a process's job and launch; 0 if neither is known.
@@ -265,7 +267,8 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Vector>, Error> {
     read_table(bytes).map(|table| table.vectors)
 }
 
-/// Reads a table. One that was cut off gives the vectors and the names that are whole.
+/// Reads a table. One that was cut off gives the vectors and the names that are whole, and
+/// [`Table::damage`] says what it lacks.
 ///
 /// # Errors
 /// [`Error::Empty`], [`Error::NotARecording`], [`Error::TruncatedHeader`], or
@@ -282,20 +285,23 @@ pub fn read_table(bytes: &[u8]) -> Result<Table, Error> {
     else {
         return Err(Error::TruncatedHeader { len: bytes.len() as u64 });
     };
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let most = usize::try_from(count).unwrap_or(usize::MAX);
     match version {
         1 => {
-            let vectors = rest.chunks_exact(HEAD).take(count).filter_map(Vector::decode_first);
+            let vectors = rest.chunks_exact(HEAD).take(most).filter_map(Vector::decode_first);
             let unknown = |v: Vector| Vector { flags: v.flags | vector_flags::NO_P2P, ..v };
-            Ok(Table { vectors: vectors.map(unknown).collect(), jobs: BTreeMap::new() })
+            let vectors: Vec<Vector> = vectors.map(unknown).collect();
+            let behind = rest.len().saturating_sub(most.saturating_mul(HEAD));
+            let damage = damage((vectors.len(), count), (0, 0), behind);
+            Ok(Table { vectors, damage, ..Table::default() })
         }
         VERSION => {
-            let vectors = rest.chunks_exact(VECTOR_BYTES).take(count);
-            let behind = count.saturating_mul(VECTOR_BYTES);
-            Ok(Table {
-                vectors: vectors.filter_map(Vector::decode).collect(),
-                jobs: names(rest.get(behind..).unwrap_or(&[]), jobs),
-            })
+            let vectors = rest.chunks_exact(VECTOR_BYTES).take(most);
+            let vectors: Vec<Vector> = vectors.filter_map(Vector::decode).collect();
+            let behind = rest.get(most.saturating_mul(VECTOR_BYTES)..).unwrap_or(&[]);
+            let (names, behind) = names(behind, jobs);
+            let damage = damage((vectors.len(), count), (names.len(), jobs), behind.len());
+            Ok(Table { vectors, jobs: names.into_iter().collect(), damage })
         }
         later => {
             let major = u16::try_from(later).unwrap_or(u16::MAX);
@@ -305,17 +311,37 @@ pub fn read_table(bytes: &[u8]) -> Result<Table, Error> {
     }
 }
 
-/// Up to `count` names of jobs.
-fn names(mut bytes: &[u8], count: u64) -> BTreeMap<u64, String> {
-    let mut names = BTreeMap::new();
+/// What a table lacks: its vectors and its names, each as read and as promised, and the bytes
+/// behind them.
+fn damage(vectors: (usize, u64), names: (usize, u64), behind: usize) -> Vec<String> {
+    let mut damage = Vec::new();
+    for (what, (read, promised)) in [("vectors", vectors), ("names of jobs", names)] {
+        let is_size =
+            promised.checked_mul(VECTOR_BYTES as u64).is_some_and(|bytes| bytes >> 48 == 0);
+        if !is_size {
+            damage.push(format!("its header has an impossible number of {what}"));
+        } else if (read as u64) < promised {
+            damage.push(format!("of {promised} {what} it has {read}"));
+        }
+    }
+    // What is behind a table that was cut off is a part of what it lacks.
+    if behind > 0 && damage.is_empty() {
+        damage.push(format!("it does not end where its header says ({behind} B more)"));
+    }
+    damage
+}
+
+/// Up to `count` names of jobs, and the bytes behind them.
+fn names(mut bytes: &[u8], count: u64) -> (Vec<(u64, String)>, &[u8]) {
+    let mut names = Vec::new();
     for _ in 0..count {
         let (Some(job), Some(length)) = (u64_at(bytes, 0), u32_at(bytes, 8)) else { break };
         let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(12);
         let Some(text) = bytes.get(12..end) else { break };
-        names.insert(job, String::from_utf8_lossy(text).into_owned());
+        names.push((job, String::from_utf8_lossy(text).into_owned()));
         bytes = bytes.get(end..).unwrap_or(&[]);
     }
-    names
+    (names, bytes)
 }
 
 #[cfg(test)]
@@ -361,7 +387,8 @@ mod tests {
         let vectors: Vec<_> = (0..5).map(sample).collect();
         let jobs = BTreeMap::from([(7, "4711.0".to_owned()), (9, "b".to_owned())]);
         let mut bytes = table(&vectors, &jobs);
-        assert_eq!(read_table(&bytes).unwrap(), Table { vectors: vectors.clone(), jobs });
+        let whole = Table { vectors: vectors.clone(), jobs, damage: vec![] };
+        assert_eq!(read_table(&bytes).unwrap(), whole);
         let ends = [HEAD + 5 * VECTOR_BYTES + 18, bytes.len()];
         for cut in 0..bytes.len() {
             match read_table(&bytes[..cut]) {
@@ -370,10 +397,21 @@ mod tests {
                     assert_eq!(found.vectors, vectors[..whole]);
                     let names = ends.iter().filter(|&&end| end <= cut).count();
                     assert_eq!(found.jobs.len(), names, "{cut}");
+                    let of_vectors = format!("of 5 vectors it has {whole}");
+                    let of_names = format!("of 2 names of jobs it has {names}");
+                    let expected =
+                        if whole < 5 { &[of_vectors, of_names][..] } else { &[of_names] };
+                    assert_eq!(found.damage, expected, "{cut}");
                 }
                 Err(_) => assert!(cut < HEAD),
             }
         }
+        let damage = |bytes: &[u8]| read_table(bytes).unwrap().damage;
+        let two = [&bytes[..], &bytes].concat();
+        let more = format!("it does not end where its header says ({} B more)", bytes.len());
+        assert_eq!(damage(&two), [more]);
+        bytes[16..24].copy_from_slice(&(1u64 << 60).to_le_bytes());
+        assert_eq!(damage(&bytes)[0], "its header has an impossible number of vectors");
         bytes[8] = 3;
         assert!(matches!(read(&bytes), Err(Error::NewerFormat { .. })));
         assert!(matches!(read(b"NCCLSCOP"), Err(Error::NotARecording)));

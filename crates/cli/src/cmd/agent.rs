@@ -234,7 +234,7 @@ impl Exports {
 
     fn finish(&self) {
         let Some((sender, target)) = &self.otlp else { return };
-        let left = sender.flush(target.timeout.min(LAST_PATIENCE));
+        let left = sender.farewell_within(target.timeout.min(LAST_PATIENCE));
         if left != 0 {
             warn(format_args!("{left} exports did not reach {}", place(&target.url)));
         }

@@ -7,6 +7,7 @@ use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell, warn};
 use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed};
+use crate::pipe;
 use crate::terminal::Watched;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{Shown, archive, chrome, pftrace};
@@ -110,9 +111,8 @@ pub(super) fn to_file<T>(
     let failed = |e: io::Error| Failure::write(path, &e);
     keep_recording(path)?;
     // A pipe or a device cannot be replaced.
-    if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
-        let file = File::options().write(true).open(path).map_err(failed)?;
-        return write(file).map_err(failed);
+    if pipe::is_one(path) {
+        return pipe::open(path).and_then(write).map_err(failed);
     }
     let mut name = path.to_owned().into_os_string();
     name.push(format!(".{}.tmp", std::process::id()));

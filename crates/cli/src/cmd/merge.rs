@@ -5,6 +5,7 @@ use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed};
+use crate::pipe;
 use crate::terminal::{Progress, Watched};
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
@@ -295,12 +296,12 @@ fn create(
     let failed = |e: std::io::Error| Failure::write(path, &e);
     keep_recording(path)?;
     // A pipe or a device cannot be replaced.
-    let in_place = std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
+    let in_place = pipe::is_one(path);
     let mut name = path.to_owned().into_os_string();
     if !in_place {
         name.push(format!(".{}.tmp", std::process::id()));
     }
-    let file = if in_place { File::options().write(true).open(path) } else { File::create(&name) };
+    let file = if in_place { pipe::open(path) } else { File::create(&name) };
     let mut out = Output::new(file.map_err(failed)?, has_ending(path, ".gz"));
     let result = write(&mut out).and_then(|slices| {
         let renamed = || if in_place { Ok(()) } else { std::fs::rename(&name, path) };

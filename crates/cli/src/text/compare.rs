@@ -94,12 +94,18 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     }
 }
 
+/// A share in percent with its sign; what rounds to nothing has none of its own.
+fn tenths(share: f64) -> String {
+    let text = format!("{:+.1}", 100.0 * share);
+    if text == "-0.0" { "+0.0".into() } else { text }
+}
+
 fn cells(row: &Row) -> Vec<String> {
     let time = |value: Option<f64>| match row.key.kind {
         Kind::Link => or_dash(value, |ns| format!("{} ns/B", three(ns))),
         _ => or_dash(value, duration),
     };
-    let signed = |share: f64| format!("{:+.1} %", 100.0 * share);
+    let signed = |share: f64| format!("{} %", tenths(share));
     vec![
         short(&row.key),
         algorithm(&row.key),
@@ -107,7 +113,7 @@ fn cells(row: &Row) -> Vec<String> {
         time(row.b),
         or_dash(row.change, signed),
         or_dash(row.change_interval, |[low, high]| {
-            format!("{:+.1} to {:+.1} %", 100.0 * low, 100.0 * high)
+            format!("{} to {} %", tenths(low), tenths(high))
         }),
         or_dash(row.p_adjusted, |p| if p < 1e-4 { "<0.0001".into() } else { format!("{p:.4}") }),
         or_dash(row.cost, |cost| signed(cost.step_share)),
@@ -162,5 +168,16 @@ fn notes(page: &mut Page, notes: &[String], most: usize) {
     page.sentences("NOTES", notes.get(..most).unwrap_or(notes));
     if notes.len() > most {
         page.line(&format!("  ... and {} more: --full", notes.len() - most));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tenths;
+
+    #[test]
+    fn nothing_has_no_sign_of_less() {
+        let shown = [-0.0004, 0.0, 0.0004, -0.0006, 0.012].map(tenths);
+        assert_eq!(shown, ["+0.0", "+0.0", "+0.0", "-0.1", "+1.2"]);
     }
 }

@@ -306,3 +306,20 @@ fn no_recording_is_replaced_by_a_trace() {
         assert!(std::fs::read(&file).unwrap() == before, "{output}");
     }
 }
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_and_leaves_nothing() {
+    let run = Run::new(|process| {
+        for _ in 0..200 {
+            process.collective(Call::ALL_REDUCE);
+        }
+    });
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("trace.json");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 1; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_ncclscope")]);
+    limited.args(["export", run.text(), "-o"]).arg(&path);
+    let outcome = Outcome::of(&mut limited).ends_with(4);
+    assert!(outcome.stderr.contains("cannot write "), "{outcome:?}");
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+}

@@ -10,6 +10,7 @@ mod compare;
 mod control;
 mod devtools;
 mod diagnose;
+mod diagnose_input;
 mod doctor;
 mod export;
 mod filters;

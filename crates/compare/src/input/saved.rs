@@ -13,6 +13,7 @@ use crate::run::{Measure, Operation, Run, Shape};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::timeline::role_or_size;
 use ncclscope_report::Report;
+use ncclscope_report::schema::SCHEMA as CURRENT;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +83,12 @@ pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
         return Err(
             "it is a report of an earlier version, without transfers: print it again".into()
         );
+    }
+    if schema != CURRENT {
+        return Err(format!(
+            "it is a report of a version that this ncclscope does not read ({CURRENT}): use the \
+             ncclscope that printed it, or a newer one"
+        ));
     }
     let saved: Saved = serde_json::from_value(value).map_err(|error| error.to_string())?;
     Ok(of_saved(name, &saved))
@@ -187,5 +194,6 @@ mod tests {
         assert!(why("[1").contains("EOF"));
         assert!(why(r#"{"schema": "ncclscope.report/1"}"#).contains("earlier version"));
         assert!(why(r#"{"schema": "ncclscope.report/2", "ranks": 1}"#).contains("invalid type"));
+        assert!(why(r#"{"schema": "ncclscope.report/99"}"#).contains("does not read"));
     }
 }

@@ -17,6 +17,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
+/// The most ranks that a process group can have.
+const MAX_RANKS: usize = 1 << 18;
+/// The most members of all groups of a dump.
+const MAX_MEMBERS: usize = 1 << 20;
+
 /// The dumps, by rank.
 #[derive(Debug, Default)]
 pub struct Dumps {
@@ -64,7 +69,8 @@ impl Dumps {
     /// Adds the dump of a file whose name ends in the rank's number.
     ///
     /// # Errors
-    /// One sentence, if the file is not a dump, or if its rank is unknown or already added.
+    /// One sentence, if the file is not a dump, if its rank is unknown or already added, or if its
+    /// groups are larger than there are.
     pub fn add(&mut self, path: &Path, value: Value) -> Result<(), String> {
         if !is_dump(&value) {
             return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
@@ -73,7 +79,9 @@ impl Dumps {
         let digits = stem.len() - stem.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let rank = stem[stem.len() - digits..].parse();
         let rank = rank.map_err(|_| "the file name must end in the rank's number")?;
-        if self.ranks.insert(rank, Dump::new(&value)).is_some() {
+        let dump = Dump::new(&value);
+        dump.check()?;
+        if self.ranks.insert(rank, dump).is_some() {
             return Err(format!("there are two dumps of rank {rank}"));
         }
         Ok(())
@@ -134,6 +142,20 @@ impl Dump {
         let mut dump = Dump { groups, entries };
         dump.join_status(value);
         dump
+    }
+
+    /// Whether there can be groups of these sizes.
+    fn check(&self) -> Result<(), String> {
+        let too_large = self.groups.iter().find(|(_, group)| group.ranks.len() > MAX_RANKS);
+        if let Some((name, group)) = too_large {
+            let count = group.ranks.len();
+            return Err(format!("process group {name} has {count} ranks: {MAX_RANKS} is the most"));
+        }
+        let members: usize = self.groups.values().map(|group| group.ranks.len()).sum();
+        match members > MAX_MEMBERS {
+            true => Err(format!("its groups have {members} members: {MAX_MEMBERS} is the most")),
+            false => Ok(()),
+        }
     }
 
     /// Finds the name of each group of `pg_status`.
@@ -235,16 +257,11 @@ fn group_name(entry: &Value) -> Option<&str> {
 
 /// Reads a list of ranks, or the text of one.
 fn ranks(value: &Value) -> Vec<u32> {
-    let parsed;
-    let list = match value {
-        Value::String(text) => {
-            parsed = serde_json::from_str(text).unwrap_or(Value::Null);
-            &parsed
-        }
-        other => other,
+    let numbers: Vec<u64> = match value {
+        Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
+        other => other.as_array().into_iter().flatten().filter_map(Value::as_u64).collect(),
     };
-    let numbers = list.as_array().into_iter().flatten().filter_map(Value::as_u64);
-    numbers.filter_map(|rank| u32::try_from(rank).ok()).collect()
+    numbers.into_iter().filter_map(|rank| u32::try_from(rank).ok()).collect()
 }
 
 /// Builds the communicators of one process group.
@@ -374,5 +391,33 @@ impl GroupBuilder<'_> {
             Some(comm)
         });
         pairs.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_larger_than_there_are_make_no_job() {
+        let added = |ranks: usize, groups: usize| {
+            let list: Vec<usize> = (0..ranks).collect();
+            let group = serde_json::json!({"name": "g", "ranks": format!("{list:?}")});
+            let groups: serde_json::Map<String, Value> = (0..groups)
+                .map(|n| {
+                    let mut group = group.clone();
+                    group["name"] = n.to_string().into();
+                    (n.to_string(), group)
+                })
+                .collect();
+            let dump = serde_json::json!({"version": "2", "entries": [], "pg_config": groups});
+            let mut dumps = Dumps::default();
+            dumps.add(Path::new("dump_0"), dump).map(|()| dumps.job().processes.len())
+        };
+        assert_eq!(added(300, 1), Ok(300));
+        let error = "process group 0 has 300000 ranks: 262144 is the most";
+        assert_eq!(added(300_000, 1), Err(error.into()));
+        let error = "its groups have 1200000 members: 1048576 is the most";
+        assert_eq!(added(200_000, 6), Err(error.into()));
     }
 }

@@ -10,14 +10,17 @@ From files to a [`Job`]: the kind of a file is detected by its content.
 | JSON with `communicators` | output of `ncclras -f json`: additional evidence ([`ras`]) |
 
 A JSON file counts if its first 64 KiB have a key of these; only then is it read whole, and a dump
-of more than 256 MiB is not. In a directory, other files are ignored.
+of more than 256 MiB is not. Beside recordings or tables, dumps are not read, and a warning names
+them. In a directory, other files are ignored.
 */
 
 mod assemble;
 mod calls;
+mod dumps;
 mod file;
 pub mod flight;
 mod here;
+mod json;
 mod options;
 pub mod pickle;
 mod ranks;
@@ -30,8 +33,8 @@ pub mod vectors;
 pub use options::InputOptions;
 
 use crate::job::Job;
-use file::{is_json_dump, load_dump};
-use std::fs::File;
+use dumps::Dumps;
+use file::is_json_dump;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -88,48 +91,33 @@ pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String>
 
 fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String> {
     let InputFiles { recordings, vectors, pickles, json, mut warnings } = found;
-    let mut dumps = flight::Dumps::default();
-    for path in &pickles {
-        let dump = load_dump(path).and_then(|bytes| pickle::read(&bytes));
-        if let Err(error) = dump.and_then(|value| dumps.add(path, value)) {
-            warnings.push(format!("cannot read {}: {error}", path.display()));
-        }
+    if !recordings.is_empty() && !vectors.is_empty() {
+        return Err("the input mixes recordings and tables of vectors: give files of one kind \
+                    only"
+            .into());
     }
-    let mut ras = None;
-    for path in &json {
-        match load_dump(path).and_then(|bytes| ras::parse(&bytes)) {
-            Ok(value) if ras::is_ras(&value) => ras = Some(ras::Ras::new(&value)),
-            Ok(value) if flight::is_dump(&value) => {
-                if let Err(error) = dumps.add(path, value) {
-                    warnings.push(format!("cannot read {}: {error}", path.display()));
-                }
-            }
-            Ok(_) => {}
-            Err(error) => warnings.push(format!("cannot read {}: {error}", path.display())),
-        }
-    }
-    let kinds = [!recordings.is_empty(), !vectors.is_empty(), !dumps.is_empty()];
-    if kinds.iter().filter(|&&kind| kind).count() > 1 {
-        return Err(
-            "the input mixes recordings, tables of vectors and Flight Recorder dumps: give files \
-                    of one kind only"
-                .into(),
-        );
-    }
-    let job = match kinds {
-        [true, ..] => recording::job(&recordings, settings, &mut warnings)?,
-        [_, true, _] => vectors::job(&vectors, settings.run.as_deref())?,
-        [.., true] => dumps.job(),
-        _ => match &ras {
-            Some(ras) => ras.job(),
-            None => return Err(nothing(paths, &warnings)),
-        },
+    // What is not read beside tables is no damage of theirs.
+    let mut damage = std::mem::take(&mut warnings);
+    let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
+    pickles.iter().for_each(|path| dumps.pickle(path, &mut warnings));
+    json.iter().for_each(|path| dumps.json(path, &mut warnings));
+    let Dumps { flight, ras, .. } = dumps;
+    let job = if !recordings.is_empty() {
+        recording::job(&recordings, settings, &mut warnings)?
+    } else if !vectors.is_empty() {
+        vectors::job(&vectors, settings.run.as_deref(), &mut damage)?
+    } else if !flight.is_empty() {
+        flight.job()
+    } else {
+        ras.as_ref().map(ras::Ras::job).ok_or_else(|| nothing(paths, &damage, &warnings))?
     };
+    damage.append(&mut warnings);
+    let warnings = damage;
     Ok(Input { job, ras, warnings })
 }
 
-fn nothing(paths: &[PathBuf], warnings: &[String]) -> String {
-    if let Some(first) = warnings.first() {
+fn nothing(paths: &[PathBuf], damage: &[String], warnings: &[String]) -> String {
+    if let Some(first) = damage.iter().chain(warnings).next() {
         return first.clone();
     }
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -166,7 +154,8 @@ impl InputFiles {
             return Err(format!("cannot read {}: it is not an ordinary file", path.display()));
         }
         let mut first = Vec::new();
-        let mut file = File::open(path).map_err(cannot_read)?;
+        // A file of /proc may wait for the system, too.
+        let mut file = ncclscope_trace::open_to_read(path).map_err(cannot_read)?;
         (&mut file).take(64).read_to_end(&mut first).map_err(cannot_read)?;
         file.rewind().map_err(cannot_read)?;
         let list = match file_kind(&first) {
@@ -174,9 +163,14 @@ impl InputFiles {
             FileKind::Vectors => &mut self.vectors,
             FileKind::Pickle => &mut self.pickles,
             FileKind::Json if is_json_dump(file) => &mut self.json,
-            // Another file is ignored, but a recording is worth a warning.
+            // Another file is ignored, but a recording or a table is worth a warning.
             FileKind::Other if is_named_as_recording(path) => {
                 let what = if first.is_empty() { "empty" } else { "no recording, or damaged" };
+                return Err(format!("cannot read {}: it is {what}", path.display()));
+            }
+            FileKind::Json | FileKind::Other if is_named_as_table(path) => {
+                let what =
+                    if first.is_empty() { "empty" } else { "no table of vectors, or damaged" };
                 return Err(format!("cannot read {}: it is {what}", path.display()));
             }
             FileKind::Json | FileKind::Other => return Ok(false),
@@ -191,6 +185,12 @@ fn is_named_as_recording(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ending = name.rsplit_once(".nscope").map(|(_, ending)| ending);
     ending.is_some_and(|rest| rest.bytes().all(|b| b == b'.' || b.is_ascii_digit()))
+}
+
+/// `NAME.vectors`.
+fn is_named_as_table(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(ncclscope_trace::vectors::SUFFIX)
 }
 
 fn file_kind(first: &[u8]) -> FileKind {

@@ -5,29 +5,65 @@ use super::file::load;
 use super::vector_jobs::{Finder, JobVectors, split};
 use crate::job::{Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
 use ncclscope_findings::rank::Transfer;
+use ncclscope_operations::human;
 use ncclscope_trace::progress::progress_flags as partial;
 use ncclscope_trace::vectors::{self, Edge, Table, vector_flags};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// Jobs that a line names.
+/// Jobs that a line names, and damaged tables that notes name.
 const NAMED: usize = 8;
 
 /// The job that the tables describe: of several that with the id `run`, or that with the most
-/// living processes.
+/// living processes. Adds a line to `warnings` for each table that is damaged; with any there, each
+/// process is doubtful.
 ///
 /// # Errors
-/// One sentence, if a table cannot be read, or has no such job.
-pub fn job(paths: &[PathBuf], run: Option<&str>) -> Result<Job, String> {
+/// One sentence, if no table has a vector that can be read, or if none has such a job.
+pub fn job(
+    paths: &[PathBuf],
+    run: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<Job, String> {
     let mut all = Table::default();
     for path in paths {
         let bytes = load(path);
         let read = bytes.and_then(|bytes| vectors::read_table(&bytes).map_err(|e| e.to_string()));
-        let mut table = read.map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        all.vectors.append(&mut table.vectors);
-        all.jobs.append(&mut table.jobs);
+        match read {
+            Ok(mut table) => {
+                all.vectors.append(&mut table.vectors);
+                all.jobs.append(&mut table.jobs);
+                if !table.damage.is_empty() {
+                    let damage = table.damage.join("; ");
+                    warnings.push(format!("{} is damaged: {damage}", path.display()));
+                }
+            }
+            Err(error) => warnings.push(format!("cannot read {}: {error}", path.display())),
+        }
     }
-    choose(&all.vectors, &all.jobs, run)
+    if let (true, Some(first)) = (all.vectors.is_empty(), warnings.first()) {
+        return Err(first.clone());
+    }
+    let mut job = choose(&all.vectors, &all.jobs, run)?;
+    if !warnings.is_empty() {
+        doubt_all(&mut job, warnings);
+    }
+    Ok(job)
+}
+
+/// What a table has lost may be of each process, and of others that the job has not.
+fn doubt_all(job: &mut Job, damage: &[String]) {
+    job.notes.extend(damage.iter().take(NAMED).cloned());
+    let more = damage.len().saturating_sub(NAMED);
+    if more > 0 {
+        job.notes.push(format!("{} damaged", human::are(more, "more table")));
+    }
+    let ranks: Vec<u32> = (0..).take(job.processes.len()).map(|at| job.rank(at)).collect();
+    for (process, rank) in job.processes.iter_mut().zip(ranks) {
+        process.doubts.push(format!(
+            "tables of vectors are damaged, and what they lack of rank {rank} is not known"
+        ));
+    }
 }
 
 /// The job of these vectors, whose jobs have these names: of several, that with the most living

@@ -11,7 +11,7 @@ delivers it. A transport that panics loses its request, and the thread continues
 #[cfg(test)]
 mod tests;
 
-use super::pace::{LONGEST_ASKED, Pace, part_of};
+use super::pace::{LONGEST_ASKED, Pace};
 use super::transport::{Answer, Transport};
 use ncclscope_control::text::shown;
 use std::collections::{BTreeSet, VecDeque};
@@ -22,8 +22,6 @@ use std::time::{Duration, Instant};
 
 /// Requests that wait at most.
 const QUEUE: usize = 64;
-/// A pause once a thread waits for the queue to be empty, and what chance adds to it at most.
-const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// Reasons that are distinguished until a request arrives.
 const REASONS: usize = 8;
 
@@ -75,10 +73,10 @@ struct State {
     bytes: usize,
     /// Since when the thread has one in its hands.
     sending: Option<Instant>,
-    /// A thread waits for the queue to be empty: no more long pauses.
-    hurry: bool,
     /// Goes up to end the pause that is under way.
     wakes: u64,
+    /// Until when the collector asks for no request: nothing shortens that.
+    asked_until: Option<Instant>,
     health: Health,
     /// Tries that failed.
     failures: u64,
@@ -154,23 +152,13 @@ impl Sender {
         }
     }
 
-    /// Waits until everything is sent, or for `patience`; pauses are cut short. Returns how many
-    /// requests are left.
-    pub fn flush(&self, patience: Duration) -> usize {
-        let mut state = self.0.lock();
-        state.hurry = true;
-        state.wakes += 1;
-        let mut state = self.0.wait(state, patience, State::has_sent_all);
-        state.hurry = false;
-        state.left()
-    }
-
-    /// The end of the process: what waits is tried at once, and once. Returns how many requests are
-    /// left, as soon as everything is sent or a try fails; after half a second at the latest, or a
-    /// second where the collector answered the last time. One that failed the last time has a tenth
-    /// of a second, which is enough for it to refuse again.
+    /// The end of the process: what waits is tried at once, and once, unless the collector asks for
+    /// a longer pause. Returns how many requests are left, as soon as everything is sent, a try
+    /// fails, or no more can be tried; after half a second at the latest, or a second where the
+    /// collector answered the last time. One that failed the last time has a tenth of a second,
+    /// which is enough for it to refuse again.
     pub fn farewell(&self) -> usize {
-        let mut state = self.0.lock();
+        let state = self.0.lock();
         let owes = state.sending.is_some_and(|since| since.elapsed() >= WELL_PATIENCE);
         let patience = match state.health {
             _ if owes => ILL_PATIENCE,
@@ -178,10 +166,13 @@ impl Sender {
             Health::Well => WELL_PATIENCE,
             Health::Ill => ILL_PATIENCE,
         };
-        state.wakes += 1;
-        let failures = state.failures;
-        let is_over = |state: &State| state.has_sent_all() || state.failures != failures;
-        self.0.wait(state, patience, is_over).left()
+        self.0.finish(state, patience)
+    }
+
+    /// A farewell with a patience of the caller's: it can be longer than the pause that the
+    /// collector asks for.
+    pub fn farewell_within(&self, patience: Duration) -> usize {
+        self.0.finish(self.0.lock(), patience)
     }
 }
 
@@ -212,11 +203,25 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Ends the pause under way, and waits until everything is sent or a try fails. Returns how
+    /// many requests are left.
+    fn finish(&self, mut state: MutexGuard<'_, State>, patience: Duration) -> usize {
+        let asked = state.asked_until.map(|until| until.saturating_duration_since(Instant::now()));
+        if asked.is_some_and(|asked| asked > patience) {
+            return state.left();
+        }
+        state.wakes += 1;
+        let failures = state.failures;
+        let is_over = |state: &State| state.has_sent_all() || state.failures != failures;
+        self.wait(state, patience, is_over).left()
+    }
+
     fn run(&self, transport: &mut impl Transport) {
         let (mut pace, mut told) = (Pace::new(), BTreeSet::new());
         loop {
             let (request, wakes) = self.take();
             let posted = catch_unwind(AssertUnwindSafe(|| transport.post(&request.body)));
+            let mut asked_for = Duration::ZERO;
             let pause = match posted {
                 Ok(Answer::Taken(_)) => {
                     (pace, told) = (Pace::new(), BTreeSet::new());
@@ -242,6 +247,7 @@ impl Shared {
                         self.tell_once(&mut told, too_long(seconds));
                     }
                     self.put_back(request);
+                    asked_for = asked.unwrap_or_default().min(LONGEST_ASKED);
                     Some(pace.next(asked))
                 }
                 Err(_) => {
@@ -251,17 +257,18 @@ impl Shared {
                     Some(pace.next(None))
                 }
             };
-            self.note(pause.is_some());
-            pause.into_iter().for_each(|pause| self.rest(pause, wakes));
+            self.note(pause.is_some(), asked_for);
+            pause.into_iter().for_each(|pause| self.rest((pause, asked_for), wakes));
         }
     }
 
-    /// The thread is no longer sending a request.
-    fn note(&self, has_failed: bool) {
+    /// The thread is no longer sending a request. The collector asks for a pause of `asked`.
+    fn note(&self, has_failed: bool, asked: Duration) {
         let mut state = self.lock();
         state.sending = None;
         state.health = if has_failed { Health::Ill } else { Health::Well };
         state.failures += u64::from(has_failed);
+        state.asked_until = (!asked.is_zero()).then(|| Instant::now() + asked);
         drop(state);
         self.changed.notify_all();
     }
@@ -307,11 +314,12 @@ impl Shared {
         }
     }
 
-    /// Waits before the next try. A wake since the last one began ends it.
-    fn rest(&self, pause: Duration, wakes: u64) {
-        let state = self.lock();
-        let pause = if state.hurry { SHORT_PAUSE + part_of(SHORT_PAUSE) } else { pause };
-        drop(self.wait(state, pause, |state| state.wakes != wakes));
+    /// Waits before the next try. A wake since the last one began ends what the collector has not
+    /// asked for.
+    fn rest(&self, (pause, asked): (Duration, Duration), wakes: u64) {
+        let state = self.wait(self.lock(), asked, |_| false);
+        let more = pause.saturating_sub(asked);
+        drop(self.wait(state, more, |state| state.wakes != wakes));
     }
 }
 

@@ -189,7 +189,8 @@ impl Node {
             let job = ncclscope_trace::vectors::job_number(identity);
             Some((job, identity.job.clone().or_else(|| identity.run.clone())?))
         };
-        Table { vectors, jobs: self.processes.values().filter_map(named).collect() }
+        let jobs = self.processes.values().filter_map(named).collect();
+        Table { vectors, jobs, ..Table::default() }
     }
 
     /// What the agent says of itself.

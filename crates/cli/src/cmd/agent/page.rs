@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(page.vectors(None), None);
         let of = |job| Vector { job, ..Vector::default() };
         let jobs = BTreeMap::from([(1, "a".to_owned()), (2, "b".to_owned()), (3, "a".to_owned())]);
-        let table = Table { vectors: vec![of(1), of(2), of(3), of(0)], jobs };
+        let table = Table { vectors: vec![of(1), of(2), of(3), of(0)], jobs, ..Table::default() };
         page.set_vectors(table.clone());
         let read = |job: Option<&str>| {
             vectors::read_table(&page.vectors(job.map(str::to_owned)).unwrap()).unwrap()

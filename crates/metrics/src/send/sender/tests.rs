@@ -38,6 +38,18 @@ fn start_with((target, queue_bytes): (Target, usize), timeout: Duration) -> (Sen
     (sender, told)
 }
 
+/// Says farewell again and again, until everything is sent or for `patience`; what is left.
+fn flush(sender: &Sender, patience: Duration) -> usize {
+    let end = Instant::now() + patience;
+    loop {
+        let left = sender.farewell_within(patience);
+        if left == 0 || Instant::now() >= end {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Reads one request; its head and its body.
 fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
     let mut reader = BufReader::new(stream);
@@ -84,7 +96,7 @@ fn requests_come_in_order_and_are_sent_again_where_that_may_help() {
     for body in [vec![1], vec![2], vec![3], vec![4]] {
         sender.send(body);
     }
-    sender.flush(Duration::from_secs(30));
+    flush(&sender, Duration::from_secs(30));
     assert_eq!(collector.join().unwrap(), [vec![1], vec![2], vec![2], vec![3], vec![4]]);
     assert_eq!(sender.lost(), Lost { dropped: 0, refused: 1 }, "one was refused");
 }
@@ -99,7 +111,7 @@ fn a_collector_that_is_down_costs_the_oldest_requests_and_they_are_counted() {
     for body in 0..QUEUE + more {
         sender.send(vec![u8::try_from(body).unwrap()]);
     }
-    sender.flush(Duration::from_millis(100));
+    flush(&sender, Duration::from_millis(100));
     let Lost { dropped, refused } = sender.lost();
     // One more may have been in the thread's hands meanwhile.
     assert!((more as u64 - 1..=more as u64).contains(&dropped), "{dropped}");
@@ -121,7 +133,7 @@ fn what_is_told_by_requests_that_are_lost_is_told_again() {
         tells.push(dropped);
         sender.send_what_tells(vec![0], Lost { dropped, refused: 0 });
     }
-    sender.flush(Duration::from_millis(100));
+    flush(&sender, Duration::from_millis(100));
     let untold = sender.lost().dropped - told;
     let waiting = sender.0.lock().waiting.iter().map(|r| r.tells.dropped).sum::<u64>();
     let held = sender.0.lock().waiting.len() as u64;
@@ -138,10 +150,10 @@ fn a_collector_that_comes_back_gets_what_the_queue_held() {
     for body in 0..5 {
         sender.send(vec![body]);
     }
-    sender.flush(Duration::from_millis(200));
+    flush(&sender, Duration::from_millis(200));
     let listener = TcpListener::bind(address).unwrap();
     let collector = std::thread::spawn(move || collector(listener, &["200 OK"; 5]));
-    sender.flush(Duration::from_secs(30));
+    flush(&sender, Duration::from_secs(30));
     assert_eq!(collector.join().unwrap(), [[0], [1], [2], [3], [4]]);
     assert_eq!(sender.lost(), Lost::default());
 }
@@ -153,7 +165,7 @@ fn a_request_that_cannot_be_made_is_refused() {
     target.headers = vec![("not a name".into(), "x".into())];
     let sender = start(target);
     sender.send(vec![1]);
-    sender.flush(Duration::from_secs(30));
+    flush(&sender, Duration::from_secs(30));
     assert_eq!(sender.lost(), Lost { dropped: 0, refused: 1 });
 }
 
@@ -164,7 +176,7 @@ fn what_is_told_of_a_url_has_no_password() {
         let target = Target { url: url.into(), ..target(&listener) };
         let (sender, told) = start_telling(target, Duration::from_secs(5));
         sender.send(vec![1]);
-        sender.flush(Duration::from_secs(30));
+        flush(&sender, Duration::from_secs(30));
         let told = told.lock().unwrap();
         assert!(told.len() == 1 && !told[0].contains("secret"), "{url}: {told:?}");
     }
@@ -189,7 +201,7 @@ fn what_a_collector_says_of_requests_that_it_took_is_told_once_and_what_it_lost_
         std::thread::spawn(body);
         let tells = Lost { dropped: 5, refused: 5 };
         (0..3).for_each(|_| sender.send_what_tells(vec![0], tells));
-        assert_eq!(sender.flush(Duration::from_secs(30)), 0);
+        assert_eq!(flush(&sender, Duration::from_secs(30)), 0);
         assert_eq!(sender.lost(), Lost { dropped: 0, refused });
         assert_eq!(*told.lock().unwrap(), ["too\\nold"]);
     }
@@ -259,6 +271,51 @@ fn a_pause_without_end_is_cut_and_told() {
     wait_for("it is told", || told.lock().unwrap().len() == 2);
     let told = told.lock().unwrap();
     assert!(told[1].starts_with("the collector asks for a pause of 18446744073709551615 s"));
+}
+
+/// A collector that asks for a pause once, and takes everything afterwards.
+fn asks_once(seconds: u64) -> (Sender, Arc<AtomicUsize>) {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    let sender = start(played(move |stream| {
+        let answer = match count.fetch_add(1, Ordering::Relaxed) {
+            0 => format!("HTTP/1.1 429 No\r\nRetry-After: {seconds}\r\n"),
+            _ => "HTTP/1.1 200 OK\r\n".into(),
+        };
+        say(&stream, &(answer + "Content-Length: 0\r\nConnection: close\r\n\r\n"));
+    }));
+    sender.send(vec![1]);
+    wait_for("it asks for a pause", || sender.0.lock().failures == 1);
+    (sender, requests)
+}
+
+#[test]
+fn no_farewell_comes_before_the_time_that_a_collector_asks_for() {
+    let (sender, requests) = asks_once(100);
+    let start = Instant::now();
+    assert_eq!(sender.farewell_within(Duration::from_secs(5)), 1);
+    assert_eq!(sender.farewell(), 1);
+    assert!(start.elapsed() < Duration::from_secs(2), "there is nothing to wait for");
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+    let (sender, requests) = asks_once(2);
+    let start = Instant::now();
+    assert_eq!(sender.farewell_within(Duration::from_secs(20)), 0);
+    assert!(start.elapsed() > Duration::from_secs(1), "it may have asked a moment before");
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_farewell_tries_once_more_at_most() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    let sender = start(played(move |stream| {
+        count.fetch_add(1, Ordering::Relaxed);
+        say(&stream, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    }));
+    sender.send(vec![1]);
+    wait_for("it has failed", || sender.0.lock().failures == 1);
+    assert_eq!(sender.farewell_within(Duration::from_secs(20)), 1);
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
 }
 
 /// How long a farewell takes, and what is left.
@@ -364,7 +421,7 @@ fn a_panic_costs_a_request_and_not_the_thread() {
         Sender::over(frail, 1 << 20, move |why| tell.lock().unwrap().push(why.into()));
     std::thread::spawn(body);
     [1, 2, 3, 4].into_iter().for_each(|size| sender.send(vec![0; size]));
-    assert_eq!(sender.flush(Duration::from_secs(30)), 0);
+    assert_eq!(flush(&sender, Duration::from_secs(30)), 0);
     assert_eq!(sender.lost(), Lost { dropped: 0, refused: 2 });
     assert_eq!(taken.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [3, 4]);
     assert_eq!(*told.lock().unwrap(), ["the sending of a request panicked"]);

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pipes and devices as places for results.
+
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a named pipe may be without a reader.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is tried.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a path is something that cannot be replaced by a file.
+pub(crate) fn is_one(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
+}
+
+/// Opens a pipe or a device to be written. A named pipe needs a reader, but not for ever.
+///
+/// # Errors
+/// The system's, or that nothing reads the pipe.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    open_within(path, PATIENCE)
+}
+
+fn open_within(path: &Path, patience: Duration) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true);
+    if !std::fs::metadata(path)?.file_type().is_fifo() {
+        return options.open(path);
+    }
+    let mut no_wait = options.clone();
+    no_wait.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let end = Instant::now() + patience;
+    loop {
+        match no_wait.open(path) {
+            // While this one is open, the reader stays, and the next does not wait.
+            Ok(_first) => return options.open(path),
+            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+                return Err(error);
+            }
+            Err(_) if Instant::now() >= end => {
+                let text = "no process reads this pipe: start its reader first";
+                return Err(io::Error::new(io::ErrorKind::BrokenPipe, text));
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::process::Command;
+
+    #[test]
+    fn a_pipe_needs_a_reader_but_not_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(is_one(&path) && !is_one(folder.path()));
+        let error = open_within(&path, Duration::from_millis(100)).unwrap_err();
+        assert!(error.to_string().contains("no process reads"), "{error}");
+        let place = path.clone();
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            File::open(place).unwrap().read_to_string(&mut text).unwrap();
+            text
+        });
+        let mut pipe = open_within(&path, Duration::from_secs(20)).unwrap();
+        pipe.write_all(b"whole").unwrap();
+        drop(pipe);
+        assert_eq!(reader.join().unwrap(), "whole");
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The dumps among the input's files: those of the Flight Recorder, and the output of RAS.
+
+use super::file::load_dump;
+use super::json::{self, Keep};
+use super::{flight, pickle, ras};
+use std::path::Path;
+
+/// What the files contain.
+#[derive(Debug)]
+pub(super) struct Dumps {
+    /// Dumps of the Flight Recorder.
+    pub(super) flight: flight::Dumps,
+    /// The output of RAS.
+    pub(super) ras: Option<ras::Ras>,
+    is_flight_read: bool,
+}
+
+impl Dumps {
+    /// No file yet. Dumps of the Flight Recorder are read only if there is nothing better.
+    pub(super) fn new(is_flight_read: bool) -> Dumps {
+        Dumps { flight: flight::Dumps::default(), ras: None, is_flight_read }
+    }
+
+    /// Adds a pickle.
+    pub(super) fn pickle(&mut self, path: &Path, warnings: &mut Vec<String>) {
+        if !self.is_flight_read {
+            warnings.push(not_read(path));
+            return;
+        }
+        let dump = load_dump(path).and_then(|bytes| pickle::read(&bytes));
+        let added = dump.and_then(|value| self.flight.add(path, value));
+        warnings.extend(added.err().map(|error| cannot_read(path, &error)));
+    }
+
+    /// Adds a JSON file, if it is a dump.
+    pub(super) fn json(&mut self, path: &Path, warnings: &mut Vec<String>) {
+        let keep = if self.is_flight_read { Keep::Dump } else { Keep::Ras };
+        match load_dump(path).and_then(|bytes| json::parse(&bytes, keep)) {
+            Ok(value) if ras::is_ras(&value) => self.ras = Some(ras::Ras::new(&value)),
+            Ok(value) if !self.is_flight_read => {
+                if value.get("entries").is_some() {
+                    warnings.push(not_read(path));
+                }
+            }
+            Ok(value) if flight::is_dump(&value) => {
+                let added = self.flight.add(path, value);
+                warnings.extend(added.err().map(|error| cannot_read(path, &error)));
+            }
+            Ok(_) => {}
+            Err(error) => warnings.push(cannot_read(path, &error)),
+        }
+    }
+}
+
+fn cannot_read(path: &Path, error: &str) -> String {
+    format!("cannot read {}: {error}", path.display())
+}
+
+fn not_read(path: &Path) -> String {
+    format!(
+        "{} is not read: it looks like a Flight Recorder dump, and the input has recordings or \
+         tables of vectors; diagnose dumps by themselves",
+        path.display()
+    )
+}

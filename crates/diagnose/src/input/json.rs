@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Reads the JSON of dumps within a budget.
+
+In memory, a value takes up to fifty times its text. So a file's values are counted as they are
+read, and one with too many is refused, as a pickle is. What no reader uses is skipped and costs
+nothing: the stacks of a dump's entries, and beside recordings all but RAS's output.
+*/
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::cell::Cell;
+use std::fmt;
+
+/// What the values of a file may cost: about 40 bytes each.
+const MAX_COST: usize = 5_000_000;
+/// Bytes that all its texts may have.
+const MAX_TEXT: usize = 128 << 20;
+/// What an array and an object cost in addition, for the room that they reserve.
+const ARRAY_COST: usize = 4;
+const OBJECT_COST: usize = 8;
+/// Stacks: most of a dump, and of no use here.
+const SKIPPED: &str = "frames";
+/// What RAS's output has.
+const RAS_KEYS: [&str; 2] = ["nccl_version", "communicators"];
+
+/// Which values of the outermost object are kept; of the others only the keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// All.
+    Dump,
+    /// Those of RAS's output.
+    Ras,
+}
+
+/// Parses JSON, and accepts commas before closing brackets.
+///
+/// # Errors
+/// A sentence with the position, or that there is too much.
+pub(super) fn parse(bytes: &[u8], keep: Keep) -> Result<Value, String> {
+    let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
+    let first = read(bytes, keep, &budget);
+    // What is too much stays too much.
+    let read = match first {
+        Err(error) if error.is_syntax() => {
+            let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
+            read(&without_commas(bytes), keep, &budget).map_err(|_| error)
+        }
+        other => other,
+    };
+    read.map_err(|error| match error.is_data() {
+        true => error.to_string(),
+        false => format!("not valid JSON: {error}"),
+    })
+}
+
+fn read(bytes: &[u8], keep: Keep, budget: &Budget) -> Result<Value, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let keep = (keep == Keep::Ras).then_some(&RAS_KEYS[..]);
+    let value = Bounded { budget, keep }.deserialize(&mut json)?;
+    json.end()?;
+    Ok(value)
+}
+
+/// Removes commas before a closing bracket, outside of strings.
+fn without_commas(bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut in_text, mut is_escaped) = (Vec::with_capacity(bytes.len()), false, false);
+    for (at, &byte) in bytes.iter().enumerate() {
+        if in_text {
+            in_text = is_escaped || byte != b'"';
+            is_escaped = !is_escaped && byte == b'\\';
+        } else {
+            in_text = byte == b'"';
+            let mut rest = bytes[at + 1..].iter().filter(|b| !b.is_ascii_whitespace());
+            if byte == b',' && matches!(rest.next(), Some(b']' | b'}')) {
+                continue;
+            }
+        }
+        out.push(byte);
+    }
+    out
+}
+
+/// How much more may be read.
+struct Budget {
+    values: Cell<usize>,
+    text: Cell<usize>,
+}
+
+impl Budget {
+    fn spend<E: Error>(&self, cost: usize) -> Result<(), E> {
+        let left = self.values.get().checked_sub(cost);
+        self.values.set(left.ok_or_else(|| E::custom("it has too many values"))?);
+        Ok(())
+    }
+
+    fn spend_text<E: Error>(&self, text: &str) -> Result<(), E> {
+        let left = self.text.get().checked_sub(text.len());
+        self.text.set(left.ok_or_else(|| E::custom("it has too much text"))?);
+        Ok(())
+    }
+}
+
+/// Reads one value; of an object only what is kept.
+struct Bounded<'a> {
+    budget: &'a Budget,
+    keep: Option<&'a [&'a str]>,
+}
+
+impl<'de> DeserializeSeed<'de> for Bounded<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        self.budget.spend(1)?;
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Bounded<'_> {
+    type Value = Value;
+
+    fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.budget.spend_text(value)?;
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let budget = self.budget;
+        budget.spend(ARRAY_COST)?;
+        let mut all = Vec::new();
+        while let Some(item) = items.next_element_seed(Bounded { budget, keep: None })? {
+            all.push(item);
+        }
+        Ok(Value::Array(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let budget = self.budget;
+        budget.spend(OBJECT_COST)?;
+        let mut all = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            budget.spend(1)?;
+            budget.spend_text(&key)?;
+            let is_kept = self.keep.map_or(key != SKIPPED, |kept| kept.contains(&key.as_str()));
+            let value = match is_kept {
+                true => map.next_value_seed(Bounded { budget, keep: None })?,
+                false => map.next_value::<IgnoredAny>().map(|_| Value::Null)?,
+            };
+            all.insert(key, value);
+        }
+        Ok(Value::Object(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(of: &str, count: usize) -> Vec<u8> {
+        let entries = vec![of; count].join(",");
+        format!("{{\"version\":\"1\",\"entries\":[{entries}]}}").into_bytes()
+    }
+
+    #[test]
+    fn values_come_as_they_are_but_for_stacks() {
+        let text = br#"{"a": [1, -2, 2.5, null, true, "x\n"], "b": {"c": {}, "frames": [{}]}}"#;
+        let mut expected: Value = serde_json::from_slice(text).unwrap();
+        expected["b"]["frames"] = Value::Null;
+        assert_eq!(parse(text, Keep::Dump), Ok(expected));
+        assert_eq!(parse(b"[1,\n]", Keep::Dump), Ok(vec![1].into()));
+        assert!(parse(b"{\"a\": ", Keep::Dump).unwrap_err().contains("not valid JSON"));
+        assert!(parse(b"{} {}", Keep::Dump).unwrap_err().contains("not valid JSON"));
+    }
+
+    #[test]
+    fn too_much_is_refused() {
+        let lists = entries("[0]", 1_000_000);
+        let error = parse(&lists, Keep::Dump).unwrap_err();
+        assert!(error.starts_with("it has too many values"), "{error}");
+        let value = parse(&lists, Keep::Ras).unwrap();
+        assert_eq!((&value["entries"], value.as_object().unwrap().len()), (&Value::Null, 2));
+        let stacks = entries(&format!("{{\"frames\":[{}]}}", vec!["[]"; 20].join(",")), 100_000);
+        assert!(parse(&stacks, Keep::Dump).is_ok(), "stacks cost nothing");
+        let text = entries(&format!("\"{}\"", "x".repeat(1 << 20)), 130);
+        let error = parse(&text, Keep::Dump).unwrap_err();
+        assert!(error.starts_with("it has too much text"), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables of vectors that are cut off or damaged: a warning names each, and nothing is confirmed.
+
+use ncclscope_diagnose::input::{self, Input, InputOptions};
+use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_trace::vectors::{Vector, table};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Eight ranks in two communicators of four; in each, one has not called what the others wait for.
+fn job() -> Vec<u8> {
+    let vector = |rank: u32| {
+        let is_late = rank % 4 == 1;
+        let enqueued = if is_late { 4 } else { 5 };
+        Vector {
+            comm: 100 + u64::from(rank / 4),
+            process: rank,
+            rank: rank % 4,
+            nranks: 4,
+            api: enqueued,
+            enqueued,
+            started: enqueued,
+            done: 4,
+            age_ms: if is_late { 0 } else { 60_000 },
+            peer: -1,
+            job: 7,
+            origin: u64::from(rank) + 1,
+            ..Vector::default()
+        }
+    };
+    let all: Vec<Vector> = (0..8).map(vector).collect();
+    table(&all, &BTreeMap::from([(7, "4711.0".to_owned())]))
+}
+
+fn write(directory: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn open(path: &Path) -> Result<Input, String> {
+    input::open(&[path.to_owned()], &InputOptions::default())
+}
+
+/// The classes, confidences and ranks of what is found, after all warnings that there are.
+fn found(input: &Input, warning: Option<&str>) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
+    let warnings: Vec<&str> = warning.into_iter().collect();
+    assert_eq!(input.warnings.len(), warnings.len(), "{:?}", input.warnings);
+    for (line, expected) in input.warnings.iter().zip(warnings) {
+        assert!(line.ends_with(expected), "{line}");
+        assert!(input.job.notes.contains(line), "{:?}", input.job.notes);
+    }
+    let verdicts = diagnose(&input.job, &Options::default()).verdicts;
+    verdicts.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
+}
+
+#[test]
+fn what_a_table_lacks_is_named_and_leaves_suspects() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = job();
+    let suspects = |ranks: &[u32]| {
+        let suspect = |rank: &u32| (FindingClass::HostStuck, Confidence::Suspect, vec![*rank]);
+        ranks.iter().map(suspect).collect::<Vec<_>>()
+    };
+    let input = open(&write(folder.path(), "whole.vectors", &whole)).unwrap();
+    let all = found(&input, None);
+    assert!(all.iter().all(|it| it.1 == Confidence::Confirmed) && !all.is_empty(), "{all:?}");
+    let half = &whole[..64 + 88 * 4];
+    let input = open(&write(folder.path(), "half.vectors", half)).unwrap();
+    let what = "half.vectors is damaged: of 8 vectors it has 4; of 1 names of jobs it has 0";
+    assert_eq!(found(&input, Some(what)), suspects(&[1]));
+    let mut header = whole.clone();
+    header[23] = 0x10;
+    let input = open(&write(folder.path(), "header.vectors", &header)).unwrap();
+    let what = "its header has an impossible number of vectors; of 1 names of jobs it has 0";
+    let all = found(&input, Some(what));
+    assert!(all.iter().all(|it| it.1 == Confidence::Suspect) && !all.is_empty(), "{all:?}");
+}
+
+#[test]
+fn a_table_of_which_nothing_is_left_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = job();
+    for (cut, what) in [(100, "is damaged: of 8 vectors it has 0"), (40, "cannot read ")] {
+        let error = open(&write(folder.path(), "cut.vectors", &whole[..cut])).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn a_damaged_table_of_a_directory_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut damaged = job();
+    write(folder.path(), "a.vectors", &damaged);
+    damaged[2] ^= 1;
+    write(folder.path(), "b.vectors", &damaged);
+    let input = open(folder.path()).unwrap();
+    let all = found(&input, Some("b.vectors: it is no table of vectors, or damaged"));
+    assert!(all.iter().all(|it| it.1 == Confidence::Suspect) && !all.is_empty(), "{all:?}");
+    std::fs::remove_file(folder.path().join("a.vectors")).unwrap();
+    assert!(open(folder.path()).unwrap_err().contains("b.vectors: it is no table"));
+}
