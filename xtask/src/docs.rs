@@ -92,7 +92,8 @@ mod tests {
     fn links_and_files_of_the_site_are_not() {
         for text in [
             r#"<a href="https://a.example/">a</a>"#,
-            r#"<link href="../x.css"><script src="x.js"></script><img src="data:image/png;base64,">"#,
+            r#"<link href="../x.css"><script src="x.js"></script>"#,
+            r#"<img src="data:image/png;base64,">"#,
             "a{background:url(x.svg)}",
         ] {
             assert!(foreign(text).is_empty(), "{text}");

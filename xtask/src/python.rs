@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Python environments with the readers of other projects and with the builder of the site, and `cargo xtask torch`, which makes
-//! those with PyTorch.
+//! Python environments with the readers of other projects and with the builder of the site, and
+//! `cargo xtask torch`, which makes those with PyTorch.
 //!
 //! PyTorch's wheels take 1 to 4 GB, so they are installed on request only; `cargo xtask test` uses
 //! them if they are installed. No GPU is needed: of the CUDA wheels only what `import torch` loads

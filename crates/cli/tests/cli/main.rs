@@ -12,6 +12,7 @@ mod diagnose;
 mod doctor;
 mod export;
 mod overload;
+mod pages;
 mod report;
 mod report_html;
 mod run;
