@@ -298,8 +298,8 @@ fn patterns_stand_for_what_varies() {
 
 #[test]
 fn blocks_are_found_with_their_marks() {
-    let page = "<!-- first: a -->\n<!-- run -->\n```console\n$ b\nc\n? 1\n```\n<!-- not run: d -->\n\
-                text\n  ```console\n  $ e\n  ```\n```sh\nncclscope x\n```\n";
+    let page = "<!-- first: a -->\n<!-- run -->\n```console\n$ b\nc\n? 1\n```\n\
+                <!-- not run: d -->\ntext\n  ```console\n  $ e\n  ```\n```sh\nncclscope x\n```\n";
     let found = blocks(page);
     let [run, unmarked, other] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((&run.mark, run.line, run.first.as_slice()), (&Mark::Run, 3, &["a".into()][..]));
