@@ -137,13 +137,24 @@ fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
         factor: finding.factor,
     };
     if !hang.verdicts.is_empty() {
-        return (State::Hung, hang.verdicts.iter().map(of_verdict).collect());
+        let causes = hang.verdicts.iter().map(of_verdict).collect();
+        // Calls that differ may have ended, with wrong results.
+        let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
+        return (state, causes);
     }
     if !slow.summary.is_empty() {
         return (State::Slow, slow.summary.iter().map(of_finding).collect());
     }
     let state = if doubt(found).is_some() { State::Unknown } else { State::Fine };
     (state, Vec::new())
+}
+
+/// Ranks made different calls, and none waits.
+pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
+    let is_mismatch = |verdict: &Verdict| {
+        matches!(verdict.class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
+    };
+    hang.waiting == 0 && !hang.verdicts.is_empty() && hang.verdicts.iter().all(is_mismatch)
 }
 
 /// Why a job in which nothing was found may not be fine.

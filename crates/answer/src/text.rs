@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer as at most five lines.
 
-use crate::{Answer, Cause, Found, Moment, State, age_s, doubt, gpus, since_ns};
+use crate::{
+    Answer, Cause, Found, Moment, State, age_s, doubt, gpus, is_mismatch_without_wait, since_ns,
+};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{count, duration, if_one};
 use ncclscope_operations::stats::to_f64;
@@ -110,6 +112,9 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             let gpus = gpus(report);
             let (ranks, them) = (count(gpus, "rank"), if_one(gpus, "it", "them"));
             format!("{ranks}: nothing hangs, and no rank, link or GPU slows {them} down")
+        }
+        State::Unknown if is_mismatch_without_wait(hang) => {
+            "no rank waits, and ranks made different calls: results may be wrong".into()
         }
         State::Unknown => "nothing hangs in what was recorded; more cannot be said".into(),
     }

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line.
 
+mod global;
+mod top;
+
+pub(crate) use global::{CompletionsArgs, GlobalArgs, ManArgs};
+pub(crate) use top::TopArgs;
+
 use clap::{Parser, Subcommand, ValueEnum};
 use ncclscope_control::quantity;
+use ncclscope_control::table::MODE;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +25,8 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 findings, 2 wrong usage, 3 unrea
 pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) verb: Verb,
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
 }
 
 /// A verb and its arguments.
@@ -39,6 +48,8 @@ pub(crate) enum Verb {
     View(ViewArgs),
     /// Find out why a job is slow: ranks that others wait for, slow links, and slowdowns
     Stragglers(StragglersArgs),
+    /// Watch the ranks live: operations in flight, rates, waits, and what is stuck
+    Top(TopArgs),
     /// List the recorded processes of this host
     Ls(LsArgs),
     /// Start recording, for a given time or until stopped
@@ -59,6 +70,10 @@ pub(crate) enum Verb {
     PluginPath(PluginPathArgs),
     /// Print the variables that make NCCL load the plugin
     Env(EnvArgs),
+    /// Print a script for a shell that completes ncclscope's verbs and options
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,8 +82,9 @@ pub(crate) struct RunArgs {
     /// [default: ncclscope-run-YYYYmmdd-HHMMSS, in UTC, in NCCLSCOPE_DIR or here]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// The plugin's mode (sets NCCLSCOPE_MODE)
-    #[arg(long)]
+    /// The plugin's mode: flight (the last minutes), trace (the same with room for 1 GiB), metrics,
+    /// hang, several of these with commas, or off (sets NCCLSCOPE_MODE)
+    #[arg(long, value_parser = mode)]
     pub(crate) mode: Option<String>,
     /// Do not print the report at the end
     #[arg(long)]
@@ -76,6 +92,11 @@ pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+fn mode(text: &str) -> Result<String, String> {
+    let expected = |expected| format!("expected {expected}");
+    MODE.parse(text).map(|_| text.to_owned()).map_err(expected)
 }
 
 /// Which run, where the recordings are of several.
@@ -165,6 +186,10 @@ pub(crate) struct ViewArgs {
     /// Print the address instead of opening a browser
     #[arg(long)]
     pub(crate) no_open: bool,
+    /// Port of this machine to serve the trace at, for a tunnel:
+    /// `ssh -L PORT:127.0.0.1:PORT HOST` [default: a free one]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
     /// Address of the viewer; for tests and for copies of the Perfetto UI
     #[arg(long, hide = true, value_name = "URL", default_value = "https://ui.perfetto.dev")]
     pub(crate) ui: String,
@@ -251,9 +276,12 @@ pub(crate) struct Target {
     /// The processes of this job (SLURM_JOB_ID, or torchrun's run id)
     #[arg(long, value_name = "ID")]
     pub(crate) job: Option<String>,
-    /// All processes of this host
+    /// All processes of this host; asks first if they are of several jobs
     #[arg(long)]
     pub(crate) all: bool,
+    /// Do not ask before acting on several jobs
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 /// The recording window.

@@ -8,7 +8,8 @@ it as a stream; `stragglers` reads its end again, of [`LONG`] bytes, and `diagno
 end as it needs.
 */
 
-use crate::input::{Input, progress};
+use crate::input::Input;
+use crate::terminal::{Progress, say};
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble, snapshot};
 use ncclscope_diagnose::{Diagnosis, Options, Waiting, diagnose_in_detail};
@@ -55,8 +56,11 @@ impl Assessment {
         let job = assemble(read.snapshots, &settings).unwrap_or_default();
         let mut slow = read.job.finish();
         slow.notes.extend(ends.note());
+        say(1, || "read the records".into());
         let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
+        say(1, || "judged hangs".into());
         let (slow, details) = analyze_in_detail(&slow, &Limits::default());
+        say(1, || "judged stragglers".into());
         Assessment { report: read.report.finish(), hang, waiting, slow, details }
     }
 }
@@ -146,18 +150,15 @@ impl<'r> Run<'r> {
             snapshots: Vec::new(),
             foreign: 0,
         };
-        let all = self.places.len();
-        in_order(
-            &self.places,
-            |place| self.part(place),
-            |at, Part { report, job, snapshot }| {
-                read.foreign += report.foreign();
-                read.report.add_part(report, self.job.pxn().given(at));
-                read.job.add(job);
-                read.snapshots.extend(snapshot);
-                progress(at, all);
-            },
-        );
+        let mut progress = Progress::new("reading records", self.places.len() as u64);
+        let part = |place: &Place<'r>| self.part(place);
+        in_order(&self.places, part, |at, Part { report, job, snapshot }| {
+            read.foreign += report.foreign();
+            read.report.add_part(report, self.job.pxn().given(at));
+            read.job.add(job);
+            read.snapshots.extend(snapshot);
+            progress.at(at as u64 + 1);
+        });
         read
     }
 

@@ -2,23 +2,37 @@
 //! The recorded processes of this host, and the exchange of requests and replies with them
 //! ([`ncclscope_control::message`]).
 
+mod about;
+
+pub(crate) use about::{About, name, records, without_steps};
+
 use ncclscope_control::directories::{is_private, of_user, pid_of_socket};
 use ncclscope_control::message::{LONGEST_REPLY, ProcessStatus, Recorded, Reply, Request};
 use ncclscope_control::table::CONTROL;
 use ncclscope_control::value::SocketDirectory;
 use ncclscope_control::variable::environment;
 use ncclscope_control::window::RecordingWindow;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
+use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a process may take to answer, and to copy its recording.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_FOR_A_DUMP: Duration = Duration::from_secs(120);
+
+/// Threads that ask at the same time.
+const ASKED_AT_ONCE: usize = 256;
+/// How often a process is asked again whose queue of connections is full.
+const FULL: Duration = Duration::from_millis(20);
 
 /// A process that answered.
 #[derive(Clone, Debug)]
@@ -55,7 +69,7 @@ fn within(
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     match std::fs::symlink_metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((found, problems)),
-        found => trusted(&found?, geteuid().as_raw())?,
+        found => trusted(dir, &found?, geteuid().as_raw())?,
     }
     let mut sockets = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -80,14 +94,25 @@ fn within(
 
 /// What `ask` gives for each of `all`, in their order: one that does not answer holds up no other.
 pub(crate) fn at_once<T: Sync, A: Send>(all: &[T], ask: impl Fn(&T) -> A + Sync) -> Vec<A> {
+    let (next, answers) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = all.get(at) else { return };
+            let answer = ask(one);
+            answers.lock().unwrap_or_else(PoisonError::into_inner).insert(at, answer);
+        }
+    };
     std::thread::scope(|scope| {
-        let asked: Vec<_> = all.iter().map(|one| scope.spawn(|| ask(one))).collect();
-        let answer = |it: std::thread::ScopedJoinHandle<'_, A>| match it.join() {
-            Ok(answer) => answer,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        asked.into_iter().map(answer).collect()
-    })
+        for _ in 1..all.len().min(ASKED_AT_ONCE) {
+            // Where there may be no more threads, those that there are take longer.
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
+    answers.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
 /// The state of a process that does not answer, as far as this host shows (`proc_pid_stat(5)`).
@@ -103,9 +128,9 @@ fn silent(socket: &Path) -> String {
 }
 
 /// The plugin puts its socket into a private directory only: anything elsewhere is not the
-/// plugin's. Root looks at those of other users, too.
-fn trusted(dir: &Metadata, user: u32) -> io::Result<()> {
-    let owner = if user == 0 { dir.uid() } else { user };
+/// plugin's. Root looks at those of other users, too, but its own place may be no one else's.
+fn trusted(path: &Path, dir: &Metadata, user: u32) -> io::Result<()> {
+    let owner = if user == 0 && path != of_user(user) { dir.uid() } else { user };
     is_private(dir, owner).map_err(io::Error::other)
 }
 
@@ -123,8 +148,8 @@ fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply, No
         io::ErrorKind::WouldBlock => NotDone::Because(silent(socket)),
         _ => NotDone::Because(error.to_string()),
     };
-    let mut stream = UnixStream::connect(socket).map_err(failed)?;
     let until = Instant::now() + patience;
+    let mut stream = connect(socket, until).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
     stream.write_all(format!("{}\n", request.encode()).as_bytes()).map_err(failed)?;
     let line = read_until(&mut stream, until).map_err(failed)?;
@@ -133,6 +158,24 @@ fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply, No
         Ok(reply) => Ok(reply),
         Err(what) => Err(NotDone::Because(what.to_owned())),
     }
+}
+
+/// A connection, which a process that accepts none would keep waiting for.
+fn connect(socket: &Path, until: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    loop {
+        match net::connect(&stream, &address) {
+            Ok(()) => break,
+            Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(FULL),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stream = UnixStream::from(stream);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// What comes up to the end of the stream, which is there in time: also an answer that trickles is
@@ -166,6 +209,12 @@ fn status(socket: &Path, patience: Duration) -> Result<ProcessStatus, NotDone> {
 const NO_SUCH_REPLY: &str = "its reply is one to another request";
 
 impl Process {
+    /// A process that cannot be asked.
+    #[cfg(test)]
+    pub(crate) fn new(pid: u32, status: ProcessStatus) -> Process {
+        Process { pid, status, socket: PathBuf::new() }
+    }
+
     /// Whether operations that begin now are recorded.
     pub(crate) fn is_recorded(&self) -> bool {
         self.status.recorded == Recorded::Yes
@@ -177,14 +226,21 @@ impl Process {
         Ok(())
     }
 
-    /// Begins a window.
-    pub(crate) fn start(&self, window: RecordingWindow) -> Result<(), String> {
-        self.ask(&Request::Start(window), PATIENCE).map(drop)
+    /// Begins a window. Returns what the process records now.
+    pub(crate) fn start(&self, window: RecordingWindow) -> Result<Process, String> {
+        self.changed(&Request::Start(window))
     }
 
-    /// Ends it.
-    pub(crate) fn stop(&self) -> Result<(), String> {
-        self.ask(&Request::Stop, PATIENCE).map(drop)
+    /// Ends it. Returns what the process records now.
+    pub(crate) fn stop(&self) -> Result<Process, String> {
+        self.changed(&Request::Stop)
+    }
+
+    fn changed(&self, request: &Request) -> Result<Process, String> {
+        match self.ask(request, PATIENCE)? {
+            Reply::Status(status) => Ok(Process { status, ..self.clone() }),
+            _ => Err(self.wrong(NO_SUCH_REPLY)),
+        }
     }
 
     /// Makes it copy its recording to a directory, or beside the recording; the file.
@@ -234,9 +290,10 @@ mod tests {
             std::fs::symlink_metadata(folder.path()).unwrap()
         };
         let dir = mode(0o755);
-        assert!(super::trusted(&dir, dir.uid()).is_ok());
-        assert!(super::trusted(&dir, 0).is_ok());
-        let why = |dir: &_, user| super::trusted(dir, user).unwrap_err().to_string();
+        let trusted = |dir: &_, user| super::trusted(folder.path(), dir, user);
+        assert!(trusted(&dir, dir.uid()).is_ok());
+        assert!(trusted(&dir, 0).is_ok());
+        let why = |dir: &_, user| trusted(dir, user).unwrap_err().to_string();
         assert!(why(&dir, dir.uid() + 1).starts_with("it belongs to another user"));
         let open = mode(0o775);
         assert_eq!(why(&open, open.uid()), "other users can write to it (mode 775)");
@@ -245,6 +302,60 @@ mod tests {
         std::os::unix::fs::symlink("/", &link).unwrap();
         let link = std::fs::symlink_metadata(link).unwrap();
         assert_eq!(why(&link, link.uid()), "it is a symbolic link");
+    }
+
+    /// In `/tmp` another user may have made it before.
+    #[test]
+    fn roots_own_place_is_trusted_only_if_it_is_roots() {
+        use std::os::unix::fs::MetadataExt;
+        let root = std::fs::symlink_metadata("/").unwrap();
+        let theirs = std::fs::symlink_metadata(std::env::current_exe().unwrap()).unwrap();
+        let place = super::of_user(0);
+        assert!(super::trusted(&place, &root, 0).is_ok());
+        // Who runs the tests may be root: a user's own directory is then root's.
+        let folder = tempfile::tempdir().unwrap();
+        if theirs.uid() == 0 {
+            std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
+        }
+        let theirs = std::fs::symlink_metadata(folder.path()).unwrap();
+        assert!(super::trusted(&place, &theirs, 0).is_err());
+        assert!(super::trusted(folder.path(), &theirs, 0).is_ok(), "it was named");
+    }
+
+    #[test]
+    fn a_process_that_accepts_no_connection_is_waited_for_in_vain_once() {
+        use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+        use std::time::{Duration, Instant};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("4194306-1.sock");
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let socket = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+        };
+        let listener = socket();
+        net::bind(&listener, &address).unwrap();
+        net::listen(&listener, 0).unwrap();
+        let mut queue = Vec::new();
+        while let (Ok(()), one) = {
+            let one = socket();
+            (net::connect(&one, &address), one)
+        } {
+            queue.push(one);
+        }
+        let begun = Instant::now();
+        let (found, problems) =
+            super::within(Duration::from_millis(300), folder.path(), &[]).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(300) && found.is_empty());
+        assert!(problems[0].1.starts_with("it does not answer"), "{problems:?}");
+    }
+
+    #[test]
+    fn more_processes_than_threads_are_all_asked() {
+        let many: Vec<usize> = (0..3 * super::ASKED_AT_ONCE).collect();
+        let doubled: Vec<usize> = many.iter().map(|one| 2 * one).collect();
+        assert_eq!(super::at_once(&many, |one| 2 * one), doubled);
+        assert_eq!(super::at_once(&[], |one: &usize| *one), [0; 0]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! User-visible errors: one line with advice, and an exit code.
 
-use crate::output::in_a_line;
+use crate::printable::{Colour, Printable, in_a_line};
+use crate::terminal;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -60,7 +61,7 @@ impl Failure {
     /// Prints the message and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            tell(format_args!("error: {message}"));
+            tell(format_args!("{} {message}", word("error:", Colour::Red)));
         }
         ExitCode::from(self.code)
     }
@@ -79,7 +80,18 @@ impl From<io::Error> for Failure {
 /// Prints a line on standard error; a line break in it is shown as `\n`. A failure to print is
 /// ignored.
 pub(crate) fn tell(line: impl Display) {
-    let _ = writeln!(io::stderr(), "ncclscope: {}", in_a_line(&line.to_string()));
+    let line = in_a_line(&line.to_string());
+    terminal::beside_progress(|| {
+        let _ = writeln!(io::stderr(), "ncclscope: {}", Printable(&line));
+    });
+}
+
+/// A word in a colour, where standard error has colours.
+fn word(word: &str, colour: Colour) -> String {
+    match terminal::errors_have_colour() {
+        true => colour.paint(word),
+        false => word.to_owned(),
+    }
 }
 
 /// Prints a warning of several lines on standard error.
@@ -91,5 +103,5 @@ pub(crate) fn warn_lines(lines: Vec<String>) {
 
 /// Prints a warning on standard error.
 pub(crate) fn warn(line: impl Display) {
-    tell(format_args!("warning: {line}"));
+    tell(format_args!("{} {line}", word("warning:", Colour::Yellow)));
 }

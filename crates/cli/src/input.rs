@@ -8,6 +8,7 @@ would be worse than one that fails a script.
 */
 
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
+use crate::terminal::{self, Progress};
 use ncclscope_control::directories::is_recording;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
@@ -16,7 +17,7 @@ use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,11 +56,7 @@ impl Input {
             }
             let found = recordings_in(path).map_err(cannot_read)?;
             if found.is_empty() {
-                return Err(Failure::input(format!(
-                    "no recordings (*.nscope) in {}: NCCL did not load the plugin, or no process \
-                     used NCCL; `ncclscope doctor` checks the former",
-                    path.display()
-                )));
+                return Err(nothing_in(path));
             }
             about = about.or_else(|| about_run(path));
             files.extend(found);
@@ -67,21 +64,37 @@ impl Input {
         let mut input = Input::open_all(&files, paths)?;
         input.run = about;
         input.keep(run)?;
+        terminal::say(1, || input.summary(files.len()));
         Ok(input)
+    }
+
+    /// What is read, for `-v`.
+    fn summary(&self, files: usize) -> String {
+        let bytes: u64 =
+            self.recordings.iter().flat_map(Recording::lanes).map(|lane| lane.bytes()).sum();
+        let run = self.recordings.first().and_then(|one| one.identity().run.as_deref());
+        let run = run.map_or_else(String::new, |run| format!(" of run {run}"));
+        let (chosen, bytes) =
+            (human::count(self.recordings.len(), "recording"), human::bytes(bytes));
+        format!("read {chosen} of {files}{run}, with {bytes} of records")
     }
 
     fn open_all(files: &[PathBuf], named: &[PathBuf]) -> Result<Input, Failure> {
         allow_open_files();
         let mut input = Input { recordings: Vec::with_capacity(files.len()), run: None, bad: 0 };
         let mut failed = None;
+        let mut progress = Progress::new("opening recordings", files.len() as u64);
         let open = |file: &PathBuf| Recording::open(file);
         in_order(files, open, |index, recording| {
-            progress(index, files.len());
+            progress.at(index as u64 + 1);
             let file = &files[index];
+            terminal::say(2, || format!("opened {}", file.display()));
             match recording {
                 Ok(recording) => input.recordings.push(recording),
                 Err(error) => {
-                    let line = format!("cannot read {}: {error}", file.display());
+                    let advice = other_verb(file).map(|verb| format!(": {verb}"));
+                    let advice = advice.unwrap_or_default();
+                    let line = format!("cannot read {}: {error}{advice}", file.display());
                     // The directory's others are worth a report, a file that the user named is not.
                     if named.contains(file) {
                         failed.get_or_insert(line);
@@ -92,6 +105,7 @@ impl Input {
                 }
             }
         });
+        drop(progress);
         if let Some(line) = failed {
             return Err(Failure::input(line));
         }
@@ -132,6 +146,43 @@ impl Input {
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
     }
+}
+
+/// Says that a directory has no recordings, and which verb reads what it has instead.
+fn nothing_in(directory: &Path) -> Failure {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    let why = files.iter().find_map(|file| other_verb(file)).unwrap_or_else(|| {
+        "NCCL did not load the plugin, or no process used NCCL; `ncclscope doctor` checks the \
+         former"
+            .into()
+    });
+    Failure::input(format!("no recordings (*.nscope) in {}: {why}", directory.display()))
+}
+
+/// Which verb reads a file that is no recording, as the end of a sentence.
+fn other_verb(file: &Path) -> Option<String> {
+    let name = file.file_name()?.to_string_lossy();
+    let is = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    let place = file.parent().unwrap_or(file).display();
+    let mut first = [0];
+    let mut starts_with = |byte| {
+        let read = open_to_read(file).and_then(|mut file| file.read_exact(&mut first));
+        read.is_ok() && first == [byte]
+    };
+    // Python's pickles from version 2 on begin with this byte.
+    if name.ends_with(|end: char| end.is_ascii_digit()) && starts_with(0x80) {
+        return Some(format!(
+            "{name} looks like a dump of PyTorch's Flight Recorder, which `ncclscope diagnose \
+             {place}` reads"
+        ));
+    }
+    if is(&[".pt.trace.json", ".json.gz", ".parquet"]) {
+        return Some(format!("`ncclscope stragglers {}` reads {name}", file.display()));
+    }
+    is(&[".pftrace", ".perfetto-trace"])
+        .then(|| format!("`ncclscope view {}` shows {name}", file.display()))
 }
 
 /// The recordings of one run.
@@ -268,15 +319,4 @@ pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 pub(crate) fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name.split('.').next().unwrap_or_default().to_owned()
-}
-
-/// Shows a progress line on a terminal, except for quick work.
-pub(crate) fn progress(done: usize, all: usize) {
-    if all >= 16 && io::stderr().is_terminal() {
-        let _ = write!(
-            io::stderr(),
-            "\r\x1b[K{}",
-            if done + 1 < all { format!("reading {} of {all}", done + 1) } else { String::new() }
-        );
-    }
 }

@@ -24,7 +24,9 @@ mod loading;
 mod nccl;
 mod output;
 mod plugin;
+mod printable;
 mod table;
+mod terminal;
 mod text;
 mod unrecorded;
 

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/*!
-Standard output: text and JSON that a terminal may show, and whether to use colours.
+//! Standard output: text and JSON of which nothing acts on a terminal.
 
-Names and sentences come from recordings, processes and collectors. What would act on a terminal
-instead of being shown (escape sequences, other control characters, marks that reverse the direction
-of text) is written as `\u001b`, which JSON reads as the same character. Newlines, tabs and our own
-colours pass.
-*/
+pub(crate) use crate::printable::in_a_line;
 
+use crate::printable::Printable;
+use crate::terminal;
 use serde::Serialize;
-use std::fmt::{self, Write as _};
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-
-/// All colours that we use, and their end.
-const COLOURS: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
+use std::io::{self, BufWriter, StdoutLock, Write};
 
 /// Standard output. What is written appears at [`Write::flush`], or when it is dropped.
 #[derive(Debug)]
@@ -22,50 +15,6 @@ pub(crate) struct Screen<W: Write = StdoutLock<'static>>(BufWriter<W>);
 /// Standard output for text and JSON.
 pub(crate) fn screen() -> Screen {
     Screen(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
-}
-
-/// Text of which nothing acts on a terminal.
-pub(crate) struct Printable<T>(pub(crate) T);
-
-impl<T: AsRef<str>> fmt::Display for Printable<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_ref();
-        while let Some(at) = rest.find(is_active) {
-            let (before, active) = rest.split_at(at);
-            f.write_str(before)?;
-            if let Some(colour) = COLOURS.iter().find(|colour| active.starts_with(**colour)) {
-                f.write_str(colour)?;
-                rest = active.strip_prefix(colour).unwrap_or_default();
-                continue;
-            }
-            let mut chars = active.chars();
-            chars.next().map_or(Ok(()), |active| escape(active, f))?;
-            rest = chars.as_str();
-        }
-        f.write_str(rest)
-    }
-}
-
-/// The character as JSON escapes it. All that are active have four digits.
-fn escape(active: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "\\u{:04x}", u32::from(active))
-}
-
-fn is_active(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}');
-    turns || c.is_control() && !matches!(c, '\n' | '\t')
-}
-
-/// Text in which a line break does not begin a line either: for a cell of a table.
-pub(crate) fn in_a_line(text: &str) -> String {
-    let mut line = String::new();
-    for part in text.split_inclusive('\n') {
-        let (part, end) = part.strip_suffix('\n').map_or((part, ""), |part| (part, "\\n"));
-        // Writing to a string cannot fail.
-        let _ = write!(line, "{}{end}", Printable(part));
-    }
-    line
 }
 
 impl<W: Write> Write for Screen<W> {
@@ -89,8 +38,11 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Prints text.
+/// Prints text, on a terminal in a pager if it is long.
 pub(crate) fn text(text: &str) -> io::Result<()> {
+    if terminal::page(text) {
+        return Ok(());
+    }
     let mut out = screen();
     out.write_all(text.as_bytes())?;
     out.flush()
@@ -104,15 +56,10 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
-/// Whether to use colours on standard output: on a terminal, unless `NO_COLOR` is set.
-pub(crate) fn has_colour() -> bool {
-    let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !forbidden && io::stdout().is_terminal()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printable::Colour;
 
     fn shown(text: &[u8]) -> String {
         let mut screen = Screen(BufWriter::new(Vec::new()));
@@ -122,11 +69,16 @@ mod tests {
 
     #[test]
     fn nothing_of_others_acts_on_a_terminal() {
-        let plain = "rank 3\tnode-ü\n\x1b[1mreport\x1b[0m";
+        let plain = "rank 3\tnode-ü\n";
         assert_eq!(shown(plain.as_bytes()), plain);
+        // Only our own colours act, also if they were in a line of their own.
+        let ours = Colour::Bold.paint("report");
+        assert_eq!(shown(ours.as_bytes()), "\x1b[1mreport\x1b[0m");
+        assert_eq!(shown(in_a_line(&ours).as_bytes()), "\x1b[1mreport\x1b[0m");
         for (hostile, expected) in [
             ("\x1b]52;c;eA==\x07", "\\u001b]52;c;eA==\\u0007"),
-            ("\x1b[2J\x1b[31mx", "\\u001b[2J\x1b[31mx"),
+            ("\x1b[2J\x1b[31mx", "\\u001b[2J\\u001b[31mx"),
+            ("\x1b0123456789abcdef[31mx", "\\u001b0123456789abcdef[31mx"),
             ("a\r\u{9b}2J\u{7f}", "a\\u000d\\u009b2J\\u007f"),
             ("\u{202e}cod\u{2069}", "\\u202ecod\\u2069"),
         ] {
@@ -140,7 +92,7 @@ mod tests {
     fn json_stays_the_same_value() {
         let value = serde_json::json!({"host\u{9b}": "a\x1b[2J\u{202e}\u{7f}\"\\\n"});
         let text = shown(serde_json::to_string_pretty(&value).unwrap().as_bytes());
-        assert!(!text.contains(is_active));
+        assert!(!text.contains(crate::printable::is_active));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 }

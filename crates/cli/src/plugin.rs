@@ -10,7 +10,7 @@ checked before use: the loader maps the segments in its headers, and a truncated
 
 mod elf;
 
-pub(crate) use elf::fault;
+pub(crate) use elf::{GlibcVersion, fault, needed_glibc};
 
 use crate::failure::Failure;
 use crate::nccl::find_all;

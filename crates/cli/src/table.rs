@@ -2,6 +2,12 @@
 //! Text tables: columns as wide as their widest cell, numbers to the right.
 
 use crate::output::in_a_line;
+use crate::terminal;
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// The shortest text that a cut leaves: names of functions stay whole.
+const SHORTEST: usize = 13;
 
 /// How a column is aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,10 +41,30 @@ impl Table {
         self.rows.len() == 1
     }
 
-    /// The lines, the heading first, each indented by `indent`.
+    /// The lines, the heading first, each indented by `indent`; on a terminal they fit it.
     pub(crate) fn lines(&self, indent: &str) -> Vec<String> {
-        let widths: Vec<usize> = (0..self.align.len()).map(|column| self.width(column)).collect();
-        self.rows.iter().map(|row| self.line(row, &widths, indent)).collect()
+        self.lines_within(indent, terminal::width())
+    }
+
+    /// The lines, of which none is longer than `width` if the texts can be cut so far: the widest
+    /// texts are cut first. Without a width nothing is cut.
+    fn lines_within(&self, indent: &str, width: Option<usize>) -> Vec<String> {
+        let mut widths: Vec<usize> = (0..self.align.len()).map(|it| self.width(it)).collect();
+        let gaps = GAP * widths.len().saturating_sub(1) + indent.chars().count();
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(gaps));
+        while widths.iter().sum::<usize>() > room {
+            let texts =
+                widths.iter_mut().zip(&self.align).zip(self.rows.first().into_iter().flatten());
+            let texts = texts.filter(|((width, align), head)| {
+                **align == Align::Left && **width > head.chars().count().max(SHORTEST)
+            });
+            let Some(((widest, _), _)) = texts.max_by_key(|((width, _), _)| **width) else { break };
+            *widest -= 1;
+        }
+        let cut = |row: &Vec<String>| -> Vec<String> {
+            row.iter().zip(&widths).map(|(cell, width)| shortened(cell, *width)).collect()
+        };
+        self.rows.iter().map(|row| self.line(&cut(row), &widths, indent)).collect()
     }
 
     fn width(&self, column: usize) -> usize {
@@ -58,6 +84,19 @@ impl Table {
     }
 }
 
+/// A text of at most `width` characters. Of a path the end stays, of other texts the beginning.
+fn shortened(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    match text.starts_with('/') {
+        true => format!("…{}", text.chars().skip(length - kept).collect::<String>()),
+        false => format!("{}…", text.chars().take(kept).collect::<String>()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +112,18 @@ mod tests {
         assert_eq!(last.as_deref(), Some("  two\\nlines    2"));
         table.rows.pop();
         assert_eq!(table.lines("  "), ["  name     n", "  a      100", "  µµµµµ    1"]);
+    }
+    #[test]
+    fn texts_are_cut_to_the_width_and_numbers_are_not() {
+        let mut table =
+            Table::new(&[("command", Align::Left), ("n", Align::Right), ("file", Align::Left)]);
+        let path = "/a/long/path/host-4711.nscope";
+        table.row(vec!["python train.py --steps 10".into(), "123456".into(), path.into()]);
+        let lines = table.lines_within("", Some(50));
+        assert_eq!(lines[1], "python train.py --s…  123456  …th/host-4711.nscope");
+        assert!(lines.iter().all(|line| line.chars().count() <= 50), "{lines:?}");
+        assert!(table.lines_within("", None)[1].ends_with(path));
+        let least = table.lines_within("", Some(1));
+        assert_eq!(least[1], "python train…  123456  …-4711.nscope");
     }
 }

@@ -8,8 +8,10 @@ A connection carries one request and one reply, each a line of fields separated 
 an older plugin does not send has its default.
 */
 
+use crate::quantity::{duration, write_seconds};
 use crate::window::RecordingWindow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Bytes of a request at most, without its end.
 pub const LONGEST_REQUEST: usize = 4096;
@@ -129,6 +131,56 @@ pub struct CommMember {
     pub ranks: u32,
 }
 
+/// Where a window begins or ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Boundary {
+    /// At this time, ns since 1970.
+    Time(u64),
+    /// With this training step.
+    Step(u64),
+    /// This number of training steps after it began; 0: with the next step.
+    Steps(u64),
+}
+
+impl Boundary {
+    fn encode(self) -> String {
+        match self {
+            Boundary::Time(ns) => write_seconds(Duration::from_nanos(ns)),
+            Boundary::Step(step) => format!("step:{step}"),
+            Boundary::Steps(steps) => format!("steps:{steps}"),
+        }
+    }
+
+    fn decode(text: &str) -> Option<Boundary> {
+        match text.split_once(':') {
+            Some(("step", step)) => step.parse().ok().map(Boundary::Step),
+            Some(("steps", steps)) => steps.parse().ok().map(Boundary::Steps),
+            Some(_) => None,
+            None => {
+                let ns = duration(text)?.as_nanos();
+                u64::try_from(ns).ok().map(Boundary::Time)
+            }
+        }
+    }
+}
+
+/// The window that is open or waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowState {
+    /// When it begins; `None` if it is open, or there is none.
+    pub begins: Option<Boundary>,
+    /// When it ends; `None` with a request.
+    pub ends: Option<Boundary>,
+    /// Every how many-th operation is recorded; 1 is each.
+    pub sample: u32,
+}
+
+impl Default for WindowState {
+    fn default() -> WindowState {
+        WindowState { begins: None, ends: None, sample: 1 }
+    }
+}
+
 /// What a process records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessStatus {
@@ -148,6 +200,10 @@ pub struct ProcessStatus {
     pub more_comms: u64,
     /// The recording; empty if there is none yet.
     pub recording: PathBuf,
+    /// The plugin's mode; empty unknown.
+    pub mode: String,
+    /// The window that is open or waits.
+    pub window: WindowState,
 }
 
 /// What a process waits for.
@@ -245,6 +301,10 @@ impl ProcessStatus {
             ("comms", comms.join(",")),
             ("more", more.to_string()),
             ("recording", self.recording.display().to_string()),
+            ("mode", self.mode.clone()),
+            ("begins", self.window.begins.map(Boundary::encode).unwrap_or_default()),
+            ("ends", self.window.ends.map(Boundary::encode).unwrap_or_default()),
+            ("sample", self.window.sample.to_string()),
         ])
     }
 
@@ -266,6 +326,12 @@ impl ProcessStatus {
             comms: comms.collect(),
             more_comms: fields.number("more"),
             recording: fields.get("recording").unwrap_or("").into(),
+            mode: fields.get("mode").unwrap_or("").to_owned(),
+            window: WindowState {
+                begins: fields.get("begins").and_then(Boundary::decode),
+                ends: fields.get("ends").and_then(Boundary::decode),
+                sample: u32::try_from(fields.number("sample")).unwrap_or(1).max(1),
+            },
         })
     }
 }
@@ -310,6 +376,8 @@ mod tests {
             comms: vec![CommMember { hash: 0xbe44_f619, rank: -1, ranks: 0 }],
             more_comms: 0,
             recording: "/tmp/h-4711.nscope".into(),
+            mode: "flight".into(),
+            window: WindowState { begins: Some(Boundary::Steps(0)), ends: None, sample: 16 },
         }
     }
 
@@ -371,7 +439,8 @@ mod tests {
             assert_eq!(Reply::decode(&request, &line), Ok(reply));
         }
         let line = "ok\tpid=4711\trecorded=waiting\tjob=88\tnccl=23007\tstep=7\t\
-                    comms=0xbe44f619:-1/0\tmore=0\trecording=/tmp/h-4711.nscope\n";
+                    comms=0xbe44f619:-1/0\tmore=0\trecording=/tmp/h-4711.nscope\tmode=flight\t\
+                    begins=steps:0\tends=\tsample=16\n";
         assert_eq!(Reply::Status(status()).encode(), line);
     }
 
@@ -385,10 +454,25 @@ mod tests {
     }
 
     #[test]
+    fn a_boundary_is_read_back() {
+        let boundaries = [
+            Boundary::Time(1_790_857_026_500_000_001),
+            Boundary::Step(17),
+            Boundary::Steps(0),
+            Boundary::Steps(3),
+        ];
+        for boundary in boundaries {
+            assert_eq!(Boundary::decode(&boundary.encode()), Some(boundary));
+        }
+        assert!(["", "x", "step:", "day:1"].map(Boundary::decode) == [None; 4]);
+    }
+
+    #[test]
     fn replies_of_other_versions_and_none_at_all() {
         let of = |line| Reply::decode(&Request::Status, line);
         let Ok(Reply::Status(old)) = of("ok\trecorded=yes\tnew=1\n") else { panic!() };
         assert_eq!((old.recorded, old.pid, old.step), (Recorded::Yes, 0, None));
+        assert_eq!(old.window, WindowState::default());
         assert_eq!(of(""), Err("it closed the connection"));
         assert_eq!(of("what\n"), Err(NOT_UNDERSTOOD));
         assert_eq!(of("ok\n"), Err(NOT_UNDERSTOOD));

@@ -324,6 +324,12 @@ variables! {
          profiles (`cargo xtask torch`).",
     );
 
+    REQUIRE_TMUX: Option<String> = tests(
+        "`1`",
+        "unset",
+        "Tests that need a terminal (tmux) fail without it instead of being skipped.",
+    );
+
     TEST_OLD_TORCH_PYTHON: Option<String> = tests(
         "a file",
         "unset",

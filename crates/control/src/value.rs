@@ -30,6 +30,18 @@ pub enum Mode {
     Trace,
 }
 
+impl Mode {
+    /// As the variable and lists have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Flight => "flight",
+            Mode::Trace => "trace",
+        }
+    }
+}
+
 /// Whether kernel channels are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelEvents {

@@ -22,5 +22,6 @@ mod window;
 pub use collect::{Collector, Foreign};
 pub use window::{
     Channel, ChannelKey, CommKey, Compat, Device, ENOUGH_SENDS, Fit, LEAST_SIZES, Link, LinkKey,
-    LinkLine, Metrics, Mode, Name, OperationKey, Operations, Proxy, Rank, RankKey, Waits,
+    LinkLine, Metrics, Mode, Name, OldestInFlight, OperationKey, Operations, Proxy, Rank, RankKey,
+    Waits,
 };

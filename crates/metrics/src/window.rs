@@ -249,6 +249,25 @@ pub struct Rank {
     pub invisible: u64,
 }
 
+/// The operation of a communicator that has been in flight longest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldestInFlight {
+    /// The communicator.
+    pub comm: CommKey,
+    /// The rank that is in it.
+    pub rank: i32,
+    /// NCCL's function.
+    pub func: Name,
+    /// The other rank of a send or receive.
+    pub peer: Option<i32>,
+    /// Its bytes, as nccl-tests count them; `None` where the size is not known.
+    pub bytes: Option<u64>,
+    /// When it started, in ticks.
+    pub started: u64,
+    /// How many operations of the communicator are in flight.
+    pub count: u64,
+}
+
 /// A thread that moves data.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Proxy {

@@ -7,6 +7,7 @@ Lengths are measured by the monotonic clock. The time of day may be set at any t
 once, when the request comes, to convert `at`.
 */
 
+use ncclscope_control::message::{Boundary, WindowState};
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,6 +41,12 @@ impl ClockReading {
         let away = i64::try_from(at).unwrap_or(i64::MAX).saturating_sub(self.realtime);
         self.monotonic.saturating_add(away)
     }
+
+    /// A time of the monotonic clock as time of day.
+    fn realtime_of(self, at: i64) -> u64 {
+        let away = at.saturating_sub(self.monotonic);
+        u64::try_from(self.realtime.saturating_add(away)).unwrap_or(0)
+    }
 }
 
 /// What is to be done with the gate now.
@@ -60,6 +67,7 @@ pub(crate) struct Schedule {
     end: Option<WindowEndsAt>,
     settle: Option<i64>,
     step: u64,
+    sample: u32,
 }
 
 /// A window that has not begun.
@@ -79,7 +87,7 @@ enum WindowEndsAt {
 
 impl Schedule {
     pub(crate) const fn new() -> Schedule {
-        Schedule { waiting: None, end: None, settle: None, step: 0 }
+        Schedule { waiting: None, end: None, settle: None, step: 0, sample: 1 }
     }
 
     /// Takes a window in place of any before it.
@@ -155,6 +163,27 @@ impl Schedule {
         self.waiting.is_some()
     }
 
+    /// The window that waits, else the one that is open.
+    pub(crate) fn state(&self, now: ClockReading) -> WindowState {
+        if let Some(window) = self.waiting {
+            let ends = match (window.end, window.begin) {
+                (WindowEnd::Open, _) | (WindowEnd::After(_), None) => None,
+                (WindowEnd::Steps(steps), _) => Some(Boundary::Steps(steps)),
+                (WindowEnd::After(length), Some(begin)) => {
+                    Some(Boundary::Time(now.realtime_of(begin.saturating_add(ns(length)))))
+                }
+            };
+            let begins = window.begin.map(|begin| Boundary::Time(now.realtime_of(begin)));
+            let begins = begins.or(Some(Boundary::Steps(0)));
+            return WindowState { begins, ends, sample: window.sample };
+        }
+        let ends = self.end.map(|end| match end {
+            WindowEndsAt::At(at) => Boundary::Time(now.realtime_of(at)),
+            WindowEndsAt::Step(step) => Boundary::Step(step),
+        });
+        WindowState { begins: None, ends, sample: self.sample }
+    }
+
     /// Begins a window. A length counts from the time that all hosts agreed on, however late this
     /// one looks.
     fn begin(&mut self, window: PendingWindow, since: i64) -> GateAction {
@@ -165,6 +194,7 @@ impl Schedule {
             WindowEnd::Steps(steps) => Some(WindowEndsAt::Step(self.step.saturating_add(steps))),
         };
         self.settle = None;
+        self.sample = window.sample;
         GateAction::Start { sample: window.sample }
     }
 }
@@ -254,6 +284,24 @@ mod tests {
         assert_eq!(schedule.step(7, at(6 * S)), None, "its time has not come");
         let turns = (schedule.due(at(10 * S)), schedule.step(8, at(11 * S)));
         assert_eq!(turns, (START, Some(GateAction::Stop)));
+    }
+
+    #[test]
+    fn the_window_says_when_it_begins_and_ends() {
+        let time = |ns: i64| Some(Boundary::Time(u64::try_from(1000 * S + ns).unwrap()));
+        let (mut schedule, _) = asked("at=1010 for=2s sample=4", at(5 * S));
+        let waiting = WindowState { begins: time(10 * S), ends: time(12 * S), sample: 4 };
+        assert_eq!(schedule.state(at(6 * S)), waiting);
+        schedule.due(at(10 * S));
+        assert_eq!(schedule.state(at(11 * S)), WindowState { begins: None, ..waiting });
+        let (mut schedule, _) = asked("steps=2", at(5 * S));
+        let (begins, ends) = (Some(Boundary::Steps(0)), Some(Boundary::Steps(2)));
+        assert_eq!(schedule.state(at(6 * S)), WindowState { begins, ends, sample: 1 });
+        schedule.step(40, at(10 * S));
+        let ends = Some(Boundary::Step(42));
+        assert_eq!(schedule.state(at(11 * S)), WindowState { begins: None, ends, sample: 1 });
+        schedule.step(42, at(12 * S));
+        assert_eq!(schedule.state(at(13 * S)), WindowState::default());
     }
 
     #[test]

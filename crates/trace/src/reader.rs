@@ -27,7 +27,7 @@ use crate::record::{Record, START, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use crate::segment_blocks::{Found, SegmentBlocks};
-use crate::segments::{missing_blocks, segments_to_read};
+use crate::segments::{in_short, missing_blocks, segments_to_read};
 use crate::source::Source;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static DECODED: AtomicU64 = AtomicU64::new(0);
 
 /// How many blocks of lanes this process decoded. For the test that each verb decodes each block of
-/// a recording once.
+/// a recording once, and for progress.
 #[doc(hidden)]
 pub fn decoded_blocks() -> u64 {
     DECODED.load(Relaxed)
@@ -69,6 +69,7 @@ pub struct Recording {
     later_counters: BTreeMap<String, u64>,
     unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
+    has_hole: bool,
     /// The latest time stamp of its own records, in ticks.
     last_own: u64,
     /// The latest of all.
@@ -180,6 +181,7 @@ impl Recording {
             later_counters: BTreeMap::new(),
             unknown: BTreeMap::new(),
             problems: Vec::new(),
+            has_hole: false,
             last_own: 0,
             last_ticks: OnceLock::new(),
             block_numbers: Vec::new(),
@@ -313,7 +315,8 @@ impl Recording {
         self.marks.sort_by_key(|mark| mark.ticks);
         self.heartbeats.sort_by_key(Heartbeat::ticks);
         let missing = missing_blocks(&mut self.block_numbers, &self.header, self.is_whole);
-        self.problems.extend(missing);
+        self.problems.extend(missing.lines());
+        self.has_hole = missing.inside != 0;
         // A process writes the table before it ends, and so does what puts its lanes into the file.
         let untold = |lane: &&Lane| !lane.header.used && !lane.blocks.is_empty();
         let untold = self.lanes.iter().filter(untold).count();
@@ -692,12 +695,12 @@ impl Recording {
     /// The damage of a recording that was read, in few words.
     #[must_use]
     pub fn damage_in_short(&self) -> Vec<String> {
-        const TOLD: usize = 4;
-        let (first, rest) = self.damage().split_at(self.damage().len().min(TOLD));
-        let more = (!rest.is_empty()).then(|| format!("and so on, {} more", rest.len()));
-        let count = self.unreadable();
-        let records = (count != 0).then(|| format!("{count} records cannot be read"));
-        first.iter().cloned().chain(more).chain(records).collect()
+        in_short(self.damage(), self.unreadable())
+    }
+    /// Records between others are missing or damaged, of the blocks read so far.
+    #[must_use]
+    pub fn has_hole(&self) -> bool {
+        self.has_hole || self.unreadable() != 0
     }
     /// Records that blocks announce and that cannot be read, of the blocks decoded so far.
     #[must_use]

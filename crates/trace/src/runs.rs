@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 const BETWEEN_HOSTS_NS: u64 = 60_000_000_000;
 /// The same on one host, ns.
 const ON_HOST_NS: u64 = 1_000_000_000;
+/// A run that ends so long after another one began goes on beside it, ns: clocks of hosts differ.
+const BESIDE_NS: u64 = 10_000_000_000;
 /// How many runs or files a line names.
 const NAMED: usize = 8;
 
@@ -110,15 +112,25 @@ impl Runs {
         Runs { runs, repeated }
     }
 
-    /// The run that the user chose, else the newest. Without recordings there is none.
+    /// The run that the user chose, else the newest, or a larger one that goes on beside it. Without
+    /// recordings there is none.
     ///
     /// # Errors
     /// One sentence, if there is no run with that id.
     pub fn choose(&self, id: Option<&str>) -> Result<Option<&Run>, String> {
-        let Some(id) = id else { return Ok(self.runs.last()) };
+        let Some(id) = id else { return Ok(self.main()) };
         let found = self.runs.iter().find(|run| run.id == id);
         let missing = || format!("there is no run {id:?} here, but {}", self.names(None));
         found.map(Some).ok_or_else(missing)
+    }
+
+    /// Of the runs that go on beside the newest, it included, the one with most processes; of equals
+    /// the newest.
+    fn main(&self) -> Option<&Run> {
+        let newest = self.runs.last()?;
+        let goes_on = |run: &&Run| run.end_ns > newest.begin_ns.saturating_add(BESIDE_NS);
+        let beside = self.runs.iter().filter(goes_on);
+        beside.chain([newest]).max_by_key(|run| (run.members.len(), run.begin_ns))
     }
 
     /// What is left out beside a run, one line each.
@@ -134,11 +146,16 @@ impl Runs {
             notes.push(format!("{more} more recordings are left out, of the same processes"));
         }
         if self.runs.len() > 1 {
-            let is_newest = self.runs.last().is_some_and(|last| last.id == chosen.id);
+            let is = |run: Option<&Run>| run.is_some_and(|run| run.id == chosen.id);
+            let which = match (is(self.runs.last()), is(self.main())) {
+                (true, _) => "the newest, ",
+                (false, true) => "the largest of those that go on at the same time, ",
+                (false, false) => "",
+            };
             notes.push(format!(
                 "{} runs are here; this is {}{:?}; choose with --run ID: {}",
                 self.runs.len(),
-                if is_newest { "the newest, " } else { "" },
+                which,
                 chosen.id,
                 self.names(Some(chosen))
             ));
@@ -405,6 +422,25 @@ mod tests {
         assert_eq!(runs.choose(Some("7/0")).unwrap().unwrap().members, [0, 1, 2, 3]);
         let missing = runs.choose(Some("8")).unwrap_err();
         assert!(missing.contains("\"8\"") && missing.contains("\"7/0\""), "{missing}");
+    }
+
+    #[test]
+    fn a_small_run_that_begins_later_does_not_hide_the_job_that_goes_on() {
+        let mut all = [launch(Some("job"), 100), launch(Some("small"), 120)].concat();
+        all.truncate(6);
+        let runs = Runs::split(&all);
+        let chosen = |runs: &Runs| runs.choose(None).unwrap().unwrap().id.clone();
+        assert_eq!(chosen(&runs), "job");
+        let notes = runs.notes(&all, runs.choose(None).unwrap().unwrap());
+        assert!(
+            notes[0].contains("this is the largest of those that go on at the same time, \"job\"")
+        );
+        // One of the same size is a requeue, whose clock may be behind.
+        let all = [launch(Some("job"), 100), launch(Some("again"), 120)].concat();
+        assert_eq!(chosen(&Runs::split(&all)), "again");
+        let mut all = [launch(Some("job"), 100), launch(Some("smaller"), 155)].concat();
+        all.pop();
+        assert_eq!(chosen(&Runs::split(&all)), "smaller", "the job was nearly over");
     }
 
     #[test]

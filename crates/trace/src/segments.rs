@@ -42,11 +42,42 @@ pub(crate) fn segments_to_read(
     Ok((places, false))
 }
 
-/// What is missing of the blocks with these `numbers`, in words. Blocks are numbered without gaps,
+/// Damage in few words.
+pub(crate) fn in_short(damage: &[String], unreadable: u64) -> Vec<String> {
+    const TOLD: usize = 4;
+    let (first, rest) = damage.split_at(damage.len().min(TOLD));
+    let more = (!rest.is_empty()).then(|| format!("and so on, {} more", rest.len()));
+    let records = (unreadable != 0).then(|| format!("{unreadable} records cannot be read"));
+    first.iter().cloned().chain(more).chain(records).collect()
+}
+
+/// How many blocks are missing.
+pub(crate) struct MissingBlocks {
+    /// Between others.
+    pub(crate) inside: u64,
+    /// After all that there are.
+    pub(crate) last: u64,
+}
+
+impl MissingBlocks {
+    /// In words.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let MissingBlocks { inside, last } = *self;
+        let inside =
+            (inside != 0).then(|| format!("{inside} blocks in the middle are missing or damaged"));
+        let last = (last != 0).then(|| format!("truncated: the last {last} blocks are missing"));
+        inside.into_iter().chain(last)
+    }
+}
+
+/// What is missing of the blocks with these `numbers`. Blocks are numbered without gaps,
 /// but for those overwritten: at the beginning, and where the ring was frozen also in between.
-pub(crate) fn missing_blocks(numbers: &mut [u64], header: &Header, is_whole: bool) -> Vec<String> {
+pub(crate) fn missing_blocks(
+    numbers: &mut [u64],
+    header: &Header,
+    is_whole: bool,
+) -> MissingBlocks {
     numbers.sort_unstable();
-    let mut missing = Vec::new();
     let next = numbers.last().map_or(0, |n| n.saturating_add(1));
     let oldest = numbers.first().copied().unwrap_or(0);
     let inside = (next - oldest).saturating_sub(numbers.len() as u64);
@@ -58,12 +89,5 @@ pub(crate) fn missing_blocks(numbers: &mut [u64], header: &Header, is_whole: boo
         // The header may be a second old, or blocks that were not read tell.
         (true, _) => 0,
     };
-    if inside != 0 {
-        missing.push(format!("{inside} blocks in the middle are missing or damaged"));
-    }
-    if next < header.next_block {
-        let last = header.next_block - next;
-        missing.push(format!("truncated: the last {last} blocks are missing"));
-    }
-    missing
+    MissingBlocks { inside, last: header.next_block.saturating_sub(next) }
 }

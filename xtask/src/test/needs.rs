@@ -17,6 +17,8 @@ pub(super) enum With {
     Browser,
     /// Debian's Prometheus and node exporter
     Prometheus,
+    /// Debian's tmux
+    Tmux,
 }
 
 /// What tests need besides what `cargo xtask test` fetches itself.
@@ -58,6 +60,13 @@ const NEEDS: &[Need] = &[
         add: "cargo xtask test --with prometheus",
     },
     Need {
+        what: "tmux",
+        with: Some(With::Tmux),
+        probes: &[&["tmux", "-V"]],
+        packages: &["tmux"],
+        add: "cargo xtask test --with tmux",
+    },
+    Need {
         what: "the right to mount in a namespace",
         with: None,
         probes: &[&[
@@ -88,6 +97,7 @@ impl With {
             }
             Self::Browser => "NCCLSCOPE_REQUIRE_BROWSER",
             Self::Prometheus => "NCCLSCOPE_REQUIRE_PROM",
+            Self::Tmux => "NCCLSCOPE_REQUIRE_TMUX",
         })
     }
 }

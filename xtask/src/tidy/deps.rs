@@ -30,9 +30,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-report",
             "ncclscope-simulate",
             "ncclscope-stragglers",
+            "ncclscope-top",
             "ncclscope-trace",
         ],
     ),
+    ("ncclscope-top", &["ncclscope-operations"]),
     (
         "ncclscope-page",
         &[
@@ -130,6 +132,8 @@ const BANNED_IN_PLUGIN: &[&str] = &[
     "ring",
     "native-tls",
     "serde_derive",
+    "ratatui",
+    "crossterm",
 ];
 
 /// One of our crates, as `cargo metadata` tells it.

@@ -6,6 +6,7 @@ use crate::args::{CompareArgs, Format};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure};
 use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
 use crate::output;
+use crate::terminal::{self, Watched};
 use crate::text;
 use ncclscope_compare::input::{recorded, saved};
 use ncclscope_compare::schema::State;
@@ -41,7 +42,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     // A saved report has other times than recordings, which then become reports, too.
     let has_saved = sources.iter().any(|source| matches!(source, Source::Saved(_)));
     let [a, b] = &sources;
+    let recordings = sources.iter().flat_map(Source::recordings);
+    let progress = Watched::by_blocks("reading records", recordings, 1);
     let (a, b) = (runs(a, has_saved)?, runs(b, has_saved)?);
+    drop(progress);
     name_damaged(sources.iter().flat_map(Source::recordings));
     let limits = Limits { min_effect: args.min_effect / 100.0, ..Limits::default() };
     let mut comparison = compare(&a, &b, &limits);
@@ -49,7 +53,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     match args.format {
         Format::Json => output::json(&comparison)?,
         Format::Text => {
-            output::text(&text::comparison(&comparison, args.full, output::has_colour()))?;
+            output::text(&text::comparison(&comparison, args.full, terminal::has_colour()))?;
         }
     }
     let limit = args.fail_above.map_or(f64::INFINITY, |percent| percent / 100.0);

@@ -2,16 +2,15 @@
 //! `ncclscope ls`, `start`, `stop`, `snapshot` and `dump`: control what processes record, at run
 //! time.
 
-use crate::args::{DumpArgs, LsArgs, SnapshotArgs, StartArgs, StopArgs, Target, Window};
-use crate::control::{self, Process};
+use crate::args::{DumpArgs, SnapshotArgs, StartArgs, StopArgs, Target, Window};
+use crate::control::{self, About, Process, at_once};
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
-use crate::output;
-use crate::table::{Align, Table};
+use crate::{output, terminal};
 use ncclscope_answer::Moment;
 use ncclscope_control::message::Recorded;
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
-use serde::Serialize;
-use std::borrow::Cow;
+use ncclscope_operations::human::count;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,110 +18,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod kineto;
+mod listing;
 mod why;
 
+pub(crate) use listing::list;
+
 use kineto::{Capture, LOOK};
-
-/// `ls --format json`.
-#[derive(Serialize)]
-struct Listing<'a> {
-    schema: &'static str,
-    processes: Vec<Row<'a>>,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    pid: u32,
-    /// `yes`, `no` or `waiting`.
-    recorded: &'a str,
-    job: Option<&'a str>,
-    nccl_version: Option<u32>,
-    step: Option<u64>,
-    comms: Vec<Comm>,
-    /// Communicators beyond those listed.
-    more_comms: u64,
-    recording: Cow<'a, str>,
-}
-
-#[derive(Serialize)]
-struct Comm {
-    comm: String,
-    rank: i32,
-    nranks: u32,
-}
-
-pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
-    let (found, problems) = asked(&[])?;
-    problems.iter().for_each(|(pid, why)| warn(format_args!("process {pid}: {why}")));
-    let rows: Vec<Row<'_>> = found.iter().map(Row::of).collect();
-    if args.format == crate::args::Format::Json {
-        output::json(&Listing { schema: "ncclscope.processes/1", processes: rows })?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut table = Table::new(&[
-        ("PID", Align::Right),
-        ("RECORDED", Align::Left),
-        ("JOB", Align::Left),
-        ("STEP", Align::Right),
-        ("COMMUNICATORS", Align::Left),
-        ("RECORDING", Align::Left),
-    ]);
-    for row in &rows {
-        table.row(vec![
-            row.pid.to_string(),
-            row.recorded.to_owned(),
-            row.job.unwrap_or("-").to_owned(),
-            row.step.map_or_else(|| "-".into(), |step| step.to_string()),
-            row.comms_text(),
-            row.recording.clone().into_owned(),
-        ]);
-    }
-    let mut out = output::screen();
-    if table.is_empty() && !problems.is_empty() {
-        tell("no process of this user answers");
-    } else if table.is_empty() {
-        let dir = control::directory();
-        tell(format_args!(
-            "no process of this user is recorded (there is no socket in {})",
-            dir.display()
-        ));
-    } else {
-        table.lines("").iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        out.flush()?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-impl Row<'_> {
-    fn of(process: &Process) -> Row<'_> {
-        let status = &process.status;
-        let comms = status.comms.iter().map(|member| Comm {
-            comm: format!("{:#x}", member.hash),
-            rank: member.rank,
-            nranks: member.ranks,
-        });
-        Row {
-            pid: process.pid,
-            recorded: status.recorded.word(),
-            job: Some(status.job.as_str()).filter(|job| !job.is_empty()),
-            nccl_version: Some(status.nccl_version).filter(|&version| version != 0),
-            step: status.step,
-            comms: comms.collect(),
-            more_comms: status.more_comms,
-            recording: status.recording.to_string_lossy(),
-        }
-    }
-
-    fn comms_text(&self) -> String {
-        let Some(first) = self.comms.first() else { return "-".into() };
-        let more = self.comms.len() as u64 - 1 + self.more_comms;
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        // NCCL 2.23 to 2.26 do not report the number of ranks.
-        let of = Some(first.nranks).filter(|&ranks| ranks > 0);
-        let of = of.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
-        format!("{} rank {}{of}{more}", first.comm, first.rank)
-    }
-}
 
 pub(crate) fn start(args: &StartArgs) -> Result<ExitCode, Failure> {
     let window = requested(&args.window)?;
@@ -138,6 +39,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
     if args.why {
         return why::tell(&chosen, args.format);
     }
+    confirm(&args.target, &chosen)?;
     write_dumps(&chosen, args.output.as_deref())
 }
 
@@ -146,7 +48,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     if args.window.length.is_none() && args.window.steps.is_none() {
         return Err(Failure::usage("give the length of the window: --for 5s or --steps 10"));
     }
-    let mut chosen = chosen(&args.target)?;
+    let mut chosen = confirmed(&args.target)?;
     let default = || format!("ncclscope-snapshot-{}", Moment::now().compact()).into();
     let output = args.output.clone().unwrap_or_else(default);
     let (mut capture, window) = match args.kineto {
@@ -158,6 +60,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     for (process, _) in chosen.iter().zip(&ours).filter(|(_, ours)| **ours) {
         process.start(requested).map_err(Failure::environment)?;
     }
+    say_what_is_recorded(&mut chosen, &ours)?;
     let first = chosen.iter().map(|process| process.status.step).collect::<Vec<_>>();
     let end = Instant::now() + args.timeout.unwrap_or(Duration::from_secs(3600));
     let over = end_of(&window);
@@ -273,13 +176,70 @@ fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     }
 }
 
-/// Asks each selected process; one that refuses is named, and the others do it.
+/// The processes that are meant. If `--all` means several jobs, the user must confirm that.
+fn confirmed(target: &Target) -> Result<Vec<Process>, Failure> {
+    let chosen = chosen(target)?;
+    confirm(target, &chosen)?;
+    Ok(chosen)
+}
+
+fn confirm(target: &Target, chosen: &[Process]) -> Result<(), Failure> {
+    let mut jobs: BTreeMap<&str, usize> = BTreeMap::new();
+    for process in chosen {
+        *jobs.entry(&process.status.job).or_default() += 1;
+    }
+    if !target.all || target.yes || jobs.len() < 2 {
+        return Ok(());
+    }
+    let named = |(job, processes): (&&str, &usize)| {
+        let job = if job.is_empty() { "without a job id" } else { job };
+        format!("{job}: {}", count(*processes, "rank"))
+    };
+    let jobs: Vec<String> = jobs.iter().map(named).collect();
+    let what = format!("--all reaches {} jobs ({})", jobs.len(), jobs.join(", "));
+    match terminal::confirms(&format!("ncclscope: {what}. Continue?")) {
+        Some(true) => Ok(()),
+        Some(false) => Err(Failure::usage("nothing was done")),
+        None => Err(Failure::usage(format!("{what}: confirm with --yes, or choose one by --job"))),
+    }
+}
+
+/// Asks each selected process, and prints what it records now; one that refuses is named, and the
+/// others do it.
 fn each(
     target: &Target,
-    ask: impl Fn(&Process) -> Result<(), String>,
+    ask: impl Fn(&Process) -> Result<Process, String>,
 ) -> Result<ExitCode, Failure> {
-    let results = chosen(target)?.iter().map(ask).collect::<Vec<_>>();
+    let chosen = confirmed(target)?;
+    let results: Vec<_> = chosen.iter().map(ask).collect();
+    let changed: Vec<&Process> = results.iter().flatten().collect();
+    let about = at_once(&changed, |process| About::of(process));
+    let mut out = output::screen();
+    for (process, about) in changed.iter().zip(&about) {
+        let line = format!("{}: {}", control::name(process, about), control::records(process));
+        writeln!(out, "{}", output::in_a_line(&line))?;
+    }
+    out.flush()?;
+    changed.iter().filter_map(|process| control::without_steps(process)).for_each(warn);
     Ok(code_of(results.into_iter().filter_map(Result::err)))
+}
+
+/// Says on standard error what a snapshot waits for: what each process records now.
+fn say_what_is_recorded(chosen: &mut [Process], ours: &[bool]) -> Result<(), Failure> {
+    for process in chosen.iter_mut() {
+        process.refresh().map_err(Failure::environment)?;
+    }
+    let about = at_once(chosen, About::of);
+    for ((process, about), ours) in chosen.iter().zip(&about).zip(ours) {
+        let name = control::name(process, about);
+        let records = control::records(process);
+        let goes_on = if *ours { "" } else { "; it was recorded before and goes on" };
+        tell(format_args!("{name}: {records}{goes_on}"));
+        if *ours && let Some(problem) = control::without_steps(process) {
+            warn(problem);
+        }
+    }
+    Ok(())
 }
 
 fn code_of(problems: impl Iterator<Item = String>) -> ExitCode {
@@ -305,22 +265,4 @@ fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Fa
     }
     out.flush()?;
     Ok(code_of(results.into_iter().filter_map(Result::err)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_number_of_ranks_is_left_out() {
-        let text = |nranks| {
-            let comms = vec![Comm { comm: "0x1f".into(), rank: 3, nranks }];
-            let (recorded, recording) = ("yes", "".into());
-            let (job, nccl_version, step, more_comms) = (None, None, None, 1);
-            Row { pid: 1, recorded, job, nccl_version, step, comms, more_comms, recording }
-                .comms_text()
-        };
-        assert_eq!(text(0), "0x1f rank 3 and 1 more");
-        assert_eq!(text(8), "0x1f rank 3 of 8 and 1 more");
-    }
 }

@@ -2,9 +2,11 @@
 //! `ncclscope diagnose`: why a job hangs.
 
 use super::export::to_file;
+use super::report::shell_word;
 use crate::args::{DiagnoseArgs, Format};
-use crate::failure::{BAD_INPUT, FINDINGS, Failure, warn, warn_lines};
+use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use crate::output;
+use crate::terminal::{Watched, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
@@ -19,7 +21,11 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
     let unrecorded = Unrecorded::find(&directories).lines();
-    let Input { job, ras, warnings } = match input::open(&args.inputs, &settings) {
+    let progress = Watched::endless("reading what is in flight");
+    let opened = input::open(&args.inputs, &settings);
+    drop(progress);
+    say(1, || "read what is in flight".into());
+    let Input { job, ras, warnings } = match opened {
         Ok(input) => input,
         Err(error) => {
             // What hangs before its first communicator records nothing.
@@ -40,7 +46,12 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     }
     match args.format {
         Format::Json => output::json(&found)?,
-        Format::Text => output::text(&text::render(&found))?,
+        Format::Text => output::text(&painted(&text::render(&found)))?,
+    }
+    if found.verdicts.is_empty() && !directories.is_empty() {
+        let runs: Vec<String> =
+            directories.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
+        tell(format_args!("if the job is slow: ncclscope stragglers {}", runs.join(" ")));
     }
     Ok(match (warnings.is_empty(), found.verdicts.is_empty()) {
         // Unreadable input takes precedence over findings: it may hide the actual cause.

@@ -5,6 +5,8 @@ use crate::args::{DoctorArgs, Format};
 use crate::doctor::{Check, Status, checks};
 use crate::failure::{ENVIRONMENT, Failure};
 use crate::output;
+use crate::printable::Colour;
+use crate::terminal;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,17 +30,16 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
 }
 
 fn print(checks: &[Check]) -> std::io::Result<()> {
-    let has_colour = output::has_colour();
+    let has_colour = terminal::has_colour();
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut out = output::screen();
     for Check { name, status, detail, advice } in checks {
         let (word, colour) = match status {
-            Status::Ok => ("ok  ", 32),
-            Status::Warn => ("warn", 33),
-            Status::Fail => ("FAIL", 31),
+            Status::Ok => ("ok  ", Colour::Green),
+            Status::Warn => ("warn", Colour::Yellow),
+            Status::Fail => ("FAIL", Colour::Red),
         };
-        let word =
-            if has_colour { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() };
+        let word = if has_colour { colour.paint(word) } else { word.to_owned() };
         writeln!(out, "{word}  {name:width$}  {detail}")?;
         if let Some(advice) = advice {
             writeln!(out, "      {:width$}  -> {advice}", "")?;

@@ -4,6 +4,7 @@
 use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell};
 use crate::input::{Input, keep_recording};
+use crate::terminal::Watched;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{archive, chrome, pftrace};
 use std::fs::File;
@@ -14,8 +15,12 @@ use std::process::ExitCode;
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(args)?;
     let input = Input::open(std::slice::from_ref(&args.input), args.run.id())?;
+    // Of several recordings each one is read twice: for its definitions of tracks, and its arrows.
+    let times = if input.recordings.len() > 1 { 2 } else { 1 };
+    let progress = Watched::by_blocks("writing the trace", &input.recordings, times);
     if args.output == Path::new("-") {
         write(&input, format, io::stdout().lock())?;
+        drop(progress);
         return Ok(input.finish());
     }
     let written = if args.per_rank {
@@ -23,6 +28,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     } else {
         to_file(&args.output, |file| write(&input, format, file))?
     };
+    drop(progress);
     tell(format_args!(
         "wrote {} slices of {} processes to {}; open it at https://ui.perfetto.dev",
         written.slices,

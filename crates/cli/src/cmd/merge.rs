@@ -4,6 +4,7 @@
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::{Input, keep_recording};
+use crate::terminal::{Progress, Watched};
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
@@ -37,15 +38,19 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
 /// Merges the traces. False if some could not be.
 fn merge(args: &MergeArgs, files: &[PathBuf], input: &Input, run: &Path) -> Result<bool, Failure> {
     if args.merged {
+        let _progress = Watched::endless("merging traces");
         return into_one(files, input, run, &args.output).map(|()| true);
     }
     let outputs = outputs(files, &args.output)?;
     let mut last = LastRead::default();
     if let ([file], [output]) = (files, outputs.as_slice()) {
+        let _progress = Watched::endless("merging the trace");
         return one(file, input, run, (output, &mut last)).map(|()| true);
     }
     let mut failed = 0;
-    for (file, output) in files.iter().zip(&outputs) {
+    let mut progress = Progress::new("merging traces", files.len() as u64);
+    for (at, (file, output)) in files.iter().zip(&outputs).enumerate() {
+        progress.at(at as u64);
         if let Err(failure) = one(file, input, run, (output, &mut last)) {
             warn(failure.text());
             failed += 1;

@@ -12,18 +12,22 @@ mod merge;
 mod plugin_path;
 mod report;
 mod run;
+mod shell;
 mod simulate;
 mod stragglers;
 #[cfg(test)]
 mod tests;
+mod top;
 mod view;
 
 use crate::args::{CommandLine, Verb};
 use crate::failure::Failure;
+use crate::terminal;
 use std::process::ExitCode;
 
 /// Runs the verb of the command line.
 pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
+    terminal::configure(args.global);
     match args.verb {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),
@@ -33,6 +37,7 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Merge(args) => merge::run(&args),
         Verb::View(args) => view::run(&args),
         Verb::Stragglers(args) => stragglers::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Ls(args) => control::list(&args),
         Verb::Start(args) => control::start(&args),
         Verb::Stop(args) => control::stop(&args),
@@ -43,5 +48,7 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::PluginPath(args) => plugin_path::run(&args),
         Verb::Env(args) => env::run(&args),
+        Verb::Completions(args) => shell::completions(&args),
+        Verb::Man(args) => shell::man(&args),
     }
 }

@@ -8,6 +8,7 @@ use crate::assessment::Assessment;
 use crate::failure::Failure;
 use crate::input::{Input, keep_recording};
 use crate::output;
+use crate::terminal;
 use crate::text::{self, Content};
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         Format::Text => {
             let content = Content { answer: &answer, report, run: input.run.as_ref() };
             let text = if args.full { text::full } else { text::screen };
-            output::text(&text(content, output::has_colour()))?;
+            output::text(&text(content, terminal::has_colour()))?;
         }
     }
     if let Some(file) = &args.html {
@@ -57,7 +58,7 @@ pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
     let answer = answer(&assessment, &[directory.to_owned()]);
     let report = &assessment.report;
     let content = Content { answer: &answer, report, run: input.run.as_ref() };
-    output::text(&text::screen(content, output::has_colour()))
+    output::text(&text::screen(content, terminal::has_colour()))
 }
 
 /// What it shows, as an answer.

@@ -3,6 +3,8 @@
 
 use crate::args::{Format, SimulateArgs};
 use crate::failure::Failure;
+use crate::input::recordings_in;
+use crate::terminal::Watched;
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
 use std::fs::File;
@@ -25,12 +27,24 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         Failure::usage("no output directory: give one with -o, or use --list for the faults")
     })?;
     let scenario = scenario(args)?;
-    let summary = ncclscope_simulate::run(&scenario, output).map_err(|error| match error {
+    let progress = progress(&scenario, output);
+    let summary = ncclscope_simulate::run(&scenario, output);
+    drop(progress);
+    let summary = summary.map_err(|error| match error {
         Error::Scenario(text) => Failure::usage(text),
         Error::Write(path, error) => Failure::write(&path, &error),
     })?;
     tell(&summary, args)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// By the recordings that are there; a table of vectors is written at once.
+fn progress(scenario: &Scenario, output: &Path) -> Watched {
+    let directory = output.to_owned();
+    let all = if scenario.counters { 0 } else { u64::from(scenario.job.ranks) };
+    Watched::new("simulating", all, move || {
+        recordings_in(&directory).map_or(0, |files| files.len() as u64)
+    })
 }
 
 /// Reads a file, or a pipe of a shell, of at most [`SCENARIO_MAX`] bytes.

@@ -6,6 +6,7 @@ use crate::failure::{FINDINGS, Failure};
 use crate::input::{Input, recordings_in};
 use crate::output::{self, in_a_line};
 use crate::table::{Align, Table};
+use crate::terminal::{Watched, painted, say};
 use ncclscope_findings::Help;
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     let report = analyze(&job, &limits);
     match args.format {
         Format::Json => output::json(&report)?,
-        Format::Text => output::text(&text(&report))?,
+        Format::Text => output::text(&painted(&text(&report)))?,
     }
     // Unreadable input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
@@ -55,7 +56,10 @@ fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failur
     match kind {
         Kind::Recordings => {
             let input = Input::open(inputs, run)?;
+            let progress = Watched::by_blocks("reading records", &input.recordings, 1);
             let job = recording::job(&input.recordings);
+            drop(progress);
+            say(1, || "read the records".into());
             Ok((job, input.finish()))
         }
         Kind::Traces => {
@@ -63,10 +67,14 @@ fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failur
             for path in inputs {
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
             }
+            let _progress = Watched::endless("reading traces");
             Ok((kineto::read(&files).map_err(fail)?, ExitCode::SUCCESS))
         }
         Kind::Table => match inputs {
-            [path] => Ok((table::read(path).map_err(fail)?, ExitCode::SUCCESS)),
+            [path] => {
+                let _progress = Watched::endless("reading the table");
+                Ok((table::read(path).map_err(fail)?, ExitCode::SUCCESS))
+            }
             _ => Err(Failure::usage("one table holds all workers: name one .parquet file")),
         },
     }

@@ -16,7 +16,7 @@ mod server;
 use super::export;
 use crate::args::{TraceFormat, ViewArgs};
 use crate::failure::{Failure, tell};
-use crate::input::Input;
+use crate::input::{Input, host_name};
 use server::{Server, Trace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -35,13 +35,22 @@ pub(crate) fn run(args: &ViewArgs) -> Result<ExitCode, Failure> {
     end_by_signal(tell_end.clone())?;
     let path = prepared.path();
     let trace = Trace { path: path.to_owned(), title: title(&args.input), ui };
-    let server = Server::start(trace, &token, tell_end).map_err(|e| cannot("serve", &e))?;
+    let port = args.port.unwrap_or(0);
+    let server = Server::start(trace, port, &token, tell_end).map_err(|e| match args.port {
+        Some(port) => Failure::environment(format!("cannot serve at port {port}: {e}")),
+        None => cannot("serve", &e),
+    })?;
     let is_opened = !args.no_open && prepared.leading_to(server.url()).is_some_and(|it| open(&it));
     let mut out = io::stdout().lock();
     writeln!(out, "{}", server.url())?;
     out.flush()?;
     if !is_opened {
+        let port = args.port.unwrap_or_else(|| server.port());
         tell("open the address above in a browser of this machine; Ctrl-C ends");
+        tell(format_args!(
+            "from another machine first: ssh -L {port}:127.0.0.1:{port} {}",
+            host_name()
+        ));
         tell(format_args!("or open {} at {}, from wherever you like", path.display(), args.ui));
     }
     // There is always a sender: the server keeps one.

@@ -3,6 +3,7 @@
 
 mod check;
 mod graphs;
+mod library;
 mod loading;
 mod machine;
 mod nccl;
@@ -43,6 +44,7 @@ fn plugin_checks() -> Vec<Check> {
     };
     let mut checks = vec![Check::ok("plugin", path.display().to_string())];
     checks.push(loading::own(&path));
+    checks.extend(library::check(&path));
     let names: Vec<String> =
         API_VERSIONS.map(|version| format!("ncclProfiler_v{version}")).collect();
     let patterns: Vec<Vec<u8>> = names.iter().map(|name| format!("\0{name}\0").into()).collect();

@@ -55,6 +55,38 @@ fn fault_of_headers(path: &Path) -> Result<bool, String> {
     }
 }
 
+/// A version of glibc: major and minor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct GlibcVersion(pub(crate) u32, pub(crate) u32);
+
+impl GlibcVersion {
+    /// Reads `2.34`; a third number does not count.
+    pub(crate) fn parse(text: &str) -> Option<GlibcVersion> {
+        let mut numbers = text.split('.').map(str::parse);
+        Some(GlibcVersion(numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+}
+
+/// The newest version of glibc whose symbols the file needs.
+pub(crate) fn needed_glibc(path: &Path) -> Option<GlibcVersion> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let data = &cache;
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, data).ok()?;
+    let (mut libraries, strings) = sections.gnu_verneed(endian, data).ok()??;
+    let strings = sections.strings(endian, data, strings).ok()?;
+    let mut newest = None;
+    while let Some((_, mut versions)) = libraries.next().ok()? {
+        while let Some(version) = versions.next().ok()? {
+            let name = version.name(endian, strings).ok()?;
+            let name = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix("GLIBC_"));
+            newest = newest.max(name.and_then(GlibcVersion::parse));
+        }
+    }
+    newest
+}
+
 /// The end of the program headers: a complete file has at least as many bytes.
 fn after(header: &FileHeader64<Endianness>, endian: Endianness) -> u64 {
     let size = u64::from(header.e_phentsize(endian)) * u64::from(header.e_phnum(endian));

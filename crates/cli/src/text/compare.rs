@@ -2,6 +2,7 @@
 //! A comparison on one screen: at most 60 lines.
 
 use super::page::{Page, or_dash};
+use crate::printable::Colour;
 use crate::table::{Align, Table};
 use ncclscope_compare::schema::{Answer, Kind, Row, RowKey, Side, State, Verdict};
 use ncclscope_compare::{Comparison, name};
@@ -31,10 +32,10 @@ pub(crate) fn comparison(comparison: &Comparison, is_full: bool, has_colour: boo
 /// At most five lines.
 fn answer(page: &mut Page, answer: &Answer) {
     let (label, colour) = match answer.state {
-        State::Slower => ("SLOWER", "\x1b[31m"),
-        State::Faster => ("FASTER", "\x1b[32m"),
-        State::Same => ("SAME", "\x1b[32m"),
-        State::Unknown => ("CANNOT TELL", "\x1b[33m"),
+        State::Slower => ("SLOWER", Colour::Red),
+        State::Faster => ("FASTER", Colour::Green),
+        State::Same => ("SAME", Colour::Green),
+        State::Unknown => ("CANNOT TELL", Colour::Yellow),
     };
     page.labelled(&format!("{label:<8}"), Some(colour), &answer.what);
     let lines = [("cost", &answer.cost), ("config", &answer.config), ("next", &answer.next)];

@@ -5,7 +5,7 @@ use super::page::Page;
 use ncclscope_answer::Moment;
 use ncclscope_operations::human::count;
 use ncclscope_report::Report;
-use ncclscope_report::schema::{Fact, Lost};
+use ncclscope_report::schema::Fact;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
         let start = Moment::from_ns(start).rfc3339();
         page.line(&format!("  recorded    from {start} for {seconds}"));
     }
-    page.line(&format!("  lost        {}", summary(&report.lost)));
+    page.line(&format!("  lost        {}", summary(report)));
 }
 
 /// The values of a key in the processes' identities.
@@ -55,9 +55,13 @@ fn facts<'a>(report: &'a Report, key: &str) -> BTreeSet<&'a str> {
         .collect()
 }
 
-fn summary(lost: &Lost) -> String {
+fn summary(report: &Report) -> String {
+    let lost = &report.lost;
     let overwritten: u64 = lost.overwritten_by_kind.values().sum();
     match (lost.losses.is_empty(), lost.total, overwritten) {
+        (true, ..) if !report.problems.is_empty() => {
+            "nothing that was counted, but see PROBLEMS".into()
+        }
         (true, ..) => "nothing".into(),
         (_, total, 0) => format!("{}: see below", count(total, "record")),
         (_, 0, old) => format!("only the oldest {}: see below", count(old, "record")),

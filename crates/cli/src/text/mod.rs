@@ -18,6 +18,7 @@ mod screen;
 pub(crate) use compare::comparison;
 pub(crate) use content::Content;
 
+use crate::printable::Colour;
 use ncclscope_answer::{Answer, State};
 use page::Page;
 
@@ -53,9 +54,9 @@ fn answer(page: &mut Page, answer: &Answer) {
     for (at, (label, text)) in answer.lines().into_iter().enumerate() {
         let colour = match answer.state {
             _ if at != 0 => None,
-            State::Hung => Some("\x1b[31m"),
-            State::Slow | State::Unknown => Some("\x1b[33m"),
-            State::Fine => Some("\x1b[32m"),
+            State::Hung => Some(Colour::Red),
+            State::Slow | State::Unknown => Some(Colour::Yellow),
+            State::Fine => Some(Colour::Green),
         };
         page.labelled(label, colour, &text);
     }

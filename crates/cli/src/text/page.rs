@@ -2,21 +2,29 @@
 //! The page that the parts of the report write to: lines under headings.
 
 use crate::output::in_a_line;
+use crate::printable::Colour;
+use crate::terminal;
 
 /// The longest list; JSON has all.
 pub(super) const LIST_MAX: usize = 20;
+/// Columns of a paragraph at most.
+const PARAGRAPH: usize = 100;
+/// Columns of a label and the gap behind it.
+const LABEL: usize = 6;
 
 /// Lines under headings.
 #[derive(Debug)]
 pub(super) struct Page {
     text: String,
     has_colour: bool,
+    /// Of the terminal that will show it.
+    columns: Option<usize>,
 }
 
 impl Page {
     /// An empty page.
     pub(super) fn new(has_colour: bool) -> Page {
-        Page { text: String::new(), has_colour }
+        Page { text: String::new(), has_colour, columns: terminal::width() }
     }
 
     pub(super) fn into_text(self) -> String {
@@ -28,7 +36,7 @@ impl Page {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let title = if self.has_colour { format!("\x1b[1m{title}\x1b[0m") } else { title.into() };
+        let title = if self.has_colour { Colour::Bold.paint(title) } else { title.into() };
         self.line(&title);
     }
 
@@ -38,22 +46,32 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Adds a line with a label, which may have a colour. It is cut at 160 columns.
-    pub(super) fn labelled(&mut self, label: &str, colour: Option<&str>, text: &str) {
+    /// Adds a line with a label, which may have a colour. It is cut at 160 columns, and wrapped
+    /// on a narrow terminal.
+    pub(super) fn labelled(&mut self, label: &str, colour: Option<Colour>, text: &str) {
         const MOST: usize = 160;
         let mut text = text.to_owned();
         if let Some((cut, _)) = text.char_indices().nth(MOST) {
             text.truncate(cut);
             text.push_str(" ...");
         }
+        let start = match label.chars().count() {
+            short @ 0..LABEL => short.max(LABEL),
+            long => long + 2,
+        };
         let label = match colour.filter(|_| self.has_colour) {
             Some(colour) => {
-                format!("{colour}{label}\x1b[0m{}", " ".repeat(6usize.saturating_sub(label.len())))
+                let gap = " ".repeat(6usize.saturating_sub(label.len()));
+                format!("{}{gap}", colour.paint(label))
             }
             None => format!("{label:<6}"),
         };
         let gap = if label.ends_with(' ') { "" } else { "  " };
-        self.line(&format!("{label}{gap}{text}"));
+        let first = format!("{label}{gap}");
+        match self.columns {
+            Some(columns) => self.broken((&first, start), LABEL, &text, columns),
+            None => self.line(&format!("{first}{text}")),
+        }
     }
 
     pub(super) fn lines(&mut self, lines: &[String]) {
@@ -73,14 +91,24 @@ impl Page {
 
     /// Adds a paragraph of at most 100 columns; lines after the first are indented like `first`.
     pub(super) fn wrapped(&mut self, first: &str, text: &str) {
-        let mut line = first.to_owned();
+        let columns = self.columns.unwrap_or(PARAGRAPH).min(PARAGRAPH);
+        let indent = first.chars().count();
+        self.broken((first, indent), indent, text, columns);
+    }
+
+    /// Adds a paragraph of at most so many columns. It begins with a text, which may have colours,
+    /// of so many columns.
+    fn broken(&mut self, first: (&str, usize), indent: usize, text: &str, columns: usize) {
+        let (mut line, mut length) = (first.0.to_owned(), first.1);
         for word in text.split_whitespace() {
-            if line.len() > first.len() && line.len() + word.len() > 100 {
+            let word_length = word.chars().count();
+            if line.ends_with(' ') && length > indent && length + word_length > columns {
                 self.line(&line);
-                line = " ".repeat(first.len());
+                (line, length) = (" ".repeat(indent), indent);
             }
             line.push_str(word);
             line.push(' ');
+            length += word_length + 1;
         }
         self.line(&line);
     }

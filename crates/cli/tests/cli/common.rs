@@ -14,6 +14,10 @@ pub(crate) fn tool() -> Command {
             command.env_remove(&name);
         }
     }
+    // What the user likes on a terminal must not matter.
+    for name in ["NO_COLOR", "PAGER", "LESS"] {
+        command.env_remove(name);
+    }
     // These tests must not put links into the user's cache.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command

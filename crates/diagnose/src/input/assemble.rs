@@ -62,7 +62,8 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     for members in groups.values_mut() {
         members.sort_by_key(|(process, member, _)| (member.rank, *process));
     }
-    let awaited = awaited(groups.values());
+    let machines: Vec<&str> = snapshots.iter().map(|one| one.facts.identity.machine()).collect();
+    let awaited = awaited(groups.values(), &machines);
     for (snapshot, at) in snapshots.iter().zip(0u32..) {
         let (status, doubt) = ends.status(snapshot, hang_ns, awaited.get(&at).copied());
         let now = ends.now(snapshot);
@@ -219,13 +220,13 @@ impl HostEnds {
     }
 
     /// Whether the process runs, and why that is uncertain. Only its own host shows that it ended:
-    /// the end of its recording, or other recordings that go on. `awaited_ns`: since when others
-    /// wait for it.
+    /// the end of its recording, or other recordings that go on, unless ranks of that host waited
+    /// for it while it was still recorded.
     fn status(
         &self,
         snapshot: &Snapshot,
         hang_ns: u64,
-        awaited_ns: Option<u64>,
+        awaited: Option<Awaited>,
     ) -> (ProcessStatus, Option<String>) {
         let is_open = !snapshot.is_copy && !snapshot.is_closed;
         if let Some(by) = is_open.then(|| here::stopped_by(snapshot, SILENCE_NS)).flatten() {
@@ -236,6 +237,7 @@ impl HostEnds {
         // The others do not wait for a process that was itself waiting when it died. One that ended
         // in order while its work was under way, as always, did not wait: by a trifle of the time
         // that they then waited for it.
+        let awaited_ns = awaited.map(|awaited| awaited.since_ns);
         let theirs = awaited_ns.map_or(0, |since| self.latest.saturating_sub(since));
         let trifle = if snapshot.is_closed { (theirs / 10).min(KILLED_NS) } else { 0 };
         let hang_ns = hang_ns.max(trifle);
@@ -253,18 +255,26 @@ impl HostEnds {
             return (ProcessStatus::Ended, None);
         }
         // A process that lived on while the others waited for it is late, whenever it died.
-        let lived = awaited_ns
-            .is_some_and(|since| snapshot.end_ns >= since.saturating_add(SILENCE_NS + CLOCKS_NS));
-        if !is_behind_host && (!is_behind || lived) || goes_on(snapshot) {
+        let lived = |since: u64| snapshot.end_ns >= since.saturating_add(SILENCE_NS + CLOCKS_NS);
+        let on_host = awaited.and_then(|awaited| awaited.on_host_ns).map(lived);
+        let anywhere = awaited_ns.is_some_and(lived);
+        let is_late = on_host.unwrap_or(anywhere && !is_behind_host);
+        if !is_behind_host && !is_behind || is_late || goes_on(snapshot) {
             return (ProcessStatus::Running, None);
         }
+        if is_behind_host && !(anywhere && on_host.is_none()) {
+            return (ProcessStatus::Dead, None);
+        }
+        let why = match is_behind_host {
+            true => "other hosts waited for it while it was still recorded",
+            false => "no other recording of its host goes on longer",
+        };
         let doubt = format!(
-            "the recording of rank {} was read or copied {} before others, or clocks disagree: \
-             no other recording of its host goes on longer",
+            "the recording of rank {} was read or copied {} before others, or clocks disagree: {why}",
             snapshot.rank,
             human::duration(to_f64(self.latest.saturating_sub(snapshot.end_ns))),
         );
-        (ProcessStatus::Dead, (!is_behind_host).then_some(doubt))
+        (ProcessStatus::Dead, Some(doubt))
     }
 }
 
@@ -276,34 +286,59 @@ fn goes_on(snapshot: &Snapshot) -> bool {
     read.is_ok() && Header::decode(&page).is_ok_and(|now| now.next_block > snapshot.blocks)
 }
 
-/// Since when others wait for each process, ns: by position in the job.
-fn awaited<'a>(groups: impl Iterator<Item = &'a Vec<PlacedMember<'a>>>) -> HashMap<u32, u64> {
-    let mut awaited: HashMap<u32, u64> = HashMap::new();
-    let mut note = |process: u32, since: u64| {
-        let oldest = awaited.entry(process).or_insert(since);
-        *oldest = since.min(*oldest);
+/// Since when others wait for a process, ns by their clocks.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    since_ns: u64,
+    /// The same of those on its own host, whose clock is its own.
+    on_host_ns: Option<u64>,
+}
+
+impl Awaited {
+    fn note(&mut self, since: u64, is_on_host: bool) {
+        self.since_ns = since.min(self.since_ns);
+        if is_on_host {
+            self.on_host_ns = Some(self.on_host_ns.map_or(since, |known| known.min(since)));
+        }
+    }
+}
+
+/// Since when others wait for each process: by position in the job, as `machines` is.
+fn awaited<'a>(
+    groups: impl Iterator<Item = &'a Vec<PlacedMember<'a>>>,
+    machines: &[&str],
+) -> HashMap<u32, Awaited> {
+    let mut awaited: HashMap<u32, Awaited> = HashMap::new();
+    let mut note = |process: u32, since: u64, is_on_host: bool| {
+        let unknown = Awaited { since_ns: since, on_host_ns: None };
+        awaited.entry(process).or_insert(unknown).note(since, is_on_host);
     };
+    let machine = |process: u32| machines.get(process as usize).copied().unwrap_or_default();
     for members in groups {
-        // By operation: since when somewhere that operation, or a later one, is waited in.
-        let mut since_by_front: BTreeMap<u64, u64> = BTreeMap::new();
-        for (_, member, _) in members.iter().filter(|(_, member, _)| member.is_inside()) {
-            if let Some(since) = member.since_ns {
-                let oldest = since_by_front.entry(member.done + 1).or_insert(since);
-                *oldest = since.min(*oldest);
-            }
+        let everywhere = since_by_front(members.iter());
+        let mut on_hosts: HashMap<&str, Vec<&PlacedMember<'_>>> = HashMap::new();
+        for placed in members {
+            on_hosts.entry(machine(placed.0)).or_default().push(placed);
         }
-        let mut oldest = u64::MAX;
-        for since in since_by_front.values_mut().rev() {
-            oldest = oldest.min(*since);
-            *since = oldest;
-        }
+        let on_hosts: HashMap<&str, BTreeMap<u64, u64>> = on_hosts
+            .into_iter()
+            .map(|(host, members)| (host, since_by_front(members.into_iter())))
+            .collect();
         let by_rank: HashMap<u32, &PlacedMember<'_>> =
             members.iter().map(|placed| (placed.1.rank, placed)).collect();
         for &(process, member, _) in members {
-            let later = since_by_front.range(member.entered().saturating_add(1)..).next();
-            later.into_iter().for_each(|(_, &since)| note(process, since));
+            let later = member.entered().saturating_add(1)..;
+            if let Some((_, &since)) = everywhere.range(later.clone()).next() {
+                note(process, since, false);
+            }
+            let on_host = on_hosts.get(machine(process)).and_then(|all| all.range(later).next());
+            if let Some((_, &since)) = on_host {
+                note(process, since, true);
+            }
+            let is_neighbour = |other: u32| machine(other) == machine(process);
             if let Some(call) = member.connects_p2p {
-                calls::awaited(member, members).for_each(|other| note(other.0, call.since_ns));
+                calls::awaited(member, members)
+                    .for_each(|other| note(other.0, call.since_ns, is_neighbour(other.0)));
             }
             for (&(is_send, peer), side) in &member.pairs {
                 let (Some(other), Some(since)) = (by_rank.get(&peer), side.since_ns) else {
@@ -311,12 +346,29 @@ fn awaited<'a>(groups: impl Iterator<Item = &'a Vec<PlacedMember<'a>>>) -> HashM
                 };
                 let theirs = other.1.pairs.get(&(!is_send, member.rank));
                 if theirs.map_or(0, |theirs| theirs.issued) < side.issued {
-                    note(other.0, since);
+                    note(other.0, since, is_neighbour(other.0));
                 }
             }
         }
     }
     awaited
+}
+
+/// By operation: since when some member waits in that one, or in a later one, ns.
+fn since_by_front<'a>(members: impl Iterator<Item = &'a PlacedMember<'a>>) -> BTreeMap<u64, u64> {
+    let mut by_front: BTreeMap<u64, u64> = BTreeMap::new();
+    for (_, member, _) in members.filter(|(_, member, _)| member.is_inside()) {
+        if let Some(since) = member.since_ns {
+            let oldest = by_front.entry(member.done + 1).or_insert(since);
+            *oldest = since.min(*oldest);
+        }
+    }
+    let mut oldest = u64::MAX;
+    for since in by_front.values_mut().rev() {
+        oldest = oldest.min(*since);
+        *since = oldest;
+    }
+    by_front
 }
 
 fn vector(process: u32, member: &Member, now: u64) -> Vector {

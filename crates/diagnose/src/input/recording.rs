@@ -250,7 +250,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 in_progress_ops.insert(op.handle.0, *op);
             }
         }
-        let is_partial = timeline.has_gaps();
+        let is_partial = timeline.has_gaps() || recording.has_hole();
         let connecting = connecting(timeline, group_ends);
         let comms = OfComm::all(timeline, operations);
         Progression {

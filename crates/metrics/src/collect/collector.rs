@@ -12,14 +12,14 @@ communicator is over, or it is by the rank's watchdog) or `stray` (a kernel chan
 of another one).
 */
 
-use super::comms::{Comms, OTHERS};
+use super::comms::{Comms, InFlight, OTHERS};
 use super::family::{End, Families, Part, PartKind, is_head};
 use super::launches::Launches;
 use super::load::Load;
 use super::network::{Network, Place};
 use super::pxn::{Foreign, Pxn};
 use super::settle::{Look, Settled};
-use crate::window::{CommKey, Metrics, Name};
+use crate::window::{CommKey, Metrics, Name, OldestInFlight};
 use ncclscope_operations::Launched;
 use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::{Stamps, Verdict};
@@ -222,6 +222,25 @@ impl Collector {
     /// Communicators that figures may come of.
     pub fn living(&self) -> impl Iterator<Item = &CommKey> {
         self.comms.keys()
+    }
+
+    /// The oldest operation in flight of each communicator, as of the last window's end.
+    #[must_use]
+    pub fn oldest_in_flight(&self) -> Vec<OldestInFlight> {
+        let oldest = |(&comm, open): (&u16, &InFlight)| {
+            let place = self.comms.place(comm);
+            let bytes = open.facts.bytes(|id| self.comms.name(id), self.comms.ranks(comm));
+            OldestInFlight {
+                comm: self.comms.key(place),
+                rank: self.comms.rank(place),
+                func: self.comms.name(open.facts.func),
+                peer: open.facts.peer,
+                bytes,
+                started: open.oldest,
+                count: open.count,
+            }
+        };
+        self.settled.in_flight.iter().map(oldest).collect()
     }
 
     /// A record of a lane, in the lane's order.

@@ -136,6 +136,8 @@ pub(super) struct InFlight {
     pub(super) count: u64,
     /// When the oldest of them started, in ticks.
     pub(super) oldest: u64,
+    /// What it is.
+    pub(super) facts: Facts,
 }
 
 impl Comms {

@@ -127,7 +127,7 @@ impl Settled {
                 return true;
             }
             if completion == Completion::Open {
-                self.add_open(head);
+                self.add_open(head, facts);
                 family.quiet_since = None;
                 return false;
             }
@@ -229,11 +229,13 @@ impl Settled {
         to_f64(by.saturating_sub(head.start.ticks)) * look.ns_per_tick >= OVERTAKEN_NS
     }
 
-    fn add_open(&mut self, head: &Head) {
-        let (comm, start) = (head.start.comm, head.start.ticks);
-        let open = self.in_flight.entry(comm).or_insert(InFlight { count: 0, oldest: start });
+    fn add_open(&mut self, head: &Head, facts: Facts) {
+        let (comm, oldest) = (head.start.comm, head.start.ticks);
+        let open = self.in_flight.entry(comm).or_insert(InFlight { count: 0, oldest, facts });
         open.count += 1;
-        open.oldest = open.oldest.min(start);
+        if oldest < open.oldest {
+            (open.oldest, open.facts) = (oldest, facts);
+        }
     }
 
     fn add(

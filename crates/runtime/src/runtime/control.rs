@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use ncclscope_control::directories::{dump_name, is_recording_file};
 use ncclscope_control::message::{CommMember, ProcessStatus, Recorded};
 use ncclscope_control::signal::SignalRequest;
-use ncclscope_control::table::HANG_SEC;
+use ncclscope_control::table::{HANG_SEC, MODE};
 use ncclscope_control::value::FirstWindow;
 use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate};
@@ -187,8 +187,8 @@ impl Runtime {
         Ok(ProcessStatus {
             pid: sys::pid(),
             recorded: match (gate::is_started(), state.schedule.waits()) {
-                (_, true) => Recorded::Waiting,
-                (true, false) => Recorded::Yes,
+                (true, _) => Recorded::Yes,
+                (false, true) => Recorded::Waiting,
                 (false, false) => Recorded::No,
             },
             job: job.to_owned(),
@@ -197,6 +197,8 @@ impl Runtime {
             comms: comms.collect(),
             more_comms: 0,
             recording: state.recording.clone().unwrap_or_default(),
+            mode: self.setting(&MODE).word().to_owned(),
+            window: state.schedule.state(ClockReading::read()),
         })
     }
 

@@ -37,11 +37,11 @@ const SPARE_FILES: u64 = 128;
 const FORMAT: u32 = 1;
 
 /// Figures by the place of their process.
-pub(super) type Places = BTreeMap<Place, Metrics>;
+pub(in crate::cmd) type Places = BTreeMap<Place, Metrics>;
 
 /// The processes of a node.
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(in crate::cmd) struct Node {
     listing: Listing,
     /// Our own host's name.
     host: String,
@@ -79,7 +79,7 @@ pub(super) struct Count {
 
 impl Node {
     /// Follows recordings in `directories`, seen from `host`.
-    pub(super) fn new(directories: Vec<PathBuf>, host: &str) -> Node {
+    pub(in crate::cmd) fn new(directories: Vec<PathBuf>, host: &str) -> Node {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = limit.saturating_sub(SPARE_FILES.min(limit / 2));
         Node {
@@ -107,7 +107,7 @@ impl Node {
 
     /// Finds what there is when the agent begins. What has ended is history, and there may be a
     /// year of it; of what goes on, only what happens from now on counts.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::cmd) fn begin(&mut self) {
         self.find(Instant::now(), true);
         let is_over = |(_, process): &(&PathBuf, &Process)| process.is_closed();
         let over: Vec<PathBuf> =
@@ -119,7 +119,7 @@ impl Node {
     }
 
     /// Looks for new recordings, and reads what is new in all of them.
-    pub(super) fn poll(&mut self) {
+    pub(in crate::cmd) fn poll(&mut self) {
         self.poll_at(Instant::now());
     }
 
@@ -134,7 +134,7 @@ impl Node {
     }
 
     /// Ends the window of every process: what settled in it. `last`: all that is over.
-    pub(super) fn close(&mut self, now: Instant, last: bool) -> Places {
+    pub(in crate::cmd) fn close(&mut self, now: Instant, last: bool) -> Places {
         let mut windows = Places::new();
         self.windows += 1;
         for process in self.processes.values_mut() {
@@ -176,8 +176,13 @@ impl Node {
         self.processes.values().map(of).collect()
     }
 
+    /// The processes, also those that ended a while ago.
+    pub(in crate::cmd) fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values()
+    }
+
     /// How far the processes have come, as a table.
-    pub(super) fn vectors(&self) -> Table {
+    pub(in crate::cmd) fn vectors(&self) -> Table {
         let vectors = self.processes.values().flat_map(Process::vectors).collect();
         let named = |process: &Process| {
             let identity = process.identity();

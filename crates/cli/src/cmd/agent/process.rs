@@ -3,7 +3,8 @@
 
 use super::origin::Origin;
 use super::vectors::Reach;
-use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, Rank};
+use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, OldestInFlight, Rank};
+use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::vectors::Vector;
 use ncclscope_trace::{
@@ -34,7 +35,7 @@ const CAUSES: [&str; 7] =
 
 /// One process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(in crate::cmd) struct Process {
     follower: Follower,
     collector: Collector,
     reach: Reach,
@@ -223,7 +224,7 @@ impl Process {
     }
 
     /// How far it has come; nothing of one that ended in order.
-    pub(super) fn vectors(&self) -> Vec<Vector> {
+    pub(in crate::cmd) fn vectors(&self) -> Vec<Vector> {
         let is_silent = self.follower.end() == Some(End::Killed)
             || self.last_news.elapsed() > 3 * PROGRESS_EVERY && self.has_ended();
         if self.follower.end() == Some(End::Closed) {
@@ -233,7 +234,7 @@ impl Process {
     }
 
     /// What settled in the last window.
-    pub(super) fn window(&self) -> &Metrics {
+    pub(in crate::cmd) fn window(&self) -> &Metrics {
         &self.window
     }
 
@@ -242,8 +243,34 @@ impl Process {
         &self.total
     }
 
+    /// The oldest operation in flight of each communicator as of the last window's end, and the
+    /// age of each, s.
+    pub(in crate::cmd) fn oldest_in_flight(&self) -> Vec<(OldestInFlight, f64)> {
+        let ns_per_tick = self.follower.tick_map().ns_per_tick();
+        let age = |open: &OldestInFlight| {
+            to_f64(self.last_ticks.saturating_sub(open.started)) * ns_per_tick / 1e9
+        };
+        let all = self.collector.oldest_in_flight().into_iter();
+        all.map(|open| (age(&open), open)).map(|(age, open)| (open, age)).collect()
+    }
+
+    /// For how long nothing has come of it.
+    pub(in crate::cmd) fn silence(&self) -> Duration {
+        self.last_news.elapsed()
+    }
+
+    /// How its recording ended.
+    pub(in crate::cmd) fn end(&self) -> Option<End> {
+        self.follower.end()
+    }
+
+    /// The process id that its host knows.
+    pub(in crate::cmd) fn pid(&self) -> u32 {
+        self.follower.header().pid
+    }
+
     /// When it was over, if it is.
-    pub(super) fn over(&self) -> Option<Instant> {
+    pub(in crate::cmd) fn over(&self) -> Option<Instant> {
         self.over
     }
 
@@ -253,17 +280,17 @@ impl Process {
     }
 
     /// What is known of it.
-    pub(super) fn identity(&self) -> &Identity {
+    pub(in crate::cmd) fn identity(&self) -> &Identity {
         self.follower.identity()
     }
 
     /// Roles of its communicators, by hash.
-    pub(super) fn roles(&self) -> &BTreeMap<u64, Name> {
+    pub(in crate::cmd) fn roles(&self) -> &BTreeMap<u64, Name> {
         &self.roles
     }
 
     /// The host that it ran on.
-    pub(super) fn host(&self) -> &str {
+    pub(in crate::cmd) fn host(&self) -> &str {
         &self.follower.header().host
     }
 
@@ -278,7 +305,7 @@ impl Process {
     }
 
     /// Nothing more will come from this file, as far as can be known.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::cmd) fn has_ended(&self) -> bool {
         let is_silent = || {
             let may_be_dead = self.follower.owner_is_gone() != Some(false);
             may_be_dead && self.last_news.elapsed() > SILENT_AFTER

@@ -38,6 +38,7 @@ pub(super) struct Trace {
 #[derive(Debug)]
 pub(super) struct Server {
     url: String,
+    port: u16,
 }
 
 #[derive(Debug)]
@@ -49,16 +50,27 @@ struct Service {
 }
 
 impl Server {
-    /// Serves `trace` below a path that starts with `token`, and tells `end` when the page has
-    /// handed it over.
-    pub(super) fn start(trace: Trace, token: &str, end: Sender<()>) -> io::Result<Server> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    /// Serves `trace` at a port, 0 is a free one, below a path that starts with `token`, and tells
+    /// `end` when the page has handed it over.
+    pub(super) fn start(
+        trace: Trace,
+        port: u16,
+        token: &str,
+        end: Sender<()>,
+    ) -> io::Result<Server> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let prefix = format!("/{token}/");
-        let url = format!("http://{}{prefix}", listener.local_addr()?);
+        let address = listener.local_addr()?;
+        let url = format!("http://{address}{prefix}");
         let service = Service { trace, prefix, end, connections: AtomicUsize::new(0) };
         let service = Arc::new(service);
         http::serve(listener, move |stream| accept(&service, stream))?;
-        Ok(Server { url })
+        Ok(Server { url, port: address.port() })
+    }
+
+    /// The port.
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The page's address.

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope completions` and `man`: what shells and `man` show of the command line, generated
+//! from its definition.
+
+use crate::args::{CommandLine, CompletionsArgs, ManArgs};
+use crate::failure::{Failure, tell};
+use clap::CommandFactory;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+    let mut command = CommandLine::command();
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "ncclscope", &mut script);
+    let mut out = io::stdout().lock();
+    out.write_all(&script)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
+    let directory = args.directory.as_path();
+    let failed = |error: io::Error| Failure::write(directory, &error);
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let mut command = CommandLine::command().disable_help_subcommand(true);
+    command.build();
+    clap_mangen::generate_to(command, directory).map_err(failed)?;
+    tell(format_args!("read them with `man -l {}/ncclscope.1`", directory.display()));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which ranks the others wait for, by the rules of `ncclscope diagnose`, from how far each has
+//! come.
+
+use ncclscope_diagnose::input::vectors::build;
+use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_top::Verdict;
+use ncclscope_trace::progress::progress_flags;
+use ncclscope_trace::vectors::Table;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What the counters of all ranks show.
+#[derive(Debug, Default)]
+pub(super) struct Hangs {
+    /// Why ranks wait, job by job.
+    pub(super) verdicts: Vec<Verdict>,
+    /// The job's number and the rank of those whose own watchdog says that they hang.
+    pub(super) stuck: BTreeSet<(u64, u32)>,
+}
+
+/// Looks for ranks that others have waited for longer than `limit`.
+pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
+    let mut jobs: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+    for vector in &table.vectors {
+        jobs.entry(vector.job).or_default().push(*vector);
+    }
+    let mut hangs = Hangs::default();
+    for (number, vectors) in jobs {
+        let is_stuck = |flags: u32| flags & u32::from(progress_flags::STUCK) != 0;
+        let stuck = vectors.iter().filter(|vector| is_stuck(vector.flags));
+        hangs.stuck.extend(stuck.map(|vector| (number, vector.process)));
+        let of_job = build(&vectors, &table.jobs);
+        let job = table.jobs.get(&number).cloned().unwrap_or_default();
+        let found = diagnose(&of_job, &Options { hang: limit }).verdicts.into_iter();
+        hangs.verdicts.extend(found.map(|verdict| Verdict {
+            job: job.clone(),
+            class: verdict.class.name().to_owned(),
+            title: verdict.title,
+            ranks: verdict.root_ranks,
+            age_s: verdict.age_s,
+        }));
+    }
+    hangs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncclscope_trace::vectors::Vector;
+
+    #[test]
+    fn the_rank_that_has_not_called_is_the_one_that_others_wait_for() {
+        let vector = |job: u64, process: u32, enqueued: u32, done: u32| Vector {
+            comm: 1,
+            process,
+            rank: process,
+            nranks: 3,
+            api: enqueued,
+            enqueued,
+            started: enqueued,
+            done,
+            age_ms: if done < enqueued { 2_000 } else { 0 },
+            hash_at: enqueued,
+            peer: -1,
+            job,
+            ..Vector::default()
+        };
+        let mut vectors = vec![vector(7, 0, 5, 4), vector(7, 1, 4, 4), vector(7, 2, 5, 4)];
+        vectors[2].flags = u32::from(progress_flags::STUCK);
+        vectors.extend([vector(8, 0, 5, 5), vector(8, 1, 5, 5), vector(8, 2, 5, 5)]);
+        let jobs = [(7, "train".to_owned())].into();
+        let table = Table { vectors, jobs };
+        let hangs = find(&table, Duration::from_secs(1));
+        let [verdict] = &hangs.verdicts[..] else { panic!("{hangs:?}") };
+        assert_eq!((verdict.job.as_str(), &verdict.ranks[..]), ("train", &[1][..]));
+        assert_eq!(verdict.age_s, Some(2.0));
+        assert_eq!(hangs.stuck, [(7, 2)].into());
+        assert!(find(&table, Duration::from_secs(3)).verdicts.is_empty(), "not yet");
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Readings from recordings that are being written.
+
+It follows them as the agent does, and each reading ends a window of the agent's metrics. Rates are
+those of the last windows, [`SPAN`] together: a window alone has few operations of a slow job.
+*/
+
+use super::Source;
+use super::hang::{self, Hangs};
+use super::here::{Here, Seen};
+use crate::cmd::agent::node::Node;
+use crate::cmd::agent::process::Process;
+use crate::failure::Failure;
+use crate::input::{allow_open_files, host_name};
+use crate::unrecorded::Unrecorded;
+use ncclscope_answer::Moment;
+use ncclscope_metrics::{CommKey, Metrics, Name};
+use ncclscope_operations::Timing;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_top::{
+    Comm, Flight, Function, FunctionKey, Life, Link, LinkKey, Rank, Reading, Work,
+};
+use ncclscope_trace::vectors::job_number;
+use ncclscope_trace::{End, Identity};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The span that rates are of.
+const SPAN: Duration = Duration::from_secs(3);
+/// A running process compares its clocks once a second.
+const SILENT_AFTER: Duration = Duration::from_secs(4);
+/// For how long a process is shown after its end in order.
+const SHOWN_AFTER_END: Duration = Duration::from_secs(10);
+
+/// A process, as long as it lives.
+type Key = (String, u32, Option<u64>);
+
+/// Follows recordings.
+pub(super) struct Live {
+    node: Node,
+    here: Here,
+    directories: Vec<PathBuf>,
+    /// How often it has read.
+    readings: usize,
+    read_at: Instant,
+    /// Lengths of the last windows.
+    lengths: VecDeque<Duration>,
+    /// How many windows make a span.
+    windows: usize,
+    works: BTreeMap<Key, VecDeque<Work>>,
+}
+
+impl Live {
+    pub(super) fn new(directories: Vec<PathBuf>, interval: f64) -> Live {
+        allow_open_files();
+        let interval = Duration::from_secs_f64(interval);
+        let mut windows = 1;
+        while interval * windows < SPAN {
+            windows += 1;
+        }
+        Live {
+            node: Node::new(directories.clone(), &host_name()),
+            here: Here::new(),
+            directories,
+            readings: 0,
+            read_at: Instant::now(),
+            lengths: VecDeque::new(),
+            windows: windows as usize,
+            works: BTreeMap::new(),
+        }
+    }
+
+    /// Ends the window of each process, and keeps what it did.
+    fn close(&mut self) {
+        let now = Instant::now();
+        self.node.close(now, false);
+        self.lengths.push_back(now.duration_since(std::mem::replace(&mut self.read_at, now)));
+        let mut alive = BTreeSet::new();
+        for process in self.node.processes() {
+            let key = key_of(process);
+            let works = self.works.entry(key.clone()).or_default();
+            works.push_back(work_of(process.window(), process.roles()));
+            while works.len() > self.windows {
+                works.pop_front();
+            }
+            alive.insert(key);
+        }
+        self.works.retain(|key, _| alive.contains(key));
+        while self.lengths.len() > self.windows {
+            self.lengths.pop_front();
+        }
+    }
+
+    fn rank(&self, process: &Process, hangs: &Hangs) -> Option<Rank> {
+        let identity = process.identity();
+        let life = self.life(process)?;
+        let mut work = Work::default();
+        let works = self.works.get(&key_of(process)).into_iter().flatten();
+        works.for_each(|window| work.add(window));
+        let rank = identity.rank.or_else(|| only_rank(process));
+        let is_over = matches!(life, Life::Ended | Life::Killed);
+        let stuck = rank.is_some_and(|rank| hangs.stuck.contains(&(job_number(identity), rank)));
+        Some(Rank {
+            job: job_of(identity),
+            rank,
+            host: process.host().to_owned(),
+            gpu: identity.device.map(|device| device.to_string()).unwrap_or_default(),
+            pid: Some(process.pid()),
+            life,
+            flights: if is_over { Vec::new() } else { flights(process) },
+            work,
+            says_hung: stuck && !is_over,
+            facts: facts(identity),
+        })
+    }
+
+    /// Whether it runs; `None` if it ended a while ago.
+    fn life(&self, process: &Process) -> Option<Life> {
+        let pid = process.pid();
+        match (process.end(), process.over()) {
+            (Some(End::Closed), over) => {
+                let is_shown = over.is_none_or(|over| over.elapsed() < SHOWN_AFTER_END);
+                return is_shown.then_some(Life::Ended);
+            }
+            (Some(End::Killed), _) => return Some(Life::Killed),
+            (None, _) => {}
+        }
+        Some(match self.here.see(process.host(), pid, process.identity()) {
+            Some(Seen::Stopped) => Life::Stopped,
+            // It may be about to close its recording.
+            Some(Seen::Gone) if process.silence() > SILENT_AFTER => Life::Killed,
+            _ if process.silence() > SILENT_AFTER => Life::Silent,
+            _ => Life::Running,
+        })
+    }
+
+    /// What to do where there is no rank.
+    fn advice(&self) -> Vec<String> {
+        if let Some(lines) = Unrecorded::find(&self.directories).lines() {
+            return lines;
+        }
+        let places: Vec<String> =
+            self.directories.iter().map(|path| path.display().to_string()).collect();
+        let example = places.first().map_or(".", |place| place.as_str());
+        vec![format!(
+            "no running rank records into {}: start the job with `ncclscope run -o {example} -- \
+             CMD`, or name the directory of its recordings (NCCLSCOPE_DIR)",
+            places.join(", ")
+        )]
+    }
+}
+
+impl Source for Live {
+    fn read(&mut self, limit: Duration) -> Result<Reading, Failure> {
+        match self.readings {
+            0 => self.node.begin(),
+            _ => self.node.poll(),
+        }
+        self.readings += 1;
+        self.close();
+        let hangs = hang::find(&self.node.vectors(), limit);
+        let ranks: Vec<Rank> =
+            self.node.processes().filter_map(|process| self.rank(process, &hangs)).collect();
+        let notes = if ranks.is_empty() { self.advice() } else { Vec::new() };
+        let source: Vec<String> =
+            self.directories.iter().map(|path| path.display().to_string()).collect();
+        Ok(Reading {
+            source: source.join(", "),
+            at: Moment::now().rfc3339(),
+            span_s: self.lengths.iter().sum::<Duration>().as_secs_f64(),
+            ranks,
+            verdicts: hangs.verdicts,
+            notes,
+        })
+    }
+
+    /// All windows of the span have passed.
+    fn has_rates(&self) -> bool {
+        self.readings > self.windows
+    }
+}
+
+fn key_of(process: &Process) -> Key {
+    (process.host().to_owned(), process.pid(), process.identity().start_ticks)
+}
+
+/// The job's id, as vectors name it.
+fn job_of(identity: &Identity) -> String {
+    identity.job.clone().or_else(|| identity.run.clone()).unwrap_or_default()
+}
+
+/// The rank of a process whose launcher does not tell: that in the largest communicator, as
+/// vectors have it.
+fn only_rank(process: &Process) -> Option<u32> {
+    process.vectors().first().map(|vector| vector.process)
+}
+
+fn flights(process: &Process) -> Vec<Flight> {
+    let flight = |(open, age_s): (ncclscope_metrics::OldestInFlight, f64)| Flight {
+        func: open.func.to_string(),
+        comm: comm_of(&open.comm, process.roles()),
+        bytes: open.bytes,
+        peer: open.peer,
+        age_s,
+        count: open.count,
+    };
+    process.oldest_in_flight().into_iter().map(flight).collect()
+}
+
+/// What is shown in the detail pane besides.
+fn facts(identity: &Identity) -> Vec<(String, String)> {
+    let world = identity.world_size.map(|size| size.to_string());
+    let local = identity.local_rank.map(|rank| rank.to_string());
+    let known = [
+        ("job", identity.job.clone()),
+        ("job name", identity.job_name.clone()),
+        ("ranks in the job", world),
+        ("local rank", local),
+        ("GPU", identity.device_uuid.clone()),
+        ("PCI address", identity.device_pci.clone()),
+        ("NCCL", identity.nccl.clone()),
+        ("network plugin", identity.net_plugin.clone()),
+        ("communicates without NCCL", identity.beside.clone()),
+        ("command", identity.command.clone()),
+    ];
+    let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    known.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+fn comm_of(key: &CommKey, roles: &BTreeMap<u64, Name>) -> Comm {
+    let role = roles.get(&key.hash).filter(|role| !role.is_empty());
+    Comm::new(key.hash, role.unwrap_or(&key.name))
+}
+
+/// What settled in a window.
+fn work_of(window: &Metrics, roles: &BTreeMap<u64, Name>) -> Work {
+    let mut work = Work::default();
+    for (key, of) in &window.operations {
+        let comm = comm_of(&key.comm, roles);
+        let key_of = FunctionKey { comm, func: key.func.to_string(), is_p2p: key.is_p2p };
+        let is_timed = key.timing != Timing::Enqueue;
+        let count = to_f64(of.count);
+        let timed = if is_timed { count } else { 0.0 };
+        let measured = to_f64(of.bus_bandwidth.buckets().iter().sum());
+        work.functions.entry(key_of).or_default().merge(&Function {
+            count,
+            bytes: to_f64(of.bytes),
+            timed,
+            seconds: timed * of.duration.mean().unwrap_or(0.0),
+            measured,
+            bandwidths: measured * of.bus_bandwidth.mean().unwrap_or(0.0),
+        });
+    }
+    for (key, of) in &window.links {
+        let comm = comm_of(&key.comm, roles);
+        let key = LinkKey { comm, rank: key.rank, peer: key.peer, is_send: key.is_send };
+        let transfers = to_f64(of.transfers);
+        work.links.entry(key).or_default().merge(&Link {
+            transfers,
+            bytes: to_f64(of.bytes),
+            seconds: transfers * of.seconds.mean().unwrap_or(0.0),
+        });
+    }
+    work
+}

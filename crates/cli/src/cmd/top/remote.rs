@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Readings from an agent: `/metrics` for what ranks did, `/vectors` for what they are in.
+
+The agent measures once per its own interval: rates are of the time between its last two windows.
+Vectors are new each second, and say which process a communicator's rank is.
+*/
+
+use super::Source;
+use super::hang;
+use super::prometheus::{Sample, samples};
+use crate::failure::Failure;
+use ncclscope_answer::Moment;
+use ncclscope_metrics::send::client;
+use ncclscope_top::{
+    Comm, Flight, Function, FunctionKey, Life, Link, LinkKey, Rank, Reading, Work,
+};
+use ncclscope_trace::vectors::{Table, read_table, vector_flags};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long an answer may take in all.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest answers, in bytes.
+const LONGEST_METRICS: u64 = 64 << 20;
+const LONGEST_VECTORS: u64 = 64 << 20;
+
+/// A process: the job's number, and the rank in the job.
+type Key = (u64, u32);
+
+/// An agent.
+pub(super) struct Remote {
+    address: String,
+    http: ureq::Agent,
+    /// The agent's windows, and what ranks had done by their end.
+    totals: Option<Totals>,
+    /// What they did in the last window.
+    works: BTreeMap<Key, Work>,
+    span: Duration,
+}
+
+/// The state of the agent's counters.
+#[derive(Debug, Default)]
+struct Totals {
+    windows: f64,
+    seen: Option<Instant>,
+    works: BTreeMap<Key, Work>,
+}
+
+impl Remote {
+    pub(super) fn new(address: &str) -> Result<Remote, Failure> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._[]:".contains(c);
+        let port = address.rsplit_once(':').and_then(|(host, port)| {
+            port.parse::<u16>().ok().filter(|_| !host.is_empty() && host.chars().all(is_plain))
+        });
+        if port.is_none() {
+            return Err(Failure::usage(format!("--agent {address}: expected HOST:PORT")));
+        }
+        let user_agent = concat!("ncclscope/", env!("CARGO_PKG_VERSION"));
+        let http = client(PATIENCE, user_agent).build().new_agent();
+        let (works, span) = (BTreeMap::new(), Duration::ZERO);
+        Ok(Remote { address: address.to_owned(), http, totals: None, works, span })
+    }
+
+    fn get(&self, path: &str, longest: u64) -> Result<Vec<u8>, Failure> {
+        let url = format!("http://{}{path}", self.address);
+        let failed = |why: String| {
+            Failure::environment(format!(
+                "cannot read {url}: {why}; is `ncclscope agent --prom-listen` there?"
+            ))
+        };
+        let mut answer = self.http.get(&url).call().map_err(|error| failed(error.to_string()))?;
+        if answer.status().as_u16() != 200 {
+            return Err(failed(format!("it answers {}", answer.status())));
+        }
+        let body = answer.body_mut().with_config().limit(longest).read_to_vec();
+        body.map_err(|error| failed(error.to_string()))
+    }
+
+    /// Takes the counters; if a window ended, what they grew by is what the ranks did in it.
+    fn count(&mut self, text: &str, table: &Table) {
+        let mut now = Totals { seen: Some(Instant::now()), ..Totals::default() };
+        let owners: BTreeMap<(u64, u32), Key> = table
+            .vectors
+            .iter()
+            .map(|vector| ((vector.comm, vector.rank), (vector.job, vector.process)))
+            .collect();
+        for sample in samples(text) {
+            if sample.name == "ncclscope_agent_windows_total" {
+                now.windows = sample.value;
+            }
+            let Some((comm, rank)) = place(&sample) else { continue };
+            let Some(owner) = owners.get(&(comm.hash, rank)) else { continue };
+            add(now.works.entry(*owner).or_default(), comm, &sample);
+        }
+        if self.totals.as_ref().is_some_and(|before| before.windows == now.windows) {
+            return;
+        }
+        if let Some(before) = self.totals.take() {
+            let none = Work::default();
+            let grown = |(key, work): (&Key, &Work)| {
+                (*key, work.since(before.works.get(key).unwrap_or(&none)))
+            };
+            self.works = now.works.iter().map(grown).collect();
+            self.span = before.seen.map(|at| at.elapsed()).unwrap_or_default();
+        }
+        self.totals = Some(now);
+    }
+
+    /// The names of communicators, by hash.
+    fn comms(&self) -> BTreeMap<u64, Comm> {
+        let works = self.totals.iter().flat_map(|totals| totals.works.values());
+        let comms = works.flat_map(|work| work.functions.keys().map(|key| key.comm.clone()));
+        comms.map(|comm| (comm.hash, comm)).collect()
+    }
+
+    fn ranks(&self, table: &Table, hangs: &hang::Hangs) -> Vec<Rank> {
+        let comms = self.comms();
+        let mut ranks: BTreeMap<Key, Rank> = BTreeMap::new();
+        for vector in &table.vectors {
+            let key = (vector.job, vector.process);
+            let rank = ranks.entry(key).or_insert_with(|| Rank {
+                job: table.jobs.get(&vector.job).cloned().unwrap_or_default(),
+                rank: Some(vector.process),
+                host: self.host().to_owned(),
+                work: self.works.get(&key).cloned().unwrap_or_default(),
+                says_hung: hangs.stuck.contains(&key),
+                ..Rank::default()
+            });
+            if vector.flags & vector_flags::SILENT != 0 {
+                rank.life = Life::Silent;
+            }
+            if vector.age_ms > 0 {
+                let open = vector.enqueued.saturating_sub(vector.done);
+                let p2p = vector.p2p_enqueued.saturating_sub(vector.p2p_done);
+                rank.flights.push(Flight {
+                    comm: comms
+                        .get(&vector.comm)
+                        .cloned()
+                        .unwrap_or_else(|| Comm::new(vector.comm, "")),
+                    peer: (vector.peer >= 0).then_some(vector.peer),
+                    age_s: f64::from(vector.age_ms) / 1e3,
+                    count: u64::from(open) + u64::from(p2p),
+                    ..Flight::default()
+                });
+            }
+        }
+        ranks.into_values().collect()
+    }
+
+    fn host(&self) -> &str {
+        self.address.rsplit_once(':').map_or("", |(host, _)| host)
+    }
+
+    fn notes(&self, text: &str, ranks: &[Rank]) -> Vec<String> {
+        let has_ranks = samples(text).any(|sample| place(&sample).is_some());
+        let mut notes = Vec::new();
+        if ranks.is_empty() {
+            notes.push(format!("the agent of {} sees no running rank", self.address));
+        } else if !has_ranks && self.totals.as_ref().is_some_and(|totals| totals.windows > 0.0) {
+            notes.push("no rates: start the agent with --labels rank,peer".into());
+        }
+        notes
+    }
+}
+
+impl Source for Remote {
+    fn read(&mut self, limit: Duration) -> Result<Reading, Failure> {
+        let text = self.get("/metrics", LONGEST_METRICS)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let bytes = self.get("/vectors", LONGEST_VECTORS)?;
+        let table = read_table(&bytes).map_err(|error| {
+            Failure::input(format!("cannot read http://{}/vectors: {error}", self.address))
+        })?;
+        self.count(&text, &table);
+        let hangs = hang::find(&table, limit);
+        let ranks = self.ranks(&table, &hangs);
+        Ok(Reading {
+            source: format!("agent {}", self.address),
+            at: Moment::now().rfc3339(),
+            span_s: self.span.as_secs_f64(),
+            notes: self.notes(&text, &ranks),
+            ranks,
+            verdicts: hangs.verdicts,
+        })
+    }
+
+    fn has_rates(&self) -> bool {
+        !self.span.is_zero()
+    }
+}
+
+/// The communicator and the rank in it that a sample is of.
+fn place(sample: &Sample<'_>) -> Option<(Comm, u32)> {
+    let rank = sample.label("nccl_rank").parse().ok()?;
+    let hash = u64::from_str_radix(sample.label("nccl_communicator_hash"), 16).ok()?;
+    let role = sample.label("nccl_communicator_role");
+    let name = if role.is_empty() { sample.label("nccl_communicator_name") } else { role };
+    Some((Comm::new(hash, name), rank))
+}
+
+/// Adds a counter to what a rank did.
+fn add(work: &mut Work, comm: Comm, sample: &Sample<'_>) {
+    let value = sample.value;
+    let is_timed = sample.label("nccl_timing") != "enqueue";
+    if let Some(name) = sample.name.strip_prefix("nccl_operation") {
+        let func = sample.label("nccl_operation_name");
+        if func.is_empty() {
+            return;
+        }
+        let is_p2p = sample.label("nccl_operation_type") != "collective";
+        let key = FunctionKey { comm, func: func.to_owned(), is_p2p };
+        let function = work.functions.entry(key).or_insert_with(Function::default);
+        match name {
+            "s_total" => function.count += value,
+            "_io_bytes_total" => function.bytes += value,
+            "_duration_seconds_sum" if is_timed => function.seconds += value,
+            "_duration_seconds_count" if is_timed => function.timed += value,
+            "_bus_bandwidth_bytes_per_second_sum" => function.bandwidths += value,
+            "_bus_bandwidth_bytes_per_second_count" => function.measured += value,
+            _ => {}
+        }
+    } else if let Some(name) = sample.name.strip_prefix("nccl_link") {
+        let number = |label: &str| sample.label(label).parse().ok();
+        let (Some(rank), Some(peer)) = (number("nccl_rank"), number("nccl_peer_rank")) else {
+            return;
+        };
+        let is_send = sample.label("nccl_direction") == "send";
+        let link: &mut Link = work.links.entry(LinkKey { comm, rank, peer, is_send }).or_default();
+        match name {
+            "_transfers_total" => link.transfers += value,
+            "_io_bytes_total" => link.bytes += value,
+            "_transfer_duration_seconds_sum" => link.seconds += value,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncclscope_trace::vectors::{Vector, table};
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn metrics(windows: u32, operations: u32) -> String {
+        let labels = "nccl_operation_name=\"AllReduce\",nccl_operation_type=\"collective\",\
+                      nccl_communicator_hash=\"00000000000000aa\",nccl_communicator_role=\"dp\",\
+                      nccl_timing=\"kernel\",nccl_rank=\"1\"";
+        let link = "nccl_communicator_hash=\"00000000000000aa\",nccl_communicator_role=\"dp\",\
+                    nccl_direction=\"send\",nccl_rank=\"1\",nccl_peer_rank=\"0\"";
+        format!(
+            "ncclscope_agent_windows_total {windows}\n\
+             nccl_operations_total{{{labels}}} {operations}\n\
+             nccl_operation_duration_seconds_sum{{{labels}}} {}\n\
+             nccl_operation_duration_seconds_count{{{labels}}} {operations}\n\
+             nccl_link_transfers_total{{{link}}} {operations}\n\
+             nccl_link_io_bytes_total{{{link}}} {}\n",
+            f64::from(operations) / 100.0,
+            operations * 1000
+        )
+    }
+
+    fn vectors() -> Table {
+        let vector = |rank: u32, enqueued: u32| Vector {
+            comm: 0xaa,
+            process: 10 + rank,
+            rank,
+            nranks: 2,
+            api: enqueued,
+            enqueued,
+            done: 4,
+            started: enqueued,
+            hash_at: enqueued,
+            age_ms: if enqueued > 4 { 2_500 } else { 0 },
+            peer: -1,
+            job: 5,
+            ..Vector::default()
+        };
+        Table { vectors: vec![vector(0, 4), vector(1, 5)], jobs: [(5, "train".into())].into() }
+    }
+
+    /// Answers requests like an agent: each path has its answers, in order.
+    fn agent(answers: Vec<(u16, Vec<u8>)>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for (status, body) in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all(&[head.as_bytes(), &body].concat());
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn an_agents_counters_and_vectors_make_a_reading() {
+        let table = vectors();
+        let bytes = table_bytes(&table);
+        let mut answers = Vec::new();
+        for (windows, operations) in [(1, 100), (1, 100), (2, 400)] {
+            answers.push((200, metrics(windows, operations).into_bytes()));
+            answers.push((200, bytes.clone()));
+        }
+        let mut remote = Remote::new(&agent(answers)).unwrap();
+        let limit = Duration::from_secs(1);
+        assert!(remote.read(limit).unwrap().notes.is_empty() && !remote.has_rates());
+        remote.read(limit).unwrap();
+        assert!(!remote.has_rates(), "no window has ended");
+        let reading = remote.read(limit).unwrap();
+        assert!(remote.has_rates());
+        let [late, waits] = &reading.ranks[..] else { panic!("{reading:?}") };
+        assert_eq!(
+            (late.rank, late.job.as_str(), late.host.as_str()),
+            (Some(10), "train", "127.0.0.1")
+        );
+        let flight = waits.oldest().unwrap();
+        assert_eq!((flight.comm.name.as_str(), flight.age_s, flight.count), ("dp", 2.5, 1));
+        let function = waits.work.functions.values().next().unwrap();
+        assert_eq!((function.count, function.timed), (300.0, 300.0));
+        assert!((function.seconds - 3.0).abs() < 1e-9);
+        assert_eq!(waits.work.links.values().next().unwrap().bytes, 300_000.0);
+        assert_eq!(reading.verdicts[0].ranks, [10], "{reading:?}");
+    }
+
+    fn table_bytes(of: &Table) -> Vec<u8> {
+        table(&of.vectors, &of.jobs)
+    }
+
+    #[test]
+    fn what_is_no_agent_is_one_clear_error() {
+        for wrong in ["host", "host:x", ":9417", "a/b:1", "user@host:1"] {
+            assert!(Remote::new(wrong).is_err(), "{wrong}");
+        }
+        let fails = |answers| {
+            let mut remote = Remote::new(&agent(answers)).unwrap();
+            remote.read(Duration::from_secs(1)).unwrap_err().text()
+        };
+        assert!(fails(vec![(503, vec![])]).contains("it answers 503"));
+        let html = || (200, b"<html>".to_vec());
+        assert!(fails(vec![html(), html()]).contains("/vectors: "));
+        let large = usize::try_from(LONGEST_METRICS).unwrap() + 1;
+        assert!(fails(vec![(200, vec![b'x'; large])]).contains("/metrics: "));
+        assert!(fails(vec![]).contains("is `ncclscope agent --prom-listen` there?"));
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The view on a real terminal, which is as it was before when the view ends: on quitting, on an error,
+on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended.
+*/
+
+use super::Watch;
+use crate::failure::Failure;
+use crate::terminal::has_colour;
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::{cursor, execute, terminal};
+use ncclscope_top::{Key, Picture, Step, View, draw};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use std::io::{self, IsTerminal, Stdout};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::time::Duration;
+
+/// How long a key, a picture or a signal waits at most.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The terminal is ours: raw, and with the alternate screen.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
+
+/// Why there is no view here; `None` where there is a terminal that can show it.
+pub(super) fn obstacle() -> Option<&'static str> {
+    let term = std::env::var("TERM").unwrap_or_default();
+    if !io::stdout().is_terminal() {
+        Some("standard output is no terminal")
+    } else if !io::stdin().is_terminal() {
+        Some("standard input is no terminal")
+    } else if term.is_empty() || term == "dumb" {
+        Some("the terminal (TERM) cannot move its cursor")
+    } else {
+        None
+    }
+}
+
+/// Shows the view until the user quits.
+pub(super) fn show(watch: Watch, interval: Duration) -> Result<ExitCode, Failure> {
+    let cannot = |what: &'static str| {
+        move |error: io::Error| Failure::environment(format!("cannot {what}: {error}"))
+    };
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT])
+        .map_err(cannot("handle signals"))?;
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        leave();
+        before(panic);
+    }));
+    let guard = Guard;
+    enter().map_err(cannot("use the terminal"))?;
+    let terminal = Terminal::new(CrosstermBackend::new(io::stdout()));
+    let mut terminal = terminal.map_err(cannot("use the terminal"))?;
+    let pictures = read(watch, interval);
+    let mut view = View::new(has_colour());
+    let done = serve(&mut terminal, &mut view, &pictures, &mut signals);
+    drop(guard);
+    done?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads on a thread of its own: a slow disk or agent delays no key.
+fn read(mut watch: Watch, interval: Duration) -> Receiver<Result<Picture, Failure>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        loop {
+            let picture = watch.look().map(|picture| picture.printable(super::printable));
+            let is_over = picture.is_err();
+            if sender.send(picture).is_err() || is_over {
+                return;
+            }
+            std::thread::sleep(interval);
+        }
+    });
+    receiver
+}
+
+fn serve(
+    terminal: &mut Terminal<CrosstermBackend<Stdout>>,
+    view: &mut View,
+    pictures: &Receiver<Result<Picture, Failure>>,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let gone = |error: io::Error| Failure::environment(format!("the terminal is gone: {error}"));
+    let mut is_new = true;
+    loop {
+        if is_new {
+            terminal.draw(|frame| draw(frame, view)).map_err(gone)?;
+        }
+        is_new = false;
+        if event::poll(TICK).map_err(gone)? {
+            is_new = true;
+            match event::read().map_err(gone)? {
+                Event::Key(key) if is_suspend(key) => suspend(terminal).map_err(gone)?,
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    if key_of(key).is_some_and(|key| view.press(key) == Step::Quit) {
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+        }
+        match pictures.try_recv() {
+            Ok(picture) => {
+                view.update(picture?);
+                is_new = true;
+            }
+            Err(TryRecvError::Empty) => {}
+            // Its panic has printed why.
+            Err(TryRecvError::Disconnected) => {
+                return Err(Failure::environment("the thread that reads has ended"));
+            }
+        }
+        for signal in signals.pending() {
+            match signal {
+                SIGTSTP => suspend(terminal).map_err(gone)?,
+                // It was stopped by SIGSTOP, which cannot be handled, and the shell had the terminal.
+                SIGCONT => resume(terminal).map_err(gone)?,
+                _ => return Ok(()),
+            }
+            is_new = true;
+        }
+    }
+}
+
+/// Gives the terminal back, stops, and takes it again when the shell continues us.
+fn suspend(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
+    leave();
+    emulate_default_handler(SIGTSTP)?;
+    resume(terminal)
+}
+
+fn resume(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
+    // What it was before is remembered from the first time only.
+    leave();
+    enter()?;
+    terminal.clear()
+}
+
+fn enter() -> io::Result<()> {
+    IS_OURS.store(true, Ordering::SeqCst);
+    terminal::enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)
+}
+
+/// Leaves the terminal as it was. Nothing can be done where that fails.
+fn leave() {
+    if IS_OURS.swap(false, Ordering::SeqCst) {
+        let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+/// Leaves when it is dropped.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+fn is_suspend(key: KeyEvent) -> bool {
+    key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('z')
+}
+
+fn key_of(key: KeyEvent) -> Option<Key> {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return (key.code == KeyCode::Char('c')).then_some(Key::Interrupt);
+    }
+    Some(match key.code {
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        _ => return None,
+    })
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Text that a terminal may show.
+
+Names and sentences come from recordings, processes and collectors. What would act on a terminal
+instead of being shown (escape sequences, other control characters, marks that reverse the direction
+of text) is written as `\u001b`, which JSON reads as the same character. Newlines and tabs pass.
+
+So do our own colours, until the last moment as a [`Colour`]: an escape character and a random
+number, which text from elsewhere cannot contain.
+*/
+
+use std::fmt::{self, Write as _};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
+/// What follows the escape character of our colours.
+static OURS: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one("colour")));
+
+/// A colour, or its end, in text for a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    End,
+    Bold,
+    Red,
+    Green,
+    Yellow,
+}
+
+impl Colour {
+    const ALL: [Colour; 5] =
+        [Colour::End, Colour::Bold, Colour::Red, Colour::Green, Colour::Yellow];
+
+    const fn code(self) -> &'static str {
+        match self {
+            Colour::End => "[0m",
+            Colour::Bold => "[1m",
+            Colour::Red => "[31m",
+            Colour::Green => "[32m",
+            Colour::Yellow => "[33m",
+        }
+    }
+
+    /// The text in this colour.
+    pub(crate) fn paint(self, text: &str) -> String {
+        format!("{self}{text}{}", Colour::End)
+    }
+}
+
+/// The mark of the colour, of which [`Printable`] makes the colour.
+impl fmt::Display for Colour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\x1b{}{}", *OURS, self.code())
+    }
+}
+
+/// Text as a terminal gets it: of what comes from elsewhere nothing acts.
+pub(crate) struct Printable<T>(pub(crate) T);
+
+impl<T: AsRef<str>> fmt::Display for Printable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(self.0.as_ref(), f, |colour, f| write!(f, "\x1b{}", colour.code()))
+    }
+}
+
+/// Writes text without what would act on a terminal, and our colours in a form.
+fn write<W: fmt::Write>(
+    mut rest: &str,
+    to: &mut W,
+    form: impl Fn(Colour, &mut W) -> fmt::Result,
+) -> fmt::Result {
+    while let Some(at) = rest.find(is_active) {
+        let (before, active) = rest.split_at(at);
+        to.write_str(before)?;
+        if let Some((colour, after)) = own_colour(active) {
+            form(colour, to)?;
+            rest = after;
+            continue;
+        }
+        let mut chars = active.chars();
+        chars.next().map_or(Ok(()), |active| escape(active, to))?;
+        rest = chars.as_str();
+    }
+    to.write_str(rest)
+}
+
+/// The colour of ours with which a text begins, and the rest.
+fn own_colour(text: &str) -> Option<(Colour, &str)> {
+    let code = text.strip_prefix('\x1b')?.strip_prefix(OURS.as_str())?;
+    Colour::ALL.into_iter().find_map(|one| Some((one, code.strip_prefix(one.code())?)))
+}
+
+/// The character as JSON escapes it. All that are active have four digits.
+fn escape(active: char, to: &mut impl fmt::Write) -> fmt::Result {
+    write!(to, "\\u{:04x}", u32::from(active))
+}
+
+/// Whether a character would act on a terminal.
+pub(crate) fn is_active(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}');
+    turns || c.is_control() && !matches!(c, '\n' | '\t')
+}
+
+/// Text in which a line break does not begin a line either: for a cell of a table. Our colours stay
+/// what they are, for [`Printable`].
+pub(crate) fn in_a_line(text: &str) -> String {
+    let mut line = String::new();
+    for part in text.split_inclusive('\n') {
+        let (part, end) = part.strip_suffix('\n').map_or((part, ""), |part| (part, "\\n"));
+        // Writing to a string cannot fail.
+        let _ = write(part, &mut line, |colour, line| write!(line, "{colour}"));
+        line.push_str(end);
+    }
+    line
+}

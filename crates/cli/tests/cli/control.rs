@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ls`, `start`, `stop`, `snapshot` and `dump`, with sockets that answer as the plugin does.
+
+use crate::common::{Outcome, tool};
+use crate::pty::{self, ALL, Terminal};
+use ncclscope_control::directories::socket_name;
+use ncclscope_control::message::{
+    Boundary, CommMember, ProcessStatus, Recorded, Reply, Request, WindowState,
+};
+use ncclscope_control::window::WindowEnd;
+use scripts::Process;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+/// A host with processes that answer on their control sockets.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Host {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::DirBuilder::new().mode(0o700).create(dir.path().join("control")).unwrap();
+        Host { dir }
+    }
+
+    fn control(&self) -> PathBuf {
+        self.dir.path().join("control")
+    }
+
+    fn tool(&self, args: &[&str]) -> Command {
+        let mut command = tool();
+        command.args(args).env("NCCLSCOPE_CONTROL", self.control());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Outcome {
+        Outcome::of(&mut self.tool(args))
+    }
+
+    /// A rank of a job. Returns the requests that it got, without those for its status.
+    fn rank(&self, rank: u32, job: &str, step: Option<u64>) -> Arc<Mutex<Vec<Request>>> {
+        let pid = 4_194_400 + rank;
+        let mut process = Process::new(i32::try_from(rank).unwrap(), 2);
+        process.header.pid = pid;
+        process.identity.rank = Some(rank);
+        process.identity.local_rank = Some(rank);
+        process.identity.device = Some(rank + 4);
+        process.identity.command = Some("python train.py --depth 80 --width 8192".into());
+        let recording = process.write(self.dir.path()).unwrap();
+        let status = ProcessStatus {
+            pid,
+            recorded: Recorded::No,
+            job: job.into(),
+            nccl_version: 22809,
+            step,
+            comms: vec![CommMember { hash: 0x1f, rank: 0, ranks: 2 }],
+            more_comms: 0,
+            recording,
+            mode: "flight".into(),
+            window: WindowState::default(),
+        };
+        let listener = UnixListener::bind(self.control().join(socket_name(pid, 1))).unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let got = Arc::clone(&requests);
+        std::thread::spawn(move || serve(&listener, status, &got));
+        requests
+    }
+}
+
+/// Answers as a process with this status; a start or stop changes it.
+fn serve(listener: &UnixListener, mut status: ProcessStatus, requests: &Mutex<Vec<Request>>) {
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        let request = Request::decode(line.trim_end_matches('\n')).unwrap();
+        match &request {
+            Request::Start(window) => {
+                let steps = match window.end {
+                    WindowEnd::Steps(steps) => Some(Boundary::Steps(steps)),
+                    _ => None,
+                };
+                status.recorded = if steps.is_some() { Recorded::Waiting } else { Recorded::Yes };
+                let begins = steps.map(|_| Boundary::Steps(0));
+                status.window = WindowState { begins, ends: steps, sample: window.sample };
+            }
+            Request::Stop => {
+                status.recorded = Recorded::No;
+                status.window = WindowState::default();
+            }
+            _ => {}
+        }
+        let _ = stream.write_all(Reply::Status(status.clone()).encode().as_bytes());
+        if request != Request::Status {
+            requests.lock().unwrap().push(request);
+        }
+    }
+}
+
+#[test]
+fn a_listing_says_what_each_process_is() {
+    let host = Host::new();
+    host.rank(0, "88", Some(7));
+    host.rank(1, "88", None);
+    // What a killed process leaves.
+    let stale = host.control().join(socket_name(4_194_399, 2));
+    drop(UnixListener::bind(&stale).unwrap());
+    let text = host.run(&["ls"]).ends_with(0).stdout;
+    let words =
+        |line: usize| -> Vec<&str> { text.lines().nth(line).unwrap().split("  ").collect() };
+    let cells = |line| words(line).into_iter().map(str::trim).filter(|cell| !cell.is_empty());
+    let heads: Vec<&str> = cells(0).collect();
+    let (job, rank, pid) = ("88", "1", "4194401");
+    let row: Vec<&str> = cells(2).collect();
+    assert_eq!((heads.len(), row.len()), (12, 12), "{text}");
+    let of = |name: &str| row[heads.iter().position(|head| *head == name).unwrap()];
+    assert_eq!((of("JOB"), of("RANK"), of("PID"), of("GPU")), (job, rank, pid, "5"));
+    assert_eq!(of("COMMAND"), "python train.py --depth 80 --width 8192");
+    assert!(of("SIZE").ends_with("iB") && of("RECORDING").ends_with(".nscope"), "{text}");
+    assert!(!stale.exists(), "a socket on which no process listens is removed");
+    let json = host.run(&["ls", "--format", "json"]).ends_with(0).stdout;
+    let listing: Value = serde_json::from_str(&json).unwrap();
+    let first = &listing["processes"][0];
+    assert_eq!((&first["rank"], &first["device"]), (&0.into(), &4.into()));
+    assert_eq!((&first["step"], &first["mode"]), (&7.into(), &"flight".into()));
+    assert!(first["recording_bytes"].as_u64().unwrap() > 0, "{first}");
+}
+
+#[test]
+fn a_listing_fits_the_terminal() {
+    let host = Host::new();
+    host.rank(0, "88", None);
+    let (text, code) = pty::run(&mut host.tool(&["ls"]), 130);
+    assert_eq!(code, Some(0));
+    assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+    assert!(text.contains("python tra") && text.contains('…'), "{text}");
+}
+
+#[test]
+fn an_empty_listing_is_no_error_and_a_request_to_no_process_is() {
+    let host = Host::new();
+    assert!(host.run(&["ls"]).ends_with(0).stderr.contains("no process of this user is recorded"));
+    assert!(host.run(&["stop", "--all"]).ends_with(4).stderr.contains("see ncclscope ls"));
+}
+
+#[test]
+fn start_and_stop_say_whom_they_reached() {
+    let host = Host::new();
+    let requests = host.rank(3, "88", Some(7));
+    let started = host.run(&["start", "--sample", "16"]).ends_with(0);
+    let name = started.stdout.strip_suffix(": records one of 16 operations until it is stopped\n");
+    let name = name.unwrap_or_else(|| panic!("{started:#?}"));
+    assert!(name.starts_with("rank 3 ("), "{name}");
+    assert!(name.ends_with(", local rank 3, GPU 7, pid 4194403), job 88, mode flight"), "{name}");
+    assert_eq!(started.stderr, "");
+    let stopped = host.run(&["stop"]).ends_with(0);
+    assert_eq!(stopped.stdout, format!("{name}: does not record\n"));
+    assert_eq!(requests.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_window_of_steps_says_that_no_step_was_reported() {
+    let host = Host::new();
+    host.rank(0, "88", None);
+    let started = host.run(&["start", "--steps", "3"]).ends_with(0);
+    let records = ": records from the next training step on, for 3 steps\n";
+    assert!(started.stdout.ends_with(records), "{started:#?}");
+    assert!(started.stderr.contains("has not reported any training step yet"), "{started:#?}");
+    assert!(started.stderr.contains("until then it records nothing"), "{started:#?}");
+    let host = Host::new();
+    host.rank(0, "88", Some(1));
+    assert_eq!(host.run(&["start", "--steps", "3"]).ends_with(0).stderr, "");
+}
+
+#[test]
+fn all_processes_of_several_jobs_need_a_yes() {
+    let host = Host::new();
+    let requests = [host.rank(0, "88", None), host.rank(1, "99", None)];
+    let count = || requests.iter().map(|of| of.lock().unwrap().len()).sum::<usize>();
+    let refused = host.run(&["stop", "--all"]).ends_with(2).stderr;
+    let what = "--all reaches 2 jobs (88: 1 rank, 99: 1 rank)";
+    assert!(refused.contains(what) && refused.contains("--yes"), "{refused}");
+    let ask = |answer: &str| {
+        let mut terminal = Terminal::start(&mut host.tool(&["stop", "--all"]), 80, ALL);
+        terminal.types(answer);
+        terminal.read_to_end()
+    };
+    let (text, code) = ask("n\n");
+    assert!(text.contains(what) && text.contains("[y/N]"), "{text}");
+    assert_eq!((code, count()), (Some(2), 0), "{text}");
+    assert_eq!((ask("y\n").1, count()), (Some(0), 2));
+    host.run(&["stop", "--all", "--yes"]).ends_with(0);
+    host.run(&["stop", "--job", "88"]).ends_with(0);
+    assert_eq!(count(), 5);
+}

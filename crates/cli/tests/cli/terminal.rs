@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Colours, the width of the terminal, the pager, progress, and `-v`.
+
+use crate::common::{Outcome, Run, tool};
+use crate::pty::{self, Streams, Terminal};
+use scripts::Call;
+use std::process::{Command, Stdio};
+
+fn run() -> Run {
+    Run::new(|process| process.collective(Call::ALL_REDUCE))
+}
+
+fn with(args: &[&str]) -> Command {
+    let mut command = tool();
+    // No pager of the user.
+    command.args(args).env("PAGER", "cat");
+    command
+}
+
+const ESCAPE: char = '\x1b';
+
+#[test]
+fn colours_are_for_terminals_unless_the_user_says_otherwise() {
+    let run = run();
+    let piped = |args: &[&str]| Outcome::of(&mut with(args)).ends_with(0).stdout;
+    assert!(!piped(&["report", run.text()]).contains(ESCAPE));
+    assert!(piped(&["report", "--color", "always", run.text()]).contains("\x1b[1mRUN\x1b[0m"));
+    let shown = |command: &mut Command| pty::run(command, 100).0;
+    assert!(shown(&mut with(&["report", run.text()])).contains(ESCAPE));
+    assert!(!shown(&mut with(&["--color", "never", "report", run.text()])).contains(ESCAPE));
+    assert!(!shown(with(&["report", run.text()]).env("NO_COLOR", "1")).contains(ESCAPE));
+    let stragglers = shown(&mut with(&["stragglers", run.text()]));
+    assert!(stragglers.contains("\x1b[1mSLOW\x1b[0m"), "{stragglers}");
+    Outcome::of(&mut with(&["report", "--color", "sometimes"])).ends_with(2);
+}
+
+#[test]
+fn a_report_fits_the_terminal() {
+    let run = run();
+    let text = pty::run(&mut with(&["report", "--color", "never", run.text()]), 80).0;
+    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn long_text_goes_to_the_pager_of_the_user() {
+    let run = run();
+    let report = |args: &[&str], pager: &str| {
+        let mut command = tool();
+        command.args(["report", run.text()]).args(args).env("PAGER", pager);
+        pty::run(&mut command, 100)
+    };
+    let (text, code) = report(&[], "echo less=$LESS; sed 's/^/> /'");
+    assert_eq!(code, Some(0));
+    assert!(text.starts_with("less=FRX\n> "), "{text}");
+    assert!(text.contains("> ") && text.contains("RUN"), "{text}");
+    let (plain, _) = report(&["--no-pager"], "sed 's/^/> /'");
+    assert!(!plain.contains("> ") && plain.contains("RUN"), "{plain}");
+    assert!(report(&[], "/absent/pager").0.contains("RUN"), "it is shown without a pager");
+    // The user reads the beginning and quits.
+    assert_eq!(report(&[], "head -n 1 >/dev/null"), (String::new(), Some(0)));
+}
+
+#[test]
+fn a_reader_that_exits_is_no_error() {
+    let run = run();
+    let script = format!(
+        "{} report --full {} | head -n 1; echo ${{PIPESTATUS[0]}}",
+        env!("CARGO_BIN_EXE_ncclscope"),
+        run.text()
+    );
+    let outcome = Outcome::of(Command::new("bash").args(["-c", &script])).ends_with(0);
+    assert!(outcome.stdout.ends_with("\n0\n") && outcome.stderr.is_empty(), "{outcome:#?}");
+}
+
+#[test]
+fn verbose_says_what_is_read() {
+    let run = run();
+    let said = |args: &[&str]| Outcome::of(&mut with(args)).ends_with(0).stderr;
+    assert_eq!(said(&["report", run.text()]), "");
+    let brief = said(&["report", "-v", run.text()]);
+    assert!(brief.contains("s] read 2 recordings of 2") && !brief.contains("opened"), "{brief}");
+    assert!(brief.contains("judged stragglers"), "{brief}");
+    let each = said(&["-vv", "report", run.text()]);
+    assert_eq!(each.matches("opened ").count(), 2, "{each}");
+}
+
+#[test]
+fn long_work_shows_progress_on_a_terminal_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = |name: &str| dir.path().join(name);
+    let simulate = |name: &str| {
+        let mut command = with(&["simulate", "--ranks", "64", "--steps", "60", "-o"]);
+        command.arg(out(name));
+        command
+    };
+    let stderr = Streams { stdout: false, stderr: true };
+    let (text, code) = Terminal::start(&mut simulate("a"), 100, stderr).read_to_end();
+    assert_eq!(code, Some(0), "{text}");
+    let has_time = text.contains("simulating [") && text.contains("left");
+    assert!(has_time, "{text:?}");
+    let quiet = Outcome::of(simulate("b").stdin(Stdio::null())).ends_with(0);
+    assert_eq!(quiet.stderr, "");
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options that are checked before anything happens, and verbs that point at one another.
+
+use crate::common::{Outcome, Run, SYMBOLS, ncclscope, plugin_file, tool};
+use crate::view::Viewer;
+use scripts::Call;
+use std::net::TcpListener;
+
+#[test]
+fn an_unknown_mode_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = dir.path().join("libnccl-profiler-ncclscope.so");
+    std::fs::write(&plugin, plugin_file(&SYMBOLS)).unwrap();
+    let run = |mode: &str| {
+        let mut command = tool();
+        command.args(["run", "--mode", mode, "-o", "out", "--", "touch", "begun"]);
+        Outcome::of(command.current_dir(dir.path()).env("NCCLSCOPE_PLUGIN", &plugin))
+    };
+    let refused = run("foo").ends_with(2).stderr;
+    assert!(refused.contains("expected off, or flight, trace, metrics, hang"), "{refused}");
+    assert!(!dir.path().join("begun").exists() && !dir.path().join("out").exists());
+    let off = run("off").ends_with(0).stderr;
+    assert!(off.contains("no rank wrote a recording: NCCLSCOPE_MODE is off"), "{off}");
+    assert!(dir.path().join("begun").exists());
+    let help = ncclscope(&["run", "--help"]).ends_with(0).stdout;
+    assert!(["flight", "trace", "metrics", "hang"].iter().all(|mode| help.contains(mode)));
+}
+
+#[test]
+fn a_viewer_serves_at_the_port_that_the_user_names() {
+    let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let temporary = tempfile::tempdir().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free.to_string();
+    let viewer = Viewer::start(&[run.text(), "--no-open", "--port", &port], temporary.path());
+    assert!(viewer.url.starts_with(&format!("http://127.0.0.1:{port}/")), "{}", viewer.url);
+    let taken = ncclscope(&["view", run.text(), "--no-open", "--port", &port]).ends_with(4);
+    assert!(taken.stderr.contains(&format!("cannot serve at port {port}")), "{taken:#?}");
+}
+
+#[test]
+fn a_directory_of_other_files_names_the_verb_that_reads_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let report = || ncclscope(&["report", place]).ends_with(3).stderr;
+    assert!(report().contains("NCCL did not load the plugin"));
+    std::fs::write(dir.path().join("rank0.pt.trace.json"), "{}").unwrap();
+    let trace = format!("`ncclscope stragglers {place}/rank0.pt.trace.json` reads");
+    assert!(report().contains(&trace), "{}", report());
+    std::fs::write(dir.path().join("nccl_trace_rank_0"), b"\x80\x02}.").unwrap();
+    let dump = format!(
+        "nccl_trace_rank_0 looks like a dump of PyTorch's Flight Recorder, which `ncclscope \
+         diagnose {place}` reads"
+    );
+    assert!(report().contains(&dump), "{}", report());
+    let file = dir.path().join("nccl_trace_rank_0");
+    let one = ncclscope(&["report", file.to_str().unwrap()]).ends_with(3).stderr;
+    assert!(one.contains(&dump), "{one}");
+}
+
+#[test]
+fn a_diagnosis_that_finds_nothing_points_at_stragglers() {
+    let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let found = ncclscope(&["diagnose", run.text()]).ends_with(0);
+    let tip = format!("if the job is slow: ncclscope stragglers {}", run.text());
+    assert!(found.stderr.contains(&tip), "{found:#?}");
+}
+
+/// A report of a damaged recording does not say that nothing is missing.
+#[test]
+fn damage_is_no_loss_of_nothing() {
+    let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let whole = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    assert!(whole.contains("  lost        nothing\n"), "{whole}");
+    let path = run.file("node-0-1000.nscope");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 10]).unwrap();
+    let damaged = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let says = "  lost        nothing that was counted, but see PROBLEMS\n";
+    assert!(damaged.contains(says) && damaged.contains("\nPROBLEMS\n"), "{damaged}");
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a reading to a picture: rates, and what is wrong with which rank.
+
+use crate::picture::{Flag, FunctionRate, LinkRate, Operation, Picture, Row};
+use crate::reading::{Flight, Life, Rank, Reading, Verdict};
+use crate::units::{age, percent};
+use crate::waiting::{self, Wait};
+use crate::work::{Comm, Function, Link, Work};
+use std::collections::BTreeMap;
+
+/// Judges a reading. An operation in flight for `stall_s` is stalled, for `hang_s` hung.
+#[must_use]
+pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
+    let span = reading.span_s;
+    let waits = waiting::of(&reading.ranks, span);
+    let limits = Limits { stall_s, hang_s };
+    let rows = reading.ranks.iter().zip(&waits);
+    let mut ranks: Vec<Row> = rows.map(|(rank, wait)| row(reading, rank, wait, limits)).collect();
+    ranks.sort_by(|a, b| {
+        let key = |row: &Row| (row.job.clone(), row.rank.unwrap_or(u32::MAX), row.host.clone());
+        key(a).cmp(&key(b)).then(a.pid.cmp(&b.pid))
+    });
+    let verdict = |verdict: &Verdict| match verdict.age_s {
+        Some(seconds) => format!("{} ({}, {})", verdict.title, verdict.class, age(seconds)),
+        None => format!("{} ({})", verdict.title, verdict.class),
+    };
+    Picture {
+        schema: "ncclscope.top/1",
+        source: reading.source.clone(),
+        at: reading.at.clone(),
+        span_s: span,
+        stall_s,
+        functions: over_all(&ranks),
+        ranks,
+        verdicts: reading.verdicts.iter().map(verdict).collect(),
+        notes: reading.notes.clone(),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    stall_s: f64,
+    hang_s: f64,
+}
+
+fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
+    let (flags, why) = flags(reading, rank, wait, limits);
+    let is_over = matches!(rank.life, Life::Ended | Life::Killed);
+    let oldest = rank.oldest().filter(|_| !is_over);
+    let is_waiting = flags.contains(&Flag::Waits);
+    let span = reading.span_s;
+    let functions = functions(&rank.work, span);
+    let sum = |of: fn(&Function) -> f64| rank.work.functions.values().map(of).sum::<f64>();
+    let per_s = |sum: f64| if span > 0.0 { sum / span } else { 0.0 };
+    let mut all = Function::default();
+    let collectives = rank.work.functions.iter().filter(|(key, _)| !key.is_p2p);
+    collectives.for_each(|(_, function)| all.merge(function));
+    let sent = rank.work.links.iter().filter(|(key, _)| key.is_send);
+    let sent: Vec<f64> = sent.map(|(_, link)| link.bytes).collect();
+    Row {
+        job: rank.job.clone(),
+        rank: rank.rank,
+        host: rank.host.clone(),
+        gpu: rank.gpu.clone(),
+        pid: rank.pid,
+        flags,
+        why,
+        operation: oldest.map(operation),
+        in_flight: rank.flights.iter().map(operation).collect(),
+        operations_per_s: per_s(sum(|function| function.count)),
+        busbw_gbs: all.bandwidth().map(|rate| rate / 1e9),
+        sent_gbs: (!sent.is_empty()).then(|| per_s(sent.iter().sum::<f64>()) / 1e9),
+        // While it waits no operation ends that would show it.
+        waiting: if is_waiting { Some(1.0) } else { wait.share },
+        functions,
+        links: links(&rank.work, span),
+        facts: rank.facts.clone(),
+        members: 1,
+    }
+}
+
+/// What is wrong with a rank, the worst first, and why.
+fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Flag>, String) {
+    let mut found: Vec<(Flag, String)> = Vec::new();
+    match rank.life {
+        Life::Running => {}
+        Life::Stopped => {
+            found.push((Flag::Stopped, "the process is stopped (SIGSTOP, or a debugger)".into()));
+        }
+        Life::Silent => found.push((Flag::Silent, "the process has stopped to write".into())),
+        Life::Killed => found.push((Flag::Killed, "the process was killed, or crashed".into())),
+        Life::Ended => return (vec![Flag::Ended], "the process exited".into()),
+    }
+    let of_job = || reading.verdicts.iter().filter(|verdict| verdict.job == rank.job);
+    let is_root = |verdict: &&Verdict| rank.rank.is_some_and(|rank| verdict.ranks.contains(&rank));
+    let stalled = |seconds: f64| if seconds >= limits.hang_s { Flag::Hung } else { Flag::Stalled };
+    let waits = rank.oldest().map_or(0.0, |flight| flight.age_s);
+    if let Some(verdict) = of_job().find(is_root) {
+        let flag = stalled(verdict.age_s.unwrap_or(waits));
+        found.push((flag, format!("{} ({})", verdict.title, verdict.class)));
+    } else if rank.life == Life::Running && waits >= limits.stall_s {
+        let named = of_job().find(|verdict| !verdict.ranks.is_empty());
+        let what = rank.oldest().map_or_else(String::new, in_words);
+        found.push(match named {
+            Some(verdict) => {
+                (Flag::Waits, format!("{what} has waited for {}", age(waits)) + &for_whom(verdict))
+            }
+            None => (stalled(waits), format!("{what} has been in flight for {}", age(waits))),
+        });
+    }
+    if rank.says_hung {
+        found.push((Flag::Hung, "the rank's own watchdog says that it hangs".into()));
+    }
+    // A victim's watchdog cannot know that the cause is elsewhere.
+    if found.iter().any(|(flag, _)| *flag == Flag::Waits) {
+        found.retain(|(flag, _)| *flag != Flag::Hung);
+    }
+    if wait.is_slow() && found.is_empty() {
+        let share = percent(wait.caused);
+        found.push((Flag::Slow, format!("other ranks wait for it {share} of the time")));
+    }
+    found.sort_by_key(|(flag, _)| *flag);
+    found.dedup_by_key(|(flag, _)| *flag);
+    let why = found.first().map(|(_, why)| why.clone()).unwrap_or_default();
+    (found.into_iter().map(|(flag, _)| flag).collect(), why)
+}
+
+fn for_whom(verdict: &Verdict) -> String {
+    let named: Vec<String> = verdict.ranks.iter().take(4).map(u32::to_string).collect();
+    let more = if verdict.ranks.len() > named.len() { ", …" } else { "" };
+    let s = if verdict.ranks.len() == 1 { "" } else { "s" };
+    format!(" for rank{s} {}{more}", named.join(", "))
+}
+
+/// An operation as a few words.
+fn in_words(flight: &Flight) -> String {
+    let func = if flight.func.is_empty() { "an operation" } else { flight.func.as_str() };
+    match &flight.comm.name {
+        name if name.is_empty() => func.to_owned(),
+        name => format!("{func} of {name}"),
+    }
+}
+
+fn operation(flight: &Flight) -> Operation {
+    Operation {
+        func: flight.func.clone(),
+        comm: flight.comm.name.clone(),
+        bytes: flight.bytes,
+        peer: flight.peer,
+        age_s: flight.age_s,
+        in_flight: flight.count,
+    }
+}
+
+/// The rates of a rank's functions, the one with the most bytes first.
+fn functions(work: &Work, span_s: f64) -> Vec<FunctionRate> {
+    if span_s <= 0.0 {
+        return Vec::new();
+    }
+    let rate = |comm: &Comm, func: &str, of: &Function| FunctionRate {
+        comm: comm.name.clone(),
+        func: func.to_owned(),
+        per_s: of.count / span_s,
+        io_gbs: of.bytes / span_s / 1e9,
+        busbw_gbs: of.bandwidth().map(|rate| rate / 1e9),
+        duration_s: of.duration(),
+    };
+    let all = work.functions.iter();
+    let mut rates: Vec<_> = all.map(|(key, of)| rate(&key.comm, &key.func, of)).collect();
+    rates.sort_by(by_weight);
+    rates
+}
+
+fn by_weight(a: &FunctionRate, b: &FunctionRate) -> std::cmp::Ordering {
+    b.io_gbs.total_cmp(&a.io_gbs).then(b.per_s.total_cmp(&a.per_s))
+}
+
+/// The rates of a rank's links, the one with the most bytes first.
+fn links(work: &Work, span_s: f64) -> Vec<LinkRate> {
+    if span_s <= 0.0 {
+        return Vec::new();
+    }
+    let in_network = |of: &Link| (of.seconds > 0.0).then(|| of.bytes / of.seconds / 1e9);
+    let all = work.links.iter().map(|(key, of)| LinkRate {
+        comm: key.comm.name.clone(),
+        peer: key.peer,
+        direction: if key.is_send { "send" } else { "recv" },
+        gbs: of.bytes / span_s / 1e9,
+        transfer_gbs: in_network(of),
+        per_s: of.transfers / span_s,
+    });
+    let mut rates: Vec<LinkRate> = all.collect();
+    rates.sort_by(|a, b| b.gbs.total_cmp(&a.gbs));
+    rates
+}
+
+/// The functions of several ranks: the rates of the rank that has the most, and the bandwidth and
+/// duration of the one that waits least.
+pub(crate) fn over_all(rows: &[Row]) -> Vec<FunctionRate> {
+    let mut all: BTreeMap<(&str, &str), FunctionRate> = BTreeMap::new();
+    for function in rows.iter().flat_map(|row| &row.functions) {
+        let sum = all.entry((&function.comm, &function.func)).or_insert_with(|| FunctionRate {
+            comm: function.comm.clone(),
+            func: function.func.clone(),
+            ..FunctionRate::default()
+        });
+        sum.per_s = sum.per_s.max(function.per_s);
+        sum.io_gbs = sum.io_gbs.max(function.io_gbs);
+        sum.busbw_gbs = best(sum.busbw_gbs, function.busbw_gbs, f64::max);
+        sum.duration_s = best(sum.duration_s, function.duration_s, f64::min);
+    }
+    let mut all: Vec<FunctionRate> = all.into_values().collect();
+    all.sort_by(by_weight);
+    all
+}
+
+fn best(a: Option<f64>, b: Option<f64>, which: fn(f64, f64) -> f64) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(which(a, b)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::FunctionKey;
+
+    fn rank(rank: u32, age_s: f64) -> Rank {
+        let comm = Comm::new(1, "dp");
+        let func = "AllReduce".to_owned();
+        let flight = Flight { func: func.clone(), comm: comm.clone(), age_s, ..Flight::default() };
+        let function = Function {
+            count: 20.0,
+            bytes: 4e9,
+            timed: 20.0,
+            seconds: 0.2,
+            measured: 20.0,
+            bandwidths: 40e9,
+        };
+        let key = FunctionKey { comm: comm.clone(), func, is_p2p: false };
+        let link = LinkKey { comm, rank: 0, peer: 1, is_send: true };
+        let moved = Link { transfers: 10.0, bytes: 2e9, seconds: 0.5 };
+        let work = Work { functions: [(key, function)].into(), links: [(link, moved)].into() };
+        let flights = (age_s > 0.0).then_some(flight).into_iter().collect();
+        let (rank, pid) = (Some(rank), Some(100 + rank));
+        Rank { rank, pid, flights, work, host: "n1".into(), ..Rank::default() }
+    }
+    use crate::work::LinkKey;
+
+    fn flags_of(picture: &Picture) -> Vec<Option<Flag>> {
+        picture.ranks.iter().map(Row::flag).collect()
+    }
+
+    #[test]
+    fn rates_are_per_second() {
+        let reading =
+            Reading { ranks: vec![rank(1, 0.1), rank(0, 0.0)], span_s: 2.0, ..Reading::default() };
+        let picture = judge(&reading, 1.0, 30.0);
+        let [first, second] = &picture.ranks[..] else { panic!("{picture:?}") };
+        assert_eq!((first.rank, second.rank), (Some(0), Some(1)), "by rank");
+        assert_eq!((first.operations_per_s, first.busbw_gbs), (10.0, Some(2.0)));
+        assert_eq!((first.sent_gbs, first.waiting), (Some(1.0), Some(0.0)));
+        let link = &first.links[0];
+        assert_eq!((link.direction, link.gbs, link.transfer_gbs), ("send", 1.0, Some(4.0)));
+        assert_eq!(first.functions[0].io_gbs, 2.0);
+        assert_eq!(picture.functions[0].per_s, 10.0, "not the sum over ranks");
+        assert_eq!(second.operation.as_ref().unwrap().func, "AllReduce");
+        assert_eq!(flags_of(&picture), [None, None]);
+    }
+
+    #[test]
+    fn who_is_at_fault_is_told_from_who_waits() {
+        let mut ranks = vec![rank(0, 2.5), rank(1, 0.0), rank(2, 0.5)];
+        let title = "rank 1 has not called".to_owned();
+        let verdict = Verdict {
+            class: "late".into(),
+            title,
+            ranks: vec![1],
+            age_s: Some(2.5),
+            ..Verdict::default()
+        };
+        ranks[0].says_hung = true;
+        let mut reading = Reading { ranks, verdicts: vec![verdict], ..Reading::default() };
+        let picture = judge(&reading, 1.0, 30.0);
+        assert_eq!(flags_of(&picture), [Some(Flag::Waits), Some(Flag::Stalled), None]);
+        assert_eq!(picture.ranks[0].why, "AllReduce of dp has waited for 2.5 s for rank 1");
+        assert_eq!(picture.ranks[0].waiting, Some(1.0));
+        assert_eq!(picture.verdicts, ["rank 1 has not called (late, 2.5 s)"]);
+        reading.verdicts[0].age_s = Some(31.0);
+        assert_eq!(judge(&reading, 1.0, 30.0).ranks[1].flag(), Some(Flag::Hung));
+        reading.verdicts.clear();
+        let picture = judge(&reading, 1.0, 30.0);
+        assert_eq!(picture.ranks[0].flags, [Flag::Hung, Flag::Stalled], "no other is at fault");
+        reading.ranks[0].life = Life::Stopped;
+        reading.ranks[0].says_hung = false;
+        reading.ranks[2].life = Life::Ended;
+        let picture = judge(&reading, 1.0, 30.0);
+        assert_eq!(flags_of(&picture), [Some(Flag::Stopped), None, Some(Flag::Ended)]);
+        assert!(picture.ranks[0].is_bad() && !picture.ranks[2].is_bad());
+    }
+
+    #[test]
+    fn what_is_not_known_is_null() {
+        let reading = Reading { ranks: vec![Rank::default()], ..Reading::default() };
+        let json = serde_json::to_value(judge(&reading, 1.0, 30.0)).unwrap();
+        assert_eq!(json["schema"], "ncclscope.top/1");
+        let row = &json["ranks"][0];
+        for field in ["rank", "pid", "operation", "busbw_gbs", "sent_gbs", "waiting"] {
+            assert!(row[field].is_null(), "{field}: {row}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What is learnt from one reading to the next, so that the ordinary course of a job raises no flag.
+
+An evaluation or a checkpoint makes ranks wait for seconds, and does so again and again: after a
+wait that ended, only one three times as long is a stall. The memory of it halves each minute. A
+rank is a straggler only if several readings in a row show it.
+*/
+
+use crate::picture::{Flag, Picture, Row};
+use crate::reading::Reading;
+use std::collections::BTreeMap;
+
+/// How many times as long as usual a wait must be.
+const FACTOR: f64 = 3.0;
+/// After so long, s, half of the usual wait is forgotten.
+const HALF_S: f64 = 60.0;
+/// So many readings in a row show a straggler.
+const IN_A_ROW: u32 = 3;
+
+/// A process: job, host, process id and rank.
+type Process = (String, String, Option<u32>, Option<u32>);
+
+/// What waits of a job are usual.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    least_s: f64,
+    most_s: f64,
+    usual_s: f64,
+    /// The oldest ages of the last reading, by job, host, process and communicator.
+    ages: BTreeMap<(Process, u64), f64>,
+    /// In how many readings in a row a process was slow.
+    slow: BTreeMap<Process, u32>,
+}
+
+impl Patience {
+    /// An operation in flight for less than `least_s` is never a stall, one for `most_s` always.
+    #[must_use]
+    pub fn new(least_s: f64, most_s: f64) -> Patience {
+        Patience {
+            least_s,
+            most_s: most_s.max(least_s),
+            usual_s: 0.0,
+            ages: BTreeMap::new(),
+            slow: BTreeMap::new(),
+        }
+    }
+
+    /// Seconds in flight from which an operation is a stall.
+    #[must_use]
+    pub fn limit_s(&self) -> f64 {
+        (FACTOR * self.usual_s).clamp(self.least_s, self.most_s)
+    }
+
+    /// Takes the ages of the next reading, `elapsed_s` after the last one.
+    pub fn learn(&mut self, reading: &Reading, elapsed_s: f64) {
+        self.usual_s *= (-elapsed_s / HALF_S).exp2();
+        let mut ages = BTreeMap::new();
+        for rank in &reading.ranks {
+            for flight in &rank.flights {
+                let process = (rank.job.clone(), rank.host.clone(), rank.pid, rank.rank);
+                ages.insert((process, flight.comm.hash), flight.age_s);
+            }
+        }
+        // An age that fell is of another operation: the one before has ended.
+        let ended =
+            self.ages.iter().filter(|(key, before)| ages.get(*key).is_none_or(|now| now < *before));
+        let longest = ended.map(|(_, age)| *age).fold(0.0, f64::max);
+        self.usual_s = self.usual_s.max(longest);
+        self.ages = ages;
+    }
+
+    /// Takes the flag of stragglers back from those that were none in the readings before.
+    pub fn settle(&mut self, picture: &mut Picture) {
+        let mut slow = BTreeMap::new();
+        let is_slow = |row: &&mut Row| row.flags.contains(&Flag::Slow);
+        for row in picture.ranks.iter_mut().filter(is_slow) {
+            let process = (row.job.clone(), row.host.clone(), row.pid, row.rank);
+            let times = self.slow.get(&process).copied().unwrap_or(0) + 1;
+            if times < IN_A_ROW {
+                // There is no other flag beside it.
+                row.flags.clear();
+                row.why.clear();
+            }
+            slow.insert(process, times);
+        }
+        self.slow = slow;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::{Flight, Rank};
+
+    fn reading(ages: &[f64]) -> Reading {
+        let flights = ages.iter().map(|&age_s| Flight { age_s, ..Flight::default() }).collect();
+        Reading { ranks: vec![Rank { flights, ..Rank::default() }], ..Reading::default() }
+    }
+
+    #[test]
+    fn a_straggler_is_one_for_several_readings() {
+        let mut patience = Patience::new(1.0, 30.0);
+        let mut look = |flags: &[Flag]| {
+            let row = Row { flags: flags.to_vec(), why: "x".into(), ..Row::default() };
+            let mut picture = Picture { ranks: vec![row], ..Picture::default() };
+            patience.settle(&mut picture);
+            (picture.ranks[0].flags.clone(), picture.ranks[0].why.clone())
+        };
+        for _ in 0..2 {
+            assert_eq!(look(&[Flag::Slow]), (vec![], String::new()));
+        }
+        assert_eq!(look(&[Flag::Slow]), (vec![Flag::Slow], "x".into()));
+        assert_eq!(look(&[Flag::Stalled]).0, [Flag::Stalled]);
+        assert_eq!(look(&[Flag::Slow]).0, []);
+    }
+
+    #[test]
+    fn a_wait_that_ended_is_usual_for_a_while() {
+        let mut patience = Patience::new(1.0, 30.0);
+        for age in [0.2, 1.2, 2.2] {
+            patience.learn(&reading(&[age]), 1.0);
+            assert_eq!(patience.limit_s(), 1.0, "it has not ended");
+        }
+        patience.learn(&reading(&[0.1]), 1.0);
+        assert!((patience.limit_s() - 6.6).abs() < 1e-9, "{}", patience.limit_s());
+        (0..120).for_each(|_| patience.learn(&reading(&[]), 1.0));
+        assert!((1.0..2.0).contains(&patience.limit_s()), "{}", patience.limit_s());
+        patience.learn(&reading(&[500.0]), 1.0);
+        patience.learn(&reading(&[]), 1.0);
+        assert_eq!(patience.limit_s(), 30.0, "there is an end to patience");
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What is shown of the ranks: rows with rates and flags. As JSON it is `ncclscope.top/1`.
+
+What is not known is `null`, never zero.
+*/
+
+use serde::Serialize;
+
+/// All that is shown of one reading.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Picture {
+    /// `ncclscope.top/1`.
+    pub schema: &'static str,
+    /// Where it comes from.
+    pub source: String,
+    /// When it was read, UTC.
+    pub at: String,
+    /// The length of the span that rates are of, s.
+    pub span_s: f64,
+    /// Seconds in flight from which an operation counts as stalled.
+    pub stall_s: f64,
+    /// The ranks.
+    pub ranks: Vec<Row>,
+    /// By function, over all ranks.
+    pub functions: Vec<FunctionRate>,
+    /// Why ranks wait, a sentence each.
+    pub verdicts: Vec<String>,
+    /// What to do, and what is not shown.
+    pub notes: Vec<String>,
+}
+
+/// A rank, or several that are shown as one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// The job's id; empty without one.
+    pub job: String,
+    /// The rank in the job.
+    pub rank: Option<u32>,
+    /// The host.
+    pub host: String,
+    /// The GPU.
+    pub gpu: String,
+    /// The process id.
+    pub pid: Option<u32>,
+    /// What is wrong with it, the worst first.
+    pub flags: Vec<Flag>,
+    /// Why, one sentence; empty if nothing is wrong.
+    pub why: String,
+    /// The operation that has been in flight longest.
+    pub operation: Option<Operation>,
+    /// All operations in flight, the oldest of each communicator.
+    #[serde(skip)]
+    pub in_flight: Vec<Operation>,
+    /// Operations that ended, per second.
+    pub operations_per_s: f64,
+    /// The mean bus bandwidth of collectives, with the wait for other ranks, GB/s.
+    pub busbw_gbs: Option<f64>,
+    /// Sent over the network, GB/s.
+    pub sent_gbs: Option<f64>,
+    /// The share of time in which it waited for other ranks in collectives, 0 to 1.
+    pub waiting: Option<f64>,
+    /// By function.
+    pub functions: Vec<FunctionRate>,
+    /// By link.
+    pub links: Vec<LinkRate>,
+    /// More about it: names and values.
+    #[serde(skip)]
+    pub facts: Vec<(String, String)>,
+    /// How many ranks the row stands for.
+    #[serde(skip)]
+    pub members: usize,
+}
+
+/// An operation in flight.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Operation {
+    /// NCCL's function; empty where it is not known.
+    pub func: String,
+    /// The communicator.
+    pub comm: String,
+    /// Its bytes.
+    pub bytes: Option<u64>,
+    /// The other rank of a send or receive.
+    pub peer: Option<i32>,
+    /// How long it has been in flight, s.
+    pub age_s: f64,
+    /// How many operations of the communicator are in flight.
+    pub in_flight: u64,
+}
+
+/// The rate of a function.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FunctionRate {
+    /// The communicator.
+    pub comm: String,
+    /// NCCL's function.
+    pub func: String,
+    /// Operations per second; of several ranks that of the one with the most.
+    pub per_s: f64,
+    /// Their bytes per second, GB/s; likewise.
+    pub io_gbs: f64,
+    /// The mean bus bandwidth, GB/s; of several ranks the highest, which waits least.
+    pub busbw_gbs: Option<f64>,
+    /// The mean duration, s; of several ranks the shortest.
+    pub duration_s: Option<f64>,
+}
+
+/// The rate of a link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LinkRate {
+    /// The communicator.
+    pub comm: String,
+    /// The other rank in it.
+    pub peer: i32,
+    /// `send` or `recv`.
+    pub direction: &'static str,
+    /// Moved, GB/s.
+    pub gbs: f64,
+    /// Bytes of a transfer divided by its time in the network, GB/s; on the receive side that time
+    /// contains the wait for the sender.
+    pub transfer_gbs: Option<f64>,
+    /// Transfers per second.
+    pub per_s: f64,
+}
+
+/// What is wrong with a rank; the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flag {
+    /// Others wait for it, or it hangs by itself, for longer than the limit of a hang.
+    Hung,
+    /// The process was killed, or crashed.
+    Killed,
+    /// The process is stopped.
+    Stopped,
+    /// Others wait for it, or it waits for no rank that is known, for longer than is usual.
+    Stalled,
+    /// It has written nothing for a while.
+    Silent,
+    /// Other ranks wait for it in each operation: a straggler.
+    Slow,
+    /// It waits in an operation for a rank that is stalled.
+    Waits,
+    /// The process exited in order.
+    Ended,
+}
+
+/// How a flag is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Red: something is wrong here.
+    Bad,
+    /// Yellow: something is wrong elsewhere, or slow.
+    Warning,
+    /// It is over.
+    Over,
+}
+
+impl Flag {
+    /// The word in the table.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Flag::Hung => "HUNG",
+            Flag::Killed => "KILLED",
+            Flag::Stopped => "STOPPED",
+            Flag::Stalled => "STALLED",
+            Flag::Silent => "SILENT",
+            Flag::Slow => "SLOW",
+            Flag::Waits => "waits",
+            Flag::Ended => "ended",
+        }
+    }
+
+    /// How it is shown.
+    #[must_use]
+    pub const fn severity(self) -> Severity {
+        match self {
+            Flag::Hung | Flag::Killed | Flag::Stopped | Flag::Stalled | Flag::Silent => {
+                Severity::Bad
+            }
+            Flag::Slow | Flag::Waits => Severity::Warning,
+            Flag::Ended => Severity::Over,
+        }
+    }
+}
+
+impl Picture {
+    /// The same with each text as `of` gives it: texts of processes may contain anything.
+    #[must_use]
+    pub fn printable(mut self, of: impl Fn(&str) -> String) -> Picture {
+        let each = |texts: &mut Vec<String>| texts.iter_mut().for_each(|text| *text = of(text));
+        self.source = of(&self.source);
+        each(&mut self.verdicts);
+        each(&mut self.notes);
+        for function in &mut self.functions {
+            (function.comm, function.func) = (of(&function.comm), of(&function.func));
+        }
+        for row in &mut self.ranks {
+            (row.job, row.host, row.gpu) = (of(&row.job), of(&row.host), of(&row.gpu));
+            row.why = of(&row.why);
+            for function in &mut row.functions {
+                (function.comm, function.func) = (of(&function.comm), of(&function.func));
+            }
+            row.links.iter_mut().for_each(|link| link.comm = of(&link.comm));
+            for operation in row.in_flight.iter_mut().chain(&mut row.operation) {
+                (operation.comm, operation.func) = (of(&operation.comm), of(&operation.func));
+            }
+            row.facts.iter_mut().for_each(|(_, value)| *value = of(value));
+        }
+        self
+    }
+}
+
+impl Row {
+    /// The worst flag.
+    #[must_use]
+    pub fn flag(&self) -> Option<Flag> {
+        self.flags.first().copied()
+    }
+
+    /// Something is wrong with this rank itself.
+    #[must_use]
+    pub fn is_bad(&self) -> bool {
+        self.flag().is_some_and(|flag| flag.severity() == Severity::Bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_a_process_is_left_as_it_is() {
+        let bad = || "\u{1b}".to_owned();
+        let operation = Operation { func: bad(), comm: bad(), ..Operation::default() };
+        let function = FunctionRate { func: bad(), comm: bad(), ..FunctionRate::default() };
+        let row = Row {
+            job: bad(),
+            host: bad(),
+            gpu: bad(),
+            why: bad(),
+            operation: Some(operation.clone()),
+            in_flight: vec![operation],
+            functions: vec![function.clone()],
+            links: vec![LinkRate { comm: bad(), ..LinkRate::default() }],
+            facts: vec![("command".into(), bad())],
+            ..Row::default()
+        };
+        let picture = Picture {
+            source: bad(),
+            ranks: vec![row],
+            functions: vec![function],
+            verdicts: vec![bad()],
+            notes: vec![bad()],
+            ..Picture::default()
+        };
+        let is_shown = |picture: &Picture| format!("{picture:?}").contains("u{1b}");
+        assert!(is_shown(&picture));
+        assert!(!is_shown(&picture.printable(|text| text.replace('\u{1b}', "?"))));
+    }
+}

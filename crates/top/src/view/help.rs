@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the keys do, and what the columns show.
+
+/// The lines of the help pane.
+pub(super) const LINES: [&str; 31] = [
+    "Keys",
+    "  up, down, j, k, PgUp, PgDn, Home, End   select a rank",
+    "  Enter     details of the selected rank; of a host: its ranks",
+    "  Esc       back; in the table: no filter",
+    "  /         filter: words that the row contains",
+    "  > <       order by the next or the previous column; also s, S",
+    "  r         reverse the order",
+    "  g         one row for each host",
+    "  space     freeze, and go on",
+    "  ? h       this page",
+    "  Ctrl-Z    suspend; fg continues",
+    "  q Ctrl-C  quit",
+    "",
+    "Columns",
+    "  STATE     HUNG, STALLED  others wait for this rank, or it hangs by itself",
+    "            STOPPED        the process is stopped, by a signal or a debugger",
+    "            KILLED         the process was killed, or crashed",
+    "            SILENT         the process has stopped to write",
+    "            SLOW           others wait for it in each operation",
+    "            waits          it waits for a rank that is stalled",
+    "  OPERATION the operation in flight longest, with size, peer and communicator",
+    "  AGE       for how long",
+    "  OP/S      operations that ended",
+    "  BUS GB/S  mean bus bandwidth of collectives, with the wait for others",
+    "  NET GB/S  sent over the network",
+    "  WAIT      share of time in which it waited for others in collectives",
+    "",
+    "Ranks are stalled when an operation is in flight three times as long as the",
+    "longest wait of the last minutes, at least --stall-sec, and hung after",
+    "--hang-sec. `ncclscope diagnose` and `stragglers` find out why, and",
+    "docs/top.md tells more.",
+];

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What a rank did in a span of time, as sums: by function and by link.
+
+Spans add up ([`Work::add`]), and what counters show at two moments has a difference
+([`Work::since`]). Nothing here is a rate yet.
+*/
+
+use std::collections::BTreeMap;
+
+/// A communicator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Comm {
+    /// NCCL's hash, the same on all of its ranks.
+    pub hash: u64,
+    /// Its role or its name; several may have the same.
+    pub name: String,
+}
+
+impl Comm {
+    /// A communicator; without a name it is shown by its hash.
+    #[must_use]
+    pub fn new(hash: u64, name: &str) -> Comm {
+        let name = if name.is_empty() { format!("{:08x}", hash >> 32) } else { name.to_owned() };
+        Comm { hash, name }
+    }
+}
+
+/// A function of a communicator.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FunctionKey {
+    /// The communicator.
+    pub comm: Comm,
+    /// NCCL's function.
+    pub func: String,
+    /// A send or receive.
+    pub is_p2p: bool,
+}
+
+/// The operations of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Function {
+    /// Operations that ended.
+    pub count: f64,
+    /// Their bytes, as nccl-tests count them.
+    pub bytes: f64,
+    /// Operations whose duration is known.
+    pub timed: f64,
+    /// The sum of these durations, s.
+    pub seconds: f64,
+    /// Operations whose bus bandwidth is known.
+    pub measured: f64,
+    /// The sum of these bandwidths, B/s.
+    pub bandwidths: f64,
+}
+
+/// One direction between two ranks of a communicator.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkKey {
+    /// The communicator.
+    pub comm: Comm,
+    /// This rank in it.
+    pub rank: i32,
+    /// The other rank.
+    pub peer: i32,
+    /// This rank sends.
+    pub is_send: bool,
+}
+
+/// The transfers over a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Link {
+    /// Transfers.
+    pub transfers: f64,
+    /// Their bytes.
+    pub bytes: f64,
+    /// Their time in the network, s.
+    pub seconds: f64,
+}
+
+/// What a rank did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Work {
+    /// By function.
+    pub functions: BTreeMap<FunctionKey, Function>,
+    /// By link.
+    pub links: BTreeMap<LinkKey, Link>,
+}
+
+impl Work {
+    /// Adds what the rank did in another span.
+    pub fn add(&mut self, other: &Work) {
+        for (key, more) in &other.functions {
+            self.functions.entry(key.clone()).or_default().change(more, |sum, x| sum + x);
+        }
+        for (key, more) in &other.links {
+            self.links.entry(key.clone()).or_default().change(more, |sum, x| sum + x);
+        }
+    }
+
+    /// What counters grew by since they were as in `before`. One that is less than before began
+    /// anew, and one that was not there began at zero.
+    #[must_use]
+    pub fn since(&self, before: &Work) -> Work {
+        let mut grown = self.clone();
+        for (key, function) in &mut grown.functions {
+            match before.functions.get(key) {
+                Some(old) if old.count <= function.count => function.change(old, grow),
+                _ => {}
+            }
+        }
+        for (key, link) in &mut grown.links {
+            match before.links.get(key) {
+                Some(old) if old.transfers <= link.transfers => link.change(old, grow),
+                _ => {}
+            }
+        }
+        grown.functions.retain(|_, function| function.count > 0.0);
+        grown.links.retain(|_, link| link.transfers > 0.0);
+        grown
+    }
+}
+
+fn grow(now: f64, before: f64) -> f64 {
+    (now - before).max(0.0)
+}
+
+impl Function {
+    fn change(&mut self, by: &Function, how: impl Fn(f64, f64) -> f64) {
+        for (field, other) in [
+            (&mut self.count, by.count),
+            (&mut self.bytes, by.bytes),
+            (&mut self.timed, by.timed),
+            (&mut self.seconds, by.seconds),
+            (&mut self.measured, by.measured),
+            (&mut self.bandwidths, by.bandwidths),
+        ] {
+            *field = how(*field, other);
+        }
+    }
+
+    /// Adds other operations.
+    pub fn merge(&mut self, other: &Function) {
+        self.change(other, |sum, x| sum + x);
+    }
+
+    /// The mean of the operations' bus bandwidths, B/s.
+    #[must_use]
+    pub fn bandwidth(&self) -> Option<f64> {
+        (self.measured > 0.0).then(|| self.bandwidths / self.measured)
+    }
+
+    /// The mean of the operations' durations, s.
+    pub(crate) fn duration(&self) -> Option<f64> {
+        (self.timed > 0.0).then(|| self.seconds / self.timed)
+    }
+}
+
+impl Link {
+    fn change(&mut self, by: &Link, how: impl Fn(f64, f64) -> f64) {
+        self.transfers = how(self.transfers, by.transfers);
+        self.bytes = how(self.bytes, by.bytes);
+        self.seconds = how(self.seconds, by.seconds);
+    }
+
+    /// Adds other transfers.
+    pub fn merge(&mut self, other: &Link) {
+        self.change(other, |sum, x| sum + x);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(count: f64, transfers: f64) -> Work {
+        let comm = Comm::new(1, "dp");
+        let key = FunctionKey { comm: comm.clone(), func: "AllReduce".into(), is_p2p: false };
+        let function = Function { count, bytes: 10.0 * count, ..Function::default() };
+        let link = LinkKey { comm, rank: 0, peer: 1, is_send: true };
+        let of = Link { transfers, bytes: 5.0 * transfers, seconds: 0.5 };
+        Work { functions: [(key, function)].into(), links: [(link, of)].into() }
+    }
+
+    #[test]
+    fn spans_add_up_and_counters_have_differences() {
+        let mut sum = work(2.0, 4.0);
+        sum.add(&work(3.0, 1.0));
+        let function = sum.functions.values().next().unwrap();
+        assert_eq!((function.count, function.bytes), (5.0, 50.0));
+        let grown = sum.since(&work(2.0, 4.0));
+        assert_eq!(grown.functions, work(3.0, 1.0).functions);
+        assert_eq!(grown.links.values().next().unwrap().bytes, 5.0);
+        let again = work(1.0, 1.0).since(&sum);
+        assert_eq!(again, work(1.0, 1.0), "the process began anew");
+        assert_eq!(sum.since(&sum), Work::default(), "nothing happened");
+    }
+}
