@@ -123,6 +123,8 @@ const JOBS: &[Job] = &[
         with: Some(TESTS),
         ..Job::NONE
     },
+    // Every page is in the navigation, every link leads somewhere, and it can be read offline.
+    Job { name: "docs", command: "cargo xtask docs", again: true, ..Job::NONE },
 ];
 
 /// For all jobs together: more than twice what they take on 2 cores with nothing built yet, for a

@@ -16,6 +16,7 @@ mod check;
 mod ci;
 mod demo;
 mod deny;
+mod docs;
 mod evaluate;
 mod fuzz;
 mod gpu_kit;
@@ -52,6 +53,8 @@ enum Task {
     Demo(demo::Options),
     /// Check licences and sources of the dependencies against deny.toml
     Deny,
+    /// Build the site from docs/ into target/site; dead links are errors
+    Docs,
     /// Check the tree against the rules of CONTRIBUTING.md
     Tidy,
     /// Fetch libnccl.so.2 of a release from its wheel, or print where it is
@@ -100,6 +103,7 @@ impl Task {
             Self::Check => check::run(),
             Self::Demo(options) => demo::run(&options),
             Self::Deny => deny::run(),
+            Self::Docs => docs::run(),
             Self::Tidy => tidy::run(),
             Self::Nccl(verb) => nccl::run(&verb),
             Self::Matrix(options) => matrix::run(&options),

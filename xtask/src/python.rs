@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Python environments with the readers of other projects, and `cargo xtask torch`, which makes
-//! those with PyTorch.
+//! Python environments with the readers of other projects and with the builder of the site, and
+//! `cargo xtask torch`, which makes those with PyTorch.
 //!
 //! PyTorch's wheels take 1 to 4 GB, so they are installed on request only; `cargo xtask test` uses
 //! them if they are installed. No GPU is needed: of the CUDA wheels only what `import torch` loads
@@ -42,6 +42,20 @@ const READERS: Venv = Venv {
         "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
         "viztracer",
     ],
+};
+
+/// Builds the site. Its folder has the version, so that another version makes it anew.
+const SITE: Venv = Venv {
+    folder: "site-9.8.2",
+    packages: &[&[
+        "mkdocs-material==9.8.2",
+        "mkdocs==1.6.1",
+        "Markdown==3.11.3",
+        "pymdown-extensions==13.1.2",
+        "Pygments==2.21.0",
+    ]],
+    alone: false,
+    modules: &["material", "mkdocs", "pymdownx"],
 };
 
 /// What PyTorch 2 imports, whatever its CUDA.
@@ -180,6 +194,11 @@ pub(crate) fn torch() -> Outcome {
 /// A Python with the readers, made if it is not there.
 pub(crate) fn ordinary() -> Outcome<PathBuf> {
     READERS.make()
+}
+
+/// A Python with mkdocs-material, made if it is not there.
+pub(crate) fn site() -> Outcome<PathBuf> {
+    SITE.make()
 }
 
 /// A variable that leads tests to Pythons, and these.

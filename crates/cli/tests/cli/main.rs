@@ -15,6 +15,7 @@ mod doctor;
 mod export;
 mod filters;
 mod overload;
+mod pages;
 mod pty;
 mod report;
 mod report_html;
