@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn batch(start: f64, step: i64, partners: Vec<usize>) -> P2pBatch {
-        P2pBatch { class: None, part: part(start), step: Some(step), partners }
+        P2pBatch { class: None, part: part(start), step: Some(step), partners, is_lacking: false }
     }
 
     #[test]

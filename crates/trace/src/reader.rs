@@ -39,8 +39,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Blocks of lanes whose records this process decoded.
 static DECODED: AtomicU64 = AtomicU64::new(0);
 
-/// How many blocks of lanes this process decoded, those apart of which only the latest time stamp is
-/// asked. For the test that each verb decodes each block of a recording once, and for progress.
+/// How many blocks of lanes this process decoded, those apart of which only the latest time stamp
+/// is asked. For the test that each verb decodes each block once, and for progress.
 #[doc(hidden)]
 pub fn decoded_blocks() -> u64 {
     DECODED.load(Relaxed)
@@ -550,8 +550,8 @@ impl Recording {
         }
     }
 
-    /// Gives every record of a lane to `each`, decoded once, in the order in which they were pushed.
-    /// Steps come when they stopped; steps in flight come last.
+    /// Gives every record of a lane to `each`, decoded once, in the order in which they were
+    /// pushed. Steps come when they stopped; steps in flight come last.
     pub fn visit_lane(&self, lane: usize, mut each: impl FnMut(&Record)) {
         let Some(lane) = self.lanes.get(lane) else { return };
         let mut bytes = Vec::new();

@@ -112,8 +112,8 @@ impl Runs {
         Runs { runs, repeated }
     }
 
-    /// The run that the user chose, else the newest, or a larger one that goes on beside it. Without
-    /// recordings there is none.
+    /// The run that the user chose, else the newest, or a larger one that goes on beside it.
+    /// Without recordings there is none.
     ///
     /// # Errors
     /// One sentence, if there is no run with that id.
@@ -124,8 +124,8 @@ impl Runs {
         found.map(Some).ok_or_else(missing)
     }
 
-    /// Of the runs that go on beside the newest, it included, the one with most processes; of equals
-    /// the newest.
+    /// Of the runs that go on beside the newest, it included, the one with most processes; of
+    /// equals the newest.
     fn main(&self) -> Option<&Run> {
         let newest = self.runs.last()?;
         let goes_on = |run: &&Run| run.end_ns > newest.begin_ns.saturating_add(BESIDE_NS);

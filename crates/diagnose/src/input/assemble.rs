@@ -270,7 +270,8 @@ impl HostEnds {
             false => "no other recording of its host goes on longer",
         };
         let doubt = format!(
-            "the recording of rank {} was read or copied {} before others, or clocks disagree: {why}",
+            "the recording of rank {} was read or copied {} before others, or clocks disagree: \
+             {why}",
             snapshot.rank,
             human::duration(to_f64(self.latest.saturating_sub(snapshot.end_ns))),
         );

@@ -70,7 +70,7 @@ mod tests {
         vectors[2].flags = u32::from(progress_flags::STUCK);
         vectors.extend([vector(8, 0, 5, 5), vector(8, 1, 5, 5), vector(8, 2, 5, 5)]);
         let jobs = [(7, "train".to_owned())].into();
-        let table = Table { vectors, jobs };
+        let table = Table { vectors, jobs, ..Table::default() };
         let hangs = find(&table, Duration::from_secs(1));
         let [verdict] = &hangs.verdicts[..] else { panic!("{hangs:?}") };
         assert_eq!((verdict.job.as_str(), &verdict.ranks[..]), ("train", &[1][..]));

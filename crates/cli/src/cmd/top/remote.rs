@@ -281,7 +281,8 @@ mod tests {
             job: 5,
             ..Vector::default()
         };
-        Table { vectors: vec![vector(0, 4), vector(1, 5)], jobs: [(5, "train".into())].into() }
+        let jobs = [(5, "train".into())].into();
+        Table { vectors: vec![vector(0, 4), vector(1, 5)], jobs, ..Table::default() }
     }
 
     /// Answers requests like an agent: each path has its answers, in order.
