@@ -70,6 +70,7 @@ mod tests {
             title: String::new(),
             confidence: Confidence::Confirmed,
             root_ranks,
+            help: ncclscope_findings::Help::default(),
             edge: None,
             comm: (!comm.is_empty()).then(|| format!("communicator {comm} (tp)")),
             op: Some(Op { func: func.into(), ..Op::default() }),
