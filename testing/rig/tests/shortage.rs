@@ -35,12 +35,12 @@ enum Trouble {
     /// Its control group has a quota of a tenth of a processor: less than what a busy machine
     /// leaves to each of the other ranks, so that it is used up there, too.
     Quota,
-    /// It may run on one processor only, where [`BUSY`] threads of another process never pause.
+    /// It may run on one processor only, where a thread of more weight never pauses.
     BusyCore,
 }
 
-/// How many threads keep the processor of [`Trouble::BusyCore`] busy.
-const BUSY: usize = 8;
+/// The niceness of the process of [`Trouble::BusyCore`]: it gets 1/16 of the processor.
+const NICE: i32 = 12;
 
 impl Trouble {
     /// For how long it is stopped, and then runs.
@@ -73,16 +73,10 @@ fn pin(pid: Option<u32>) {
 /// Makes trouble for the process until `over`.
 fn trouble(trouble: Trouble, pid: u32, group: Option<&Group>, over: &AtomicBool) {
     if let Trouble::BusyCore = trouble {
-        std::thread::scope(|scope| {
-            for _ in 0..BUSY {
-                scope.spawn(|| {
-                    pin(None);
-                    while !over.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
-                    }
-                });
-            }
-        });
+        pin(None);
+        while !over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
     }
     let Some((stopped, running)) = trouble.times() else { return };
     let stop = |is_stopped: bool| match group {
@@ -114,6 +108,8 @@ fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     group.into_iter().for_each(|group| group.take(pid));
     if let Trouble::BusyCore = what {
         pin(Some(pid));
+        let process = rustix::process::Pid::from_raw(i32::try_from(pid).expect("a process id"));
+        rustix::process::setpriority_process(process, NICE).expect("more niceness");
     }
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| trouble(what, pid, group, &over));

@@ -280,8 +280,9 @@ fn a_recording_that_shrinks_while_it_is_read_is_mentioned() {
     let whole = fs::read(file).unwrap();
     (0..1000).for_each(|at| fs::write(run.join(format!("z-{at}.nscope")), "").unwrap());
     let damaged = format!("warning: {} is damaged: ", file.display());
-    // `diagnose` tells all at its end.
-    for words in &Verbs::new(dir.path(), &run).commands[1..] {
+    // `diagnose` tells all at its end, and `merge` reads no recording of another process.
+    let commands = &Verbs::new(dir.path(), &run).commands[1..];
+    for words in commands.iter().filter(|words| words[0] != "merge") {
         fs::write(file, &whole).unwrap();
         let mut command = tool();
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -19,7 +19,7 @@ fn bash_completes_verbs_and_options() {
     };
     assert_eq!(ask("ncclscope snap"), "snapshot\n");
     assert!(ask("ncclscope report --").contains("--full"));
-    assert_eq!(ask("ncclscope report --format "), "text json\n");
+    assert_eq!(ask("ncclscope report --format "), "text json csv md\n");
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn verbs_with_tables_have_all_formats() {
         (vec!["stragglers", path], 1, "class,name,confidence,root_ranks,"),
         (vec!["diagnose", path], 0, "class,name,confidence,root_ranks,"),
         (vec!["compare", path, path], 0, "key_kind,key_role,key_func,"),
-        (vec!["ls"], 0, "PID,"),
+        (vec!["ls"], 0, "JOB,RANK,HOST,PID,"),
     ] {
         let formatted = |format| ncclscope(&[&args[..], &["--format", format]].concat());
         let csv = formatted("csv").ends_with(code).stdout;
