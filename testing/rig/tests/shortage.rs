@@ -99,7 +99,8 @@ fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     let job = job.env("NCCLSCOPE_DIR", record.path());
     // With a quota each operation takes longer.
     let steps = match what {
-        Trouble::Quota | Trouble::BusyCore => "repeat:50:allreduce:100000",
+        Trouble::Quota => "repeat:50:allreduce:100000",
+        Trouble::BusyCore => "repeat:25:allreduce:100000",
         _ => "repeat:400:allreduce:100000",
     };
     let running = job.steps([steps]).start().expect("ranks start");

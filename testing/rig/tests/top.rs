@@ -221,11 +221,25 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
     screen.line("clear");
     screen.line(&command);
     screen.wait("four ranks", |text| all_run(text, &job));
-    let found = Command::new("pgrep").arg("-f").arg(format!("top {}$", run.display())).output();
-    let found = String::from_utf8(found.expect("pgrep starts").stdout).expect("UTF-8");
-    found.lines().for_each(|pid| signal(pid.parse().expect("a number"), "TERM"));
+    let views = || {
+        let found = Command::new("pgrep").arg("-f").arg(format!("top {}$", run.display())).output();
+        String::from_utf8(found.expect("pgrep starts").stdout).expect("UTF-8")
+    };
+    views().lines().for_each(|pid| signal(pid.parse().expect("a number"), "TERM"));
     screen.expect_success("terminated");
     assert_eq!(screen.settings("terminated"), before);
+
+    // Without a terminal it ends, also where no signal says so.
+    screen.line("trap '' HUP; clear");
+    screen.line(&command);
+    screen.wait("four ranks", |text| all_run(text, &job));
+    assert_eq!(views().lines().count(), 1);
+    screen.tmux(&["kill-server"]);
+    let until = Instant::now() + Duration::from_secs(10);
+    while !views().is_empty() {
+        assert!(Instant::now() < until, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// What `top --once` prints as JSON, and its exit code.

@@ -13,6 +13,8 @@ use crossterm::{cursor, execute, terminal};
 use ncclscope_top::{Key, Picture, Step, View, draw};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -96,7 +98,10 @@ fn serve(
             terminal.draw(|frame| draw(frame, view)).map_err(gone)?;
         }
         is_new = false;
-        if event::poll(TICK).map_err(gone)? {
+        if !is_there(TICK).map_err(gone)? {
+            return Err(gone(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if event::poll(Duration::ZERO).map_err(gone)? {
             is_new = true;
             match event::read().map_err(gone)? {
                 Event::Key(key) if is_suspend(key) => suspend(terminal).map_err(gone)?,
@@ -124,6 +129,19 @@ fn serve(
             }
             is_new = true;
         }
+    }
+}
+
+/// Waits for a key, for so long at most. False if the terminal is gone: crossterm would read its end
+/// for ever.
+fn is_there(wait: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut keys = [PollFd::new(&stdin, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
+    match poll(&mut keys, Some(&wait)) {
+        Ok(_) => Ok(!keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 
