@@ -229,10 +229,14 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
     screen.expect_success("terminated");
     assert_eq!(screen.settings("terminated"), before);
 
-    // Without a terminal it ends, also where no signal says so.
     screen.line("trap '' HUP; clear");
     screen.line(&command);
     screen.wait("four ranks", |text| all_run(text, &job));
+    assert_ends_without_a_terminal(&screen, &views);
+}
+
+/// Also where no signal says so.
+fn assert_ends_without_a_terminal(screen: &Screen, views: &dyn Fn() -> String) {
     assert_eq!(views().lines().count(), 1);
     screen.tmux(&["kill-server"]);
     let until = Instant::now() + Duration::from_secs(10);

@@ -132,8 +132,8 @@ fn serve(
     }
 }
 
-/// Waits for a key, for so long at most. False if the terminal is gone: crossterm would read its end
-/// for ever.
+/// Waits for a key, for so long at most. False if the terminal is gone: crossterm would read its
+/// end for ever.
 fn is_there(wait: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut keys = [PollFd::new(&stdin, PollFlags::IN)];
