@@ -13,7 +13,7 @@ use std::thread;
 const AHEAD: usize = 2;
 
 /// Does `work` on each item on as many threads as there are cores, and gives what comes of it to
-/// `take`, in order. No more than [`AHEAD`] results for each core are in memory at a time.
+/// `take`, in order. No more than `AHEAD` results for each core are in memory at a time.
 ///
 /// # Panics
 /// As `work` does.
