@@ -2,6 +2,7 @@
 //! Builds of what other tasks and the tests run as files: the product, and the machinery that
 //! stands in for a GPU.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -67,6 +68,10 @@ pub(crate) fn shipped_plugin() -> Outcome<PathBuf> {
 fn named_plugin(folder: &Path) -> Outcome<PathBuf> {
     let named = folder.join(PLUGIN_NAMED);
     if !named.is_symlink() {
+        // The tool makes a hard link, which is another file after the next build.
+        if named.exists() {
+            fs::remove_file(&named)?;
+        }
         symlink(PLUGIN_BUILT, &named)?;
     }
     Ok(named)

@@ -4,13 +4,14 @@
 //! Jobs with a planted fault, and controls without, are simulated (`ncclscope simulate`) or, with
 //! `--standin`, run on real NCCL with the rig's scenario files; the tool judges their recordings,
 //! and what it says is compared with what was planted. Pairs of jobs show how often `ncclscope
-//! compare` is right (`--compare` alone). `--small` is what CI runs. The exit status is 1 where a
-//! bound of [`LEAST`] is missed, a control has a verdict, a comparison is wrong too often, or a
-//! verdict's time grows faster than the job.
+//! compare` is right (`--compare` alone; with `--standin` on real NCCL). `--small` is what CI runs.
+//! The exit status is 1 where a bound of [`LEAST`] is missed, a control has a verdict, a comparison
+//! is wrong too often, or a verdict's time grows faster than the job.
 
 mod answer;
 mod case;
 mod compare;
+mod compare_standin;
 mod large;
 mod place;
 mod score;
@@ -84,7 +85,7 @@ pub(crate) fn run(mut options: Options) -> Outcome {
     let mut good = true;
     let mut rows = Vec::new();
     if options.standin {
-        good &= on_standin(&folder, &scratch.0, &mut rows)?;
+        good &= on_standin(&options, (&folder, &scratch.0), &mut rows)?;
     } else if options.compare {
         good &= compare::is_good(&tool, &scratch.0, options.pairs)?;
     } else {
@@ -309,10 +310,17 @@ fn print_silent(tool: &Path, scratch: &Path, faults: &[Fault], ranks: u64) -> Ou
     Ok(())
 }
 
-/// The rig's scenarios. False where one is not exact.
-fn on_standin(folder: &Path, scratch: &Path, rows: &mut Vec<Value>) -> Outcome<bool> {
+/// The rig's scenarios, or pairs of its runs. False where one is not exact.
+fn on_standin(
+    options: &Options,
+    (folder, scratch): (&Path, &Path),
+    rows: &mut Vec<Value>,
+) -> Outcome<bool> {
     let release = Release::new(RELEASE.0, RELEASE.1)?;
     nccl::fetch_all(std::slice::from_ref(&release))?;
+    if options.compare {
+        return compare_standin::is_good(folder, &release, scratch);
+    }
     println!("\n{:<22} {:<6} said", "scenario", "exact");
     let mut good = true;
     for found in standin::run(folder, &release, scratch)? {

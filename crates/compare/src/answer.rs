@@ -137,10 +137,15 @@ fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], ranks: usize) -> Option<St
 }
 
 fn config(differences: &[ConfigDifference]) -> String {
-    // What people change comes before where the job ran.
-    let is_place = |d: &&ConfigDifference| d.what == "host names";
-    let first = differences.iter().find(|d| !is_place(d)).or_else(|| differences.first());
-    let Some(first) = first else { return "no recorded setting differs".into() };
+    // What people change comes before how NCCL is started and where the job ran.
+    let place = |d: &&ConfigDifference| match d.what.as_str() {
+        "host names" => 2,
+        "command" => 1,
+        _ => 0,
+    };
+    let Some(first) = differences.iter().min_by_key(place) else {
+        return "no recorded setting differs".into();
+    };
     let ConfigDifference { what, a, b } = first;
     let more = match differences.len() - 1 {
         0 => String::new(),
@@ -152,4 +157,18 @@ fn config(differences: &[ConfigDifference]) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_comes_before_the_command_and_the_hosts() {
+        let of = |what: &str| ConfigDifference { what: what.into(), a: "x".into(), b: "y".into() };
+        let all = ["command", "host names", "NCCL_ALGO"].map(of);
+        assert_eq!(config(&all), "NCCL_ALGO: x before, y now; 2 more settings differ");
+        assert_eq!(config(&all[..2]), "command: x before, y now; 1 more setting differs");
+        assert_eq!(config(&[]), "no recorded setting differs");
+    }
 }

@@ -2,7 +2,7 @@
 /*!
 The identity of this process, from launchers, the kernel, NCCL and the CUDA driver.
 
-Only the variables that are named here are read from the environment. Collection starts on a thread
+Only the variables that are named here, and NCCL's own, are read from the environment. Collection starts on a thread
 of ours at the first communicator; `init` adds what NCCL passes later.
 */
 
@@ -10,6 +10,7 @@ use crate::sys::cuda::Device;
 use ncclscope_control::launcher::Place;
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::{Comm, Definition};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 
@@ -17,6 +18,13 @@ use std::io::Read;
 const JOB_NAME_BYTES: usize = 128;
 /// Bytes of the command line that are kept.
 const COMMAND_BYTES: u64 = 1 << 10;
+/// Variables of NCCL that are kept at most, and bytes of each one's value.
+const VARIABLES: usize = 128;
+const VARIABLE_BYTES: usize = 256;
+/// NCCL's variables that no comparison of two runs needs: they differ from launch to launch, or may
+/// hold credentials.
+const LEFT_OUT: [&str; 4] =
+    ["NCCL_COMM_ID", "NCCL_DEBUG_FILE", "NCCL_PROFILER_OTEL_", "NCCL_INSPECTOR_"];
 /// Live communicators, the oldest first, in which another rank of this process is searched.
 const OLDEST: usize = 64;
 
@@ -52,6 +60,7 @@ pub(crate) fn of_process(
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
         net_plugin: net_plugin(&get, || fs::read_to_string("/proc/self/maps").ok()),
         command: options.command.then(command).flatten(),
+        other: nccl_variables(std::env::vars_os()),
         ..of_environment(options.job, &get)
     }
 }
@@ -83,6 +92,30 @@ fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
     }
 }
 
+/// The variables that NCCL reads, by name: how it is configured.
+fn nccl_variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let is_kept = |(name, value): &(String, String)| {
+        name.starts_with("NCCL_")
+            && name.len() <= usize::from(u8::MAX)
+            && !value.is_empty()
+            && !LEFT_OUT.iter().any(|begin| name.starts_with(begin))
+    };
+    let mut kept: Vec<(String, String)> = all.filter_map(text).filter(is_kept).collect();
+    kept.sort_unstable();
+    kept.truncate(VARIABLES);
+    kept.iter_mut().for_each(|(_, value)| cut(value, VARIABLE_BYTES));
+    kept
+}
+
+/// Cuts a text to so many bytes at most, between two characters.
+fn cut(text: &mut String, bytes: usize) {
+    let most = text.len().min(bytes);
+    text.truncate((0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0));
+}
+
 /// Slurm's job, with its step.
 fn slurm(get: Get<'_>) -> Option<String> {
     let job = get("SLURM_JOB_ID")?;
@@ -98,8 +131,7 @@ fn torchelastic(get: Get<'_>) -> Option<String> {
 fn job_name(get: Get<'_>, in_kubernetes: bool) -> Option<String> {
     let of_kubernetes = || get("JOB_NAME").filter(|_| in_kubernetes);
     let mut name = get("SLURM_JOB_NAME").or_else(of_kubernetes).or_else(|| torchelastic(get))?;
-    let most = name.len().min(JOB_NAME_BYTES);
-    name.truncate((0..=most).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0));
+    cut(&mut name, JOB_NAME_BYTES);
     Some(name)
 }
 
@@ -313,6 +345,27 @@ mod tests {
         let long = format!("a{}", "\u{e9}".repeat(200));
         let cut = name(&[("SLURM_JOB_NAME", &long)]).expect("a name");
         assert_eq!((cut.len(), long.starts_with(&cut)), (127, true), "whole characters");
+    }
+
+    #[test]
+    fn variables_of_nccl_are_kept_but_no_credentials() {
+        let long = "\u{e9}".repeat(200);
+        let all = [
+            ("PATH", "/bin"),
+            ("NCCL_PROTO", "LL128"),
+            ("NCCL_ALGO", "Tree"),
+            ("NCCL_COMM_ID", "10.0.0.1:4000"),
+            ("NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT", "https://me:secret@collector"),
+            ("NCCL_NET", ""),
+            ("NCCL_TOPO_FILE", &long),
+        ];
+        let all = all.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let found = nccl_variables(all.into_iter());
+        let of = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let cut = ("NCCL_TOPO_FILE", &long[..VARIABLE_BYTES]);
+        assert_eq!(found, [("NCCL_ALGO", "Tree"), ("NCCL_PROTO", "LL128"), cut].map(of));
+        let many = (0..500).map(|at| (format!("NCCL_{at:03}").into(), "1".into()));
+        assert_eq!(nccl_variables(many).len(), VARIABLES);
     }
 
     #[test]

@@ -99,7 +99,10 @@ impl Counts {
 }
 
 /// The rows with a verdict.
-fn changed<'a>(comparison: &'a Value, verdict: &'a str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn changed<'a>(
+    comparison: &'a Value,
+    verdict: &'a str,
+) -> impl Iterator<Item = &'a Value> {
     let rows = comparison["rows"].as_array().into_iter().flatten();
     rows.filter(move |row| row["verdict"] == verdict)
 }

@@ -86,7 +86,8 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
         page.line(&format!("  ... and {} more: --full", rows.len() - most));
     }
     if comparison.same_links > 0 {
-        page.line(&format!("  {} network links are the same", comparison.same_links));
+        let links = human::are(comparison.same_links, "network link");
+        page.line(&format!("  {links} the same"));
     }
     let has_waiting = rows.iter().take(most).any(|row| row.key.kind == Kind::Waiting);
     if has_waiting {

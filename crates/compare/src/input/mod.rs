@@ -22,6 +22,10 @@ fn operation(role: &str, func: &str, bytes: Option<u64>) -> String {
 /// How NCCL did it, in the configuration.
 fn how(shape: &Shape) -> String {
     let Shape { algo, proto, channels } = shape;
-    let channels = if channels.is_empty() { "unknown" } else { channels };
-    format!("{algo} {proto}, {channels} channels").trim_start().to_owned()
+    let channels = match channels.as_str() {
+        "" => "unknown channels".to_owned(),
+        "1" => "1 channel".to_owned(),
+        many => format!("{many} channels"),
+    };
+    format!("{algo} {proto}, {channels}").trim_start().to_owned()
 }
