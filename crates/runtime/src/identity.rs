@@ -2,8 +2,8 @@
 /*!
 The identity of this process, from launchers, the kernel, NCCL and the CUDA driver.
 
-Only the variables that are named here, and NCCL's own, are read from the environment. Collection starts on a thread
-of ours at the first communicator; `init` adds what NCCL passes later.
+Only the variables that are named here, and NCCL's own, are read from the environment. Collection
+starts on a thread of ours at the first communicator; `init` adds what NCCL passes later.
 */
 
 use crate::sys::cuda::Device;

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest command that is shown in full.
 const COMMAND_MAX: usize = 240;
+/// The longest values of a variable.
+const VALUE_MAX: usize = 40;
 
 pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
     page.heading("RUN");
@@ -33,6 +35,7 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
     let api: BTreeSet<&str> = api.iter().map(String::as_str).collect();
     let api = if api.is_empty() { "unknown".into() } else { some(&api) };
     page.line(&format!("  NCCL        {nccl}, profiler API {api}"));
+    variables(page, report);
     let span = (
         report.ranks.iter().filter_map(|row| row.start_ns).min(),
         report.ranks.iter().filter_map(|row| row.end_ns).max(),
@@ -45,6 +48,24 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
         page.line(&format!("  recorded    from {start} for {seconds}"));
     }
     page.line(&format!("  lost        {}", summary(report)));
+}
+
+/// NCCL's variables, each with its values in all processes.
+fn variables(page: &mut Page, report: &Report) {
+    let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (key, fact) in report.processes.iter().flat_map(|process| &process.identity) {
+        if let (true, Fact::Text(text)) = (key.starts_with("NCCL_"), fact) {
+            all.entry(key).or_default().insert(text);
+        }
+    }
+    let one = |(key, values): (&&str, &BTreeSet<&str>)| {
+        let values: Vec<&str> = values.iter().copied().collect();
+        format!("{key}={}", cut(&values.join(" or "), VALUE_MAX))
+    };
+    let shown: BTreeSet<String> = all.iter().map(one).collect();
+    if !shown.is_empty() {
+        page.wrapped("  variables   ", &some(&shown.iter().map(String::as_str).collect()));
+    }
 }
 
 /// The values of a key in the processes' identities.
@@ -76,13 +97,16 @@ fn command(page: &mut Page, run: &Value) {
         Some(code) => format!("with exit status {code}"),
         None => "unknown".into(),
     };
-    let mut text = words.join(" ");
-    if let Some((cut, _)) = text.char_indices().nth(COMMAND_MAX) {
-        text.truncate(cut);
-        text.push_str(" ...");
-    }
-    page.wrapped("  command     ", &text);
+    page.wrapped("  command     ", &cut(&words.join(" "), COMMAND_MAX));
     page.line(&format!("  ended       {ended}"));
+}
+
+/// A text, or its first characters.
+fn cut(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// The communicators, a line each.

@@ -24,6 +24,8 @@ fn text_says_what_happened() {
         p.collective(Call::ALL_REDUCE);
         p.send_recv(1 - p.comm.rank, 1 << 10);
         p.identity.job = Some("4711.0".into());
+        p.identity.set("NCCL_ALGO", ["Ring", "Tree"][p.comm.rank.cast_unsigned() as usize]);
+        p.identity.set("NCCL_TOPO_FILE", &format!("/{}", "x".repeat(50)));
     });
     let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let expected = [
@@ -31,6 +33,8 @@ fn text_says_what_happened() {
         "processes   2 on node-0, node-1",
         "NCCL        2.28.9, profiler API v5",
         "  0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
+        "variables   NCCL_ALGO=Ring or Tree",
+        &format!("NCCL_TOPO_FILE=/{} ...", "x".repeat(39)),
         "lost        nothing",
         "AllReduce  4 MiB  Float32   RING  SIMPLE   2      1     0  kernel",
         "Send       4 KiB  Float32   -     -        1      1     0  proxy",
