@@ -136,7 +136,8 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
     /// Also write the report as one HTML file with charts and tables, which opens without a
-    /// network; `-` writes it to standard output, and nothing else
+    /// network; `-` writes it to standard output, and nothing else. Of two runs, the newer one's,
+    /// with the bandwidths of the other beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
@@ -252,6 +253,10 @@ pub(crate) struct CompareArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
+    /// Also write the comparison as one HTML file with charts and tables, which opens without a
+    /// network; `-` writes it to standard output, and nothing else
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bus bandwidth by size: a chart for each function, a line for each role, algorithm and protocol.
+//! The lines of another run are dashed, with squares in place of points, in the same colours.
 
 use crate::chart::{
     Figure, Legend, Plot, SERIES, Scale, Swatch, Tick, legend, log_ticks, px, short, size_ticks,
     x_axis, y_axis,
 };
 use crate::facts::Facts;
-use crate::{Section, absent};
+use crate::{Beside, Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::{bytes, three};
 use ncclscope_operations::stats::{lower_median, to_f64, to_u64};
 use ncclscope_report::Report;
 use ncclscope_report::schema::OperationRow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SIZE: [f64; 2] = [560.0, 320.0];
 const PLOT: Plot = Plot { left: 60.0, right: 528.0, top: 28.0, bottom: 274.0 };
@@ -35,21 +36,33 @@ struct Point {
     is_bound: bool,
 }
 
-pub(crate) fn section(report: &Report, facts: &Facts<'_>) -> Section {
-    let mut functions: BTreeMap<&str, BTreeMap<Key<'_>, BTreeMap<u64, Size>>> = BTreeMap::new();
-    for row in &report.operations {
-        let Some(size) = row.bytes.filter(|&bytes| bytes > 0) else { continue };
-        let key = (facts.role(&row.comm), or_dash(row.algo.as_ref()), or_dash(row.proto.as_ref()));
-        let sizes = functions.entry(&row.func).or_default().entry(key).or_default();
-        add(sizes.entry(size).or_default(), row);
+/// A line of a chart.
+#[derive(Debug)]
+struct Line<'a> {
+    key: Key<'a>,
+    points: Vec<Point>,
+    /// The number of its colour, which lines of one key share.
+    colour: usize,
+    /// The other run that it is of.
+    of: Option<&'a str>,
+}
+
+pub(crate) fn section<'a>(
+    report: &'a Report,
+    facts: &'a Facts<'_>,
+    beside: Option<Beside<'a>>,
+) -> Section {
+    let other = beside.map(|beside| (beside, Facts::of(beside.report)));
+    let mut functions = lines_of(report, facts, None);
+    if let Some((Beside { name, report }, facts)) = &other {
+        for (func, lines) in lines_of(report, facts, Some(name)) {
+            functions.entry(func).or_default().extend(lines);
+        }
     }
-    let charts: Vec<Markup> = functions
-        .into_iter()
-        .map(|(func, series)| (func, lines(series)))
-        .filter(|(_, series)| !series.is_empty())
-        .enumerate()
-        .map(|(at, (func, series))| chart(at, func, &series))
-        .collect();
+    functions.retain(|_, lines| !lines.is_empty());
+    functions.values_mut().for_each(|lines| colour(lines));
+    let charts: Vec<Markup> =
+        functions.iter().enumerate().map(|(at, (func, lines))| chart(at, func, lines)).collect();
     Section {
         id: "bandwidth",
         title: "Bandwidth by size",
@@ -60,6 +73,30 @@ pub(crate) fn section(report: &Report, facts: &Facts<'_>) -> Section {
             true => absent("No operation with a known size and time was recorded."),
             false => html! { div.charts { @for chart in &charts { (chart) } } },
         },
+    }
+}
+
+/// The lines of a report, by function.
+fn lines_of<'a>(
+    report: &'a Report,
+    facts: &'a Facts<'_>,
+    of: Option<&'a str>,
+) -> BTreeMap<&'a str, Vec<Line<'a>>> {
+    let mut functions: BTreeMap<&str, BTreeMap<Key<'_>, BTreeMap<u64, Size>>> = BTreeMap::new();
+    for row in &report.operations {
+        let Some(size) = row.bytes.filter(|&bytes| bytes > 0) else { continue };
+        let key = (facts.role(&row.comm), or_dash(row.algo.as_ref()), or_dash(row.proto.as_ref()));
+        let sizes = functions.entry(&row.func).or_default().entry(key).or_default();
+        add(sizes.entry(size).or_default(), row);
+    }
+    functions.into_iter().map(|(func, series)| (func, lines(series, of))).collect()
+}
+
+/// Gives lines of one key one colour.
+fn colour(lines: &mut [Line<'_>]) {
+    let keys: BTreeSet<Key<'_>> = lines.iter().map(|line| line.key).collect();
+    for line in lines {
+        line.colour = keys.range(..line.key).count() % SERIES;
     }
 }
 
@@ -76,7 +113,7 @@ fn add(size: &mut Size, row: &OperationRow) {
 }
 
 /// The points of each line; lines without a point are left out.
-fn lines(series: BTreeMap<Key<'_>, BTreeMap<u64, Size>>) -> Vec<(Key<'_>, Vec<Point>)> {
+fn lines<'a>(series: BTreeMap<Key<'a>, BTreeMap<u64, Size>>, of: Option<&'a str>) -> Vec<Line<'a>> {
     let point = |(bytes, size): (u64, Size)| {
         let is_bound = size.transfers.is_empty();
         // As the report takes it.
@@ -84,14 +121,15 @@ fn lines(series: BTreeMap<Key<'_>, BTreeMap<u64, Size>>) -> Vec<(Key<'_>, Vec<Po
         let gbs = lower_median(&mut values)?;
         (gbs > 0.0).then_some(Point { bytes, gbs, is_bound })
     };
-    let lines = series
-        .into_iter()
-        .map(|(key, sizes)| (key, sizes.into_iter().filter_map(point).collect::<Vec<_>>()));
-    lines.filter(|(_, points)| !points.is_empty()).collect()
+    let lines = series.into_iter().map(|(key, sizes)| {
+        let points = sizes.into_iter().filter_map(point).collect();
+        Line { key, points, colour: 0, of }
+    });
+    lines.filter(|line| !line.points.is_empty()).collect()
 }
 
-fn chart(at: usize, func: &str, series: &[(Key<'_>, Vec<Point>)]) -> Markup {
-    let points = || series.iter().flat_map(|(_, points)| points);
+fn chart(at: usize, func: &str, series: &[Line<'_>]) -> Markup {
+    let points = || series.iter().flat_map(|line| &line.points);
     let range = |values: &mut dyn Iterator<Item = f64>| {
         values.fold([f64::MAX, 0.0], |[low, high], v| [v.min(low), v.max(high)])
     };
@@ -110,9 +148,7 @@ fn chart(at: usize, func: &str, series: &[(Key<'_>, Vec<Point>)]) -> Markup {
     let drawing = html! {
         (x_axis(PLOT, &x_ticks, "size"))
         (y_axis(PLOT, &y_ticks, "GB/s"))
-        @for (at, (key, points)) in series.iter().enumerate() {
-            (line(at, *key, points, [x, y]))
-        }
+        @for line in series { (draw(line, [x, y])) }
     };
     let description = format!(
         "{} lines with {} sizes from {} to {}; bus bandwidth from {} to {} GB/s. The table \
@@ -128,30 +164,46 @@ fn chart(at: usize, func: &str, series: &[(Key<'_>, Vec<Point>)]) -> Markup {
         .draw(&drawing, &legend(&entries(series)))
 }
 
-fn line(at: usize, key: Key<'_>, points: &[Point], [x, y]: [Scale; 2]) -> Markup {
-    let place = |point: &Point| (px(x.at(to_f64(point.bytes))), px(y.at(point.gbs)));
-    let path: Vec<String> = points
-        .iter()
-        .map(|point| {
-            let (x, y) = place(point);
-            format!("{x},{y}")
-        })
-        .collect();
+fn draw(line: &Line<'_>, [x, y]: [Scale; 2]) -> Markup {
+    let Line { key, points, colour, of } = line;
+    let place =
+        |point: &Point| format!("{},{}", px(x.at(to_f64(point.bytes))), px(y.at(point.gbs)));
+    let path: Vec<String> = points.iter().map(place).collect();
     html! {
-        g.series.(format!("s{}", at % SERIES)) data-role=(key.0) {
+        g.series.(format!("s{colour}")).beside-line[of.is_some()] data-role=(key.0) {
             @if points.len() > 1 { polyline points=(path.join(" ")) {} }
             @for point in points {
-                @let (cx, cy) = place(point);
-                circle.ring[point.is_bound] cx=(cx) cy=(cy) r="4.5" { title { (say(key, point)) } }
+                @let at = [x.at(to_f64(point.bytes)), y.at(point.gbs)];
+                (mark(at, point.is_bound, of.is_some(), &say(line, point)))
             }
         }
     }
 }
 
+/// A point; of the other run a square.
+fn mark([x, y]: [f64; 2], is_bound: bool, is_other: bool, say: &str) -> Markup {
+    html! {
+        @if is_other {
+            rect.ring x=(px(x - 6.0)) y=(px(y - 6.0)) width="12" height="12" { title { (say) } }
+        } @else {
+            circle.ring[is_bound] cx=(px(x)) cy=(px(y)) r="4.5" { title { (say) } }
+        }
+    }
+}
+
 /// A point in words: `tp, Ring, Simple: 16 MiB, 72.9 GB/s`.
-fn say(key: Key<'_>, point: &Point) -> String {
+fn say(line: &Line<'_>, point: &Point) -> String {
     let bound = if point.is_bound { "at least " } else { "" };
-    format!("{}: {}, {bound}{} GB/s", name(key), bytes(point.bytes), three(point.gbs))
+    format!("{}: {}, {bound}{} GB/s", line.name(), bytes(point.bytes), three(point.gbs))
+}
+
+impl Line<'_> {
+    fn name(&self) -> String {
+        match self.of {
+            Some(run) => format!("{}, {run}", name(self.key)),
+            None => name(self.key),
+        }
+    }
 }
 
 fn name((role, algo, proto): Key<'_>) -> String {
@@ -161,17 +213,18 @@ fn name((role, algo, proto): Key<'_>) -> String {
     }
 }
 
-fn entries(series: &[(Key<'_>, Vec<Point>)]) -> Vec<Legend> {
-    let entry = |(at, (key, points)): (usize, &(Key<'_>, Vec<Point>))| Legend {
-        class: format!("s{}", at % SERIES),
-        swatch: match points.iter().all(|point| point.is_bound) {
+fn entries(series: &[Line<'_>]) -> Vec<Legend> {
+    let entry = |line: &Line<'_>| Legend {
+        class: format!("s{}", line.colour),
+        swatch: match line.points.iter().all(|point| point.is_bound) {
+            _ if line.of.is_some() => Swatch::Dashes,
             true => Swatch::Ring,
             false => Swatch::Line,
         },
-        label: short(&name(*key), 48),
-        role: Some(key.0.to_owned()),
+        label: short(&line.name(), 48),
+        role: Some(line.key.0.to_owned()),
     };
-    series.iter().enumerate().map(entry).collect()
+    series.iter().map(entry).collect()
 }
 
 /// A round value of an axis: `0.05`, `20`.
@@ -208,10 +261,11 @@ mod tests {
         let both = Size { transfers: vec![3.0, 1.0, 2.0, 4.0], bounds: vec![9.0] };
         let bound = Size { bounds: vec![9.0], ..Size::default() };
         let sizes = BTreeMap::from([(1024, both), (2048, bound), (4096, Size::default())]);
-        let lines = lines(BTreeMap::from([(("tp", "Ring", "Simple"), sizes)]));
-        let points: Vec<_> = lines[0].1.iter().map(|p| (p.bytes, p.gbs, p.is_bound)).collect();
+        let lines = lines(BTreeMap::from([(("tp", "Ring", "Simple"), sizes)]), None);
+        let points: Vec<_> = lines[0].points.iter().map(|p| (p.bytes, p.gbs, p.is_bound)).collect();
         assert_eq!(points, [(1024, 2.0, false), (2048, 9.0, true)]);
-        let texts: Vec<String> = lines[0].1.iter().map(|point| say(lines[0].0, point)).collect();
+        let texts: Vec<String> =
+            lines[0].points.iter().map(|point| say(&lines[0], point)).collect();
         assert_eq!(texts[0], "tp, Ring, Simple: 1 KiB, 2.00 GB/s");
         assert_eq!(texts[1], "tp, Ring, Simple: 2 KiB, at least 9.00 GB/s");
     }

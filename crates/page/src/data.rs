@@ -65,15 +65,15 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// As the content of a `script` element, which only `</` or `<!--` could end or hide.
-    pub(crate) fn script(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
-    }
-
     /// The tables.
     pub(crate) fn tables(&self) -> &[Table] {
         &self.tables
     }
+}
+
+/// Data as the content of a `script` element, which only `</` or `<!--` could end or hide.
+pub(crate) fn script(data: &impl Serialize) -> String {
+    serde_json::to_string(data).unwrap_or_default().replace('<', "\\u003c")
 }
 
 fn first(sentences: &[String]) -> &[String] {

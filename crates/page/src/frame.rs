@@ -2,21 +2,34 @@
 //! The frame of the page: the answer, navigation and filters above the sections, the tables and the
 //! data below them.
 
-use crate::data::Data;
-use crate::facts::Facts;
+use crate::Section;
 use crate::policy::policy;
 use crate::table::Table;
-use crate::{Content, Section};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use ncclscope_answer::{Answer, State};
 use std::collections::BTreeSet;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-pub(crate) fn page(content: Content<'_>, facts: &Facts<'_>, sections: &[Section]) -> Markup {
-    let data = Data::of(content, facts);
-    let title = format!("{}: {}", content.answer.state.word(), content.input);
+/// A page without its frame.
+#[derive(Debug)]
+pub(crate) struct Frame<'a> {
+    /// What the browser calls it.
+    pub(crate) title: String,
+    /// What it is of.
+    pub(crate) heading: Markup,
+    pub(crate) answer: Markup,
+    /// The roles to choose from.
+    pub(crate) roles: BTreeSet<&'a str>,
+    pub(crate) sections: &'a [Section],
+    pub(crate) tables: &'a [Table],
+    /// The figures, as the content of a `script` element ([`crate::data::script`]).
+    pub(crate) data: String,
+    /// The command that prints them.
+    pub(crate) command: &'static str,
+}
+
+pub(crate) fn page(frame: Frame<'_>) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -26,36 +39,35 @@ pub(crate) fn page(content: Content<'_>, facts: &Facts<'_>, sections: &[Section]
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="referrer" content="no-referrer";
-                title { (title) " - ncclscope" }
+                title { (frame.title) " - ncclscope" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 a.skip href="#answer" { "Skip to the answer" }
-                (header(content, sections))
+                (header(&frame.heading, frame.sections))
                 main {
-                    (answer(content.answer))
-                    (filters(facts))
-                    @for section in sections { (draw(section)) }
-                    (tables(data.tables()))
+                    (frame.answer)
+                    (filters(&frame.roles))
+                    @for section in frame.sections { (draw(section)) }
+                    (tables(frame.tables))
                 }
                 footer {
                     p { "Made by ncclscope " (env!("CARGO_PKG_VERSION")) ". The figures stand in "
-                        "this file as JSON, under the names of " code { "report --format json" }
-                        "." }
+                        "this file as JSON, under the names of " code { (frame.command) } "." }
                 }
-                script #data type="application/json" { (PreEscaped(data.script())) }
+                script #data type="application/json" { (PreEscaped(frame.data)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
     }
 }
 
-fn header(content: Content<'_>, sections: &[Section]) -> Markup {
+fn header(heading: &Markup, sections: &[Section]) -> Markup {
     html! {
         header {
             div.title {
                 span.product { "ncclscope" }
-                h1 { "Report of " span.input { (content.input) } }
+                h1 { (heading) }
                 button #theme type="button" hidden { "Theme: system" }
             }
             nav aria-label="Sections" {
@@ -70,21 +82,12 @@ fn header(content: Content<'_>, sections: &[Section]) -> Markup {
     }
 }
 
-/// The class of a state's colour.
-fn tone(state: State) -> &'static str {
-    match state {
-        State::Hung => "bad",
-        State::Slow => "poor",
-        State::Fine => "good",
-        State::Unknown => "unknown",
-    }
-}
-
-fn answer(answer: &Answer) -> Markup {
-    let lines = answer.lines();
+/// The lines of an answer: the state with its sentence, then labels with texts. `tone` is the class
+/// of the state's colour.
+pub(crate) fn answer(tone: &str, lines: &[(&str, &str)]) -> Markup {
     let (first, rest) = lines.split_at(lines.len().min(1));
     html! {
-        section #answer.answer.(tone(answer.state)) aria-labelledby="state" {
+        section #answer.answer.(tone) aria-labelledby="state" {
             @for (state, text) in first {
                 h2 #state { span.state { (state) } " " span.headline { (text) } }
             }
@@ -98,8 +101,7 @@ fn answer(answer: &Answer) -> Markup {
     }
 }
 
-fn filters(facts: &Facts<'_>) -> Markup {
-    let roles: BTreeSet<&str> = facts.roles().collect();
+fn filters(roles: &BTreeSet<&str>) -> Markup {
     html! {
         form #filters.filters hidden aria-label="Filters of charts and tables" {
             label { "Role "

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The report of a run as one HTML file that opens without a network: the answer, charts, tables.
+The report of a run, or the comparison of two, as one HTML file that opens without a network: the
+answer, charts, tables.
 
-[`render`] takes what `report`, `diagnose` and `stragglers` found. The charts are SVG, drawn here
+[`render`] takes what `report`, `diagnose` and `stragglers` found, [`render_comparison`] what
+`compare` found. The charts are SVG, drawn here
 (`chart`); the figures also stand in the page as JSON, under the names that `report --format json`
 gives them, and the page's script makes searchable tables of them (`data`). What grows with the
 number of ranks is put into bins or cut off, and the page says so.
@@ -16,7 +18,9 @@ This crate does **not** find anything, write files, or know how a report is prin
 #![forbid(unsafe_code)]
 
 mod bandwidth;
+mod changes;
 mod chart;
+mod comparison;
 mod data;
 mod facts;
 mod findings;
@@ -31,9 +35,13 @@ mod table;
 mod time;
 mod wait_graph;
 
+pub use comparison::{ComparisonContent, render_comparison};
+
+use data::Data;
 use facts::Facts;
+use frame::Frame;
 use maud::{Markup, html};
-use ncclscope_answer::Answer;
+use ncclscope_answer::{Answer, State};
 use ncclscope_diagnose::{Diagnosis, Waiting};
 use ncclscope_report::Report;
 use ncclscope_stragglers::{Details, Report as Slow};
@@ -55,6 +63,17 @@ pub struct Content<'a> {
     pub hang: &'a Diagnosis,
     /// Which ranks wait for which.
     pub waiting: &'a [Waiting],
+    /// Another run, whose bandwidth is drawn beside this one's.
+    pub beside: Option<Beside<'a>>,
+}
+
+/// A run that another is drawn beside.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its figures.
+    pub report: &'a Report,
 }
 
 /// A section of the page.
@@ -75,7 +94,30 @@ struct Section {
 pub fn render(content: Content<'_>) -> String {
     let facts = Facts::of(content.report);
     let sections = sections(content, &facts);
-    frame::page(content, &facts, &sections).into_string()
+    let data = Data::of(content, &facts);
+    let lines = content.answer.lines();
+    let lines: Vec<(&str, &str)> = lines.iter().map(|(label, text)| (&**label, &**text)).collect();
+    let frame = Frame {
+        title: format!("{}: {}", content.answer.state.word(), content.input),
+        heading: html! { "Report of " span.input { (content.input) } },
+        answer: frame::answer(tone(content.answer.state), &lines),
+        roles: facts.roles().collect(),
+        sections: &sections,
+        tables: data.tables(),
+        data: data::script(&data),
+        command: "report --format json",
+    };
+    frame::page(frame).into_string()
+}
+
+/// The class of a state's colour.
+fn tone(state: State) -> &'static str {
+    match state {
+        State::Hung => "bad",
+        State::Slow => "poor",
+        State::Fine => "good",
+        State::Unknown => "unknown",
+    }
 }
 
 /// The sections in the order of the page. A section without content is left out where its absence
@@ -85,7 +127,7 @@ fn sections(content: Content<'_>, facts: &Facts<'_>) -> Vec<Section> {
     sections.extend(wait_graph::section(content));
     sections.extend([
         time::section(content.report),
-        bandwidth::section(content.report, facts),
+        bandwidth::section(content.report, facts, content.beside),
         latency::section(content.report, facts),
         lateness::section(content),
         steps::section(content),

@@ -64,7 +64,9 @@ impl Shown {
     fn page(&self, input: &str) -> String {
         let answer = self.answer();
         let Shown { report, slow, details, hang, waiting } = self;
-        render(Content { input, answer: &answer, report, slow, details, hang, waiting })
+        let content =
+            Content { input, answer: &answer, report, slow, details, hang, waiting, beside: None };
+        render(content)
     }
 }
 

@@ -39,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "ncclscope-page",
         &[
             "ncclscope-answer",
+            "ncclscope-compare",
             "ncclscope-diagnose",
             "ncclscope-findings",
             "ncclscope-operations",

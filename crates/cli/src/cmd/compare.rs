@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope compare`: what became slower or faster between two sets of runs.
 
+use super::page_file;
 use super::report::shell_word;
 use crate::args::{CompareArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure};
-use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
+use crate::input::{RunInput, SAVED_MAX, keep_recording, name_damaged, open_runs, saved_in};
 use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal::{self, Watched};
@@ -12,7 +13,8 @@ use crate::text::{self, Page};
 use ncclscope_compare::input::{recorded, saved};
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
-use ncclscope_report::ReportBuilder;
+use ncclscope_page::{ComparisonContent, render_comparison};
+use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
 use std::fs::File;
 use std::io::Read;
@@ -61,6 +63,9 @@ const ROW: [&str; 19] = [
 ];
 
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    if let Some(file) = &args.html {
+        keep_recording(file)?;
+    }
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
     // A saved report has other times than recordings, which then become reports, too.
@@ -74,16 +79,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let limits = Limits { min_effect: args.min_effect / 100.0, ..Limits::default() };
     let mut comparison = compare(&a, &b, &limits);
     comparison.answer.next = next(&comparison, &sources[1], args);
-    match args.format {
-        TableFormat::Json => output::json(&comparison)?,
-        TableFormat::Text => {
-            let page = Page::new(terminal::has_colour());
-            output::text(&text::comparison(&comparison, args.full, page))?;
-        }
-        TableFormat::Md => {
-            output::text(&text::comparison(&comparison, args.full, Page::markdown()))?;
-        }
-        TableFormat::Csv => Sheet::of(&comparison.rows, &ROW)?.print_csv()?,
+    if !page_file::is_alone(args.html.as_deref()) {
+        print(&comparison, args)?;
+    }
+    if let Some(file) = &args.html {
+        page_file::write(file, &page(&comparison, &sources, args))?;
     }
     let limit = args.fail_above.map_or(f64::INFINITY, |percent| percent / 100.0);
     let is_worse = comparison.answer.worst.is_some_and(|worst| worst > limit);
@@ -93,6 +93,38 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
         (0, true) => ExitCode::from(FINDINGS),
         (0, false) => ExitCode::SUCCESS,
     })
+}
+
+fn print(comparison: &Comparison, args: &CompareArgs) -> Result<(), Failure> {
+    match args.format {
+        TableFormat::Json => output::json(comparison)?,
+        TableFormat::Text => {
+            let page = Page::new(terminal::has_colour());
+            output::text(&text::comparison(comparison, args.full, page))?;
+        }
+        TableFormat::Md => {
+            output::text(&text::comparison(comparison, args.full, Page::markdown()))?;
+        }
+        TableFormat::Csv => Sheet::of(&comparison.rows, &ROW)?.print_csv()?,
+    }
+    Ok(())
+}
+
+/// The comparison as a page, with the bandwidths of the newest run of each side.
+fn page(comparison: &Comparison, sources: &[Source; 2], args: &CompareArgs) -> String {
+    let reports = sources.each_ref().map(|source| match source {
+        Source::Recordings(runs) => {
+            runs.last().map(|run| ReportBuilder::build_all(&run.recordings))
+        }
+        Source::Saved(_) => None,
+    });
+    let reports: Option<[&Report; 2]> = match &reports {
+        [Some(a), Some(b)] => Some([a, b]),
+        _ => None,
+    };
+    let inputs = [&args.a, &args.b].map(|path| path.display().to_string());
+    let inputs = inputs.each_ref().map(String::as_str);
+    render_comparison(ComparisonContent { inputs, comparison, reports })
 }
 
 /// What a path holds; adds the recordings that cannot be read to `bad`.

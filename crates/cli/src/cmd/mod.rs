@@ -9,6 +9,7 @@ mod doctor;
 mod env;
 mod export;
 mod merge;
+mod page_file;
 mod plugin_path;
 mod report;
 mod run;

@@ -3,6 +3,7 @@
 
 mod html;
 
+use super::page_file;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
 use crate::failure::Failure;
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     if report.operations.is_empty() && report.open_operations.is_empty() {
         no_operation(&narrowed)?;
     }
-    let is_page_alone = args.html.as_deref() == Some(Path::new(html::STDOUT));
+    let is_page_alone = page_file::is_alone(args.html.as_deref());
     let answer = match narrowed.is_part() {
         true => Answer::of_a_part(&words(&args.inputs)),
         false => answer(&assessment, &args.inputs),
@@ -76,7 +77,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         }
     }
     if let Some(file) = &args.html {
-        html::write(file, (&args.inputs, narrowed.text()), &answer, &assessment)?;
+        let named = (args.inputs.as_slice(), narrowed.text());
+        page_file::write(file, &html::page(named, &input.recordings, &answer, &assessment))?;
     }
     Ok(input.finish())
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope report --html`: the file that it writes, and the page in a real browser.
+//! `ncclscope report --html` and `compare --html`: the file that they write, and the page in a real
+//! browser.
 
 use crate::common::{Run, ncclscope};
 use crate::devtools::Devtools;
@@ -140,6 +141,66 @@ fn tables_sort_search_and_filter_and_the_heat_map_is_read_by_keys() {
     (0..5).for_each(|_| page.press("ArrowDown"));
     let say = page.evaluate("document.getElementById('heat-say').textContent");
     assert!(say.as_str().unwrap().starts_with("rank 8, step "), "{say}");
+}
+
+/// A healthy job, and one with a fault, of another seed.
+fn two_runs(dir: &Path) -> [String; 2] {
+    let faults = [("before", "healthy", "1"), ("now", "slow-link", "2")];
+    faults.map(|(name, fault, seed)| {
+        let run = dir.join(name).to_str().unwrap().to_owned();
+        let args = ["simulate", "-o", &run, "--ranks", "16", "--fault", fault, "--seed", seed];
+        ncclscope(&args).ends_with(0);
+        run
+    })
+}
+
+/// The lines of the bandwidth charts: of this run, and of the one beside it.
+const LINES: &str = "['.series:not(.beside-line)', '.beside-line'].map((lines) =>
+    document.querySelectorAll('#bandwidth ' + lines).length)";
+
+#[test]
+fn a_browser_shows_a_comparison_and_asks_for_nothing() {
+    let Some(program) = browser() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let [before, now] = two_runs(dir.path());
+    let file = dir.path().join("compare.html");
+    let args = ["compare", &before, &now, "--format", "json", "--html", file.to_str().unwrap()];
+    let printed: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
+    let mut page = Devtools::start(&program);
+    for scheme in ["light", "dark"] {
+        page.prefer(scheme);
+        let data = opened(&mut page, &file);
+        for key in ["state", "what", "cost", "slower", "faster"] {
+            assert_eq!(data["comparison"]["answer"][key], printed["answer"][key], "{key}");
+        }
+        let rows = [&data["comparison"], &printed].map(|one| one["rows"].as_array().unwrap().len());
+        assert_eq!(rows[0], rows[1]);
+        if let Some(axe) = axe() {
+            assert_eq!(violations(&mut page, &axe), json!([]), "{scheme}");
+        }
+        page.events.clear();
+    }
+    assert_eq!(page.evaluate("document.querySelector('.state').textContent"), "SLOWER");
+    let slower = page.evaluate("document.querySelectorAll('.effect.slower').length");
+    assert_eq!(slower, printed["answer"]["slower"]);
+    let lines = page.evaluate(LINES);
+    assert!(lines[0].as_u64() > Some(0) && lines[0] == lines[1], "{lines}");
+}
+
+#[test]
+fn a_report_of_two_runs_has_the_bandwidths_of_both() {
+    let Some(program) = browser() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let [before, now] = two_runs(dir.path());
+    let file = dir.path().join("report.html");
+    let args = ["report", &before, &now, "--run", "simulated-2", "--html", file.to_str().unwrap()];
+    ncclscope(&args).ends_with(0);
+    let mut page = Devtools::start(&program);
+    opened(&mut page, &file);
+    let lines = page.evaluate(LINES);
+    assert!(lines[0].as_u64() > Some(0) && lines[0] == lines[1], "{lines}");
+    let legend = page.evaluate("document.querySelector('#bandwidth').textContent");
+    assert!(legend.as_str().unwrap().contains(&before), "{legend}");
 }
 
 /// The violations that axe-core calls serious or critical.

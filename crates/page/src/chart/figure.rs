@@ -44,6 +44,8 @@ pub(crate) enum Swatch {
     Area,
     /// A line with a point.
     Line,
+    /// A dashed line with a square: of another run.
+    Dashes,
     /// A ring: a lower bound.
     Ring,
 }
@@ -73,6 +75,10 @@ pub(crate) fn legend(entries: &[Legend]) -> Markup {
                             Swatch::Line => {
                                 line x1="0" x2="22" y1="6" y2="6" {}
                                 circle cx="11" cy="6" r="4" {}
+                            }
+                            Swatch::Dashes => {
+                                line.dashes x1="0" x2="22" y1="6" y2="6" {}
+                                rect.ring x="6" y="1" width="10" height="10" {}
                             }
                             Swatch::Ring => { circle.ring cx="11" cy="6" r="4" {} }
                         }

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file of `report --html` and `compare --html`.
+
+use super::export::to_file;
+use crate::failure::{Failure, tell};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The file that is standard output.
+const STDOUT: &str = "-";
+
+/// Whether the page goes to standard output, and so nothing else does.
+pub(super) fn is_alone(file: Option<&Path>) -> bool {
+    file == Some(Path::new(STDOUT))
+}
+
+/// Writes a page to a file, whole or not at all; a recording is never replaced.
+pub(super) fn write(file: &Path, page: &str) -> Result<(), Failure> {
+    if is_alone(Some(file)) {
+        let mut out = io::stdout().lock();
+        out.write_all(page.as_bytes())?;
+        return Ok(out.flush()?);
+    }
+    to_file(file, |mut out| out.write_all(page.as_bytes()))?;
+    tell(format_args!("wrote {}; open it in a browser", file.display()));
+    Ok(())
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page of a comparison: the answer, what changed, bandwidths of both sides, settings.
+
+use crate::data::script;
+use crate::facts::Facts;
+use crate::frame::{self, Frame};
+use crate::table::{Kind, Table};
+use crate::{Beside, Section, absent, bandwidth, changes};
+use maud::{Markup, html};
+use ncclscope_compare::schema::{Answer, ConfigDifference, Row, Side, State};
+use ncclscope_compare::{Comparison, name};
+use ncclscope_operations::human::{count, duration};
+use ncclscope_report::Report;
+use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// The most runs of a side that are named.
+const RUNS: usize = 20;
+
+/// What the page shows.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparisonContent<'a> {
+    /// Both sides, as a command names them.
+    pub inputs: [&'a str; 2],
+    /// What changed.
+    pub comparison: &'a Comparison,
+    /// The figures of a run of each side; saved reports have none.
+    pub reports: Option<[&'a Report; 2]>,
+}
+
+/// The page's data: the comparison as `compare --format json` prints it, and its tables.
+#[derive(Debug, Serialize)]
+struct Data<'a> {
+    schema: &'static str,
+    inputs: [&'a str; 2],
+    comparison: &'a Comparison,
+    tables: &'a [Table],
+}
+
+/// The page.
+#[must_use]
+pub fn render_comparison(content: ComparisonContent<'_>) -> String {
+    let ComparisonContent { inputs, comparison, reports } = content;
+    let facts = reports.map(|reports| reports.map(Facts::of));
+    let mut sections = vec![changes::section(comparison)];
+    if let (Some([a, b]), Some([_, of_b])) = (reports, &facts) {
+        sections.push(bandwidth::section(b, of_b, Some(Beside { name: inputs[0], report: a })));
+    }
+    sections.extend([sides(inputs, comparison), settings(comparison)]);
+    let tables = [times(&comparison.rows), differences(&comparison.config_differences)];
+    let tables: Vec<Table> = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
+    let data = script(&Data { schema: "ncclscope.page/1", inputs, comparison, tables: &tables });
+    let roles: BTreeSet<&str> =
+        comparison.rows.iter().filter_map(|row| row.key.role.as_deref()).collect();
+    let [a, b] = inputs;
+    let frame = Frame {
+        title: format!("{}: {a} and {b}", word(comparison.answer.state)),
+        heading: html! { "Comparison of " span.input { (a) } " and " span.input { (b) } },
+        answer: answer(&comparison.answer),
+        roles,
+        sections: &sections,
+        tables: &tables,
+        data,
+        command: "compare --format json",
+    };
+    frame::page(frame).into_string()
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Slower => "SLOWER",
+        State::Faster => "FASTER",
+        State::Same => "SAME",
+        State::Unknown => "CANNOT TELL",
+    }
+}
+
+fn answer(answer: &Answer) -> Markup {
+    let tone = match answer.state {
+        State::Slower => "bad",
+        State::Faster | State::Same => "good",
+        State::Unknown => "unknown",
+    };
+    let mut lines = vec![(word(answer.state), &*answer.what)];
+    let more = [("cost", &answer.cost), ("config", &answer.config), ("next", &answer.next)];
+    lines.extend(more.iter().filter_map(|(label, text)| Some((*label, text.as_deref()?))));
+    frame::answer(tone, &lines)
+}
+
+/// What was compared with what.
+fn sides(inputs: [&str; 2], comparison: &Comparison) -> Section {
+    let side = |label: &str, input: &str, side: &Side| {
+        let steps = match side.step_ns {
+            Some(ns) => format!("{}, median {}", count(side.steps, "step"), duration(ns)),
+            None => "steps unknown".into(),
+        };
+        html! {
+            dt { (label) }
+            dd { (input) ": " (count(side.runs.len(), "run")) " ("
+                (side.runs.iter().take(RUNS).cloned().collect::<Vec<_>>().join(", "))
+                @if side.runs.len() > RUNS { ", ..." }
+                "), " (steps) }
+        }
+    };
+    Section {
+        id: "sides",
+        title: "Sides",
+        about: "The runs of each side, and what limits the comparison.",
+        body: html! {
+            dl { (side("A", inputs[0], &comparison.a)) (side("B", inputs[1], &comparison.b)) }
+            @if !comparison.notes.is_empty() {
+                ul { @for note in &comparison.notes { li { (note) } } }
+            }
+        },
+    }
+}
+
+fn settings(comparison: &Comparison) -> Section {
+    let different = comparison.config_differences.len();
+    Section {
+        id: "settings",
+        title: "Settings",
+        about: "What was recorded of versions, variables, ranks, hosts and algorithms. That a \
+                setting explains a time is for the reader to decide.",
+        body: match different {
+            0 => absent("No recorded setting differs."),
+            _ => html! {
+                p { (count(different, "recorded setting")) " "
+                    (if different == 1 { "differs" } else { "differ" }) ": table "
+                    a href="#table-settings" { "Settings that differ" } "." }
+            },
+        },
+    }
+}
+
+fn times(rows: &[Row]) -> Table {
+    let columns = [
+        ("key", "what", Kind::Text),
+        ("key.role", "role", Kind::Role),
+        ("key.algo", "algorithm", Kind::Text),
+        ("key.proto", "protocol", Kind::Text),
+        ("a", "A", Kind::Three),
+        ("b", "B", Kind::Three),
+        ("unit", "unit", Kind::Text),
+        ("change", "change", Kind::Percent),
+        ("change_interval.0", "from", Kind::Percent),
+        ("change_interval.1", "to", Kind::Percent),
+        ("p_adjusted", "p", Kind::Three),
+        ("cost.step_share", "of a step", Kind::Percent),
+        ("verdict", "verdict", Kind::Text),
+        ("reason", "why", Kind::Text),
+    ];
+    let about = "Medians in us, of links in ns for each byte. Changes by cost, then what cannot be \
+                 told, then what is the same.";
+    Table::new(["rows", "Times", about], &columns, rows, |row| {
+        let is_link = row.key.from.is_some();
+        let shown = |value: Option<f64>| value.map(|ns| if is_link { ns } else { ns / 1e3 });
+        vec![
+            json!(name(&row.key)),
+            json!(row.key.role),
+            json!(row.key.algo),
+            json!(row.key.proto),
+            json!(shown(row.a)),
+            json!(shown(row.b)),
+            json!(if is_link { "ns/B" } else { "us" }),
+            json!(row.change),
+            json!(row.change_interval.map(|[from, _]| from)),
+            json!(row.change_interval.map(|[_, to]| to)),
+            json!(row.p_adjusted),
+            json!(row.cost.map(|cost| cost.step_share)),
+            json!(row.verdict),
+            json!(row.reason),
+        ]
+    })
+}
+
+fn differences(differences: &[ConfigDifference]) -> Table {
+    let columns = [("what", "setting", Kind::Text), ("a", "A", Kind::Text), ("b", "B", Kind::Text)];
+    let about = "Facts that were recorded of both sides.";
+    Table::new(["settings", "Settings that differ", about], &columns, differences, |row| {
+        vec![json!(row.what), json!(row.a), json!(row.b)]
+    })
+}
