@@ -36,7 +36,7 @@ const VERDICT: [&str; 11] = [
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
-    crate::input::allow_open_files();
+    crate::input::allow_open_files()?;
     let settings = InputOptions { hang: args.hang_sec, run: args.run.id().map(str::to_owned) };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
