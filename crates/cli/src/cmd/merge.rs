@@ -13,6 +13,7 @@ use ncclscope_kineto::join::{Confidence, Key};
 use ncclscope_kineto::write::WriteError;
 use ncclscope_kineto::{Rank, Trace, merged};
 use ncclscope_operations::Timeline;
+use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::Recording;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -195,8 +196,13 @@ fn into_one(files: &[PathBuf], source: &Source<'_>, output: &Path) -> Result<(),
 }
 
 fn scan(file: &Path) -> Result<Trace, Failure> {
-    let trace = Trace::scan(file)
-        .map_err(|e| Failure::input(format!("cannot read {}: {e}", file.display())))?;
+    let trace = Trace::scan(file).map_err(|error| {
+        let advice = match is_archive(file) {
+            true => ": merge reads no archives; unpack it, and name its traces",
+            false => "",
+        };
+        Failure::input(format!("cannot read {}: {error}{advice}", file.display()))
+    })?;
     if trace.is_merged {
         let file = file.display();
         return Err(Failure::input(format!("{file} has lanes of ncclscope already")));
