@@ -145,13 +145,10 @@ impl Input {
     /// Names the damaged recordings, one line each up to a few, after they were processed. Returns
     /// the exit code.
     pub(crate) fn finish(&self) -> ExitCode {
-        name_damaged(&self.recordings);
-        self.exit_code()
-    }
-
-    /// The exit code after the readable recordings were processed.
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
+        match self.bad + name_damaged(&self.recordings) {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::from(BAD_INPUT),
+        }
     }
 }
 
@@ -285,14 +282,16 @@ fn about_run(directory: &Path) -> Option<serde_json::Value> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Names the damaged ones of recordings that were read, one line each up to a few.
-pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) {
+/// Names the damaged ones of recordings that were read, one line each up to a few, and returns how
+/// many there are.
+pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) -> usize {
     let damaged: Vec<String> = recordings.into_iter().filter_map(damage).collect();
     damaged.iter().take(NAMED).for_each(warn);
     if damaged.len() > NAMED {
         let more = human::are(damaged.len() - NAMED, "more recording");
         warn(format_args!("{more} damaged"));
     }
+    damaged.len()
 }
 
 /// The damage of a recording that was read, as a line; `None` if there is none.
