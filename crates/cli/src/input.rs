@@ -87,7 +87,7 @@ impl Input {
         let mut failed = None;
         let mut progress = Progress::new("opening recordings", files.len() as u64);
         let open = |file: &PathBuf| {
-            let recording = Recording::open(file)?;
+            let recording = Recording::open(file)?.with_content()?;
             // Which run it is of is asked next, and takes reading its last blocks.
             let _ = recording.last_ticks();
             Ok::<_, ncclscope_trace::Error>(recording)

@@ -106,7 +106,7 @@ pub fn snapshot(path: &Path, work: Option<&Work>) -> Result<Snapshot, ncclscope_
 fn open_end(path: &Path) -> Result<Recording, ncclscope_trace::Error> {
     let mut segments = LEAST_SEGMENTS;
     loop {
-        let recording = Recording::open_end(path, segments)?;
+        let recording = Recording::open_end(path, segments)?.with_content()?;
         if reaches_back(&recording) {
             return Ok(recording);
         }
