@@ -158,6 +158,7 @@ fn process(
         device: device(snapshot).map(u64::from),
         status,
         hides_p2p: false,
+        lacks_events: snapshot.lacks_events,
         hides_calls: snapshot.hides_calls,
         is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
         idle_ns: (snapshot.last_call_ns != 0).then(|| now.saturating_sub(snapshot.last_call_ns)),
