@@ -3,6 +3,7 @@
 
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
+use crate::fresh;
 use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed};
 use crate::pipe;
@@ -16,7 +17,6 @@ use ncclscope_operations::Timeline;
 use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::Recording;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -331,7 +331,7 @@ fn create(
     if !in_place {
         name.push(format!(".{}.tmp", std::process::id()));
     }
-    let file = if in_place { pipe::open(path) } else { File::create(&name) };
+    let file = if in_place { pipe::open(path) } else { fresh::create(Path::new(&name)) };
     let mut out = Output::new(file.map_err(failed)?, has_ending(path, ".gz"));
     let result = write(&mut out).and_then(|slices| {
         let renamed = || if in_place { Ok(()) } else { std::fs::rename(&name, path) };
