@@ -535,7 +535,8 @@ impl<'t, 'a> Progression<'t, 'a> {
             ready: latest.map_or(ready, |latest| latest.ready),
             transmitted: latest.map_or(transmitted, |latest| latest.transmitted),
             done: latest.map_or(done, |latest| latest.done),
-            reached: latest.and_then(|latest| latest.reached).or(reached),
+            // A heartbeat is older than the steps themselves, where these are in the recording.
+            reached: reached.or(latest.and_then(|latest| latest.reached)),
             still_ns: self.age(since),
             in_progress: event.first_state.is_some()
                 || steps.is_some()
