@@ -198,6 +198,8 @@ class Calling(unittest.TestCase):
             "start(seconds='x')",
             "dump(7)",
             "start(no_such_word=1)",
+            "window('a')",
+            "window(no_such_word=1)",
         ):
             said = self.refuses(f"ncclscope.{call}", **env)
             self.assertRegex(said, rf"^{ncclscope.BAD} .+", call)

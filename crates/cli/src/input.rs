@@ -14,7 +14,7 @@ use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::layout::MAGIC;
 use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
-use ncclscope_trace::{Recording, open_to_read};
+use ncclscope_trace::{Recording, descriptors, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -27,6 +27,8 @@ const NAMED: usize = 8;
 const DEPTH: usize = 4;
 /// Bytes of the largest saved report.
 pub(crate) const SAVED_MAX: u64 = 1 << 30;
+/// The fewest files that it must be possible to open.
+const LEAST_FILES: usize = 8;
 /// Files of JSON beside recordings.
 const NOT_REPORTS: [&str; 2] = ["run.json", "truth.json"];
 /// Bytes of the largest `run.json` that is read: Linux limits a command to 2 MiB.
@@ -80,12 +82,12 @@ impl Input {
     }
 
     fn open_all(files: &[PathBuf], named: &[PathBuf]) -> Result<Input, Failure> {
-        allow_open_files();
+        allow_open_files()?;
         let mut input = Input { recordings: Vec::with_capacity(files.len()), run: None, bad: 0 };
         let mut failed = None;
         let mut progress = Progress::new("opening recordings", files.len() as u64);
         let open = |file: &PathBuf| {
-            let recording = Recording::open(file)?;
+            let recording = Recording::open(file)?.with_content()?;
             // Which run it is of is asked next, and takes reading its last blocks.
             let _ = recording.last_ticks();
             Ok::<_, ncclscope_trace::Error>(recording)
@@ -143,13 +145,10 @@ impl Input {
     /// Names the damaged recordings, one line each up to a few, after they were processed. Returns
     /// the exit code.
     pub(crate) fn finish(&self) -> ExitCode {
-        name_damaged(&self.recordings);
-        self.exit_code()
-    }
-
-    /// The exit code after the readable recordings were processed.
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
+        match self.bad + name_damaged(&self.recordings) {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::from(BAD_INPUT),
+        }
     }
 }
 
@@ -283,14 +282,16 @@ fn about_run(directory: &Path) -> Option<serde_json::Value> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Names the damaged ones of recordings that were read, one line each up to a few.
-pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) {
+/// Names the damaged ones of recordings that were read, one line each up to a few, and returns how
+/// many there are.
+pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) -> usize {
     let damaged: Vec<String> = recordings.into_iter().filter_map(damage).collect();
     damaged.iter().take(NAMED).for_each(warn);
     if damaged.len() > NAMED {
         let more = human::are(damaged.len() - NAMED, "more recording");
         warn(format_args!("{more} damaged"));
     }
+    damaged.len()
 }
 
 /// The damage of a recording that was read, as a line; `None` if there is none.
@@ -300,10 +301,20 @@ pub(crate) fn damage(recording: &Recording) -> Option<String> {
     (!all.is_empty()).then(|| format!("{path} is damaged: {}", all.join("; ")))
 }
 
-/// Raises the soft limit of open files, usually 1024: recordings stay open while they are read.
-pub(crate) fn allow_open_files() {
+/// Raises the soft limit of open files, usually 1024: recordings stay open while they are read. It
+/// is an error if the limit is too low even to read one after the other.
+pub(crate) fn allow_open_files() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let room = descriptors::room();
+    if room >= LEAST_FILES {
+        return Ok(());
+    }
+    Err(Failure::environment(format!(
+        "only {} can be opened, and reading takes {LEAST_FILES}: raise the limit with \
+         `ulimit -n 1024`",
+        human::count(room, "more file")
+    )))
 }
 
 /// The recordings in a directory, sorted by name.

@@ -18,6 +18,7 @@ mod control;
 mod doctor;
 mod dynolog;
 mod failure;
+mod fresh;
 mod http;
 mod input;
 mod loading;

@@ -2,14 +2,14 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
-use crate::job::{Job, Process, ProcessStatus};
+use crate::job::{Communicator, Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
 use crate::{desync, help, words};
-use ncclscope_findings::Confidence;
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 /// A shorter wait is the ordinary course of a job, ns.
@@ -64,6 +64,7 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let wait_roots = wait_graph::find(job, &params);
     let mut verdicts = Classifier::new(job, &wait_roots).verdicts(&desyncs);
     doubt_hidden(&mut verdicts, job);
+    doubt_lacking(&mut verdicts, job);
     // A vague verdict ("all members are in the operation") counts only if there is no better one.
     if !verdicts.iter().all(Verdict::is_vague) {
         verdicts.retain(|verdict| !verdict.is_vague());
@@ -120,6 +121,37 @@ fn doubt_hidden(verdicts: &mut [Verdict], job: &Job) {
         verdict.confidence = Confidence::Suspect;
         let other = "a peer of its sends and receives, which this input does not show";
         verdict.alternatives.push(other.into());
+    }
+}
+
+/// Where events are missing, counters still tell who has called what. What a rank does within an
+/// operation, and which send belongs to which receive, is then a guess.
+fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
+    use FindingClass::{CallNotEnqueued, HostStuck, ProcessGone};
+    let all = job.processes.iter().zip(0u32..);
+    let lacking: BTreeSet<u32> =
+        all.filter(|(one, _)| one.lacks_events).map(|(_, at)| job.rank(at)).collect();
+    if lacking.is_empty() {
+        return;
+    }
+    let comms: HashMap<&str, &Communicator> =
+        job.comms.iter().map(|comm| (comm.name.as_str(), comm)).collect();
+    let is_by_counters =
+        |verdict: &Verdict| matches!(verdict.class, HostStuck | CallNotEnqueued | ProcessGone);
+    for verdict in verdicts.iter_mut().filter(|verdict| !is_by_counters(verdict)) {
+        let comm = verdict.comm.as_deref().and_then(|name| comms.get(name));
+        let members = comm.into_iter().flat_map(|comm| &comm.vectors);
+        let mut ranks: BTreeSet<u32> = members.map(|vector| job.rank(vector.process)).collect();
+        ranks.extend(&verdict.root_ranks);
+        let lacking: Vec<u32> = ranks.intersection(&lacking).copied().collect();
+        if !lacking.is_empty() {
+            verdict.confidence = Confidence::Suspect;
+            verdict.alternatives.push(format!(
+                "events of {} are missing (lost, left out or not recorded), and may show another \
+                 cause",
+                words::named_ranks(&lacking)
+            ));
+        }
     }
 }
 

@@ -95,6 +95,9 @@ pub struct Process {
     pub status: ProcessStatus,
     /// It may be in a send or receive of which the input does not show the peer.
     pub hides_p2p: bool,
+    /// Events of it were lost, left out, or not recorded while recording was stopped: what it does
+    /// within an operation is not known.
+    pub lacks_events: bool,
     /// Calls that have not led to an operation are not in the input: NCCL before 2.28.
     pub hides_calls: bool,
     /// Its counters advanced within the age limit: it is slow, not stuck.

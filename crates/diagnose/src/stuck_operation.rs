@@ -15,6 +15,7 @@ use crate::verdict::Evidence;
 use crate::words;
 use ncclscope_findings::rank::{Pending, Transfer};
 use ncclscope_findings::{Confidence, FindingClass, RankFinding, rules};
+use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -235,13 +236,14 @@ impl<'a> StuckOperation<'a> {
         let found = rules::kernel(&state::inside(self.comm, at))?;
         let (vector, running_kernels) = (self.vector(at), self.running_kernels());
         let text = format!(
-            "{}: in {}{}, {} ({}; {running_kernels} of {} members run it)",
+            "{}: in {}{}, {} ({}; {running_kernels} of {} {} it)",
             words::rank(self.job, vector.process),
             words::number(self.comm.number(vector)),
             words::since(self.job, vector.age_ns),
             found.why,
             words::counts_of(self.comm, vector),
-            self.comm.vectors.len(),
+            human::count(self.comm.vectors.len(), "member"),
+            human::if_one(running_kernels, "runs", "run"),
         );
         let mut cause = self.cause(found.class?, at, text);
         // Only what one GPU does differently from the others' shows that it is at fault.
@@ -410,9 +412,10 @@ impl<'a> StuckOperation<'a> {
             _ => "a send and its receive".to_owned(),
         };
         let text = format!(
-            "{} of {} members are in {place}, {}",
+            "{} of {} {} in {place}, {}",
             members.len(),
-            self.comm.vectors.len(),
+            human::count(self.comm.vectors.len(), "member"),
+            human::if_one(members.len(), "is", "are"),
             if may_be_over {
                 "its kernel has stopped, which need not be its end, and no later one has started"
             } else if is_told {

@@ -75,9 +75,13 @@ fn one(verdict: &Verdict, out: &mut String) {
     for evidence in &verdict.evidence {
         line(out, format_args!("  evidence     {}", evidence.text));
     }
-    let (victims, wait) =
-        (count(verdict.victims, "rank"), if_one(verdict.victims, "waits", "wait"));
-    line(out, format_args!("  victims      {victims} {wait} because of this"));
+    match verdict.victims {
+        0 => line(out, format_args!("  victims      none: no other rank waits because of this")),
+        of => {
+            let (victims, wait) = (count(of, "rank"), if_one(of, "waits", "wait"));
+            line(out, format_args!("  victims      {victims} {wait} because of this"));
+        }
+    }
     if let Some(cost) = cost {
         let hours = cost.gpu_hours_per_day;
         line(out, format_args!("  cost         all of the job: {hours:.0} GPU-hours a day"));

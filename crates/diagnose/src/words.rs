@@ -104,12 +104,15 @@ pub(crate) fn transfer(link: &Transfer) -> String {
     let state =
         state.map_or_else(|| "none in flight".to_owned(), |state| format!("the oldest in {state}"));
     let pxn = if link.is_foreign { ", for another process (PXN)" } else { "" };
+    // A table of vectors does not tell how many steps there are.
+    let steps = match link.steps {
+        0 => String::new(),
+        steps => format!("{} of {steps} steps done, ", link.done),
+    };
     format!(
-        "channel {}, {way} rank {} of the communicator: {} of {} steps done, {state} for {}{pxn}",
+        "channel {}, {way} rank {} of the communicator: {steps}{state} for {}{pxn}",
         link.channel,
         link.peer,
-        link.done,
-        link.steps,
         duration(link.still_ns)
     )
 }

@@ -530,6 +530,24 @@ proptest! {
     }
 }
 
+/// Counters tell who called what, also where events are missing; what happens within an operation
+/// they do not.
+#[test]
+fn missing_events_leave_suspects_within_an_operation() {
+    let mut partly = job(3);
+    partly.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4), (2, 5, Some(5), 4)]));
+    assert_eq!(only(&partly).confidence, Confidence::Confirmed);
+    partly.processes[2].lacks_events = true;
+    let verdict = expect(&partly, FindingClass::KernelNotStarted, &[1]);
+    assert_eq!(verdict.confidence, Confidence::Suspect);
+    let other = verdict.alternatives.last().unwrap();
+    assert!(other.starts_with("events of rank 2 are missing"), "{other}");
+    let mut late = late();
+    late.processes.iter_mut().for_each(|process| process.lacks_events = true);
+    let verdict = expect(&late, FindingClass::HostStuck, &[2]);
+    assert_eq!(verdict.confidence, Confidence::Confirmed);
+}
+
 #[test]
 fn most_members_behind_one_are_no_dead_gpus() {
     let mut job = job(4);

@@ -2,7 +2,7 @@
 //! Tables of vectors that are cut off or damaged: a warning names each, and nothing is confirmed.
 
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_diagnose::{Options, diagnose, text};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_trace::vectors::{Vector, table};
 use std::collections::BTreeMap;
@@ -76,6 +76,33 @@ fn what_a_table_lacks_is_named_and_leaves_suspects() {
     let what = "its header has an impossible number of vectors; of 1 names of jobs it has 0";
     let all = found(&input, Some(what));
     assert!(all.iter().all(|it| it.1 == Confidence::Suspect) && !all.is_empty(), "{all:?}");
+}
+
+/// Counts that no process can have are not shown, and nothing beside them is confirmed.
+#[test]
+fn what_contradicts_itself_is_left_out_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut forged = job();
+    // What rank 1 has completed is more than it has enqueued.
+    let done = 64 + 88 + 32;
+    forged[done..done + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let input = open(&write(folder.path(), "forged.vectors", &forged)).unwrap();
+    let all = found(&input, Some("forged.vectors is damaged: a vector contradicts itself"));
+    assert!(all.iter().all(|it| it.1 == Confidence::Suspect) && !all.is_empty(), "{all:?}");
+    let text = text::render(&diagnose(&input.job, &Options::default()));
+    assert!(!text.contains("4294967295") && text.contains("No input from rank 1\n"), "{text}");
+}
+
+/// The agent of a node was asked twice.
+#[test]
+fn a_process_that_is_there_twice_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["a.vectors", "b.vectors"].map(|name| write(folder.path(), name, &job()));
+    let once = diagnose(&open(&paths[0]).unwrap().job, &Options::default());
+    let twice = input::open(&paths, &InputOptions::default()).unwrap();
+    assert!(twice.job.notes[0].starts_with("8 vectors are left out: "), "{:?}", twice.job.notes);
+    let twice = diagnose(&twice.job, &Options::default());
+    assert_eq!(once.verdicts, twice.verdicts);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Uses all cores: each recording is one task, and results are taken in the recordings' order.
+//! Uses all cores: each recording is one task, and results are taken in the recordings' order. With
+//! few descriptors, fewer recordings are read at a time.
 
+use ncclscope_trace::descriptors::readers_at_most;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,7 +14,7 @@ use std::thread;
 /// a long recording goes on with the next ones.
 const AHEAD: usize = 2;
 
-/// Does `work` on each item on as many threads as there are cores, and gives what comes of it to
+/// Does `work` on each item on as many threads as there are cores, or descriptors for them, and gives what comes of it to
 /// `take`, in order. No more than `AHEAD` results for each core are in memory at a time.
 ///
 /// # Panics
@@ -22,7 +24,8 @@ pub fn in_order<'a, T: Sync, R: Send>(
     work: impl Fn(&'a T) -> R + Sync,
     mut take: impl FnMut(usize, R),
 ) {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = cores.min(items.len()).min(readers_at_most());
     if threads <= 1 {
         return items.iter().map(work).enumerate().for_each(|(at, result)| take(at, result));
     }

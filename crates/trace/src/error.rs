@@ -29,6 +29,8 @@ pub enum Error {
         /// The file's version.
         found: FormatVersion,
     },
+    /// The file ends behind its header, or what follows is damaged.
+    NothingLeft,
     /// The header contradicts itself.
     Corrupt(&'static str),
 }
@@ -66,6 +68,7 @@ impl fmt::Display for Error {
                 "format version {found} is older than this ncclscope reads ({CURRENT}): use the \
                  ncclscope that belongs to the plugin which wrote it"
             ),
+            Error::NothingLeft => write!(f, "truncated or damaged: only its header is left"),
             Error::Corrupt(what) => write!(f, "corrupt header: {what}"),
         }
     }

@@ -23,6 +23,7 @@ pub mod codec;
 pub mod counters;
 mod cursor;
 pub mod define;
+pub mod descriptors;
 pub mod dump;
 mod error;
 mod fields;

@@ -12,6 +12,7 @@ identity of the processes and their communicators tell them apart, never names o
    launch or world size, a rank that both have, or times that do not overlap.
 */
 
+use crate::error::Error;
 use crate::identity::{Identity, ProcessId};
 use crate::reader::Recording;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -89,6 +90,24 @@ impl ProcessFacts {
     fn process(&self) -> (ProcessId, Vec<(u64, u32, i32, u64)>) {
         let is_known = self.identity.nonce.is_some();
         (self.identity.process(), if is_known { Vec::new() } else { self.comms.clone() })
+    }
+}
+
+impl Recording {
+    /// The recording, if anything of it is left.
+    ///
+    /// # Errors
+    /// [`Error::NothingLeft`], if it lacks what its header announces, and has neither a communicator
+    /// nor a record: it does not even tell which run it is of.
+    pub fn with_content(self) -> Result<Recording, Error> {
+        let mut lanes = self.lanes().iter();
+        let has_records = lanes.any(|lane| lane.blocks() + lane.recovered() > 0);
+        let says_something =
+            has_records || !self.comms().is_empty() || !self.heartbeats().is_empty();
+        match says_something || self.damage().is_empty() {
+            true => Ok(self),
+            false => Err(Error::NothingLeft),
+        }
     }
 }
 

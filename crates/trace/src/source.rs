@@ -3,9 +3,11 @@
 The file of a recording that is open.
 
 A run may have more recordings than a process may have descriptors. The first recordings keep
-theirs; the file of each further one is opened again when a block is read.
+theirs, as many as [`crate::descriptors`] allows; the file of each further one is opened again when a
+block is read.
 */
 
+use crate::descriptors::held_at_most;
 use crate::files::open_to_read;
 use std::fs::File;
 use std::io;
@@ -15,9 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How many recordings of this process keep their descriptor.
-const MOST_HELD: usize = 64;
-
-/// How many do.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// A file that is open, or can be opened again.
@@ -61,7 +60,7 @@ impl Source {
 
     /// The file will be read now and then: it stays open if there are few.
     pub(crate) fn rest(&mut self) {
-        self.is_counted = HELD.fetch_add(1, Relaxed) < MOST_HELD;
+        self.is_counted = HELD.fetch_add(1, Relaxed) < held_at_most();
         if !self.is_counted {
             HELD.fetch_sub(1, Relaxed);
             self.file = None;

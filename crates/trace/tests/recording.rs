@@ -245,6 +245,8 @@ fn every_truncation_is_an_error_or_a_named_problem() {
             Ok(recording) => {
                 assert!(!recording.problems().is_empty(), "cut at {cut} goes unnoticed");
                 assert_eq!(recording.records(1).count(), 0, "cut at {cut}");
+                let error = recording.with_content().unwrap_err();
+                assert!(matches!(error, Error::NothingLeft), "cut at {cut}: {error}");
             }
             Err(error) => assert!(cut < 4096, "cut at {cut}: {error}"),
         }

@@ -3,6 +3,7 @@
 
 use crate::timelines::Timelines;
 use ncclscope_operations::Timeline;
+use ncclscope_trace::descriptors::readers_at_most;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -11,7 +12,8 @@ use std::thread;
 const THREADS_MAX: usize = 4;
 
 fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    cores.min(THREADS_MAX).min(readers_at_most())
 }
 
 /// Gives timelines to `take`, each with its position, in order, while the next one is being read.

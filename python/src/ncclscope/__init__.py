@@ -24,7 +24,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _plugin
@@ -113,9 +113,14 @@ def is_started(*, required: bool = False) -> bool:
     return acting(required).is_started()
 
 
-@contextmanager
-def window(*, sample: int = 1, required: bool = False) -> Iterator[None]:
+@errors_only
+def window(*, sample: int = 1, required: bool = False) -> AbstractContextManager[None]:
     """Records what the ``with`` block issues; changes nothing if recording is already on."""
+    return _window(sample, required)
+
+
+@contextmanager
+def _window(sample: int, required: bool) -> Iterator[None]:
     is_ours = _begin(sample, required)
     try:
         yield

@@ -224,6 +224,19 @@ fn a_stuck_kernel_is_what_both_ends_wait_for() {
     });
 }
 
+/// Of the receives that were posted together, the first has its data and later ones have not: the
+/// first one tells.
+#[test]
+fn a_kernel_that_is_stuck_at_its_beginning_is_told_by_its_first_step() {
+    run("stuck-kernel-early.toml", |report| {
+        let [_, stuck] = report.open(4_194_304, [0, 1]);
+        assert!(stuck.contains("send to communicator rank 0: 0 of"), "{}: {stuck}", report.name);
+        let told = (1, FindingClass::GpuNotProducing);
+        let said = said(&report.record);
+        assert!(said.contains(&told) || !report.has_kernels(), "{}: {said:?}", report.name);
+    });
+}
+
 #[test]
 fn a_kernel_that_never_starts_has_no_event() {
     run("kernel-never-starts.toml", |report| {

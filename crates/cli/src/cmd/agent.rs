@@ -58,7 +58,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
     let labels = labels(&args.labels);
     let compat = output::compat(variable(table::PROM_COMPAT.name).as_deref())?;
     let mut output = Output::new(labels, compat, args.max_series, &host);
-    allow_open_files();
+    allow_open_files()?;
     if args.once {
         if let Some(missing) = directories.iter().find(|directory| !directory.is_dir()) {
             return Err(Failure::input(format!("{}: no such directory", missing.display())));

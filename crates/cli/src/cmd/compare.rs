@@ -75,7 +75,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let progress = Watched::by_blocks("reading records", recordings, 1);
     let (a, b) = (runs(a, has_saved)?, runs(b, has_saved)?);
     drop(progress);
-    name_damaged(sources.iter().flat_map(Source::recordings));
+    bad += name_damaged(sources.iter().flat_map(Source::recordings));
     let limits = Limits { min_effect: args.min_effect / 100.0, ..Limits::default() };
     let mut comparison = compare(&a, &b, &limits);
     comparison.answer.next = next(&comparison, &sources[1], args);
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let limit = args.fail_above.map_or(f64::INFINITY, |percent| percent / 100.0);
     let is_worse = comparison.answer.worst.is_some_and(|worst| worst > limit);
     Ok(match (bad, is_worse) {
-        // Unreadable input takes precedence: it may hide the actual difference.
+        // Unreadable or damaged input takes precedence: it may hide the actual difference.
         (1.., _) => ExitCode::from(BAD_INPUT),
         (0, true) => ExitCode::from(FINDINGS),
         (0, false) => ExitCode::SUCCESS,

@@ -36,7 +36,7 @@ const VERDICT: [&str; 11] = [
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
-    crate::input::allow_open_files();
+    crate::input::allow_open_files()?;
     let settings = InputOptions { hang: args.hang_sec, run: args.run.id().map(str::to_owned) };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
@@ -81,8 +81,9 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             directories.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
         tell(format_args!("if the job is slow: ncclscope stragglers {}", runs.join(" ")));
     }
-    Ok(match (warnings.is_empty(), found.verdicts.is_empty()) {
-        // Unreadable input takes precedence over findings: it may hide the actual cause.
+    let is_whole = warnings.is_empty() && job.damaged.is_empty();
+    Ok(match (is_whole, found.verdicts.is_empty()) {
+        // Unreadable or damaged input takes precedence: it may hide the actual cause.
         (false, _) => ExitCode::from(BAD_INPUT),
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,

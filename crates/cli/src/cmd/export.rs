@@ -5,6 +5,7 @@ pub(super) mod size;
 
 use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell, warn};
+use crate::fresh;
 use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed};
 use crate::pipe;
@@ -116,7 +117,7 @@ pub(super) fn to_file<T>(
     }
     let mut name = path.to_owned().into_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
-    let file = File::create(&name).map_err(failed)?;
+    let file = fresh::create(Path::new(&name)).map_err(failed)?;
     let result = write(file).and_then(|written| {
         std::fs::rename(&name, path)?;
         Ok(written)

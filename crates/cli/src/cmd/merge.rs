@@ -3,6 +3,7 @@
 
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
+use crate::fresh;
 use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed};
 use crate::pipe;
@@ -13,8 +14,10 @@ use ncclscope_kineto::join::{Confidence, Key};
 use ncclscope_kineto::write::WriteError;
 use ncclscope_kineto::{Rank, Trace, merged};
 use ncclscope_operations::Timeline;
+use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::Recording;
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -58,10 +61,15 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
 /// Merges the traces. False if some could not be.
 fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<bool, Failure> {
     if args.merged {
+        keep_inputs(files, std::slice::from_ref(&args.output))?;
         let _progress = Watched::endless("merging traces");
         return into_one(files, source, &args.output).map(|()| true);
     }
     let outputs = outputs(files, &args.output)?;
+    // One trace may be merged in its own place, if that is what its user names.
+    if args.output.is_dir() {
+        keep_inputs(files, &outputs)?;
+    }
     let mut last = LastRead::default();
     if let ([file], [output]) = (files, outputs.as_slice()) {
         let _progress = Watched::endless("merging the trace");
@@ -114,6 +122,23 @@ fn outputs(files: &[PathBuf], output: &Path) -> Result<Vec<PathBuf>, Failure> {
         outputs.push(path);
     }
     Ok(outputs)
+}
+
+/// Refuses to replace a trace that is read: it may be the only copy.
+fn keep_inputs(files: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Failure> {
+    let file_of = |path: &PathBuf| {
+        let about = std::fs::metadata(path).ok()?;
+        about.is_file().then(|| (about.dev(), about.ino()))
+    };
+    let inputs: BTreeSet<(u64, u64)> = files.iter().filter_map(file_of).collect();
+    let is_input = |path: &&PathBuf| file_of(path).is_some_and(|file| inputs.contains(&file));
+    match outputs.iter().find(is_input) {
+        Some(path) => {
+            let path = path.display();
+            Err(Failure::usage(format!("{path} is a trace to merge: name another place with -o")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn has_ending(path: &Path, end: &str) -> bool {
@@ -195,8 +220,13 @@ fn into_one(files: &[PathBuf], source: &Source<'_>, output: &Path) -> Result<(),
 }
 
 fn scan(file: &Path) -> Result<Trace, Failure> {
-    let trace = Trace::scan(file)
-        .map_err(|e| Failure::input(format!("cannot read {}: {e}", file.display())))?;
+    let trace = Trace::scan(file).map_err(|error| {
+        let advice = match is_archive(file) {
+            true => ": merge reads no archives; unpack it, and name its traces",
+            false => "",
+        };
+        Failure::input(format!("cannot read {}: {error}{advice}", file.display()))
+    })?;
     if trace.is_merged {
         let file = file.display();
         return Err(Failure::input(format!("{file} has lanes of ncclscope already")));
@@ -301,7 +331,7 @@ fn create(
     if !in_place {
         name.push(format!(".{}.tmp", std::process::id()));
     }
-    let file = if in_place { pipe::open(path) } else { File::create(&name) };
+    let file = if in_place { pipe::open(path) } else { fresh::create(Path::new(&name)) };
     let mut out = Output::new(file.map_err(failed)?, has_ending(path, ".gz"));
     let result = write(&mut out).and_then(|slices| {
         let renamed = || if in_place { Ok(()) } else { std::fs::rename(&name, path) };

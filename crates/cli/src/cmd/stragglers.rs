@@ -76,7 +76,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
             args.inputs.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
         tell(format_args!("the job hangs, see why: ncclscope diagnose {}", runs.join(" ")));
     }
-    // Unreadable input takes precedence over findings: it may hide the actual cause.
+    // Unreadable or damaged input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
 }
@@ -118,7 +118,10 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
             "recordings, traces and tables cannot be read together: name files of one kind",
         ));
     }
-    let fail = |error: ncclscope_stragglers::input::Error| Failure::input(error.to_string());
+    let fail = |error: ncclscope_stragglers::input::Error| match error.is_of_place() {
+        true => Failure::environment(error.to_string()),
+        false => Failure::input(error.to_string()),
+    };
     match kind {
         Kind::Recordings => {
             let mut input = Input::open(inputs, args.run.id())?;

@@ -34,7 +34,7 @@ const ENOUGH: u32 = 3;
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let source: Box<dyn Source> = match &args.agent {
         Some(address) => Box::new(Remote::new(address)?),
-        None => Box::new(Live::new(place::directories(args)?, args.interval)),
+        None => Box::new(Live::new(place::directories(args)?, args.interval)?),
     };
     let watch = Watch::new(source, args.stall_sec, args.hang_sec);
     if args.once {

@@ -2,8 +2,11 @@
 //! The directory for recordings, shared memory and the clock.
 
 use super::check::Check;
+use crate::fresh;
 use ncclscope_operations::human::bytes;
 use rustix::fs::statvfs;
+use std::fs::{File, remove_file};
+use std::io::Write;
 use std::path::Path;
 
 /// A process's recording with the default ring, and the live memory of its callbacks.
@@ -16,7 +19,8 @@ pub(super) fn directory(path: &Path) -> Check {
     let existing = path.ancestors().find(|p| p.exists() && !p.as_os_str().is_empty());
     let existing = existing.unwrap_or_else(|| Path::new("."));
     let probe = existing.join(format!(".ncclscope-{}", std::process::id()));
-    let written = std::fs::write(&probe, b"x").and_then(|()| std::fs::remove_file(&probe));
+    let write = |mut file: File| file.write_all(b"x");
+    let written = fresh::create(&probe).and_then(write).and_then(|()| remove_file(&probe));
     if let Err(error) = written {
         return Check::fail(
             name,

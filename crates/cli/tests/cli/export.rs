@@ -2,6 +2,7 @@
 //! `ncclscope export`: both formats, read by other programs.
 
 use crate::common::{Outcome, Run, ncclscope};
+use ncclscope_trace::layout::{LANE_STRIDE, LANE_TABLE};
 use ncclscope_trace::{Comm, Definition, Record, Recording, StrId, Writer};
 use scripts::{API, Call, Fault, PROXY, Process};
 use serde_json::{Value, json};
@@ -156,6 +157,7 @@ fn write_with(process: &Process, comm: &Comm, dir: &Path) {
         _ => Vec::new(),
     };
     let lanes = [API, PROXY].map(|lane| old.records(lane).flat_map(words).collect::<Vec<u64>>());
+    let whole = std::fs::read(path).unwrap();
     std::fs::remove_file(path).unwrap();
     let mut writer = Writer::create(path, process.header.clone(), 1 << 20).unwrap();
     for comm in [comm, &old.comms()[0]] {
@@ -167,6 +169,9 @@ fn write_with(process: &Process, comm: &Comm, dir: &Path) {
     }
     for (lane, words) in (0..).zip(lanes) {
         writer.append(lane, 0, &words).unwrap();
+        let at = usize::try_from(LANE_TABLE).unwrap() + usize::from(lane) * LANE_STRIDE;
+        let header = whole[at..][..LANE_STRIDE].try_into().unwrap();
+        writer.write_lane(lane.into(), header).unwrap();
     }
     writer.sync_header().unwrap();
 }

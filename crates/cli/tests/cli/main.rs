@@ -13,6 +13,7 @@ mod diagnose;
 mod diagnose_input;
 mod doctor;
 mod export;
+mod few_files;
 mod filters;
 mod overload;
 mod pages;

@@ -7,6 +7,7 @@ use scripts::{Call, Fault};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -237,20 +238,37 @@ fn damage_is_mentioned_by_every_verb_and_nothing_that_rests_on_it_is_confirmed()
     let file = &recordings(&run)[5];
     let whole = fs::read(file).unwrap();
     let last = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    let other = simulate(dir.path(), "other", EARLIER, &["--seed", "2"]);
     let verbs = Verbs::new(dir.path(), &run);
-    let sound = verbs.codes(&[]);
     // A byte in the last block that has content, and the end of that block.
     let mut flipped = whole.clone();
     flipped[last - 64] ^= 0x10;
     let damaged = format!("warning: {} is damaged: ", file.display());
     for bytes in [&flipped[..], &whole[..last - 64]] {
         fs::write(file, bytes).unwrap();
-        assert_eq!(verbs.codes(&[&damaged]), sound);
+        verbs.end_with_3(&damaged);
+        let compared = ncclscope(&["compare", other.to_str().unwrap(), run.to_str().unwrap()]);
+        assert!(compared.ends_with(3).stderr.contains(&damaged));
         let (verdicts, _) = diagnosed(&run, &[]);
         assert!(!verdicts.is_empty() && verdicts.iter().all(|v| v[2] == "suspect"), "{verdicts:?}");
     }
     let doctor = ncclscope(&["doctor", "-o", run.to_str().unwrap()]).stdout;
     assert!(doctor.contains("is damaged"), "{doctor}");
+}
+
+/// With events missing, a rank waits all the same, and is not the one that others wait for.
+#[test]
+fn a_rank_that_lost_events_is_not_the_cause_of_a_hang() {
+    // The header's counts of records that could not be written, by kind.
+    const UNWRITTEN: u64 = 1024;
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
+    for at in [6, 7, 9] {
+        let file = fs::File::options().write(true).open(&recordings(&run)[at]).unwrap();
+        file.write_all_at(&[1], UNWRITTEN + 8 * 3).unwrap();
+        let (verdicts, _) = diagnosed(&run, &[]);
+        assert_eq!(verdicts, [json!(["H1a", [5], "confirmed"])], "recordings up to {at}");
+    }
 }
 
 #[test]
@@ -260,6 +278,9 @@ fn what_cannot_be_read_is_mentioned_by_every_verb() {
     let file = &recordings(&run)[5];
     let verbs = Verbs::new(dir.path(), &run);
     let unreadable = format!("warning: cannot read {}: ", file.display());
+    // It ends behind its header, so that nothing tells which run it is of.
+    fs::File::options().write(true).open(file).unwrap().set_len(70_000).unwrap();
+    verbs.end_with_3(&unreadable);
     // Not even its first bytes are there, nothing is, or a directory has its name.
     for bytes in [&[7; 70_000][..], &[]] {
         fs::write(file, bytes).unwrap();

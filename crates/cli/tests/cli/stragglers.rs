@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope stragglers`: its output and its exit codes.
 
-use crate::common::{Run, ncclscope};
+use crate::common::{Outcome, Run, ncclscope, tool};
 use crate::schema::follows;
 use ncclscope_trace::{Mark, MarkKind, define::StrId};
 use scripts::Call;
@@ -140,6 +140,24 @@ fn bad_input_gets_one_line() {
         assert!(outcome.stderr.contains(what), "{args:?}: {}", outcome.stderr);
         assert_eq!(outcome.stdout, "", "{args:?}");
     }
+}
+
+/// The archive may be sound, so that this is not the input's fault.
+#[test]
+fn an_archive_needs_a_place_for_its_traces() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    std::fs::write(place.join("a.json"), "{\"traceEvents\": []}").unwrap();
+    let archive = place.join("a.tar");
+    let packed =
+        Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(place).arg("a.json").status();
+    assert!(packed.unwrap().success());
+    let mut stragglers = tool();
+    stragglers.arg("stragglers").arg(&archive);
+    let sound = Outcome::of(&mut stragglers).ends_with(3);
+    assert!(sound.stderr.contains("a.tar/a.json: it shows no NCCL kernel"), "{}", sound.stderr);
+    let outcome = Outcome::of(stragglers.env("TMPDIR", "/nonexistent")).ends_with(4);
+    assert!(outcome.stderr.contains("cannot write in /nonexistent (TMPDIR): "), "{outcome:?}");
 }
 
 #[test]

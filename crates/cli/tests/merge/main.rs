@@ -225,3 +225,20 @@ fn recordings_may_be_in_several_directories() {
     assert_fine(&job.merge(&words));
     assert_eq!(files(&job.path("out")).len(), 2);
 }
+
+#[test]
+fn a_trace_that_is_read_is_not_replaced_by_chance() {
+    let job = Job::new("AllReduce");
+    for words in [
+        &["--kineto", "rank0.json", "run", "-o", "."][..],
+        &["--kineto", "rank0.json", "rank1.json", "run", "-o", "."],
+        &["--merged", "--kineto", "rank0.json", "rank1.json", "run", "-o", "rank1.json"],
+    ] {
+        let said = job.fails(2, words);
+        assert!(said.contains("json is a trace to merge: name another place with -o"), "{said}");
+    }
+    for rank in 0..2 {
+        let whole = read(&job.path(&format!("rank{rank}.json")));
+        assert_eq!(whole, trace(rank, "allreduce"), "rank {rank}");
+    }
+}

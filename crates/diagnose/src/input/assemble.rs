@@ -32,7 +32,7 @@ const KILLED_NS: u64 = 2_000_000_000;
 /// The same if some of its processes ended in order before the others were killed.
 const ENDED_NS: u64 = 100_000_000;
 /// The most ranks that a communicator can have: a damaged recording may say any number.
-const MAX_RANKS: u32 = 1 << 18;
+pub(super) const MAX_RANKS: u32 = 1 << 18;
 /// The most members without input of all communicators together.
 const MAX_MISSING: usize = 1 << 20;
 /// How many damaged recordings are named.
@@ -158,6 +158,7 @@ fn process(
         device: device(snapshot).map(u64::from),
         status,
         hides_p2p: false,
+        lacks_events: snapshot.lacks_events,
         hides_calls: snapshot.hides_calls,
         is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
         idle_ns: (snapshot.last_call_ns != 0).then(|| now.saturating_sub(snapshot.last_call_ns)),

@@ -27,6 +27,7 @@ mod ranks;
 pub mod ras;
 pub mod recording;
 mod snapshot;
+mod vector_checks;
 mod vector_jobs;
 pub mod vectors;
 

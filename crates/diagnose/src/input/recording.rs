@@ -106,7 +106,7 @@ pub fn snapshot(path: &Path, work: Option<&Work>) -> Result<Snapshot, ncclscope_
 fn open_end(path: &Path) -> Result<Recording, ncclscope_trace::Error> {
     let mut segments = LEAST_SEGMENTS;
     loop {
-        let recording = Recording::open_end(path, segments)?;
+        let recording = Recording::open_end(path, segments)?.with_content()?;
         if reaches_back(&recording) {
             return Ok(recording);
         }
@@ -200,6 +200,11 @@ struct OfComm {
 }
 
 impl OfComm {
+    /// Recording was stopped or sampled.
+    fn is_partial(&self) -> bool {
+        self.progress.is_some_and(|progress| progress.flags & flags::PARTIAL != 0)
+    }
+
     /// Of all communicators of a recording.
     fn all(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<OfComm> {
         let recording = timeline.recording();
@@ -288,6 +293,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
             has_foreign: self.timeline.events().any(|(_, event)| event.is_foreign()),
             entered: self.pending_call(),
+            lacks_events: self.is_partial || self.comms.iter().any(OfComm::is_partial),
             hides_calls: self.recording.comms().iter().any(|comm| comm.api_version < 5),
             threads: self.threads(),
             reports: reports
@@ -374,6 +380,11 @@ impl<'t, 'a> Progression<'t, 'a> {
         member.done = progress.done + new(&colls);
         member.is_blind = progress.flags & flags::NO_END != 0;
         if is_partial {
+            // The record knows for how long, too. Without it, the rank would seem to wait for none.
+            let age_ns = u64::from(progress.age_ms) * 1_000_000;
+            let since = self.timeline.ns(progress.ticks).saturating_sub(age_ns);
+            member.since_ns = (member.is_inside() && age_ns > 0).then_some(since);
+            member.born_ns = member.since_ns;
             return;
         }
         let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
@@ -524,7 +535,8 @@ impl<'t, 'a> Progression<'t, 'a> {
             ready: latest.map_or(ready, |latest| latest.ready),
             transmitted: latest.map_or(transmitted, |latest| latest.transmitted),
             done: latest.map_or(done, |latest| latest.done),
-            reached: latest.and_then(|latest| latest.reached).or(reached),
+            // A heartbeat is older than the steps themselves, where these are in the recording.
+            reached: reached.or(latest.and_then(|latest| latest.reached)),
             still_ns: self.age(since),
             in_progress: event.first_state.is_some()
                 || steps.is_some()

@@ -31,6 +31,8 @@ pub struct Snapshot {
     /// Its proxy threads worked for other processes (PXN).
     pub(super) has_foreign: bool,
     pub(super) entered: Option<Pending>,
+    /// Events are missing between those that there are.
+    pub(super) lacks_events: bool,
     /// NCCL reports no calls on some communicator.
     pub(super) hides_calls: bool,
     pub(super) threads: Vec<ThreadState>,

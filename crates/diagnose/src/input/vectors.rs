@@ -2,6 +2,7 @@
 //! Tables of vectors (`*.vectors`): jobs of which only the counters are known.
 
 use super::file::load;
+use super::vector_checks::{keep_one_of_each, keep_possible};
 use super::vector_jobs::{Finder, JobVectors, split};
 use crate::job::{Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
 use ncclscope_findings::rank::Transfer;
@@ -31,6 +32,11 @@ pub fn job(
         let read = bytes.and_then(|bytes| vectors::read_table(&bytes).map_err(|e| e.to_string()));
         match read {
             Ok(mut table) => {
+                match keep_possible(&mut table.vectors) {
+                    0 => {}
+                    1 => table.damage.push("a vector contradicts itself".into()),
+                    more => table.damage.push(format!("{more} vectors contradict themselves")),
+                }
                 all.vectors.append(&mut table.vectors);
                 all.jobs.append(&mut table.jobs);
                 if !table.damage.is_empty() {
@@ -44,7 +50,15 @@ pub fn job(
     if let (true, Some(first)) = (all.vectors.is_empty(), warnings.first()) {
         return Err(first.clone());
     }
+    let twice = keep_one_of_each(&mut all.vectors);
     let mut job = choose(&all.vectors, &all.jobs, run)?;
+    if twice > 0 {
+        job.notes.push(format!(
+            "{} left out: of a process the one that is further counts, and none where \
+             communicators have no hash (profiler API v1 to v3)",
+            human::are(twice, "vector")
+        ));
+    }
     if !warnings.is_empty() {
         doubt_all(&mut job, warnings);
     }

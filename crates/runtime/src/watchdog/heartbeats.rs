@@ -250,7 +250,9 @@ pub(super) fn op_progress(proxy: &ProxyView, steps: &[StepSeen], clock: Clock) -
         let count = steps_of(proxy, steps).filter(|step| step.reached >= least).count();
         proxy.done + u32::try_from(count).unwrap_or(0)
     };
-    let oldest = steps_of(proxy, steps).min_by_key(|step| step.since);
+    // Steps go in the order of their numbers. Receives are posted ahead, so that a later one may
+    // have waited for its sender for longer than the first has for the GPU.
+    let oldest = steps_of(proxy, steps).min_by_key(|step| step.step);
     OpProgress {
         ticks: clock.now,
         comm: proxy.comm,
@@ -273,6 +275,31 @@ mod tests {
     use super::*;
 
     const S: u64 = 1_000_000_000;
+
+    /// The receives of steps 0 to 3 were posted together; the data of the first two came later.
+    #[test]
+    fn the_oldest_step_is_the_first_and_not_the_one_that_waits_longest() {
+        let proxy = ProxyView {
+            handle: ncclscope_trace::Handle(77),
+            comm: 0,
+            lane: 1,
+            channel: 0,
+            peer: 1,
+            is_send: false,
+            foreign: false,
+            steps: 4,
+            done: 0,
+            changed: 0,
+        };
+        let step = |step: u32, reached: u8, since: u64| {
+            let (lane, op_ref) = (proxy.lane, proxy.handle.op_ref());
+            StepSeen { lane, op_ref, step, reached, since }
+        };
+        let steps = [step(2, 1, 100), step(0, 3, 110), step(3, 1, 100), step(1, 3, 120)];
+        let found = op_progress(&proxy, &steps, Clock { now: 9 * S, hz: S });
+        assert_eq!((found.reached, found.since), (Some(3), 110));
+        assert_eq!((found.posted, found.ready, found.transmitted, found.done), (4, 2, 2, 0));
+    }
 
     #[test]
     fn what_does_not_change_is_told_ever_more_seldom() {

@@ -23,6 +23,8 @@ pub(super) struct StepSeen {
     pub(super) lane: usize,
     /// [`ncclscope_trace::Handle::op_ref`] of its operation.
     pub(super) op_ref: u32,
+    /// Its number within the operation.
+    pub(super) step: u32,
     /// How many of its three states it reached: the number of the last one.
     pub(super) reached: u8,
     /// When it reached that, in ticks.
@@ -49,7 +51,7 @@ impl StepSeen {
         let reached = last.unwrap_or(0);
         let after = usize::from(reached).checked_sub(1).and_then(|at| step.states.get(at));
         let since = step.ticks.saturating_add(after.copied().unwrap_or(0) << STEP_SHIFT);
-        StepSeen { lane, op_ref: step.op_ref, reached, since }
+        StepSeen { lane, op_ref: step.op_ref, step: step.step, reached, since }
     }
 }
 

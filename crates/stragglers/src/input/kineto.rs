@@ -16,7 +16,7 @@ use ncclscope_kineto::Trace;
 use ncclscope_operations::function::{Kind, is_rooted};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tar::Archive;
 
@@ -72,9 +72,15 @@ fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
         if !entry.header().entry_type().is_file() || !is_trace(&inside) {
             continue;
         }
-        let mut copy = tempfile::NamedTempFile::new().map_err(error)?;
-        let copied = io::copy(&mut (&mut entry).take(left.saturating_add(1)), &mut copy);
-        left = left.checked_sub(copied.map_err(error)?).ok_or_else(|| {
+        let place = std::env::temp_dir();
+        let no_place = |e: io::Error| Error::of_place(&place, e);
+        let mut copy = tempfile::NamedTempFile::new_in(&place).map_err(no_place)?;
+        let mut part = (&mut entry).take(left.saturating_add(1));
+        let copied = copy_to(&mut part, &mut copy).map_err(|failed| match failed {
+            CopyError::Read(e) => error(e),
+            CopyError::Write(e) => no_place(e),
+        })?;
+        left = left.checked_sub(copied).ok_or_else(|| {
             let times = "it unpacks to more than 100 times its size: unpack it, and name the files";
             Error::new(path, times)
         })?;
@@ -82,7 +88,32 @@ fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
         trace.path = path.join(inside);
         traces.push(trace);
     }
-    Ok(traces)
+    match traces.is_empty() {
+        true => Err(Error::new(path, "it has no trace (*.json, *.json.gz)")),
+        false => Ok(traces),
+    }
+}
+
+/// Which side of a copy failed.
+enum CopyError {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+/// Copies all, and returns how many bytes that are.
+fn copy_to(from: &mut impl Read, to: &mut impl Write) -> Result<u64, CopyError> {
+    let (mut buffer, mut copied) = (vec![0; 64 << 10], 0);
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => break to.flush().map(|()| copied).map_err(CopyError::Write),
+            Ok(read) => {
+                to.write_all(&buffer[..read]).map_err(CopyError::Write)?;
+                copied += read as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(CopyError::Read(e)),
+        }
+    }
 }
 
 /// Identifies an operation on all ranks.
@@ -115,7 +146,12 @@ fn job(traces: &[Trace]) -> Result<Job, Error> {
     }
     if groups.is_empty() {
         let path = traces.first().map_or_else(|| Path::new("."), |trace| &trace.path);
-        return Err(Error::new(path, "it shows no NCCL kernel: profile with CUDA activities"));
+        let more = match traces.len() {
+            0 | 1 => String::new(),
+            traces => format!(", nor do the {} others", traces - 1),
+        };
+        let what = format!("it shows no NCCL kernel{more}: profile with CUDA activities");
+        return Err(Error::new(path, what));
     }
     build(&mut job, groups, &sizes);
     Ok(job)
@@ -232,5 +268,25 @@ mod tests {
         archive.into_inner().unwrap().finish().unwrap();
         let error = unpack(&path).map(drop).unwrap_err().to_string();
         assert!(error.contains("it unpacks to more than 100 times its size"), "{error}");
+    }
+
+    #[test]
+    fn an_archive_without_a_trace_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.tar");
+        for names in [&[][..], &["notes.txt"]] {
+            let mut archive = tar::Builder::new(std::fs::File::create(&path).unwrap());
+            for name in names {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(0);
+                header.set_mode(0o600);
+                archive.append_data(&mut header, name, &b""[..]).unwrap();
+            }
+            archive.into_inner().unwrap();
+            let error = read(std::slice::from_ref(&path)).unwrap_err();
+            let says =
+                format!("cannot read {}: it has no trace (*.json, *.json.gz)", path.display());
+            assert_eq!((error.to_string(), error.is_of_place()), (says, false));
+        }
     }
 }

@@ -21,17 +21,32 @@ pub mod table;
 
 /// Why an input cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Error(String);
+pub struct Error {
+    text: String,
+    is_of_place: bool,
+}
 
 impl Error {
     pub(crate) fn new(path: &Path, what: impl fmt::Display) -> Error {
-        Error(format!("cannot read {}: {what}", path.display()))
+        Error { text: format!("cannot read {}: {what}", path.display()), is_of_place: false }
+    }
+
+    /// The input may be sound: there is no place for what is made of it.
+    pub(crate) fn of_place(place: &Path, why: impl fmt::Display) -> Error {
+        let place = place.display();
+        Error { text: format!("cannot write in {place} (TMPDIR): {why}"), is_of_place: true }
+    }
+
+    /// The input may be sound: there is no place for what is made of it.
+    #[must_use]
+    pub fn is_of_place(&self) -> bool {
+        self.is_of_place
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

@@ -4,12 +4,13 @@
 use super::node::{Count, Node, Places};
 use super::target::Target;
 use crate::failure::Failure;
+use crate::fresh;
 use ncclscope_control::table::PROM_COMPAT;
 use ncclscope_control::value::PrometheusNames;
 use ncclscope_metrics::encode::otlp::{self, Export};
 use ncclscope_metrics::encode::{Cap, Labels, Limiter, compat, families_of, prom};
 use std::fmt::Write;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -144,7 +145,8 @@ pub(super) fn own(count: Count, failed: u64) -> String {
 pub(super) fn write_textfile(directory: &Path, text: &str) -> io::Result<()> {
     let name = format!(".{TEXTFILE}.{}.tmp", std::process::id());
     let temporary = directory.join(name);
-    let result = std::fs::write(&temporary, text)
+    let result = fresh::create(&temporary)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| std::fs::rename(&temporary, directory.join(TEXTFILE)));
     if result.is_err() {
         let _ = std::fs::remove_file(&temporary);

@@ -53,14 +53,14 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(directories: Vec<PathBuf>, interval: f64) -> Live {
-        allow_open_files();
+    pub(super) fn new(directories: Vec<PathBuf>, interval: f64) -> Result<Live, Failure> {
+        allow_open_files()?;
         let interval = Duration::from_secs_f64(interval);
         let mut windows = 1;
         while interval * windows < SPAN {
             windows += 1;
         }
-        Live {
+        Ok(Live {
             node: Node::new(directories.clone(), &host_name()),
             here: Here::new(),
             directories,
@@ -69,7 +69,7 @@ impl Live {
             lengths: VecDeque::new(),
             windows: windows as usize,
             works: BTreeMap::new(),
-        }
+        })
     }
 
     /// Ends the window of each process, and keeps what it did.
