@@ -189,15 +189,26 @@ fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
     let per_host = if job.per_host == 0 { chosen.min(ranks) } else { job.per_host };
     let pick = |given: u32, chosen: u32| if given == 0 { chosen } else { given };
     let divides = |n: u32, of: u32| n != 0 && of.is_multiple_of(n);
-    let tp = pick(job.tp, if divides(per_host, ranks) { per_host } else { 1 });
+    let given = job.dp.max(1).saturating_mul(job.pp.max(1));
+    let tp = match (job.dp, job.pp) {
+        (0, 0) if divides(per_host, ranks) => per_host,
+        (1.., 1..) if divides(given, ranks) => ranks / given,
+        // As many as a host has, if the sizes that are given leave so many.
+        (1.., 0) | (0, 1..) if divides(given, ranks) => {
+            let fits = |&n: &u32| divides(n, per_host) && divides(n, ranks / given);
+            (1..=per_host).rev().find(fits).unwrap_or(1)
+        }
+        _ => 1,
+    };
+    let tp = pick(job.tp, tp);
     let rest = ranks.checked_div(tp).unwrap_or(0);
     let stages = match rest {
         64.. if divides(4, rest) => 4,
         4.. if divides(2, rest) => 2,
         _ => 1,
     };
-    let pp = pick(job.pp, if job.dp == 0 { stages } else { rest / job.dp.max(1) });
-    let dp = pick(job.dp, rest.checked_div(pp).unwrap_or(0));
+    let pp = pick(job.pp, rest.checked_div(job.dp).map_or(stages, |left| left.max(1)));
+    let dp = pick(job.dp, rest.checked_div(pp).unwrap_or(0).max(1));
     if u64::from(tp) * u64::from(pp) * u64::from(dp) != u64::from(ranks) {
         let what = format!("tp {tp} x pp {pp} x dp {dp} is not {ranks} ranks: give sizes that are");
         return Err(Error::scenario(what));
@@ -209,4 +220,34 @@ fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
         )));
     }
     Ok((per_host, [tp, pp, dp, ep]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tp, pp and dp, where these are chosen or given.
+    fn chosen(ranks: u32, given: [u32; 3]) -> Result<[u32; 3], String> {
+        let mut scenario = Scenario::default();
+        let job = &mut scenario.job;
+        job.ranks = ranks;
+        [job.tp, job.pp, job.dp] = given;
+        let (_, [tp, pp, dp, _]) = sizes(&scenario).map_err(|error| error.to_string())?;
+        Ok([tp, pp, dp])
+    }
+
+    #[test]
+    fn sizes_that_are_given_leave_their_part_to_the_others() {
+        assert_eq!(chosen(8, [0, 0, 0]), Ok([2, 2, 2]));
+        assert_eq!(chosen(8, [0, 0, 8]), Ok([1, 1, 8]));
+        assert_eq!(chosen(8, [0, 8, 0]), Ok([1, 8, 1]));
+        assert_eq!(chosen(16, [0, 2, 4]), Ok([2, 2, 4]));
+        assert_eq!(chosen(64, [0, 0, 16]), Ok([4, 1, 16]));
+        assert_eq!(chosen(64, [0, 4, 0]), Ok([8, 4, 2]));
+        assert_eq!(chosen(64, [8, 0, 0]), Ok([8, 2, 4]));
+        for given in [[0, 0, 3], [0, 0, 16], [3, 0, 0], [0, 2, 8]] {
+            let error = chosen(8, given).unwrap_err();
+            assert!(error.contains("is not 8 ranks") && !error.contains(" 0 "), "{error}");
+        }
+    }
 }
