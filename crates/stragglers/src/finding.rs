@@ -5,6 +5,7 @@ puts them together.
 */
 
 use crate::model::Worker;
+use crate::robust::count;
 use ncclscope_findings::{Confidence, Evidence, FindingClass, Help};
 use serde::Serialize;
 
@@ -51,6 +52,29 @@ impl SlowPart {
     }
 }
 
+/// When something that is slow is seen first.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Onset {
+    /// On the job's clock, ns.
+    Job(f64),
+    /// Since 1970, ns.
+    Real(u64),
+}
+
+impl Onset {
+    /// The first of these times from which on at least `share` of them are slow.
+    pub(crate) fn first<T: Copy>(times: &[(T, bool)], share: f64) -> Option<T> {
+        let mut slow = times.iter().filter(|(_, is_slow)| *is_slow).count();
+        for (at, (time, _)) in times.iter().enumerate().filter(|(_, (_, is_slow))| *is_slow) {
+            if count(slow) >= share * count(times.len() - at) {
+                return Some(*time);
+            }
+            slow -= 1;
+        }
+        None
+    }
+}
+
 /// Something that makes the job slow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Finding {
@@ -69,6 +93,9 @@ pub struct Finding {
     /// Where they run, since when it is so, and what it costs: `where`, `since` and `cost`.
     #[serde(flatten)]
     pub help: Help,
+    /// When it is seen first, for `since`.
+    #[serde(skip)]
+    pub(crate) onset: Option<Onset>,
     /// Sender and receiver of a slow link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
@@ -100,6 +127,7 @@ impl Finding {
             root: None,
             root_ranks: Vec::new(),
             help: Help::default(),
+            onset: None,
             edge: None,
             share: None,
             lost: 0.0,
@@ -108,5 +136,23 @@ impl Finding {
             comms: Vec::new(),
             evidence: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Onset;
+
+    #[test]
+    fn the_onset_is_where_it_stays_slow() {
+        let first = |slow: &str| {
+            let times: Vec<(usize, bool)> = slow.bytes().map(|b| b == b'#').enumerate().collect();
+            Onset::first(&times, 0.5)
+        };
+        assert_eq!(first("########"), Some(0));
+        assert_eq!(first("......####.###"), Some(6));
+        assert_eq!(first("#........#.#.####"), Some(9), "once before is chance");
+        assert_eq!(first("......"), None);
+        assert_eq!(first(""), None);
     }
 }
