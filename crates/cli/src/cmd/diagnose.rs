@@ -37,11 +37,13 @@ const VERDICT: [&str; 11] = [
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
     crate::input::allow_open_files();
-    let settings = InputOptions { hang: args.hang_sec, run: args.run.id().map(str::to_owned) };
+    let run = args.run.id().map(str::to_owned);
+    let settings = InputOptions { hang: args.hang_sec, run, ..InputOptions::default() };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
     let unrecorded = Unrecorded::find(&directories).lines();
-    let progress = Watched::endless("reading what is in flight");
+    let read = settings.progress.clone();
+    let progress = Watched::growing("reading what is in flight", move || read.get());
     let opened = input::open(&args.inputs, &settings);
     drop(progress);
     say(1, || "read what is in flight".into());

@@ -6,7 +6,7 @@ use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed};
 use crate::pipe;
-use crate::terminal::{Progress, Watched};
+use crate::terminal::Watched;
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
@@ -20,6 +20,8 @@ use std::process::ExitCode;
 
 /// How the names of recordings end.
 const RECORDING: &str = ".nscope";
+/// How often a trace is read: to find what is in it, and to copy it.
+const PASSES: u64 = 2;
 const ALL_LEFT_OUT: &str = "the filter leaves out the ranks of all traces";
 
 pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
@@ -58,22 +60,21 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
 /// Merges the traces. False if some could not be.
 fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<bool, Failure> {
     if args.merged {
-        let _progress = Watched::endless("merging traces");
+        let _progress = Watched::by_traces("merging traces", files, PASSES);
         return into_one(files, source, &args.output).map(|()| true);
     }
     let outputs = outputs(files, &args.output)?;
     let mut last = LastRead::default();
     if let ([file], [output]) = (files, outputs.as_slice()) {
-        let _progress = Watched::endless("merging the trace");
+        let _progress = Watched::by_traces("merging the trace", files, PASSES);
         return match one(file, source, (output, &mut last))? {
             true => Ok(true),
             false => Err(Failure::usage(ALL_LEFT_OUT)),
         };
     }
     let (mut failed, mut left_out) = (0, 0);
-    let mut progress = Progress::new("merging traces", files.len() as u64);
-    for (at, (file, output)) in files.iter().zip(&outputs).enumerate() {
-        progress.at(at as u64);
+    let progress = Watched::by_traces("merging traces", files, PASSES);
+    for (file, output) in files.iter().zip(&outputs) {
         match one(file, source, (output, &mut last)) {
             Ok(is_written) => left_out += usize::from(!is_written),
             Err(failure) => {
@@ -82,6 +83,7 @@ fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<boo
             }
         }
     }
+    drop(progress);
     if left_out == files.len() {
         return Err(Failure::usage(ALL_LEFT_OUT));
     }
