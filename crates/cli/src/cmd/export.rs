@@ -9,6 +9,8 @@ use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed};
 use crate::pipe;
 use crate::terminal::Watched;
+use ncclscope_kineto::file::Output;
+use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{Shown, archive, chrome, pftrace};
 use std::fs::File;
@@ -36,25 +38,39 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let written = if args.per_rank {
         per_process(shown, &args.output)?
     } else {
-        to_file(&args.output, |file| write(shown, format, file))?
+        to_file(&args.output, |file| {
+            let mut out = Output::new(file, is_packed(&args.output));
+            let written = write(shown, format, &mut out)?;
+            out.finish()?;
+            Ok(written)
+        })?
     };
     drop(progress);
     if written.slices == 0 && narrowed.note.is_some() {
         warn("the filter leaves nothing to show: the trace is empty");
     }
     tell(format_args!(
-        "wrote {} slices of {} processes to {}; open it at https://ui.perfetto.dev",
-        written.slices,
-        input.recordings.len(),
+        "wrote {} of {} to {}; open it at https://ui.perfetto.dev",
+        count(written.slices, "slice"),
+        count(input.recordings.len(), "process"),
         args.output.display()
     ));
     tell_missing_arrows(&written);
     Ok(input.finish())
 }
 
+/// Whether a file is compressed, by its name.
+fn is_packed(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "gz")
+}
+
 /// What `--to` says, else what the file's name ends in.
 fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
-    let ending = args.output.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let whole = match is_packed(&args.output) {
+        true => args.output.with_extension(""),
+        false => args.output.clone(),
+    };
+    let ending = whole.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let by_name = match ending {
         _ if args.per_rank => Some(TraceFormat::Pftrace),
         "pftrace" | "perfetto-trace" => Some(TraceFormat::Pftrace),
@@ -70,7 +86,10 @@ fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
     }
     args.to.or(by_name).ok_or_else(|| {
         let name = args.output.display();
-        Failure::usage(format!("name a format with --to: `{name}` has no known extension"))
+        Failure::usage(format!(
+            "name a format with --to: `{name}` does not end in .pftrace, .json or .tar, nor in one \
+             of these and .gz"
+        ))
     })
 }
 
@@ -102,6 +121,22 @@ fn per_process(shown: Shown<'_>, directory: &Path) -> Result<Written, Failure> {
     Ok(written)
 }
 
+/// Refuses what cannot be written: better before minutes of reading than after.
+pub(super) fn is_place(path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        let text = format!("cannot write {}: it is a directory: name a file in it", path.display());
+        return Err(Failure::environment(text));
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
+        && !folder.exists()
+    {
+        let (path, folder) = (path.display(), folder.display());
+        let text = format!("cannot write {path}: there is no directory {folder}: make it first");
+        return Err(Failure::environment(text));
+    }
+    keep_recording(path)
+}
+
 /// Writes beside the file and renames, so that a trace is there whole or not at all. A recording is
 /// never replaced.
 pub(super) fn to_file<T>(
@@ -109,7 +144,7 @@ pub(super) fn to_file<T>(
     write: impl FnOnce(File) -> io::Result<T>,
 ) -> Result<T, Failure> {
     let failed = |e: io::Error| Failure::write(path, &e);
-    keep_recording(path)?;
+    is_place(path)?;
     // A pipe or a device cannot be replaced.
     if pipe::is_one(path) {
         return pipe::open(path).and_then(write).map_err(failed);

@@ -3,10 +3,11 @@
 
 mod html;
 
+use super::export::is_place;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
 use crate::failure::Failure;
-use crate::input::{Input, keep_recording};
+use crate::input::Input;
 use crate::narrow::{Keep, Narrowed, Note};
 use crate::output;
 use crate::sheet::Sheet;
@@ -32,8 +33,7 @@ struct Printed<'a> {
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.html {
-        // Better before minutes of reading than after.
-        keep_recording(file)?;
+        is_place(file)?;
     }
     let mut input = Input::open(&args.inputs, args.run.id())?;
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;

@@ -2,6 +2,7 @@
 //! Filters: what they leave out, what they say about it, and what they do not read.
 
 use crate::common::{Outcome, ncclscope};
+use crate::schema::follows;
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -26,7 +27,9 @@ impl Job {
 
     fn report(&self, options: &[&str]) -> Value {
         let json = [options, &["--format", "json"]].concat();
-        serde_json::from_str(&self.run("report", &json).ends_with(0).stdout).unwrap()
+        let report = serde_json::from_str(&self.run("report", &json).ends_with(0).stdout).unwrap();
+        follows(&report, "report");
+        report
     }
 
     /// The slices of a Chrome trace.
