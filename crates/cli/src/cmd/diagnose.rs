@@ -8,7 +8,7 @@ use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use crate::narrow::{FindingsNote, has_some_rank, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
-use crate::terminal::{Watched, painted, say};
+use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Job, Options, Shown, diagnose, fr_out, text};
@@ -73,7 +73,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
-            output::text(&painted(&(filter.unwrap_or_default() + &text::render(&found))))?;
+            let text = filter.unwrap_or_default() + &text::render(&found);
+            output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&found.verdicts, &VERDICT)?.markdown())?,

@@ -11,7 +11,7 @@ use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::table::{Align, Table};
-use crate::terminal::{Watched, painted, say};
+use crate::terminal::{Watched, fitted, painted, say};
 use ncclscope_findings::Help;
 use ncclscope_operations::Filter;
 use ncclscope_operations::human::{count, if_one};
@@ -42,6 +42,8 @@ const FINDING_HEAD: (&str, Align) = ("finding", Align::Left);
 const NOT_SLOW: &str = "-";
 /// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
+/// The most lines of evidence of a finding that are printed.
+const EVIDENCE_MAX: usize = 8;
 /// The most ranks of a finding whose places are printed.
 const PLACES: usize = 4;
 
@@ -70,7 +72,8 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         TableFormat::Json => output::json(&Printed { report: &report, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
-            output::text(&painted(&(filter.unwrap_or_default() + &text(&report, is_recorded))))?;
+            let text = filter.unwrap_or_default() + &text(&report, is_recorded);
+            output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => Sheet::of(&report.summary, &FINDING)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&report.summary, &FINDING)?.markdown())?,
@@ -242,8 +245,12 @@ fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
         let ranks: Vec<String> = finding.root_ranks.iter().map(u32::to_string).collect();
         *text += &format!("      ranks {}\n", ranks.join(", "));
     }
-    for line in finding.evidence.iter().take(LIST_MAX) {
+    for line in finding.evidence.iter().take(EVIDENCE_MAX) {
         *text += &format!("      {}\n", in_a_line(&line.text));
+    }
+    if finding.evidence.len() > EVIDENCE_MAX {
+        let more = finding.evidence.len() - EVIDENCE_MAX;
+        *text += &format!("      and {}: --format json has all\n", count(more, "more line"));
     }
     let Help { places, since, cost } = &finding.help;
     for place in places.iter().filter(|place| place.host.is_some()).take(PLACES) {

@@ -64,7 +64,7 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
     if rows.is_empty() {
         return;
     }
-    page.heading("BANDWIDTH BY SIZE, of transfers: without the wait for late ranks");
+    page.heading("BANDWIDTH BY SIZE in GB/s, of transfers: without the wait for late ranks");
     let mut table = Table::new(&[
         ("size", Align::Right),
         ("function", Align::Left),
@@ -72,8 +72,8 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
         ("ranks", Align::Right),
         ("count", Align::Right),
         ("time", Align::Right),
-        ("algbw GB/s", Align::Right),
-        ("busbw GB/s", Align::Right),
+        ("algbw", Align::Right),
+        ("busbw", Align::Right),
         ("lowest", Align::Right),
     ]);
     for row in rows.iter().take(ROWS) {
