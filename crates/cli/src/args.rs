@@ -479,7 +479,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "RANK", requires = "fault")]
     pub(crate) rank: Option<u32>,
     /// Slowdown factor of a slow fault
-    #[arg(long, value_name = "F", requires = "fault")]
+    #[arg(long, value_name = "F", requires = "fault", allow_negative_numbers = true)]
     pub(crate) factor: Option<f64>,
     /// Seed of all random choices
     #[arg(long, value_name = "N")]

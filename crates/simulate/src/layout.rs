@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::scenario::Scenario;
+use crate::scenario::{Planted, Scenario};
 use crate::time::mix;
 
 /// The role of a communicator.
@@ -79,6 +79,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(scenario: &Scenario) -> Result<Layout, Error> {
         let (per_host, [tp, pp, dp, ep]) = sizes(scenario)?;
+        scenario.fault.iter().try_for_each(|planted| check(planted, scenario.job.ranks))?;
         let ranks = scenario.job.ranks;
         let of_rank = vec![Vec::new(); ranks as usize];
         let groups = Vec::new();
@@ -174,6 +175,25 @@ impl Layout {
     }
 }
 
+/// Refuses a fault that cannot be planted.
+fn check(planted: &Planted, ranks: u32) -> Result<(), Error> {
+    let name = planted.name.name();
+    if planted.rank.is_some_and(|rank| rank >= ranks) {
+        let what = format!("{name}: there is no such rank: choose one below {ranks}");
+        return Err(Error::scenario(what));
+    }
+    let fits = |factor: f64| factor > 0.0 && factor <= SLOWEST;
+    match planted.factor {
+        Some(factor) if !fits(factor) => Err(Error::scenario(format!(
+            "{name}: factor {factor}: expected one above 0, up to {SLOWEST}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The largest factor of a fault.
+const SLOWEST: f64 = 1e6;
+
 /// Ranks per host, and the sizes; a size of 0 is chosen so that tensor parallel ranks share a host.
 fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
     let job = &scenario.job;
@@ -234,6 +254,19 @@ mod tests {
         [job.tp, job.pp, job.dp] = given;
         let (_, [tp, pp, dp, _]) = sizes(&scenario).map_err(|error| error.to_string())?;
         Ok([tp, pp, dp])
+    }
+
+    #[test]
+    fn faults_that_cannot_be_planted_are_refused() {
+        let planted = |rank, factor| Planted { rank, factor, ..Planted::new(Fault::SlowGpu) };
+        let refused = |rank, factor| check(&planted(rank, factor), 4).map_err(|e| e.to_string());
+        assert_eq!(refused(Some(3), Some(0.5)), Ok(()));
+        assert_eq!(refused(None, None), Ok(()));
+        assert!(refused(Some(4), None).unwrap_err().contains("choose one below 4"));
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
+            let error = refused(None, Some(factor)).unwrap_err();
+            assert!(error.contains("expected one above 0"), "{error}");
+        }
     }
 
     #[test]

@@ -34,6 +34,9 @@ const VERDICT: [&str; 11] = [
     "title",
 ];
 
+/// The line of a text without verdicts.
+const NOTHING: &str = "\nNothing found.\n";
+
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
     crate::input::allow_open_files();
@@ -73,7 +76,11 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
-            let text = filter.unwrap_or_default() + &text::render(&found);
+            let mut text = filter.unwrap_or_default() + &text::render(&found);
+            if of != 0 && shown == 0 {
+                let hidden = human::are(of, "finding");
+                text = text.replacen(NOTHING, &format!("\n{hidden} left out by the filter.\n"), 1);
+            }
             output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,

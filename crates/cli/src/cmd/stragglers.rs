@@ -14,7 +14,7 @@ use crate::table::{Align, Table};
 use crate::terminal::{Watched, fitted, painted, say};
 use ncclscope_findings::Help;
 use ncclscope_operations::Filter;
-use ncclscope_operations::human::{count, if_one};
+use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::{Job, Limits, Report, Shown, analyze};
@@ -40,6 +40,8 @@ const FINDING: [&str; 10] = [
 const FINDING_HEAD: (&str, Align) = ("finding", Align::Left);
 /// In place of a finding.
 const NOT_SLOW: &str = "-";
+/// The line of a text without findings.
+const NOTHING: &str = "  nothing\n";
 /// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
 /// The most lines of evidence of a finding that are printed.
@@ -72,7 +74,11 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         TableFormat::Json => output::json(&Printed { report: &report, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
-            let text = filter.unwrap_or_default() + &text(&report, is_recorded);
+            let mut text = filter.unwrap_or_default() + &text(&report, is_recorded);
+            if of != 0 && shown == 0 {
+                let hidden = are(of, "finding");
+                text = text.replacen(NOTHING, &format!("  {hidden} left out by the filter\n"), 1);
+            }
             output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => Sheet::of(&report.summary, &FINDING)?.print_csv()?,
@@ -218,7 +224,7 @@ fn text(report: &Report, is_recorded: bool) -> String {
     );
     section(&mut text, "SLOW");
     if report.summary.is_empty() {
-        text += "  nothing\n";
+        text += NOTHING;
     }
     report.summary.iter().for_each(|finding| add_finding(&mut text, finding, is_recorded));
     steps(&mut text, report);
@@ -296,8 +302,11 @@ fn steps(text: &mut String, report: &Report) {
         section(text, "CAUSES OF THE WAITING IN EACH STEP");
         table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
         if report.steps.iter().any(|step| findings(step.root.as_ref(), report) == NOT_SLOW) {
-            *text += "  Ranks wait for one another in every job; what has no finding is within the \
-                      limits.\n";
+            *text += "  Ranks wait for one another in every job; what has no finding ";
+            *text += match report.quiet.is_empty() {
+                true => "is within the limits.\n",
+                false => "may not be slow: see NOT SAID.\n",
+            };
         }
     }
 }
