@@ -6,7 +6,7 @@ use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
-use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow};
+use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow, RankRow};
 use std::collections::BTreeSet;
 
 pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
@@ -50,7 +50,8 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     let mut comms: Vec<&str> = report.operations.iter().map(|row| row.comm.as_str()).collect();
     comms.dedup();
     for comm in comms {
-        page.line(&format!("  comm {comm}"));
+        let role = role(report, comm).map_or_else(String::new, |role| format!(" \"{role}\""));
+        page.line(&format!("  comm {comm}{role}"));
         let mut table = Table::new(&[
             ("function", Align::Left),
             ("size", Align::Right),
@@ -76,6 +77,13 @@ pub(super) fn table(page: &mut Page, report: &Report) {
         page.table(&table);
     }
     explain(page, &report.operations);
+}
+
+/// What a communicator is for, as the application says, else its name.
+pub(super) fn role<'a>(report: &'a Report, comm: &str) -> Option<&'a str> {
+    let of_comm = |row: &&RankRow| row.comm.as_deref() == Some(comm);
+    let text = |row: &'a RankRow| row.role.as_deref().or(row.comm_name.as_deref());
+    report.ranks.iter().filter(of_comm).find_map(text)
 }
 
 fn cells(row: &OperationRow) -> Vec<String> {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Network traffic between ranks.
 
+use super::operations::role;
 use super::page::{LIST_MAX, Page, or_dash, rank_cell};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, three};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
 use ncclscope_report::schema::PeerRow;
 
 /// What the columns are. A step of a transfer waits most of the time in a healthy job, too.
@@ -16,13 +18,15 @@ const LEGEND: [&str; 3] = [
      at best; -: all transfers have one size",
 ];
 
-pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
+pub(super) fn table(page: &mut Page, report: &Report) {
+    let peers = &report.peers;
     if peers.is_empty() {
         return;
     }
     page.heading("NETWORK, with mean times of one transfer");
     let mut table = Table::new(&[
         ("comm", Align::Left),
+        ("role", Align::Left),
         ("from", Align::Right),
         ("to", Align::Right),
         ("bytes", Align::Right),
@@ -43,7 +47,7 @@ pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
         order.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.transfers)));
     }
     for row in order.into_iter().take(LIST_MAX) {
-        table.row(cells(row));
+        table.row(cells(row, role(report, &row.comm)));
     }
     page.table(&table);
     page.cut(peers.len());
@@ -52,7 +56,7 @@ pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
     }
 }
 
-fn cells(row: &PeerRow) -> Vec<String> {
+fn cells(row: &PeerRow, role: Option<&str>) -> Vec<String> {
     let mean = |sum: Option<u64>| {
         let transfers = Some(row.transfers).filter(|&transfers| transfers != 0);
         or_dash(sum.zip(transfers), |(sum, n)| duration(to_f64(sum) / to_f64(n)))
@@ -60,6 +64,7 @@ fn cells(row: &PeerRow) -> Vec<String> {
     let waits = &row.waits_ns;
     vec![
         row.comm.clone(),
+        role.unwrap_or("-").to_owned(),
         rank_cell(row.src, Some(row.comm_src)),
         rank_cell(row.dst, Some(row.comm_dst)),
         row.bytes.map_or_else(|| "unknown".into(), bytes),
