@@ -5,10 +5,10 @@ pub(super) mod size;
 
 use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell, warn};
-use crate::input::{Input, keep_recording};
+use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
-use crate::pipe;
 use crate::terminal::Watched;
+use crate::whole_file;
 use ncclscope_kineto::file::Output;
 use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};
@@ -121,45 +121,12 @@ fn per_process(shown: Shown<'_>, directory: &Path) -> Result<Written, Failure> {
     Ok(written)
 }
 
-/// Refuses what cannot be written: better before minutes of reading than after.
-pub(super) fn is_place(path: &Path) -> Result<(), Failure> {
-    if path.is_dir() {
-        let text = format!("cannot write {}: it is a directory: name a file in it", path.display());
-        return Err(Failure::environment(text));
-    }
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
-        && !folder.exists()
-    {
-        let (path, folder) = (path.display(), folder.display());
-        let text = format!("cannot write {path}: there is no directory {folder}: make it first");
-        return Err(Failure::environment(text));
-    }
-    keep_recording(path)
-}
-
-/// Writes beside the file and renames, so that a trace is there whole or not at all. A recording is
-/// never replaced.
+/// Writes a file that is there whole or not at all.
 pub(super) fn to_file<T>(
     path: &Path,
     write: impl FnOnce(File) -> io::Result<T>,
 ) -> Result<T, Failure> {
-    let failed = |e: io::Error| Failure::write(path, &e);
-    is_place(path)?;
-    // A pipe or a device cannot be replaced.
-    if pipe::is_one(path) {
-        return pipe::open(path).and_then(write).map_err(failed);
-    }
-    let mut name = path.to_owned().into_os_string();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let file = File::create(&name).map_err(failed)?;
-    let result = write(file).and_then(|written| {
-        std::fs::rename(&name, path)?;
-        Ok(written)
-    });
-    result.map_err(|error| {
-        let _ = std::fs::remove_file(&name);
-        failed(error)
-    })
+    whole_file::create(path, |file| write(file).map_err(|e| Failure::write(path, &e)))
 }
 
 pub(super) fn write(shown: Shown<'_>, format: TraceFormat, out: impl Write) -> io::Result<Written> {

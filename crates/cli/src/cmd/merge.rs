@@ -3,10 +3,10 @@
 
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
-use crate::input::{Input, keep_recording};
+use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
-use crate::pipe;
 use crate::terminal::Watched;
+use crate::whole_file;
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
@@ -14,7 +14,6 @@ use ncclscope_kineto::write::WriteError;
 use ncclscope_kineto::{Rank, Trace, merged};
 use ncclscope_operations::Timeline;
 use ncclscope_trace::Recording;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -289,29 +288,15 @@ fn failed(error: WriteError, file: &Path, output: &Path) -> Failure {
     }
 }
 
-/// Writes beside the file and renames, so that a trace is there whole or not at all. A recording is
-/// never replaced.
+/// Writes a trace that is there whole or not at all.
 fn create(
     path: &Path,
     write: impl FnOnce(&mut Output) -> Result<u64, Failure>,
 ) -> Result<u64, Failure> {
-    let failed = |e: std::io::Error| Failure::write(path, &e);
-    keep_recording(path)?;
-    // A pipe or a device cannot be replaced.
-    let in_place = pipe::is_one(path);
-    let mut name = path.to_owned().into_os_string();
-    if !in_place {
-        name.push(format!(".{}.tmp", std::process::id()));
-    }
-    let file = if in_place { pipe::open(path) } else { File::create(&name) };
-    let mut out = Output::new(file.map_err(failed)?, has_ending(path, ".gz"));
-    let result = write(&mut out).and_then(|slices| {
-        let renamed = || if in_place { Ok(()) } else { std::fs::rename(&name, path) };
-        out.finish().and_then(|()| renamed()).map_err(failed)?;
+    whole_file::create(path, |file| {
+        let mut out = Output::new(file, has_ending(path, ".gz"));
+        let slices = write(&mut out)?;
+        out.finish().map_err(|e| Failure::write(path, &e))?;
         Ok(slices)
-    });
-    if result.is_err() && !in_place {
-        let _ = std::fs::remove_file(&name);
-    }
-    result
+    })
 }

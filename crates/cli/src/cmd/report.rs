@@ -3,7 +3,6 @@
 
 mod html;
 
-use super::export::is_place;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
 use crate::failure::Failure;
@@ -13,6 +12,7 @@ use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal;
 use crate::text::{self, Content, Page};
+use crate::whole_file::is_place;
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
