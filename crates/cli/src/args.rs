@@ -126,7 +126,13 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) full: bool,
     /// Seconds that an operation of a running job must be in flight to count as stuck
-    #[arg(long, value_name = "S", default_value = "30", allow_negative_numbers = true, value_parser = hang_seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "30",
+        allow_negative_numbers = true,
+        value_parser = hang_seconds
+    )]
     pub(crate) hang_sec: Duration,
     /// Print one table: operations added up by comm, rank, host, size, channel, step, role or func,
     /// or by several of these
@@ -152,7 +158,13 @@ pub(crate) struct DiagnoseArgs {
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Seconds that an operation of a running job must be in flight to count as stuck
-    #[arg(long, value_name = "S", default_value = "30", allow_negative_numbers = true, value_parser = hang_seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "30",
+        allow_negative_numbers = true,
+        value_parser = hang_seconds
+    )]
     pub(crate) hang_sec: Duration,
     /// Write the operations in flight as dumps of PyTorch's Flight Recorder, for its tools
     #[arg(long, value_name = "DIR")]
@@ -220,7 +232,13 @@ pub(crate) struct StragglersArgs {
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Least share of a step's time, in percent, that a slow rank must cost to be reported
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value_t = 5.0, value_parser = percent)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        allow_negative_numbers = true,
+        default_value_t = 5.0,
+        value_parser = percent
+    )]
     pub(crate) threshold: f64,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
@@ -244,7 +262,13 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = percent)]
     pub(crate) fail_above: Option<f64>,
     /// Differences below this count as none, in percent
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value_t = 2.0, value_parser = percent)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        allow_negative_numbers = true,
+        default_value_t = 2.0,
+        value_parser = percent
+    )]
     pub(crate) min_effect: f64,
     /// Print all rows, settings and notes
     #[arg(long)]

@@ -69,7 +69,7 @@ fn unnamed(path: &Path) -> Option<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(OFlags::TMPFILE.bits().cast_signed());
-    let file = options.open(folder.unwrap_or(Path::new("."))).ok()?;
+    let file = options.open(folder.unwrap_or_else(|| Path::new("."))).ok()?;
     // By this path it gets its name.
     Path::new(OPEN_FILES).is_dir().then_some(file)
 }

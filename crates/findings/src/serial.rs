@@ -26,7 +26,8 @@ impl Serialize for Confidence {
     }
 }
 
-/// The fields `class` (the code), `name`, `advice`, `verb` and `page` of an object that a class belongs to:
+/// The fields `class` (the code), `name`, `advice`, `verb` and `page` of an object that a class
+/// belongs to:
 /// for `#[serde(flatten, serialize_with = "describe")]`.
 ///
 /// # Errors

@@ -12,9 +12,10 @@ a change of the algorithm, protocol or number of channels.
 */
 
 use crate::clock::Clocks;
-use crate::finding::{Finding, Onset};
+use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Collective, Job, Part};
+use crate::onset::Onset;
 use crate::robust::{count, median, median_mad, median_of_others};
 use crate::waits::on_clock;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};

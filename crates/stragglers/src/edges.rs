@@ -15,9 +15,10 @@ NCCL's events of profiler API v4 to v7 do not name the interface of a channel, s
 for a rail.
 */
 
-use crate::finding::{Finding, Onset};
+use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
+use crate::onset::Onset;
 use crate::robust::{count, median_mad, median_of_others};
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;

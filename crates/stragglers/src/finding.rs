@@ -5,7 +5,7 @@ puts them together.
 */
 
 use crate::model::Worker;
-use crate::robust::count;
+use crate::onset::Onset;
 use ncclscope_findings::{Confidence, Evidence, FindingClass, Help};
 use serde::Serialize;
 
@@ -49,29 +49,6 @@ impl SlowPart {
         let words = [("rank", self.rank), ("DP rank", self.dp_rank), ("stage", self.stage)];
         let words = words.iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}")));
         words.collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// When something that is slow is seen first.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Onset {
-    /// On the job's clock, ns.
-    Job(f64),
-    /// Since 1970, ns.
-    Real(u64),
-}
-
-impl Onset {
-    /// The first of these times from which on at least `share` of them are slow.
-    pub(crate) fn first<T: Copy>(times: &[(T, bool)], share: f64) -> Option<T> {
-        let mut slow = times.iter().filter(|(_, is_slow)| *is_slow).count();
-        for (at, (time, _)) in times.iter().enumerate().filter(|(_, (_, is_slow))| *is_slow) {
-            if count(slow) >= share * count(times.len() - at) {
-                return Some(*time);
-            }
-            slow -= 1;
-        }
-        None
     }
 }
 
@@ -136,23 +113,5 @@ impl Finding {
             comms: Vec::new(),
             evidence: Vec::new(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Onset;
-
-    #[test]
-    fn the_onset_is_where_it_stays_slow() {
-        let first = |slow: &str| {
-            let times: Vec<(usize, bool)> = slow.bytes().map(|b| b == b'#').enumerate().collect();
-            Onset::first(&times, 0.5)
-        };
-        assert_eq!(first("########"), Some(0));
-        assert_eq!(first("......####.###"), Some(6));
-        assert_eq!(first("#........#.#.####"), Some(9), "once before is chance");
-        assert_eq!(first("......"), None);
-        assert_eq!(first(""), None);
     }
 }

@@ -13,9 +13,10 @@ a process in such a time say nothing about a link ([`crate::input`] leaves them 
 rank is the effect.
 */
 
-use crate::finding::{Finding, Onset, SlowPart};
+use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{CpuShortage, Job};
+use crate::onset::Onset;
 use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;

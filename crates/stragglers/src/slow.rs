@@ -12,9 +12,10 @@ suspicion.
 
 use crate::blame::Blame;
 use crate::coverage::Known;
-use crate::finding::{Finding, Onset, SlowPart};
+use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
+use crate::onset::Onset;
 use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};

@@ -7,7 +7,7 @@ largest size count (the same power of two): what a small one takes is the networ
 blocks have the same width, which doubles whenever there are too many.
 */
 
-use crate::finding::Onset;
+use crate::onset::Onset;
 use ncclscope_operations::stats::to_f64;
 
 /// The most blocks.

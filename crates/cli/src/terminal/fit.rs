@@ -60,7 +60,7 @@ fn indent(line: &str, width: usize) -> usize {
         let behind = &line[start + label..];
         start + label + behind.len() - behind.trim_start().len()
     });
-    label.filter(|label| label + ROOM <= width).unwrap_or((start + 2).min(width / 2))
+    label.filter(|label| label + ROOM <= width).unwrap_or_else(|| (start + 2).min(width / 2))
 }
 
 #[cfg(test)]
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn lines_break_between_words_and_rows_do_not() {
-        let text = "H1a host-stuck  rank 0 is stuck\n  evidence  rank 0 waits for rank 12\n  a  1  2  \
-                    3  4  5  6  7  8  9  10  11\n\nnote: all is over\n";
+        let text = "H1a host-stuck  rank 0 is stuck\n  evidence  rank 0 waits for rank 12\n  a  1  \
+                    2  3  4  5  6  7  8  9  10  11\n\nnote: all is over\n";
         let expected = "H1a host-stuck  rank 0 is\n                stuck\n  evidence  rank 0 \
                         waits\n            for rank 12\n  a  1  2  3  4  5  6  7  8  9  10  11\n\n\
                         note: all is over\n";
