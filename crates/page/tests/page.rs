@@ -119,6 +119,29 @@ fn by_path<'a>(value: &'a Value, path: &str) -> &'a Value {
 }
 
 #[test]
+fn a_finding_says_where_since_when_and_what_to_do() {
+    let shown = Shown::of(|process| {
+        process.header.closed = false;
+        process.collective(Call::ALL_REDUCE);
+        if process.comm.rank == 0 {
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+        }
+        process.now += 60_000_000_000;
+    });
+    let verdict = &shown.hang.verdicts[0];
+    let (place, since) = (&verdict.help.places[0], verdict.help.since.as_ref().unwrap());
+    let page = shown.page("run1");
+    for line in [
+        format!("<strong>Where: </strong>{place}</p>"),
+        format!("<strong>Since: </strong>{since}</p>"),
+        "<strong>Cost: </strong>100.0 % of the time: ".into(),
+        format!("<code>ncclscope {} RUN</code>", verdict.class.verb()),
+    ] {
+        assert!(page.contains(&line), "{line}");
+    }
+}
+
+#[test]
 fn figures_are_those_of_the_report() {
     let shown = Shown::of(|process| {
         process.collective(Call::ALL_REDUCE);
