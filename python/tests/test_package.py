@@ -76,6 +76,14 @@ class Finding(unittest.TestCase):
                 self.assertEqual(ncclscope.plugin_path().resolve(), plugin.resolve())
                 self.assertEqual(_tool.tool_path(str(plugin)).resolve(), tool.resolve())
 
+    def test_a_verb_runs_the_tool(self) -> None:
+        done = python("-m", "ncclscope", "simulate", "--list", NCCLSCOPE_PLUGIN=PLUGIN)
+        self.assertEqual((done.returncode, "host-stuck" in done.stdout), (0, True), done.stderr)
+        done = python("-m", "ncclscope", "report", "/nowhere", NCCLSCOPE_PLUGIN=PLUGIN)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        done = python("-m", "ncclscope", "report", "/nowhere", NCCLSCOPE_PLUGIN="/nowhere.so")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (4, 1), done.stderr)
+
     def test_a_shell_reads_the_variables(self) -> None:
         with tempfile.TemporaryDirectory(prefix="it's ") as folder:
             runs = Path(folder, "runs")

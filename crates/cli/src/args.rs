@@ -126,7 +126,13 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) full: bool,
     /// Seconds that an operation of a running job must be in flight to count as stuck
-    #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "30",
+        allow_negative_numbers = true,
+        value_parser = hang_seconds
+    )]
     pub(crate) hang_sec: Duration,
     /// Print one table: operations added up by comm, rank, host, size, channel, step, role or func,
     /// or by several of these
@@ -153,7 +159,13 @@ pub(crate) struct DiagnoseArgs {
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Seconds that an operation of a running job must be in flight to count as stuck
-    #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "30",
+        allow_negative_numbers = true,
+        value_parser = hang_seconds
+    )]
     pub(crate) hang_sec: Duration,
     /// Write the operations in flight as dumps of PyTorch's Flight Recorder, for its tools
     #[arg(long, value_name = "DIR")]
@@ -221,7 +233,13 @@ pub(crate) struct StragglersArgs {
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Least share of a step's time, in percent, that a slow rank must cost to be reported
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        allow_negative_numbers = true,
+        default_value_t = 5.0,
+        value_parser = percent
+    )]
     pub(crate) threshold: f64,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
@@ -242,10 +260,16 @@ pub(crate) struct CompareArgs {
     #[arg(value_name = "B")]
     pub(crate) b: PathBuf,
     /// Exit with 1 if something is slower by more than this, in percent
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = percent)]
     pub(crate) fail_above: Option<f64>,
     /// Differences below this count as none, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        allow_negative_numbers = true,
+        default_value_t = 2.0,
+        value_parser = percent
+    )]
     pub(crate) min_effect: f64,
     /// Print all rows, settings and notes
     #[arg(long)]
@@ -484,7 +508,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "RANK", requires = "fault")]
     pub(crate) rank: Option<u32>,
     /// Slowdown factor of a slow fault
-    #[arg(long, value_name = "F", requires = "fault")]
+    #[arg(long, value_name = "F", requires = "fault", allow_negative_numbers = true)]
     pub(crate) factor: Option<f64>,
     /// Seed of all random choices
     #[arg(long, value_name = "N")]

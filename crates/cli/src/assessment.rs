@@ -72,7 +72,7 @@ impl Assessment {
                 slow
             });
             let report = scope.spawn(|| report.finish());
-            let settings = InputOptions { hang, run: None };
+            let settings = InputOptions { hang, ..InputOptions::default() };
             let job = assemble(snapshots, &settings).unwrap_or_default();
             let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
             say(1, || "judged hangs".into());

@@ -54,6 +54,7 @@ impl Failure {
                 ": free some space or choose another place"
             }
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ": choose another place",
+            ErrorKind::AlreadyExists => ": choose another name",
             _ => "",
         };
         Failure::environment(format!("cannot write {}: {error}{advice}", path.display()))

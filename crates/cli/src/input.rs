@@ -13,7 +13,7 @@ use ncclscope_control::directories::is_recording;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::layout::MAGIC;
-use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
+use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, descriptors, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ impl Input {
     /// Opens the recordings of run directories, and recordings. Of several runs it keeps the one
     /// with this id, else the newest, and names the others.
     pub(crate) fn open(paths: &[PathBuf], run: Option<&str>) -> Result<Input, Failure> {
-        let (mut files, mut about) = (Vec::new(), None);
+        let (mut files, mut about, mut empty) = (Vec::new(), None, Vec::new());
         for path in paths {
             let cannot_read = |e| Failure::input(format!("cannot read {}: {e}", path.display()));
             if !std::fs::metadata(path).map_err(cannot_read)?.is_dir() {
@@ -58,12 +58,19 @@ impl Input {
             }
             let found = recordings_in(path).map_err(cannot_read)?;
             if found.is_empty() {
-                return Err(nothing_in(path));
+                empty.push(nothing_in(path));
             }
             about = about.or_else(|| about_run(path));
             files.extend(found);
         }
+        if files.is_empty()
+            && let Some(failure) = empty.pop()
+        {
+            return Err(failure);
+        }
         let mut input = Input::open_all(&files, paths)?;
+        input.bad += empty.len();
+        empty.into_iter().for_each(|failure| warn(failure.text()));
         input.run = about;
         input.keep(run)?;
         terminal::say(1, || input.summary(files.len()));
@@ -133,6 +140,7 @@ impl Input {
         let runs = Runs::split(&facts);
         let Some(chosen) = runs.choose(run).map_err(Failure::input)? else { return Ok(()) };
         runs.notes(&facts, chosen).iter().for_each(tell);
+        self.bad += runs.nameless.len();
         let members: BTreeSet<usize> = chosen.members.iter().copied().collect();
         let mut at = 0;
         self.recordings.retain(|_| {
@@ -217,6 +225,10 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     let Input { recordings, bad, .. } = Input::open_all(&files, &named)?;
     let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
     let runs = Runs::split(&facts);
+    for &at in &runs.nameless {
+        warn(format_args!("{} {NAMELESS}", facts[at].path.display()));
+    }
+    let bad = bad + runs.nameless.len();
     let mut recordings: Vec<Option<Recording>> = recordings.into_iter().map(Some).collect();
     let mut take = |run: &Run| RunInput {
         name: run.id.clone(),

@@ -33,6 +33,7 @@ mod table;
 mod terminal;
 mod text;
 mod unrecorded;
+mod whole_file;
 
 use clap::Parser;
 use failure::Failure;

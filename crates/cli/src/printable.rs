@@ -13,6 +13,7 @@ number, which text from elsewhere cannot contain.
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
+use unicode_width::UnicodeWidthStr;
 
 /// What follows the escape character of our colours.
 static OURS: LazyLock<String> =
@@ -94,6 +95,11 @@ fn own_colour(text: &str) -> Option<(Colour, &str)> {
 /// The character as JSON escapes it. All that are active have four digits.
 fn escape(active: char, to: &mut impl fmt::Write) -> fmt::Result {
     write!(to, "\\u{:04x}", u32::from(active))
+}
+
+/// The columns of a terminal that a text takes: Chinese characters, say, take two each.
+pub(crate) fn columns_of(text: &str) -> usize {
+    text.width()
 }
 
 /// Whether a character would act on a terminal.

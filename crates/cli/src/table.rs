@@ -2,6 +2,7 @@
 //! Text tables: columns as wide as their widest cell, numbers to the right.
 
 use crate::output::in_a_line;
+use crate::printable::columns_of;
 use crate::sheet::Sheet;
 use crate::terminal;
 
@@ -59,13 +60,13 @@ impl Table {
     /// texts are cut first. Without a width nothing is cut.
     fn lines_within(&self, indent: &str, width: Option<usize>) -> Vec<String> {
         let mut widths: Vec<usize> = (0..self.align.len()).map(|it| self.width(it)).collect();
-        let gaps = GAP * widths.len().saturating_sub(1) + indent.chars().count();
+        let gaps = GAP * widths.len().saturating_sub(1) + columns_of(indent);
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(gaps));
         while widths.iter().sum::<usize>() > room {
             let texts =
                 widths.iter_mut().zip(&self.align).zip(self.rows.first().into_iter().flatten());
             let texts = texts.filter(|((width, align), head)| {
-                **align == Align::Left && **width > head.chars().count().max(SHORTEST)
+                **align == Align::Left && **width > columns_of(head).max(SHORTEST)
             });
             let Some(((widest, _), _)) = texts.max_by_key(|((width, _), _)| **width) else { break };
             *widest -= 1;
@@ -78,31 +79,38 @@ impl Table {
 
     fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| columns_of(cell)).max().unwrap_or(0)
     }
 
     fn line(&self, row: &[String], widths: &[usize], indent: &str) -> String {
         let mut line = indent.to_owned();
         for ((cell, &width), align) in row.iter().zip(widths).zip(&self.align) {
+            let blanks = " ".repeat(width.saturating_sub(columns_of(cell)));
             match align {
-                Align::Left => line.push_str(&format!("{cell:width$}  ")),
-                Align::Right => line.push_str(&format!("{cell:>width$}  ")),
+                Align::Left => line.push_str(&format!("{cell}{blanks}  ")),
+                Align::Right => line.push_str(&format!("{blanks}{cell}  ")),
             }
         }
         line.trim_end().to_owned()
     }
 }
 
-/// A text of at most `width` characters. Of a path the end stays, of other texts the beginning.
+/// A text of at most `width` columns. Of a path the end stays, of other texts the beginning.
 fn shortened(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
+    if columns_of(text) <= width {
         return text.to_owned();
     }
     let kept = width.saturating_sub(1);
+    let places = text.char_indices().map(|(at, _)| at);
     match text.starts_with('/') {
-        true => format!("…{}", text.chars().skip(length - kept).collect::<String>()),
-        false => format!("{}…", text.chars().take(kept).collect::<String>()),
+        true => {
+            let mut ends = places.map(|at| &text[at..]);
+            format!("…{}", ends.find(|end| columns_of(end) <= kept).unwrap_or_default())
+        }
+        false => {
+            let mut starts = places.rev().map(|at| &text[..at]);
+            format!("{}…", starts.find(|start| columns_of(start) <= kept).unwrap_or_default())
+        }
     }
 }
 
@@ -121,7 +129,19 @@ mod tests {
         assert_eq!(last.as_deref(), Some("  two\\nlines    2"));
         table.rows.pop();
         assert_eq!(table.lines("  "), ["  name     n", "  a      100", "  µµµµµ    1"]);
+        table.rows.pop();
+        table.row(vec!["訓練a".into(), "1".into()]);
+        assert_eq!(table.lines("  "), ["  name     n", "  a      100", "  訓練a    1"]);
     }
+
+    #[test]
+    fn wide_characters_are_cut_by_columns() {
+        assert_eq!(shortened("訓練ジョブ", 10), "訓練ジョブ");
+        assert_eq!(shortened("訓練ジョブ", 9), "訓練ジョ…");
+        assert_eq!(shortened("訓練ジョブ", 8), "訓練ジ…");
+        assert_eq!(shortened("/訓練/ジョブ", 8), "…/ジョブ");
+    }
+
     #[test]
     fn texts_are_cut_to_the_width_and_numbers_are_not() {
         let mut table =

@@ -7,10 +7,12 @@ Everything here depends on whether a stream is a terminal: what a script reads i
 cut, paged or overwritten, unless `--color always` asks for colours.
 */
 
+mod fit;
 mod pager;
 mod paint;
 mod progress;
 
+pub(crate) use fit::fitted;
 pub(crate) use pager::page;
 pub(crate) use paint::painted;
 pub(crate) use progress::{Progress, Watched, beside_progress};

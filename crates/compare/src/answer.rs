@@ -22,6 +22,8 @@ pub(crate) fn of(
     let state = match (slower, faster) {
         (0, 0) if with(Verdict::Same).count() == 0 => State::Unknown,
         (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
+        // What a run that hangs would have done is not in it.
+        (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
         (0, 0) => State::Same,
         (0, _) => State::Faster,
         _ => State::Slower,
@@ -37,10 +39,24 @@ pub(crate) fn of(
         slower,
         faster,
         worst: with(Verdict::Slower).filter_map(|row| row.change).reduce(f64::max),
-        what: what(state, first, rows, limits),
+        what: hangs(sides) + &what(state, first, rows, limits),
         cost: first.and_then(|first| cost(first, rows, sides, ranks)),
         config: rows.iter().any(is_common).then(|| config(differences)),
         next: None,
+    }
+}
+
+/// The runs that hang, as the beginning of a sentence.
+fn hangs(sides: &[Side; 2]) -> String {
+    let one = |(name, side): (&str, &Side)| match &side.hung[..] {
+        [] => None,
+        [run] => Some(format!("{run} ({name}) hangs")),
+        runs => Some(format!("{} runs of {name} hang", runs.len())),
+    };
+    let sides: Vec<String> = ["A", "B"].into_iter().zip(sides).filter_map(one).collect();
+    match sides.is_empty() {
+        true => String::new(),
+        false => format!("{}; before that, ", sides.join(" and ")),
     }
 }
 

@@ -58,6 +58,7 @@ fn step_ns(runs: &[Run]) -> Option<f64> {
 fn side(runs: &[Run]) -> Side {
     Side {
         runs: runs.iter().map(|run| run.name.clone()).collect(),
+        hung: runs.iter().filter(|run| run.hangs).map(|run| run.name.clone()).collect(),
         steps: runs.iter().map(|run| run.steps).sum(),
         step_ns: step_ns(runs),
     }

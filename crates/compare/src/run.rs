@@ -77,6 +77,8 @@ pub struct Run {
     pub step_ns: Option<f64>,
     /// How many steps there are; 0 if unknown.
     pub steps: usize,
+    /// Its ranks wait in NCCL and do not advance: what they would have done is not in it.
+    pub hangs: bool,
     /// How many processes were recorded.
     pub ranks: usize,
     /// How the run was configured.

@@ -76,6 +76,8 @@ pub struct Answer {
 pub struct Side {
     /// The names of its runs.
     pub runs: Vec<String>,
+    /// The names of those that hang.
+    pub hung: Vec<String>,
     /// Training steps of all of them; 0 if unknown.
     pub steps: usize,
     /// The median step; `null` unknown.

@@ -423,7 +423,7 @@ impl<'a> Classifier<'a> {
             [] if class == FindingClass::ProcessGone => "an unknown rank".to_owned(),
             [] => "all members".to_owned(),
             [_] => words::rank(self.job, processes[0]),
-            many => words::named_ranks(many),
+            many => words::placed_ranks(self.job, many, processes),
         };
         let mut statuses: Vec<ProcessStatus> =
             processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
@@ -485,7 +485,12 @@ impl<'a> Classifier<'a> {
         let is_weak = waits.iter().all(is_issued) || connect;
         let (mut processes, mut edge): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
         let mut evidence = Vec::new();
-        for wait in waits {
+        // The rank that is in another communicator than the others comes first.
+        let mut alike: BTreeMap<_, usize> = BTreeMap::new();
+        waits.iter().for_each(|wait| *alike.entry(wait.comm).or_default() += 1);
+        let mut ordered: Vec<&Wait> = waits.iter().collect();
+        ordered.sort_by_key(|wait| alike.get(&wait.comm).copied());
+        for wait in ordered {
             let comm = self.comm(wait.comm);
             let vector = &comm.vectors[wait.member as usize];
             if pairs.contains(&wait.comm) {

@@ -95,6 +95,7 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         notes.push(short.as_ref().map_or_else(|| quiet(job), |(_, note)| note.clone()));
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
+    notes.extend(unexplained(&verdicts, &waiting, job));
     let diagnosis = Diagnosis {
         schema: "ncclscope.diagnosis/1",
         source: job.source.clone(),
@@ -105,6 +106,19 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         notes,
     };
     (diagnosis, wait_roots)
+}
+
+/// The note about ranks that wait and are neither victims of the only verdict nor its roots.
+fn unexplained(verdicts: &[Verdict], waiting: &HashSet<u32>, job: &Job) -> Option<String> {
+    let [verdict] = verdicts else { return None };
+    let is_root = |&&process: &&u32| verdict.root_ranks.contains(&job.rank(process));
+    let explained = verdict.victims + waiting.iter().filter(is_root).count();
+    let more = waiting.len().checked_sub(explained).filter(|&more| more > 0)?;
+    Some(format!(
+        "{} {}, and the input does not show that it is because of this",
+        human::count(more, "more rank"),
+        human::if_one(more, "waits", "wait")
+    ))
 }
 
 /// A rank that may be in a send or receive, whose peer the input does not show, may itself wait for

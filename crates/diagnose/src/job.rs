@@ -9,6 +9,9 @@ format and on no rule.
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use std::collections::BTreeMap;
 
+/// [`Job::source`] of recordings.
+pub(crate) const RECORDINGS: &str = "recordings";
+
 /// A job.
 #[derive(Clone, Debug, Default)]
 pub struct Job {

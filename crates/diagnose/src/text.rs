@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A diagnosis as text.
 
+use crate::job::RECORDINGS;
 use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
 use ncclscope_findings::{Confidence, Help};
@@ -33,7 +34,7 @@ fn lines(diagnosis: &Diagnosis, out: &mut String) {
     }
     for verdict in verdicts {
         out.push('\n');
-        one(verdict, out);
+        one(verdict, source == RECORDINGS, out);
     }
     if !silent_ranks.is_empty() {
         out.push('\n');
@@ -47,7 +48,7 @@ fn lines(diagnosis: &Diagnosis, out: &mut String) {
     }
 }
 
-fn one(verdict: &Verdict, out: &mut String) {
+fn one(verdict: &Verdict, is_recorded: bool, out: &mut String) {
     let doubt = match verdict.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspect => " (suspect)",
@@ -87,6 +88,9 @@ fn one(verdict: &Verdict, out: &mut String) {
         line(out, format_args!("  cost         all of the job: {hours:.0} GPU-hours a day"));
     }
     line(out, format_args!("  do           {}", verdict.class.advice()));
+    if is_recorded {
+        line(out, format_args!("  more         ncclscope {} RUN", verdict.class.verb()));
+    }
     for other in &verdict.alternatives {
         line(out, format_args!("  or           {other}"));
     }

@@ -5,6 +5,10 @@ use crate::job::{Call, CommKind, Communicator, Job, Vector};
 use ncclscope_findings::rank::{Thread, Transfer};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
+use std::collections::BTreeSet;
+
+/// The most hosts that are named with ranks.
+const HOSTS: usize = 4;
 
 /// `rank 9 (node-1, pid 77)`.
 pub(crate) fn rank(job: &Job, process: u32) -> String {
@@ -43,6 +47,19 @@ pub(crate) fn ranks(ranks: &[u32]) -> String {
 /// `rank 1`, or `ranks 1, 2`.
 pub(crate) fn named_ranks(of: &[u32]) -> String {
     format!("{} {}", human::if_one(of.len(), "rank", "ranks"), ranks(of))
+}
+
+/// `ranks 1, 9 (node-0, node-1)`: with their hosts, where these are known and few.
+pub(crate) fn placed_ranks(job: &Job, of: &[u32], processes: &[u32]) -> String {
+    let host = |&process: &u32| job.processes.get(process as usize)?.host.as_deref();
+    let hosts: Option<BTreeSet<&str>> = processes.iter().map(host).collect();
+    match hosts {
+        Some(hosts) if !hosts.is_empty() && hosts.len() <= HOSTS => {
+            let hosts: Vec<&str> = hosts.into_iter().collect();
+            format!("{} ({})", named_ranks(of), hosts.join(", "))
+        }
+        _ => named_ranks(of),
+    }
 }
 
 /// `communicator 0x1f (tp)`, or the pair of ranks.

@@ -37,7 +37,10 @@ fn found(ranks: &[usize], is_stuck: bool) -> Diagnosis {
         })
         .collect();
     let hang = Duration::from_secs(30);
-    let job = job(&paths, &InputOptions { hang, run: None }, &mut Vec::new()).unwrap();
+    let settings = InputOptions { hang, ..InputOptions::default() };
+    let job = job(&paths, &settings, &mut Vec::new()).unwrap();
+    let all = paths.len() as u64;
+    assert_eq!(settings.progress.get(), (all, all));
     diagnose(&job, &Options { hang })
 }
 

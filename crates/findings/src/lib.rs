@@ -91,6 +91,8 @@ pub(crate) struct Row {
     pub(crate) title: &'static str,
     pub(crate) explanation: &'static str,
     pub(crate) advice: &'static str,
+    /// What tells more about recordings, without `ncclscope` and the run.
+    pub(crate) verb: &'static str,
     pub(crate) tools: &'static [Tool],
 }
 
@@ -140,6 +142,12 @@ impl FindingClass {
     #[must_use]
     pub const fn advice(self) -> &'static str {
         self.row().advice
+    }
+
+    /// The verb that tells more about recordings, with its options: `ncclscope VERB RUN`.
+    #[must_use]
+    pub const fn verb(self) -> &'static str {
+        self.row().verb
     }
 
     /// Whether a part of ncclscope reports this class.

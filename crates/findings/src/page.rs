@@ -32,7 +32,8 @@ fn classes(out: &mut String) -> std::fmt::Result {
     }
     for class in FindingClass::ALL {
         writeln!(out, "\n## {class}\n\n{}\n", class.explanation())?;
-        writeln!(out, "What to do: {}", class.advice())?;
+        writeln!(out, "What to do: {}\n", class.advice())?;
+        writeln!(out, "What tells more: `ncclscope {} RUN`", class.verb())?;
     }
     Ok(())
 }

@@ -26,16 +26,18 @@ impl Serialize for Confidence {
     }
 }
 
-/// The fields `class` (the code), `name`, `advice` and `page` of an object that a class belongs to:
+/// The fields `class` (the code), `name`, `advice`, `verb` and `page` of an object that a class
+/// belongs to:
 /// for `#[serde(flatten, serialize_with = "describe")]`.
 ///
 /// # Errors
 /// Those of the serializer.
 pub fn describe<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
-    let mut fields = to.serialize_struct("FindingClass", 4)?;
+    let mut fields = to.serialize_struct("FindingClass", 5)?;
     fields.serialize_field("class", class.code())?;
     fields.serialize_field("name", class.name())?;
     fields.serialize_field("advice", class.advice())?;
+    fields.serialize_field("verb", class.verb())?;
     fields.serialize_field("page", &class.documentation())?;
     fields.end()
 }

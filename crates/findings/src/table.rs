@@ -15,11 +15,12 @@ pub(crate) const ROWS: [Row; 24] = [
         class: C::HostStuck,
         code: "H1a",
         name: "host-stuck",
-        title: "stopped calling NCCL: the host is stuck outside NCCL",
+        title: "stopped calling NCCL: its thread is stuck outside NCCL",
         explanation: "Other ranks are in an operation that this rank never called, and it is in \
                       no operation itself. Its process runs.",
         advice: "look at the process's main thread (`py-spy dump`, `gdb`): a data loader, a lock, \
                  a checkpoint, a GIL that another thread holds.",
+        verb: "view",
         tools: ALL_RANKS,
     },
     Row {
@@ -31,6 +32,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       writes no heartbeat.",
         advice: "look for the process on its host: `dmesg` (out of memory, Xid), the exit code in \
                  the launcher's log, a debugger or a paused container.",
+        verb: "view",
         tools: ALL_RANKS,
     },
     Row {
@@ -41,6 +43,7 @@ pub(crate) const ROWS: [Row; 24] = [
         explanation: "A call into NCCL does not return, and no operation in flight holds it up; or \
                       the application began a group and did not end it.",
         advice: "look at the calling thread (`py-spy dump`, `gdb`).",
+        verb: "report --full",
         tools: ONE_RANK,
     },
     Row {
@@ -53,6 +56,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       counts as right.",
         advice: "compare the code paths of the named ranks and the others: a branch on the rank, \
                  an uneven batch, an operation that is called conditionally.",
+        verb: "report --by rank,func",
         tools: ALL_RANKS,
     },
     Row {
@@ -64,6 +68,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       transfer; or a send and its receive have different sizes.",
         advice: "compare the order, the number and the sizes of sends and receives of the two \
                  ranks; put those that depend on each other into one group.",
+        verb: "report --by rank,func",
         tools: ALL_RANKS,
     },
     Row {
@@ -74,6 +79,7 @@ pub(crate) const ROWS: [Row; 24] = [
         explanation: "The operation is enqueued, no channel of its kernel has started, and no \
                       NCCL operation is before it on its stream.",
         advice: "look for another kernel, or a wait for an event, on that stream.",
+        verb: "view",
         tools: ONE_RANK,
     },
     Row {
@@ -83,6 +89,7 @@ pub(crate) const ROWS: [Row; 24] = [
         title: "the kernel started on some channels only: no free SMs",
         explanation: "Some channels of the kernel run, and the others find no free SM.",
         advice: "look for other work that occupies the GPU, such as a second persistent kernel.",
+        verb: "view",
         tools: ONE_RANK,
     },
     Row {
@@ -94,6 +101,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       reports an error (with `NCCLSCOPE_CUDA_EVENTS=on`).",
         advice: "the context is lost: look at `dmesg` for an Xid, and at the GPU's health \
                  (`nvidia-smi -q`, `dcgmi diag`).",
+        verb: "view",
         tools: ONE_RANK,
     },
     Row {
@@ -105,6 +113,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       transfer explains why it does not end. No event tells which member it is.",
         advice: "look at NVLink (`nvidia-smi nvlink -e`), `dmesg` for an Xid, and at device code \
                  that runs beside NCCL's.",
+        verb: "view",
         tools: ALL_RANKS,
     },
     Row {
@@ -118,6 +127,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       watchdog a rank looks the same whose peers sent the data of another call: \
                       only a comparison of the ranks shows that (H2).",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks and its health.",
+        verb: "report --full",
         tools: ONE_RANK,
     },
     Row {
@@ -128,6 +138,7 @@ pub(crate) const ROWS: [Row; 24] = [
         explanation: "A receive is posted, the kernel runs, and the rank's own network does not \
                       take it; or a sender finds no buffer at this rank.",
         advice: "look at the receiving rank: its proxy thread, its network plugin and NIC.",
+        verb: "report --full",
         tools: ONE_RANK,
     },
     Row {
@@ -140,6 +151,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       proxy thread looks the same.",
         advice: "look at the link, the NIC (`ibstat`, `ethtool -S`) and the switch between the \
                  ranks.",
+        verb: "report --full",
         tools: ONE_RANK,
     },
     Row {
@@ -149,6 +161,7 @@ pub(crate) const ROWS: [Row; 24] = [
         title: "received data is not flushed to the GPU: PCIe, IOMMU",
         explanation: "Data arrived, and its flush to the GPU's memory does not end.",
         advice: "look at PCIe (ACS, IOMMU, `lspci -vv`, AER messages in `dmesg`).",
+        verb: "report --full",
         tools: ONE_RANK,
     },
     Row {
@@ -161,6 +174,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       later than the others.",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks, its temperature, what else runs \
                  on it.",
+        verb: "report --full",
         tools: &[Watchdog, Diagnose, Stragglers],
     },
     Row {
@@ -172,6 +186,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       CPU time; or the kernel ended and NCCL does not report it.",
         advice: "look where the thread waits (the report says it), and how many CPU cores the \
                  process may use.",
+        verb: "report --full",
         tools: ONE_RANK,
     },
     Row {
@@ -181,6 +196,7 @@ pub(crate) const ROWS: [Row; 24] = [
         title: "wait for each other in a cycle",
         explanation: "Each rank waits for the next in another operation or communicator.",
         advice: "make all ranks use the communicators in the same order.",
+        verb: "report --html FILE",
         tools: ALL_RANKS,
     },
     Row {
@@ -192,6 +208,7 @@ pub(crate) const ROWS: [Row; 24] = [
                       work than the others.",
         advice: "look at that rank's GPU (clocks, temperature), its host, and its share of the \
                  work.",
+        verb: "report --by rank,step",
         tools: SLOW,
     },
     Row {
@@ -202,6 +219,7 @@ pub(crate) const ROWS: [Row; 24] = [
         explanation: "The same operations take longer in the last third of the run than in the \
                       first.",
         advice: "look for what changed: other jobs on the network, a link with reduced speed.",
+        verb: "report --by step,func",
         tools: SLOW,
     },
     Row {
@@ -211,6 +229,7 @@ pub(crate) const ROWS: [Row; 24] = [
         title: "the path from one rank to another is slow",
         explanation: "A byte takes longer on this path than on the others.",
         advice: "look at the link's speed and errors, and at its route through the switches.",
+        verb: "report --full",
         tools: SLOW,
     },
     Row {
@@ -220,6 +239,7 @@ pub(crate) const ROWS: [Row; 24] = [
         title: "the network interface is slow",
         explanation: "Links that carry most of one rank's bytes are slow.",
         advice: "look at the rank's NIC: its speed, its PCIe link, other users of it.",
+        verb: "report --full",
         tools: SLOW,
     },
     Row {
@@ -229,6 +249,7 @@ pub(crate) const ROWS: [Row; 24] = [
         title: "a path inside a node is slow",
         explanation: "A communicator without network traffic is slower than comparable ones.",
         advice: "look at NVLink and PCIe of the named ranks (`nvidia-smi nvlink -s`, `topo -m`).",
+        verb: "report --by comm,func",
         tools: SLOW,
     },
     Row {
@@ -239,6 +260,7 @@ pub(crate) const ROWS: [Row; 24] = [
         explanation: "NCCL ran most operations of a class with one algorithm, protocol and number \
                       of channels in the first third of the run, and with another in the last.",
         advice: "look for what changed: NCCL's variables, a tuner, the communicator.",
+        verb: "report --full",
         tools: SLOW,
     },
     Row {
@@ -249,6 +271,7 @@ pub(crate) const ROWS: [Row; 24] = [
         explanation: "As S1, and the rank's kernels start as soon as they are launched, while \
                       those of the others wait on their streams.",
         advice: "look at the host: its CPU load, the Python process, synchronizing calls.",
+        verb: "view",
         tools: SLOW,
     },
     Row {
@@ -262,6 +285,7 @@ pub(crate) const ROWS: [Row; 24] = [
         advice: "look for what else runs on its cores (`top -H`, `taskset -pc PID`), at the CPU \
                  quota of its container (`cpu.max`, `throttled_usec` in `cpu.stat`), and for what \
                  stops it (a debugger, SIGSTOP, a freezer).",
+        verb: "report --by rank,step",
         tools: SLOW,
     },
 ];

@@ -7,6 +7,7 @@ use flate2::write::GzEncoder;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const BUFFER: usize = 1 << 18;
 /// How many times its own size a compressed trace may unpack to; traces take a twentieth at the
@@ -26,12 +27,34 @@ pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let mut magic = Vec::new();
     Read::by_ref(&mut file).take(2).read_to_end(&mut magic)?;
     file.rewind()?;
+    OPENED.fetch_add(file.metadata()?.len(), Ordering::Relaxed);
     if magic == [0x1f, 0x8b] {
         let left = file.metadata()?.len().saturating_mul(MOST_TIMES).saturating_add(LEAST_ROOM);
-        let file = BufReader::with_capacity(BUFFER, file);
+        let file = BufReader::with_capacity(BUFFER, Counted(file));
         return Ok(Box::new(Unpacked { data: MultiGzDecoder::new(file), left }));
     }
-    Ok(Box::new(file))
+    Ok(Box::new(Counted(file)))
+}
+
+/// Bytes of all traces that were opened, as often as they were, and what was read of them.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+static READ: AtomicU64 = AtomicU64::new(0);
+
+/// How many bytes of trace files this process has read, and how many it has opened to read.
+#[must_use]
+pub fn bytes_read() -> (u64, u64) {
+    (READ.load(Ordering::Relaxed), OPENED.load(Ordering::Relaxed))
+}
+
+/// A file of which it is counted how much was read.
+struct Counted(File);
+
+impl Read for Counted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read(bytes)?;
+        READ.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 /// Unpacked data, of which so much is left to be read.
@@ -123,5 +146,17 @@ mod tests {
         assert_eq!(read(LEAST_ROOM).unwrap(), LEAST_ROOM);
         let error = read(4 * LEAST_ROOM).unwrap_err().to_string();
         assert!(error.contains("more than 100 times its size"), "{error}");
+    }
+
+    #[test]
+    fn what_is_read_of_traces_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        std::fs::write(&path, " ".repeat(100_000)).unwrap();
+        let (read, opened) = bytes_read();
+        io::copy(&mut open(&path).unwrap(), &mut io::sink()).unwrap();
+        let (now_read, now_opened) = bytes_read();
+        // Other tests of this process may read, too.
+        assert!(now_read - read >= 100_000 && now_opened - opened >= 100_000);
     }
 }

@@ -33,10 +33,11 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// How many there are of something: `1 step`, `7 steps`.
+/// How many there are of something: `1 step`, `7 steps`, `2 processes`.
 #[must_use]
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
-    format!("{number} {what}{}", if_one(number, "", "s"))
+    let hisses = ["s", "x", "ch", "sh"].iter().any(|end| what.ends_with(end));
+    format!("{number} {what}{}", if_one(number, "", if hisses { "es" } else { "s" }))
 }
 
 /// The same with the verb: `1 step is`, `7 steps are`.
@@ -78,6 +79,8 @@ mod tests {
             ["0 ranks are", "1 rank is", "2 ranks are"]
         );
         assert_eq!(count(1_usize, "step"), "1 step");
+        let hissing = ["process", "match", "index"].map(|what| count(2_u8, what));
+        assert_eq!(hissing, ["2 processes", "2 matches", "2 indexes"]);
     }
 
     #[test]

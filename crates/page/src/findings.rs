@@ -5,9 +5,11 @@
 use crate::{Content, Section};
 use maud::{Markup, html};
 use ncclscope_diagnose::Verdict;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_stragglers::finding::Finding;
 
+/// The most ranks of a finding whose places are named.
+const PLACES: usize = 4;
 /// The most findings, lines of evidence of one, and remarks.
 const FINDINGS: usize = 40;
 const LINES: usize = 24;
@@ -52,21 +54,28 @@ fn verdict(verdict: &Verdict) -> Markup {
     let others: Vec<String> =
         verdict.alternatives.iter().map(|other| format!("it may also be: {other}")).collect();
     lines.extend(others.iter().map(String::as_str));
-    card(verdict.class, verdict.confidence, &verdict.title, &lines)
+    card((verdict.class, verdict.confidence), &verdict.title, &verdict.help, &lines)
 }
 
 fn finding(finding: &Finding) -> Markup {
     let lines: Vec<&str> = finding.evidence.iter().map(|line| &*line.text).collect();
-    card(finding.class, finding.confidence, &finding.title, &lines)
+    card((finding.class, finding.confidence), &finding.title, &finding.help, &lines)
 }
 
-fn card(class: FindingClass, confidence: Confidence, title: &str, lines: &[&str]) -> Markup {
+fn card(
+    (class, confidence): (FindingClass, Confidence),
+    title: &str,
+    help: &Help,
+    lines: &[&str],
+) -> Markup {
     let sure = format!("{confidence:?}").to_lowercase();
     html! {
         article.finding {
             h3 { span.code { (class.code()) } " " (title) }
             p.tags { (class.name()) " · " (sure) }
+            @for (label, text) in facts(help) { p { strong { (label) ": " } (text) } }
             p { strong { "Next: " } (code(class.advice())) }
+            p { strong { "More: " } code { "ncclscope " (class.verb()) " RUN" } }
             @if !lines.is_empty() {
                 details {
                     summary { "Evidence (" (lines.len()) ")" }
@@ -75,6 +84,24 @@ fn card(class: FindingClass, confidence: Confidence, title: &str, lines: &[&str]
             }
         }
     }
+}
+
+/// Where, since when, and what it costs, where that is known.
+fn facts(help: &Help) -> Vec<(&'static str, String)> {
+    let known = help.places.iter().filter(|place| place.host.is_some());
+    let places: Vec<String> = known.take(PLACES).map(ToString::to_string).collect();
+    let more = help.places.len().saturating_sub(places.len());
+    let mut facts = Vec::new();
+    if !places.is_empty() {
+        let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+        facts.push(("Where", places.join("; ") + &more));
+    }
+    facts.extend(help.since.clone().map(|since| ("Since", since)));
+    facts.extend(help.cost.map(|cost| {
+        let (share, hours) = (100.0 * cost.step_share, cost.gpu_hours_per_day);
+        ("Cost", format!("{share:.1} % of the time: {hours:.0} GPU-hours a day"))
+    }));
+    facts
 }
 
 /// A sentence of ours, with what stands between backticks as code.

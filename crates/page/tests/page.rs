@@ -40,7 +40,7 @@ impl Shown {
             paths.iter().map(|path| Recording::open(path).unwrap()).collect();
         let limits = Limits::default();
         let (slow, details) = analyze_in_detail(&recording::job(&recordings), &limits);
-        let settings = InputOptions { hang: Duration::from_millis(100), run: None };
+        let settings = InputOptions { hang: Duration::from_millis(100), ..InputOptions::default() };
         let job = ncclscope_diagnose::input::open(&paths, &settings).unwrap().job;
         let (hang, waiting) = diagnose_in_detail(&job, &Options { hang: settings.hang });
         let mut report = ReportBuilder::default();
@@ -118,6 +118,29 @@ fn a_page_asks_for_nothing_and_runs_nothing_but_its_own_script() {
 /// A value by a path such as `duration_ns.p50`.
 fn by_path<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(value, |value, key| &value[key])
+}
+
+#[test]
+fn a_finding_says_where_since_when_and_what_to_do() {
+    let shown = Shown::of(|process| {
+        process.header.closed = false;
+        process.collective(Call::ALL_REDUCE);
+        if process.comm.rank == 0 {
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+        }
+        process.now += 60_000_000_000;
+    });
+    let verdict = &shown.hang.verdicts[0];
+    let (place, since) = (&verdict.help.places[0], verdict.help.since.as_ref().unwrap());
+    let page = shown.page("run1");
+    for line in [
+        format!("<strong>Where: </strong>{place}</p>"),
+        format!("<strong>Since: </strong>{since}</p>"),
+        "<strong>Cost: </strong>100.0 % of the time: ".into(),
+        format!("<code>ncclscope {} RUN</code>", verdict.class.verb()),
+    ] {
+        assert!(page.contains(&line), "{line}");
+    }
 }
 
 #[test]

@@ -94,12 +94,6 @@ impl FaultSite<'_> {
         let job = &self.scenario.job;
         let step = planted.step.unwrap_or(job.steps / 2);
         let name = planted.name.name();
-        if planted.rank.is_some_and(|rank| rank >= job.ranks) {
-            return Err(Error::scenario(format!(
-                "{name}: there is no such rank: choose one below {}",
-                job.ranks
-            )));
-        }
         let drawn = mix(self.scenario.seed, number, planted.name as u64);
         // Tries ranks from a random one on until one has such an operation.
         for next in 0..job.ranks {

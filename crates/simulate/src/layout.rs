@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::scenario::Scenario;
+use crate::scenario::{Planted, Scenario};
 use crate::time::mix;
 
 /// The role of a communicator.
@@ -79,6 +79,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(scenario: &Scenario) -> Result<Layout, Error> {
         let (per_host, [tp, pp, dp, ep]) = sizes(scenario)?;
+        scenario.fault.iter().try_for_each(|planted| check(planted, scenario.job.ranks))?;
         let ranks = scenario.job.ranks;
         let of_rank = vec![Vec::new(); ranks as usize];
         let groups = Vec::new();
@@ -174,6 +175,25 @@ impl Layout {
     }
 }
 
+/// Refuses a fault that cannot be planted.
+fn check(planted: &Planted, ranks: u32) -> Result<(), Error> {
+    let name = planted.name.name();
+    if planted.rank.is_some_and(|rank| rank >= ranks) {
+        let what = format!("{name}: there is no such rank: choose one below {ranks}");
+        return Err(Error::scenario(what));
+    }
+    let fits = |factor: f64| factor > 0.0 && factor <= SLOWEST;
+    match planted.factor {
+        Some(factor) if !fits(factor) => Err(Error::scenario(format!(
+            "{name}: factor {factor}: expected one above 0, up to {SLOWEST}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The largest factor of a fault.
+const SLOWEST: f64 = 1e6;
+
 /// Ranks per host, and the sizes; a size of 0 is chosen so that tensor parallel ranks share a host.
 fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
     let job = &scenario.job;
@@ -189,15 +209,26 @@ fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
     let per_host = if job.per_host == 0 { chosen.min(ranks) } else { job.per_host };
     let pick = |given: u32, chosen: u32| if given == 0 { chosen } else { given };
     let divides = |n: u32, of: u32| n != 0 && of.is_multiple_of(n);
-    let tp = pick(job.tp, if divides(per_host, ranks) { per_host } else { 1 });
+    let given = job.dp.max(1).saturating_mul(job.pp.max(1));
+    let tp = match (job.dp, job.pp) {
+        (0, 0) if divides(per_host, ranks) => per_host,
+        (1.., 1..) if divides(given, ranks) => ranks / given,
+        // As many as a host has, if the sizes that are given leave so many.
+        (1.., 0) | (0, 1..) if divides(given, ranks) => {
+            let fits = |&n: &u32| divides(n, per_host) && divides(n, ranks / given);
+            (1..=per_host).rev().find(fits).unwrap_or(1)
+        }
+        _ => 1,
+    };
+    let tp = pick(job.tp, tp);
     let rest = ranks.checked_div(tp).unwrap_or(0);
     let stages = match rest {
         64.. if divides(4, rest) => 4,
         4.. if divides(2, rest) => 2,
         _ => 1,
     };
-    let pp = pick(job.pp, if job.dp == 0 { stages } else { rest / job.dp.max(1) });
-    let dp = pick(job.dp, rest.checked_div(pp).unwrap_or(0));
+    let pp = pick(job.pp, rest.checked_div(job.dp).map_or(stages, |left| left.max(1)));
+    let dp = pick(job.dp, rest.checked_div(pp).unwrap_or(0).max(1));
     if u64::from(tp) * u64::from(pp) * u64::from(dp) != u64::from(ranks) {
         let what = format!("tp {tp} x pp {pp} x dp {dp} is not {ranks} ranks: give sizes that are");
         return Err(Error::scenario(what));
@@ -209,4 +240,47 @@ fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
         )));
     }
     Ok((per_host, [tp, pp, dp, ep]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tp, pp and dp, where these are chosen or given.
+    fn chosen(ranks: u32, given: [u32; 3]) -> Result<[u32; 3], String> {
+        let mut scenario = Scenario::default();
+        let job = &mut scenario.job;
+        job.ranks = ranks;
+        [job.tp, job.pp, job.dp] = given;
+        let (_, [tp, pp, dp, _]) = sizes(&scenario).map_err(|error| error.to_string())?;
+        Ok([tp, pp, dp])
+    }
+
+    #[test]
+    fn faults_that_cannot_be_planted_are_refused() {
+        let planted = |rank, factor| Planted { rank, factor, ..Planted::new(Fault::SlowGpu) };
+        let refused = |rank, factor| check(&planted(rank, factor), 4).map_err(|e| e.to_string());
+        assert_eq!(refused(Some(3), Some(0.5)), Ok(()));
+        assert_eq!(refused(None, None), Ok(()));
+        assert!(refused(Some(4), None).unwrap_err().contains("choose one below 4"));
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
+            let error = refused(None, Some(factor)).unwrap_err();
+            assert!(error.contains("expected one above 0"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_are_given_leave_their_part_to_the_others() {
+        assert_eq!(chosen(8, [0, 0, 0]), Ok([2, 2, 2]));
+        assert_eq!(chosen(8, [0, 0, 8]), Ok([1, 1, 8]));
+        assert_eq!(chosen(8, [0, 8, 0]), Ok([1, 8, 1]));
+        assert_eq!(chosen(16, [0, 2, 4]), Ok([2, 2, 4]));
+        assert_eq!(chosen(64, [0, 0, 16]), Ok([4, 1, 16]));
+        assert_eq!(chosen(64, [0, 4, 0]), Ok([8, 4, 2]));
+        assert_eq!(chosen(64, [8, 0, 0]), Ok([8, 2, 4]));
+        for given in [[0, 0, 3], [0, 0, 16], [3, 0, 0], [0, 2, 8]] {
+            let error = chosen(8, given).unwrap_err();
+            assert!(error.contains("is not 8 ranks") && !error.contains(" 0 "), "{error}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use crate::clock::Clocks;
 use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Collective, Job, Part};
+use crate::onset::Onset;
 use crate::robust::{count, median, median_mad, median_of_others};
 use crate::waits::on_clock;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
@@ -24,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The fewest samples of one class in a third of the run; [`Limits::min_samples`] is for all slowed
 /// classes together.
 const FEWEST: usize = 5;
+
+/// Of the samples after the first slow one, at least this share is slow.
+const STAYS: f64 = 0.8;
 
 /// Function, size, members and shape.
 type ComparableKey<'a> = (&'a str, Option<u64>, u32, usize);
@@ -54,7 +58,7 @@ pub(crate) fn find(
         found.push(drifted(job, &slower));
     }
     found.extend(inside(job, &samples, span, limits));
-    found.extend(reconfigured(job, limits));
+    found.extend(reconfigured(job, clocks, limits));
     found
 }
 
@@ -89,6 +93,8 @@ struct SlowedClass {
     now: f64,
     /// Time lost in the last third, ns.
     extra: f64,
+    /// When it is slower first.
+    since: Option<f64>,
 }
 
 /// S2: compares the last third with the first.
@@ -105,7 +111,15 @@ fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> O
     let often = high(&list[..third]);
     let limit = (usual + limits.mads * mad).max(limits.drift_factor * often);
     let extra = (now - usual) * count(third);
-    (now > limit).then_some(SlowedClass { class, shape, before: third, usual, mad, now, extra })
+    let since = first(list, (usual * now).sqrt());
+    let before = third;
+    (now > limit).then_some(SlowedClass { class, shape, before, usual, mad, now, extra, since })
+}
+
+/// When transfers begin to take longer than this.
+fn first(list: &[Sample], limit: f64) -> Option<f64> {
+    let slow: Vec<(f64, bool)> = list.iter().map(|&(end, time)| (end, time > limit)).collect();
+    Onset::first(&slow, STAYS)
 }
 
 /// The most time that one worker lost: communicators that run side by side lose the same time.
@@ -148,6 +162,9 @@ fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
         ),
         confidence: Confidence::Confirmed,
         factor: median(&mut factors.collect::<Vec<_>>()),
+        // Chance makes one of many seem early or late.
+        onset: median(&mut slower.iter().filter_map(|it| it.since).collect::<Vec<_>>())
+            .map(Onset::Job),
         comms: comms.into_iter().cloned().collect(),
         evidence: slower.iter().map(line).collect(),
         ..Finding::of(FindingClass::TransfersSlowed)
@@ -178,11 +195,8 @@ fn inside(
             continue;
         }
         if let Some(usual) = median(&mut values) {
-            alike.entry((&of.func, of.bytes, of.members, shape)).or_default().push((
-                class,
-                count(list.len()),
-                usual,
-            ));
+            let key = (&*of.func, of.bytes, of.members, shape);
+            alike.entry(key).or_default().push(ClassTime { class, list, usual });
         }
     }
     let found = alike.values().filter_map(|classes| compare(job, classes, span, limits));
@@ -200,23 +214,28 @@ fn merged(found: Vec<Finding>) -> Vec<Finding> {
         all.comms.extend(one.comms);
         all.evidence.extend(one.evidence);
         all.factor = all.factor.zip(one.factor).map(|(a, b)| a.max(b));
+        all.onset = all.onset.or(one.onset);
         all
     };
     let one = found.into_iter().reduce(merge);
     one.map(|f| Finding { root_ranks: common.into_iter().collect(), ..f }).into_iter().collect()
 }
 
-/// A class, its number of collectives, and their median time, ns.
-type ClassTime = (usize, f64, f64);
+/// A class, its collectives, and their median time, ns.
+struct ClassTime<'s> {
+    class: usize,
+    list: &'s [Sample],
+    usual: f64,
+}
 
-fn compare(job: &Job, classes: &[ClassTime], span: f64, limits: &Limits) -> Option<Finding> {
-    let mut times: Vec<f64> = classes.iter().map(|kind| kind.2).collect();
+fn compare(job: &Job, classes: &[ClassTime<'_>], span: f64, limits: &Limits) -> Option<Finding> {
+    let mut times: Vec<f64> = classes.iter().map(|kind| kind.usual).collect();
     let (_, mad) = median_mad(&mut times)?;
     let is_slow = |at: usize| {
-        let (_, count, time) = classes[at];
+        let ClassTime { list, usual: time, .. } = classes[at];
         let usual = median_of_others(&times, time);
         let limit = (usual + limits.mads * mad).max(limits.drift_factor * usual);
-        time > limit && count * (time - usual) > limits.min_extra * span
+        time > limit && count(list.len()) * (time - usual) > limits.min_extra * span
     };
     if classes.len() <= limits.min_peers {
         return None;
@@ -225,7 +244,7 @@ fn compare(job: &Job, classes: &[ClassTime], span: f64, limits: &Limits) -> Opti
     if slow.is_empty() {
         return None;
     }
-    let members = |at: &usize| members(job, classes[*at].0);
+    let members = |at: &usize| members(job, classes[*at].class);
     let mut suspects = members(slow.first()?);
     for at in &slow[1..] {
         suspects = suspects.intersection(&members(at)).copied().collect();
@@ -234,9 +253,9 @@ fn compare(job: &Job, classes: &[ClassTime], span: f64, limits: &Limits) -> Opti
         let good = members(at);
         suspects.retain(|worker| !good.contains(worker));
     }
-    let usual = median(&mut healthy.iter().map(|&at| classes[at].2).collect::<Vec<_>>())?;
+    let usual = median(&mut healthy.iter().map(|&at| classes[at].usual).collect::<Vec<_>>())?;
     let line = |&at: &usize| {
-        let (class, _, time) = classes[at];
+        let ClassTime { class, usual: time, .. } = classes[at];
         let text = format!(
             "{} takes {}, on others {}",
             describe(job, class),
@@ -246,12 +265,15 @@ fn compare(job: &Job, classes: &[ClassTime], span: f64, limits: &Limits) -> Opti
         let figures = [("own_ns", time), ("others_ns", usual)];
         Evidence::about(FindingClass::SlowNodePath, text).with(figures)
     };
-    let comms = slow.iter().map(|&at| job.classes[classes[at].0].comm.clone());
+    let comms = slow.iter().map(|&at| job.classes[classes[at].class].comm.clone());
+    let onsets =
+        slow.iter().filter_map(|&at| first(classes[at].list, (usual * classes[at].usual).sqrt()));
     Some(Finding {
         title: "a path inside a node is slow".into(),
         confidence: Confidence::Suspect,
         root_ranks: suspects.iter().map(|&worker| job.workers[worker].rank).collect(),
-        factor: Some(slow.iter().map(|&at| classes[at].2).fold(0.0, f64::max) / usual),
+        factor: Some(slow.iter().map(|&at| classes[at].usual).fold(0.0, f64::max) / usual),
+        onset: median(&mut onsets.collect::<Vec<_>>()).map(Onset::Job),
         comms: comms.collect(),
         evidence: slow.iter().map(line).collect(),
         ..Finding::of(FindingClass::SlowNodePath)
@@ -264,11 +286,20 @@ fn members(job: &Job, class: usize) -> BTreeSet<usize> {
 }
 
 /// S6: the usual shape of the first third differs from that of the last.
-fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
+fn reconfigured(job: &Job, clocks: &Clocks, limits: &Limits) -> Option<Finding> {
     let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for collective in &job.collectives {
         by_class.entry(collective.class).or_default().push(collective.shape);
     }
+    let onset = |class: usize, after: usize| {
+        let of_class = job.collectives.iter().filter(|one| one.class == class);
+        let start = |one: &Collective| {
+            one.parts.iter().map(|part| on_clock(part, clocks).start).fold(f64::MAX, f64::min)
+        };
+        let times: Vec<_> = of_class.map(|one| (start(one), one.shape == after)).collect();
+        Onset::first(&times, STAYS)
+    };
+    let mut onsets = Vec::new();
     let mut changes: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     let mut seen = 0;
     for (&class, shapes) in &by_class {
@@ -279,6 +310,7 @@ fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
             && third >= FEWEST
         {
             changes.entry((before, after)).or_default().push(class);
+            onsets.extend(onset(class, after));
             seen += third;
         }
     }
@@ -296,6 +328,7 @@ fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
     Some(Finding {
         title: "NCCL runs collectives differently than at first".into(),
         confidence: Confidence::Confirmed,
+        onset: onsets.into_iter().reduce(f64::min).map(Onset::Job),
         comms: comms.into_iter().cloned().collect(),
         evidence: changes.iter().map(line).collect(),
         ..Finding::of(FindingClass::AlgorithmChanged)

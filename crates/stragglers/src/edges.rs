@@ -18,8 +18,10 @@ for a rail.
 use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
+use crate::onset::Onset;
 use crate::robust::{count, median_mad, median_of_others};
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_operations::human;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,13 +198,13 @@ fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge], of: &[usize]) -> 
         let (edge, usual) = (&job.edges[slow[at].at], slow[at].usual);
         let (src, dst) = (job.workers[edge.src].rank, job.workers[edge.dst].rank);
         let text = format!(
-            "rank {src} to {dst}, communicator {}, channel {}: {:.3} ns per byte on the wire over \
-             {} transfers, the others {:.3}",
+            "rank {src} to {dst}, communicator {}, channel {}: {} GB/s on the wire over {}, the \
+             others {}",
             edge.comm,
             edge.channel,
-            edge.cost(),
-            edge.transfers,
-            usual
+            rate(edge.cost()),
+            human::count(edge.transfers, "transfer"),
+            rate(usual)
         );
         let figures = [
             ("ns_per_byte", edge.cost()),
@@ -215,10 +217,24 @@ fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge], of: &[usize]) -> 
     lines.collect()
 }
 
+/// GB/s where a byte takes so many ns.
+fn rate(cost: f64) -> String {
+    human::three(1.0 / cost.max(1e-9))
+}
+
 fn factor(job: &Job, slow: &[SlowEdge], of: &[usize]) -> f64 {
     let sum: f64 =
         of.iter().map(|&at| job.edges[slow[at].at].cost() / slow[at].usual.max(1e-9)).sum();
     sum / count(of.len()).max(1.0)
+}
+
+/// Since when the first of these edges is slow.
+fn onset(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Option<Onset> {
+    let since = |&at: &usize| {
+        let (edge, usual) = (&job.edges[slow[at].at], slow[at].usual);
+        edge.blocks.since((edge.cost() * usual).sqrt())
+    };
+    of.iter().filter_map(since).min().map(Onset::Real)
 }
 
 fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding {
@@ -237,6 +253,7 @@ fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding 
         confidence: Confidence::Confirmed,
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
+        onset: onset(job, slow, of),
         comms: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowNic, job, slow, of),
         ..Finding::of(FindingClass::SlowNic)
@@ -255,6 +272,7 @@ fn pair_finding(job: &Job, nics: &[usize], slow: &[SlowEdge], of: &[usize]) -> F
         confidence: Confidence::Suspect,
         root_ranks: ranks,
         factor: Some(factor(job, slow, of)),
+        onset: onset(job, slow, of),
         comms: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowNic, job, slow, of),
         ..Finding::of(FindingClass::SlowNic)
@@ -269,6 +287,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[SlowEdge], of: &[
         root_ranks: vec![src, dst],
         edge: Some([src, dst]),
         factor: Some(factor(job, slow, of)),
+        onset: onset(job, slow, of),
         comms: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowLink, job, slow, of),
         ..Finding::of(FindingClass::SlowLink)

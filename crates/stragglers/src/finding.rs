@@ -5,6 +5,7 @@ puts them together.
 */
 
 use crate::model::Worker;
+use crate::onset::Onset;
 use ncclscope_findings::{Confidence, Evidence, FindingClass, Help};
 use serde::Serialize;
 
@@ -69,6 +70,9 @@ pub struct Finding {
     /// Where they run, since when it is so, and what it costs: `where`, `since` and `cost`.
     #[serde(flatten)]
     pub help: Help,
+    /// When it is seen first, for `since`.
+    #[serde(skip)]
+    pub(crate) onset: Option<Onset>,
     /// Sender and receiver of a slow link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
@@ -100,6 +104,7 @@ impl Finding {
             root: None,
             root_ranks: Vec::new(),
             help: Help::default(),
+            onset: None,
             edge: None,
             share: None,
             lost: 0.0,

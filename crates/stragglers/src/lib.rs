@@ -26,6 +26,7 @@ pub mod finding;
 pub mod input;
 mod limits;
 pub mod model;
+mod onset;
 pub mod report;
 mod robust;
 mod shortage;

@@ -162,6 +162,8 @@ pub struct CpuShortage {
     pub longest: f64,
     /// How long the quota of its control group held its threads up, summed over processors, ns.
     pub throttled: f64,
+    /// When it was so first, ns since 1970.
+    pub since: Option<u64>,
 }
 
 impl CpuShortage {
@@ -223,6 +225,8 @@ pub struct Job {
     pub gappy: BTreeSet<usize>,
     /// Ranks of the largest communicator without a recording, as ranges with both ends.
     pub unrecorded: Vec<(u32, u32)>,
+    /// Where the times begin, ns since 1970; `None` if the input does not tell it.
+    pub origin_ns: Option<u64>,
     /// Remarks about the input, one sentence each.
     pub notes: Vec<String>,
 }

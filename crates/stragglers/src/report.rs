@@ -13,12 +13,15 @@ use crate::details::Details;
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
+use crate::onset::Onset;
 use crate::robust::count;
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{coverage, drift, edges, shortage, slow, stalls};
+use jiff::Timestamp;
 use ncclscope_findings::{Cost, Help, Place};
 use ncclscope_operations::human;
+use ncclscope_operations::stats::to_u64;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -164,7 +167,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     (report, Details::of(job, &blames))
 }
 
-/// Adds to each finding where its ranks run, and what it costs.
+/// Adds to each finding where its ranks run, since when it is seen, and what it costs.
 fn help(job: &Job, summary: &mut [Finding]) {
     let workers: BTreeMap<u32, &Worker> = job.workers.iter().map(|one| (one.rank, one)).collect();
     let place = |&rank: &u32| {
@@ -175,7 +178,18 @@ fn help(job: &Job, summary: &mut [Finding]) {
     for finding in summary {
         finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
         finding.help.cost = Cost::of(finding.lost, gpus);
+        finding.help.since = finding.onset.and_then(|onset| since(job, onset));
     }
+}
+
+/// A time in whole seconds of UTC; `None` where the input does not tell when it began.
+fn since(job: &Job, onset: Onset) -> Option<String> {
+    let ns = match onset {
+        Onset::Real(ns) => i128::from(ns),
+        Onset::Job(ns) => i128::from(job.origin_ns?) + i128::from(to_u64(ns)),
+    };
+    let time = Timestamp::from_nanosecond(ns).ok()?;
+    Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// Removes slow links out of a rank that is itself slow, and notes them: after a pause a connection

@@ -16,6 +16,7 @@ rank is the effect.
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{CpuShortage, Job};
+use crate::onset::Onset;
 use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
@@ -137,6 +138,7 @@ fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
         root: Some(root),
         root_ranks: vec![rank],
         lost: starved.share,
+        onset: of.since.map(Onset::Real),
         evidence,
         ..Finding::of(FindingClass::ShortOfCpu)
     }
@@ -156,6 +158,7 @@ mod tests {
             delay: delay * 1e10,
             longest: 2e7,
             throttled: 0.0,
+            since: None,
         };
         let job = Job {
             workers: (0..8).map(|rank| Worker::new(rank, "")).collect(),
@@ -189,6 +192,7 @@ mod tests {
             delay,
             longest: 0.0,
             throttled: 0.0,
+            since: None,
         };
         let confidence = |delay, class| {
             let job = Job {
@@ -217,6 +221,7 @@ mod tests {
             delay: 5e9,
             longest: 2e7,
             throttled: if worker == 2 { 3e9 } else { 0.0 },
+            since: None,
         };
         let job = Job {
             workers: (0..4).map(|rank| Worker::new(rank, "")).collect(),

@@ -15,6 +15,7 @@ use crate::coverage::Known;
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
+use crate::onset::Onset;
 use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
@@ -25,6 +26,9 @@ use std::collections::BTreeSet;
 const AT_ONCE: f64 = 20e3;
 /// Where hosts run ahead of their GPUs, kernels start at least this many times later than that.
 const AHEAD: f64 = 5.0;
+
+/// Of the steps after the first slow one, at least this share is slow.
+const STAYS: f64 = 0.5;
 
 /// Workers that are compared as one: a worker, a stage, or a data-parallel rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,11 +45,13 @@ struct Excess {
     lost: Vec<f64>,
     /// Steps in which that exceeds the limits and others wait for the group more than on average.
     hits: usize,
+    /// When each step began, and whether it is one of these.
+    slow: Vec<(f64, bool)>,
 }
 
 impl Excess {
     fn none(known: Known) -> Excess {
-        Excess { known, lost: Vec::new(), hits: 0 }
+        Excess { known, lost: Vec::new(), hits: 0, slow: Vec::new() }
     }
 
     /// Whether the group is slow.
@@ -172,7 +178,9 @@ fn excesses_where(
             let (group, excess) = (&level[at], &mut found[at]);
             let more = busy - median_of_others(&sorted, busy);
             let is_waited_for = own(group, blame) * count(level.len()) > all;
-            excess.hits += usize::from(more >= gate && is_waited_for && step.duration > 0.0);
+            let is_hit = more >= gate && is_waited_for && step.duration > 0.0;
+            excess.hits += usize::from(is_hit);
+            excess.slow.push((step.start, is_hit));
             excess.lost.push(if step.duration > 0.0 { more / step.duration } else { 0.0 });
         }
     }
@@ -221,6 +229,7 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
         share: Some(share),
         lost,
         steps: Some(excess.hits),
+        onset: Onset::first(&excess.slow, STAYS).map(Onset::Job),
         evidence,
         ..Finding::of(FindingClass::SlowRank)
     }

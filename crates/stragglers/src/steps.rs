@@ -25,6 +25,8 @@ const REPEATS: usize = 10;
 pub struct Step {
     /// Its number in the input; [`Step::NONE`] for operations that belong to no step.
     pub number: i64,
+    /// When it began, ns on the job's clock; of no use if times restart in each step.
+    pub start: f64,
     /// Duration, ns.
     pub duration: f64,
 }
@@ -96,7 +98,7 @@ impl Steps {
         let find = |step: Option<i64>| index.get(&number(step)).copied().unwrap_or(0);
         let mut list: Vec<Step> = spans
             .iter()
-            .map(|(&number, &(start, end))| Step { number, duration: end - start })
+            .map(|(&number, &(start, end))| Step { number, start, duration: end - start })
             .collect();
         if !job.steps_restart {
             let whole = whole_from(job, clocks);
@@ -138,6 +140,7 @@ impl Steps {
         let whole = whole_from(job, clocks);
         let list = starts.zip(&bounds).zip(0..).map(|((start, end), number)| Step {
             number: if start > whole { number } else { Step::NONE },
+            start,
             duration: (end - start).max(0.0),
         });
         Steps {

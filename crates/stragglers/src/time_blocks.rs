@@ -7,12 +7,16 @@ largest size count (the same power of two): what a small one takes is the networ
 blocks have the same width, which doubles whenever there are too many.
 */
 
+use crate::onset::Onset;
 use ncclscope_operations::stats::to_f64;
 
 /// The most blocks.
 const MOST: usize = 64;
 /// The width of the first blocks, as a power of two of ns.
 const NARROWEST: u32 = 20;
+
+/// Of the blocks after the first slow one, at least this share is slow.
+const STAYS: f64 = 0.5;
 
 /// A block: the transfers that ended in it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -70,6 +74,17 @@ impl TimeBlocks {
     /// The wire time per byte of each block, ns, in their order.
     pub fn costs(&self) -> impl Iterator<Item = f64> {
         self.blocks.iter().map(|block| block.wire_ns / to_f64(block.bytes.max(1)))
+    }
+
+    /// Since when most blocks cost more per byte than this, ns since 1970.
+    pub(crate) fn since(&self, limit: f64) -> Option<u64> {
+        let blocks: Vec<(u64, bool)> = self
+            .blocks
+            .iter()
+            .zip(self.costs())
+            .map(|(block, cost)| (block.number << self.width, cost > limit))
+            .collect();
+        Onset::first(&blocks, STAYS)
     }
 
     /// Whether transfers of this size count; larger ones than those so far replace these.
@@ -133,6 +148,10 @@ mod tests {
         assert_eq!(bytes, 1_000_000);
         let costs = costs(&blocks);
         assert!(costs.is_sorted() && costs[0] == 1.0 && costs[costs.len() - 1] == 2.0);
+        let since = blocks.since(1.5).unwrap();
+        let width = 1 << blocks.width;
+        assert!((5_000_000_000 - width..=5_000_000_000 + width).contains(&since), "{since}");
+        assert_eq!((blocks.since(0.5), blocks.since(2.0)), (Some(0), None));
     }
 
     #[test]

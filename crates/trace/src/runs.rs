@@ -27,6 +27,10 @@ const BESIDE_NS: u64 = 10_000_000_000;
 /// How many runs or files a line names.
 const NAMED: usize = 8;
 
+/// Why a nameless recording is left out.
+pub const NAMELESS: &str =
+    "is left out: it is damaged, and nothing is left that says which process it is of";
+
 /// What a recording says about its process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessFacts {
@@ -42,6 +46,8 @@ pub struct ProcessFacts {
     pub end_ns: u64,
     /// It is a copy that was made while the recording went on.
     pub is_copy: bool,
+    /// It is damaged, and nothing is left that says whose it is.
+    pub is_nameless: bool,
 }
 
 /// Recordings of one run, and when it was.
@@ -64,6 +70,8 @@ pub struct Runs {
     pub runs: Vec<Run>,
     /// Positions of recordings whose process has another one, and of that one.
     pub repeated: Vec<(usize, usize)>,
+    /// Positions of recordings of which no one can tell whose they are, where there are others.
+    pub nameless: Vec<usize>,
 }
 
 impl ProcessFacts {
@@ -82,6 +90,9 @@ impl ProcessFacts {
             begin_ns: clock.realtime_ns(first.unwrap_or(last)),
             end_ns: clock.realtime_ns(last),
             is_copy: recording.header().copy,
+            is_nameless: recording.comms().is_empty()
+                && recording.identity().nonce.is_none()
+                && !recording.damage_in_short().is_empty(),
         }
     }
 
@@ -115,7 +126,13 @@ impl Runs {
     /// Splits recordings by run.
     #[must_use]
     pub fn split(all: &[ProcessFacts]) -> Runs {
-        let (processes, repeated) = distinct(all);
+        let (mut processes, repeated) = distinct(all);
+        let mut nameless: Vec<usize> =
+            processes.iter().copied().filter(|&at| all[at].is_nameless).collect();
+        if nameless.len() == processes.len() {
+            nameless.clear();
+        }
+        processes.retain(|at| !nameless.contains(at));
         let mut groups = by_communicator(all, &processes);
         groups
             .sort_by_key(|group| group.members.first().map(|&at| (group.begin, all[at].process())));
@@ -128,7 +145,7 @@ impl Runs {
         }
         let mut runs: Vec<Run> = runs.into_iter().map(|group| group.run(all)).collect();
         number_equal_ids(&mut runs);
-        Runs { runs, repeated }
+        Runs { runs, repeated, nameless }
     }
 
     /// The run that the user chose, else the newest, or a larger one that goes on beside it.
@@ -157,12 +174,24 @@ impl Runs {
     pub fn notes(&self, all: &[ProcessFacts], chosen: &Run) -> Vec<String> {
         let mut notes = Vec::new();
         for &(at, kept) in self.repeated.iter().take(NAMED) {
-            let [at, kept] = [at, kept].map(|at| name(&all[at].path));
+            let paths = [at, kept].map(|at| all[at].path.as_path());
+            // Files of one name are told apart by their directories.
+            let [at, kept] = match name(paths[0]) == name(paths[1]) {
+                true => paths.map(|path| path.display().to_string()),
+                false => paths.map(name),
+            };
             notes.push(format!("{at} is left out: it is of the same process as {kept}"));
         }
         if self.repeated.len() > NAMED {
             let more = self.repeated.len() - NAMED;
             notes.push(format!("{more} more recordings are left out, of the same processes"));
+        }
+        for &at in self.nameless.iter().take(NAMED) {
+            notes.push(format!("{} {NAMELESS}", name(&all[at].path)));
+        }
+        if self.nameless.len() > NAMED {
+            let more = self.nameless.len() - NAMED;
+            notes.push(format!("{more} more recordings are left out for the same reason"));
         }
         if self.runs.len() > 1 {
             let is = |run: Option<&Run>| run.is_some_and(|run| run.id == chosen.id);
@@ -417,6 +446,7 @@ mod tests {
             begin_ns: at * SECOND,
             end_ns: (at + 60) * SECOND,
             is_copy: false,
+            is_nameless: false,
         }
     }
 
@@ -488,6 +518,24 @@ mod tests {
         // One that started with the others and has no communicator is a member.
         all[3] = ProcessFacts { comms: Vec::new(), ..gone };
         assert_eq!(sizes(&Runs::split(&all)), [("0x196a0", 4)]);
+    }
+
+    #[test]
+    fn what_is_of_no_known_process_is_no_run_beside_others() {
+        let mut all = launch(Some("job"), 100);
+        let lost = ProcessFacts {
+            path: "lost.nscope".into(),
+            is_nameless: true,
+            ..ProcessFacts::default()
+        };
+        all.insert(1, lost.clone());
+        let runs = Runs::split(&all);
+        assert_eq!((sizes(&runs), &runs.nameless), (vec![("job", 4)], &vec![1]));
+        let notes = runs.notes(&all, &runs.runs[0]);
+        assert!(notes.len() == 1 && notes[0].starts_with("lost.nscope is left out: "), "{notes:?}");
+        // By itself it is shown, for what it has.
+        let runs = Runs::split(&[lost]);
+        assert_eq!((runs.runs.len(), runs.nameless.len()), (1, 0));
     }
 
     #[test]

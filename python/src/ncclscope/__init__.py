@@ -25,6 +25,7 @@ import atexit
 import json
 import os
 from contextlib import AbstractContextManager, contextmanager
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _plugin
@@ -52,6 +53,13 @@ __all__ = [
     "version",
     "window",
 ]
+
+
+try:
+    __version__ = metadata.version("ncclscope")
+except metadata.PackageNotFoundError:
+    # It is not installed, but found through a path.
+    __version__ = ""
 
 
 @errors_only

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m ncclscope``: prints the paths of plugin and tool, and the variables for NCCL."""
+"""``python -m ncclscope``: prints the paths of plugin and tool, and the variables for NCCL.
+
+``python -m ncclscope VERB ...`` runs the tool, as ``ncclscope VERB ...`` does where it is on PATH.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from ._tool import tool_path
 
 
 def main() -> int:
+    words = sys.argv[1:]
+    if words and not words[0].startswith("-"):
+        return run_tool(words)
     parser = argparse.ArgumentParser(prog="python -m ncclscope", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--plugin-path", action="store_true", help="print the plugin's path")
@@ -34,6 +40,18 @@ def main() -> int:
         print(f"ncclscope: {error}", file=sys.stderr)
         return 4
     return 0
+
+
+def run_tool(words: list[str]) -> int:
+    """Becomes the tool."""
+    try:
+        tool = tool_path(str(plugin_path()))
+        os.execv(tool, [str(tool), *words])
+    except Error as error:
+        print(f"ncclscope: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"ncclscope: cannot run {tool}: {error}", file=sys.stderr)
+    return 4
 
 
 def print_environment(output: Optional[str]) -> None:

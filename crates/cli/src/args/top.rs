@@ -15,13 +15,31 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "dir")]
     pub(crate) agent: Option<String>,
     /// Seconds between two readings
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_negative_numbers = true,
+        default_value_t = 1.0,
+        value_parser = seconds
+    )]
     pub(crate) interval: f64,
     /// Least seconds that an operation is in flight before its ranks count as stalled
-    #[arg(long, value_name = "S", default_value = "1", value_parser = hang_seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_negative_numbers = true,
+        default_value = "1",
+        value_parser = hang_seconds
+    )]
     pub(crate) stall_sec: Duration,
     /// Seconds that an operation is in flight before its ranks count as hung
-    #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_negative_numbers = true,
+        default_value = "30",
+        value_parser = hang_seconds
+    )]
     pub(crate) hang_sec: Duration,
     /// Print one table after a few seconds, and exit: with 1 if a rank is stuck, with 4 if there
     /// is none

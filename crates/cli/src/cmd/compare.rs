@@ -5,14 +5,17 @@ use super::page_file;
 use super::report::shell_word;
 use crate::args::{CompareArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure};
-use crate::input::{RunInput, SAVED_MAX, keep_recording, name_damaged, open_runs, saved_in};
+use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
 use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal::{self, Watched};
 use crate::text::{self, Page};
+use crate::whole_file::is_place;
 use ncclscope_compare::input::{recorded, saved};
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
+use ncclscope_diagnose::input::{InputOptions, recording as hang};
+use ncclscope_diagnose::{Options, diagnose};
 use ncclscope_page::{ComparisonContent, render_comparison};
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
@@ -64,7 +67,7 @@ const ROW: [&str; 19] = [
 
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.html {
-        keep_recording(file)?;
+        is_place(file)?;
     }
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
@@ -73,8 +76,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let [a, b] = &sources;
     let recordings = sources.iter().flat_map(Source::recordings);
     let progress = Watched::by_blocks("reading records", recordings, 1);
-    let (a, b) = (runs(a, has_saved)?, runs(b, has_saved)?);
+    let (mut a, mut b) = (runs(a, has_saved)?, runs(b, has_saved)?);
     drop(progress);
+    for (source, runs) in sources.iter().zip([&mut a, &mut b]) {
+        note_hangs(source, runs);
+    }
     bad += name_damaged(sources.iter().flat_map(Source::recordings));
     let limits = Limits { min_effect: args.min_effect / 100.0, ..Limits::default() };
     let mut comparison = compare(&a, &b, &limits);
@@ -86,7 +92,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
         page_file::write(file, &page(&comparison, &sources, args))?;
     }
     let limit = args.fail_above.map_or(f64::INFINITY, |percent| percent / 100.0);
-    let is_worse = comparison.answer.worst.is_some_and(|worst| worst > limit);
+    let is_slower = comparison.answer.worst.is_some_and(|worst| worst > limit);
+    let hangs_now = comparison.a.hung.is_empty() && !comparison.b.hung.is_empty();
+    let is_worse = is_slower || hangs_now && args.fail_above.is_some();
     Ok(match (bad, is_worse) {
         // Unreadable or damaged input takes precedence: it may hide the actual difference.
         (1.., _) => ExitCode::from(BAD_INPUT),
@@ -138,6 +146,20 @@ fn source(path: &Path, bad: &mut usize) -> Result<Source, Failure> {
     Ok(Source::Recordings(runs))
 }
 
+/// Notes which runs hang. Recordings say it at their ends; a saved report has said it.
+fn note_hangs(source: &Source, runs: &mut [Run]) {
+    let Source::Recordings(recorded) = source else { return };
+    for (run, of) in runs.iter_mut().zip(recorded) {
+        let paths: Vec<PathBuf> = of.recordings.iter().map(|one| one.path().to_owned()).collect();
+        // What cannot be read was named already.
+        let job = hang::job(&paths, &InputOptions::default(), &mut Vec::new());
+        run.hangs = job.is_ok_and(|job| {
+            let found = diagnose(&job, &Options::default());
+            found.waiting != 0 && !found.verdicts.is_empty()
+        });
+    }
+}
+
 /// The runs of a side.
 fn runs(source: &Source, as_reports: bool) -> Result<Vec<Run>, Failure> {
     let defect = |error| Failure::environment(format!("a report cannot be compared: {error}"));
@@ -176,6 +198,9 @@ fn next(comparison: &Comparison, b: &Source, args: &CompareArgs) -> Option<Strin
     let is_one_run = matches!(b, Source::Recordings(runs) if runs.len() == 1);
     let path = shell_word(&args.b.to_string_lossy());
     match comparison.answer.state {
+        _ if is_one_run && !comparison.b.hung.is_empty() => {
+            Some(format!("ncclscope diagnose {path}"))
+        }
         State::Slower if is_one_run => Some(format!("ncclscope stragglers {path}")),
         State::Slower | State::Faster if !args.full => Some("--full prints all rows".into()),
         _ => None,

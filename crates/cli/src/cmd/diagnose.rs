@@ -8,7 +8,7 @@ use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use crate::narrow::{FindingsNote, has_some_rank, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
-use crate::terminal::{Watched, painted, say};
+use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Job, Options, Shown, diagnose, fr_out, text};
@@ -34,14 +34,19 @@ const VERDICT: [&str; 11] = [
     "title",
 ];
 
+/// The line of a text without verdicts.
+const NOTHING: &str = "\nNothing found.\n";
+
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
     crate::input::allow_open_files()?;
-    let settings = InputOptions { hang: args.hang_sec, run: args.run.id().map(str::to_owned) };
+    let run = args.run.id().map(str::to_owned);
+    let settings = InputOptions { hang: args.hang_sec, run, ..InputOptions::default() };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
     let unrecorded = Unrecorded::find(&directories).lines();
-    let progress = Watched::endless("reading what is in flight");
+    let read = settings.progress.clone();
+    let progress = Watched::growing("reading what is in flight", move || read.get());
     let opened = input::open(&args.inputs, &settings);
     drop(progress);
     say(1, || "read what is in flight".into());
@@ -71,7 +76,12 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
-            output::text(&painted(&(filter.unwrap_or_default() + &text::render(&found))))?;
+            let mut text = filter.unwrap_or_default() + &text::render(&found);
+            if of != 0 && shown == 0 {
+                let hidden = human::are(of, "finding");
+                text = text.replacen(NOTHING, &format!("\n{hidden} left out by the filter.\n"), 1);
+            }
+            output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&found.verdicts, &VERDICT)?.markdown())?,

@@ -5,11 +5,12 @@ pub(super) mod size;
 
 use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell, warn};
-use crate::fresh;
-use crate::input::{Input, keep_recording};
+use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
-use crate::pipe;
 use crate::terminal::Watched;
+use crate::whole_file;
+use ncclscope_kineto::file::Output;
+use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{Shown, archive, chrome, pftrace};
 use std::fs::File;
@@ -37,25 +38,39 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let written = if args.per_rank {
         per_process(shown, &args.output)?
     } else {
-        to_file(&args.output, |file| write(shown, format, file))?
+        to_file(&args.output, |file| {
+            let mut out = Output::new(file, is_packed(&args.output));
+            let written = write(shown, format, &mut out)?;
+            out.finish()?;
+            Ok(written)
+        })?
     };
     drop(progress);
     if written.slices == 0 && narrowed.note.is_some() {
         warn("the filter leaves nothing to show: the trace is empty");
     }
     tell(format_args!(
-        "wrote {} slices of {} processes to {}; open it at https://ui.perfetto.dev",
-        written.slices,
-        input.recordings.len(),
+        "wrote {} of {} to {}; open it at https://ui.perfetto.dev",
+        count(written.slices, "slice"),
+        count(input.recordings.len(), "process"),
         args.output.display()
     ));
     tell_missing_arrows(&written);
     Ok(input.finish())
 }
 
+/// Whether a file is compressed, by its name.
+fn is_packed(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "gz")
+}
+
 /// What `--to` says, else what the file's name ends in.
 fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
-    let ending = args.output.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let whole = match is_packed(&args.output) {
+        true => args.output.with_extension(""),
+        false => args.output.clone(),
+    };
+    let ending = whole.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let by_name = match ending {
         _ if args.per_rank => Some(TraceFormat::Pftrace),
         "pftrace" | "perfetto-trace" => Some(TraceFormat::Pftrace),
@@ -71,7 +86,10 @@ fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
     }
     args.to.or(by_name).ok_or_else(|| {
         let name = args.output.display();
-        Failure::usage(format!("name a format with --to: `{name}` has no known extension"))
+        Failure::usage(format!(
+            "name a format with --to: `{name}` does not end in .pftrace, .json or .tar, nor in one \
+             of these and .gz"
+        ))
     })
 }
 
@@ -103,29 +121,12 @@ fn per_process(shown: Shown<'_>, directory: &Path) -> Result<Written, Failure> {
     Ok(written)
 }
 
-/// Writes beside the file and renames, so that a trace is there whole or not at all. A recording is
-/// never replaced.
+/// Writes a file that is there whole or not at all.
 pub(super) fn to_file<T>(
     path: &Path,
     write: impl FnOnce(File) -> io::Result<T>,
 ) -> Result<T, Failure> {
-    let failed = |e: io::Error| Failure::write(path, &e);
-    keep_recording(path)?;
-    // A pipe or a device cannot be replaced.
-    if pipe::is_one(path) {
-        return pipe::open(path).and_then(write).map_err(failed);
-    }
-    let mut name = path.to_owned().into_os_string();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let file = fresh::create(Path::new(&name)).map_err(failed)?;
-    let result = write(file).and_then(|written| {
-        std::fs::rename(&name, path)?;
-        Ok(written)
-    });
-    result.map_err(|error| {
-        let _ = std::fs::remove_file(&name);
-        failed(error)
-    })
+    whole_file::create(path, |file| write(file).map_err(|e| Failure::write(path, &e)))
 }
 
 pub(super) fn write(shown: Shown<'_>, format: TraceFormat, out: impl Write) -> io::Result<Written> {

@@ -3,11 +3,10 @@
 
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
-use crate::fresh;
-use crate::input::{Input, keep_recording};
+use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
-use crate::pipe;
-use crate::terminal::{Progress, Watched};
+use crate::terminal::Watched;
+use crate::whole_file;
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
@@ -23,6 +22,8 @@ use std::process::ExitCode;
 
 /// How the names of recordings end.
 const RECORDING: &str = ".nscope";
+/// How often a trace is read: to find what is in it, and to copy it.
+const PASSES: u64 = 2;
 const ALL_LEFT_OUT: &str = "the filter leaves out the ranks of all traces";
 
 pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
 fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<bool, Failure> {
     if args.merged {
         keep_inputs(files, std::slice::from_ref(&args.output))?;
-        let _progress = Watched::endless("merging traces");
+        let _progress = Watched::by_traces("merging traces", files, PASSES);
         return into_one(files, source, &args.output).map(|()| true);
     }
     let outputs = outputs(files, &args.output)?;
@@ -72,16 +73,15 @@ fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<boo
     }
     let mut last = LastRead::default();
     if let ([file], [output]) = (files, outputs.as_slice()) {
-        let _progress = Watched::endless("merging the trace");
+        let _progress = Watched::by_traces("merging the trace", files, PASSES);
         return match one(file, source, (output, &mut last))? {
             true => Ok(true),
             false => Err(Failure::usage(ALL_LEFT_OUT)),
         };
     }
     let (mut failed, mut left_out) = (0, 0);
-    let mut progress = Progress::new("merging traces", files.len() as u64);
-    for (at, (file, output)) in files.iter().zip(&outputs).enumerate() {
-        progress.at(at as u64);
+    let progress = Watched::by_traces("merging traces", files, PASSES);
+    for (file, output) in files.iter().zip(&outputs) {
         match one(file, source, (output, &mut last)) {
             Ok(is_written) => left_out += usize::from(!is_written),
             Err(failure) => {
@@ -90,6 +90,7 @@ fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<boo
             }
         }
     }
+    drop(progress);
     if left_out == files.len() {
         return Err(Failure::usage(ALL_LEFT_OUT));
     }
@@ -317,29 +318,15 @@ fn failed(error: WriteError, file: &Path, output: &Path) -> Failure {
     }
 }
 
-/// Writes beside the file and renames, so that a trace is there whole or not at all. A recording is
-/// never replaced.
+/// Writes a trace that is there whole or not at all.
 fn create(
     path: &Path,
     write: impl FnOnce(&mut Output) -> Result<u64, Failure>,
 ) -> Result<u64, Failure> {
-    let failed = |e: std::io::Error| Failure::write(path, &e);
-    keep_recording(path)?;
-    // A pipe or a device cannot be replaced.
-    let in_place = pipe::is_one(path);
-    let mut name = path.to_owned().into_os_string();
-    if !in_place {
-        name.push(format!(".{}.tmp", std::process::id()));
-    }
-    let file = if in_place { pipe::open(path) } else { fresh::create(Path::new(&name)) };
-    let mut out = Output::new(file.map_err(failed)?, has_ending(path, ".gz"));
-    let result = write(&mut out).and_then(|slices| {
-        let renamed = || if in_place { Ok(()) } else { std::fs::rename(&name, path) };
-        out.finish().and_then(|()| renamed()).map_err(failed)?;
+    whole_file::create(path, |file| {
+        let mut out = Output::new(file, has_ending(path, ".gz"));
+        let slices = write(&mut out)?;
+        out.finish().map_err(|e| Failure::write(path, &e))?;
         Ok(slices)
-    });
-    if result.is_err() && !in_place {
-        let _ = std::fs::remove_file(&name);
-    }
-    result
+    })
 }

@@ -7,12 +7,13 @@ use super::page_file;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
 use crate::failure::Failure;
-use crate::input::{Input, keep_recording};
+use crate::input::Input;
 use crate::narrow::{Keep, Narrowed, Note};
 use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal;
 use crate::text::{self, Content, Page};
+use crate::whole_file::is_place;
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
@@ -33,8 +34,7 @@ struct Printed<'a> {
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.html {
-        // Better before minutes of reading than after.
-        keep_recording(file)?;
+        is_place(file)?;
     }
     let mut input = Input::open(&args.inputs, args.run.id())?;
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;

@@ -11,16 +11,15 @@ use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::table::{Align, Table};
-use crate::terminal::{Watched, painted, say};
+use crate::terminal::{Watched, fitted, painted, say};
 use ncclscope_findings::Help;
 use ncclscope_operations::Filter;
-use ncclscope_operations::human::{count, if_one};
+use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
-use ncclscope_stragglers::report::StepRow;
 use ncclscope_stragglers::{Job, Limits, Report, Shown, analyze};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -37,8 +36,16 @@ const FINDING: [&str; 10] = [
     "comms",
     "title",
 ];
+/// The column of findings in other tables.
+const FINDING_HEAD: (&str, Align) = ("finding", Align::Left);
+/// In place of a finding.
+const NOT_SLOW: &str = "-";
+/// The line of a text without findings.
+const NOTHING: &str = "  nothing\n";
 /// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
+/// The most lines of evidence of a finding that are printed.
+const EVIDENCE_MAX: usize = 8;
 /// The most ranks of a finding whose places are printed.
 const PLACES: usize = 4;
 
@@ -47,6 +54,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("a finding is of no kind of event: --events does not apply"));
     }
     let Read { mut job, is_hung, code, filter, window } = read(args)?;
+    let is_recorded = job.origin_ns.is_some();
     job.keep(&filter, window);
     if job.collectives.is_empty()
         && job.batches.is_empty()
@@ -66,7 +74,12 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         TableFormat::Json => output::json(&Printed { report: &report, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
-            output::text(&painted(&(filter.unwrap_or_default() + &text(&report))))?;
+            let mut text = filter.unwrap_or_default() + &text(&report, is_recorded);
+            if of != 0 && shown == 0 {
+                let hidden = are(of, "finding");
+                text = text.replacen(NOTHING, &format!("  {hidden} left out by the filter\n"), 1);
+            }
+            output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => Sheet::of(&report.summary, &FINDING)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&report.summary, &FINDING)?.markdown())?,
@@ -138,7 +151,10 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
             for path in inputs {
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
             }
-            let _progress = Watched::endless("reading traces");
+            let _progress = match files.iter().any(|file| kineto::is_archive(file)) {
+                true => Watched::endless("reading traces"),
+                false => Watched::by_traces("reading traces", &files, 1),
+            };
             without_times(kineto::read(&files).map_err(fail)?, &args.filter)
         }
         Kind::Table => match &inputs[..] {
@@ -190,8 +206,9 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The report as text: the findings first, then the causes of the waiting in the steps.
-fn text(report: &Report) -> String {
+/// The report as text: the findings first, then the causes of the waiting in the steps. Other verbs
+/// tell more where it is of recordings.
+fn text(report: &Report, is_recorded: bool) -> String {
     let mut text = format!(
         "{}, {}, {} {} of sends and receives, {} (from {})\n",
         count(report.workers, "worker"),
@@ -210,10 +227,10 @@ fn text(report: &Report) -> String {
     );
     section(&mut text, "SLOW");
     if report.summary.is_empty() {
-        text += "  nothing\n";
+        text += NOTHING;
     }
-    report.summary.iter().for_each(|finding| add_finding(&mut text, finding));
-    steps(&mut text, &report.steps);
+    report.summary.iter().for_each(|finding| add_finding(&mut text, finding, is_recorded));
+    steps(&mut text, report);
     arrivers(&mut text, report);
     for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {
         if !lines.is_empty() {
@@ -228,17 +245,21 @@ fn section(text: &mut String, title: &str) {
     *text += &format!("\n{title}\n");
 }
 
-fn add_finding(text: &mut String, finding: &Finding) {
+fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
     let sure = format!("{:?}", finding.confidence).to_lowercase();
-    let factor = finding.factor.map_or_else(String::new, |factor| format!(", {factor:.2} times"));
+    let factor = finding.factor.map_or_else(String::new, |factor| format!(", {factor:.1}x slower"));
     let title = in_a_line(&finding.title);
     *text += &format!("  {}  {title} ({sure}{factor})\n", finding.class);
     if finding.root_ranks.len() > 1 {
         let ranks: Vec<String> = finding.root_ranks.iter().map(u32::to_string).collect();
         *text += &format!("      ranks {}\n", ranks.join(", "));
     }
-    for line in finding.evidence.iter().take(LIST_MAX) {
+    for line in finding.evidence.iter().take(EVIDENCE_MAX) {
         *text += &format!("      {}\n", in_a_line(&line.text));
+    }
+    if finding.evidence.len() > EVIDENCE_MAX {
+        let more = finding.evidence.len() - EVIDENCE_MAX;
+        *text += &format!("      and {}: --format json has all\n", count(more, "more line"));
     }
     let Help { places, since, cost } = &finding.help;
     for place in places.iter().filter(|place| place.host.is_some()).take(PLACES) {
@@ -252,32 +273,63 @@ fn add_finding(text: &mut String, finding: &Finding) {
         *text += &format!("      cost   {share:.1} % of each step: {hours:.0} GPU-hours a day\n");
     }
     *text += &format!("      do     {}\n", finding.class.advice());
+    if is_recorded {
+        *text += &format!("      more   ncclscope {} RUN\n", finding.class.verb());
+    }
 }
 
 /// The causes of the waiting in the steps.
-fn steps(text: &mut String, steps: &[StepRow]) {
-    let mut roots: BTreeMap<String, (usize, f64, f64)> = BTreeMap::new();
-    for (step, waiting) in steps.iter().filter_map(|step| Some((step, step.waiting?))) {
+fn steps(text: &mut String, report: &Report) {
+    let mut roots: BTreeMap<String, (usize, f64, f64, String)> = BTreeMap::new();
+    for (step, waiting) in report.steps.iter().filter_map(|step| Some((step, step.waiting?))) {
         let name = step.root.map_or_else(|| "none".to_owned(), |root| root.name());
         let sum = roots.entry(name).or_default();
-        *sum = (sum.0 + 1, sum.1 + step.share, sum.2 + waiting);
+        let findings = findings(step.root.as_ref(), report);
+        *sum = (sum.0 + 1, sum.1 + step.share, sum.2 + waiting, findings);
     }
     let mut rows: Vec<_> = roots.into_iter().collect();
-    rows.sort_by_key(|(_, (count, _, _))| std::cmp::Reverse(*count));
+    rows.sort_by_key(|(_, (count, ..))| std::cmp::Reverse(*count));
     let columns = [
         ("root", Align::Left),
         ("steps", Align::Right),
         ("blamed for", Align::Right),
         ("waiting", Align::Right),
+        FINDING_HEAD,
     ];
     let mut table = Table::new(&columns);
-    for (name, (count, share, waiting)) in rows.into_iter().take(LIST_MAX) {
+    for (name, (count, share, waiting, findings)) in rows.into_iter().take(LIST_MAX) {
         let mean = |sum: f64| format!("{:.1} %", 100.0 * sum / f64::from(small(count)));
-        table.row(vec![name, count.to_string(), mean(share), mean(waiting)]);
+        table.row(vec![name, count.to_string(), mean(share), mean(waiting), findings]);
     }
     if !table.is_empty() {
         section(text, "CAUSES OF THE WAITING IN EACH STEP");
         table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
+        if report.steps.iter().any(|step| findings(step.root.as_ref(), report) == NOT_SLOW) {
+            *text += "  Ranks wait for one another in every job; what has no finding ";
+            *text += match report.quiet.is_empty() {
+                true => "is within the limits.\n",
+                false => "may not be slow: see NOT SAID.\n",
+            };
+        }
+    }
+}
+
+/// The codes of the findings whose root a part of the job is.
+fn findings(part: Option<&SlowPart>, report: &Report) -> String {
+    let Some(part) = part else { return NOT_SLOW.into() };
+    let fits = |named: Option<u32>, of: Option<u32>| named.is_none() || named == of;
+    let is_of = |finding: &&Finding| {
+        finding.root.is_some_and(|root| {
+            fits(root.rank, part.rank)
+                && fits(root.dp_rank, part.dp_rank)
+                && fits(root.stage, part.stage)
+        }) || part.rank.is_some_and(|rank| finding.root_ranks.contains(&rank))
+    };
+    let codes: BTreeSet<&str> =
+        report.summary.iter().filter(is_of).map(|finding| finding.class.code()).collect();
+    match codes.is_empty() {
+        true => NOT_SLOW.into(),
+        false => codes.into_iter().collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -295,19 +347,23 @@ fn arrivers(text: &mut String, report: &Report) {
     let mut table;
     if rows.len() <= LIST_MAX {
         let left = ["function", "comm", "last"].map(|name| (name, Align::Left));
-        table = Table::new(&[&left[..], &[("later by", Align::Right)]].concat());
+        table = Table::new(&[&left[..], &[("later by", Align::Right)], &[FINDING_HEAD]].concat());
         for row in rows {
             let late = format!("{:.3} ms", row.late_ms);
-            table.row(vec![row.func.clone(), row.comm.clone(), last(row.last.as_ref()), late]);
+            let (comm, finding) = (row.comm.clone(), findings(row.last.as_ref(), report));
+            table.row(vec![row.func.clone(), comm, last(row.last.as_ref()), late, finding]);
         }
     } else {
-        table = Table::new(&[("last", Align::Left), ("collectives", Align::Right)]);
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        rows.iter().for_each(|row| *counts.entry(last(row.last.as_ref())).or_default() += 1);
+        table = Table::new(&[("last", Align::Left), ("collectives", Align::Right), FINDING_HEAD]);
+        let mut counts: BTreeMap<String, (usize, Option<&SlowPart>)> = BTreeMap::new();
+        for row in rows {
+            let sum = counts.entry(last(row.last.as_ref())).or_default();
+            *sum = (sum.0 + 1, row.last.as_ref());
+        }
         let mut counts: Vec<_> = counts.into_iter().collect();
-        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        for (name, count) in counts.into_iter().take(LIST_MAX) {
-            table.row(vec![name, format!("{count} of {}", rows.len())]);
+        counts.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+        for (name, (count, part)) in counts.into_iter().take(LIST_MAX) {
+            table.row(vec![name, format!("{count} of {}", rows.len()), findings(part, report)]);
         }
     }
     table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));

@@ -2,9 +2,11 @@
 //! Progress of long work on standard error, with the time left. Only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ncclscope_kineto::file::bytes_read;
 use ncclscope_trace::Recording;
 use ncclscope_trace::reader::decoded_blocks;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -49,12 +51,18 @@ impl Progress {
     /// Progress of `all` pieces of work.
     pub(crate) fn new(what: &str, all: u64) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::hidden());
-        let template = if all == 0 { ENDLESS } else { TEMPLATE };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ "));
-        }
+        bar.set_style(style(all));
         bar.set_message(what.to_owned());
         Progress { bar, begun: Instant::now(), is_shown: false }
+    }
+
+    /// So many pieces are done, of as many as are known now.
+    fn at_of(&mut self, done: u64, all: u64) {
+        if self.bar.length() != Some(all) {
+            self.bar.set_style(style(all));
+            self.bar.set_length(all);
+        }
+        self.at(done.min(all));
     }
 
     /// So many pieces are done.
@@ -67,6 +75,14 @@ impl Progress {
         self.bar.set_position(done);
         self.bar.tick();
     }
+}
+
+/// How a line of work of so many pieces looks.
+fn style(all: u64) -> ProgressStyle {
+    let template = if all == 0 { ENDLESS } else { TEMPLATE };
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ").tick_chars("|/-\\ ")
 }
 
 impl Drop for Progress {
@@ -93,14 +109,24 @@ impl Watched {
         all: u64,
         done: impl Fn() -> u64 + Send + 'static,
     ) -> Watched {
+        Watched::growing(what, move || (done(), all))
+    }
+
+    /// Of work whose length is known only later: how many pieces are done, and how many there are,
+    /// 0 if that is not known yet.
+    pub(crate) fn growing(
+        what: &'static str,
+        look: impl Fn() -> (u64, u64) + Send + 'static,
+    ) -> Watched {
         if !io::stderr().is_terminal() {
             return Watched { end: None, thread: None };
         }
         let (end, ended) = mpsc::channel();
         let watch = move || {
-            let mut progress = Progress::new(what, all);
+            let mut progress = Progress::new(what, 0);
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                progress.at(done().min(all));
+                let (done, all) = look();
+                progress.at_of(done, all);
             }
         };
         let thread = std::thread::Builder::new().name("progress".into()).spawn(watch).ok();
@@ -117,6 +143,21 @@ impl Watched {
         let all = lanes.map(|lane| lane.blocks() as u64).sum::<u64>() * times;
         let first = decoded_blocks();
         Watched::new(what, all, move || decoded_blocks() - first)
+    }
+
+    /// Of work that reads traces so many times at least.
+    pub(crate) fn by_traces<'p>(
+        what: &'static str,
+        files: impl IntoIterator<Item = &'p PathBuf>,
+        times: u64,
+    ) -> Watched {
+        let size = |file: &PathBuf| std::fs::metadata(file).map_or(0, |file| file.len());
+        let least = files.into_iter().map(size).sum::<u64>() * times;
+        let (begun, opened) = bytes_read();
+        Watched::growing(what, move || {
+            let (read, all) = bytes_read();
+            (read - begun, (all - opened).max(least))
+        })
     }
 
     /// Of work of unknown length.

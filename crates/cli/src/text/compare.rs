@@ -48,7 +48,7 @@ fn answer(page: &mut Page, answer: &Answer) {
 fn sides(page: &mut Page, comparison: &Comparison) {
     page.heading("SIDES");
     for (label, side) in [("A", &comparison.a), ("B", &comparison.b)] {
-        let Side { runs, steps, step_ns } = side;
+        let Side { runs, steps, step_ns, .. } = side;
         let steps = match (*steps, step_ns) {
             (0, _) => "steps unknown".into(),
             (steps, Some(ns)) => format!("{steps} steps, median {}", duration(*ns)),

@@ -2,9 +2,9 @@
 //! The table of `--by`.
 
 use super::content::Content;
-use super::page::{Page, or_dash};
+use super::page::{Page, bandwidth, or_dash};
 use crate::table::{Align, Table};
-use ncclscope_operations::human::{bytes, duration, three};
+use ncclscope_operations::human::{bytes, duration};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::schema::{GroupRow, Groups, Label};
 
@@ -63,7 +63,7 @@ fn cells(groups: &Groups, row: &GroupRow) -> Vec<String> {
         time(row.time_ns),
         time(row.waiting_ns),
         time(row.transfer_ns),
-        or_dash(row.busbw_gbs, three),
+        bandwidth(row.busbw_gbs, None),
     ]);
     cells
 }

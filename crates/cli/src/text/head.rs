@@ -2,6 +2,7 @@
 //! The head of the report: the run and its losses.
 
 use super::page::Page;
+use crate::output::in_a_line;
 use ncclscope_answer::Moment;
 use ncclscope_operations::human::count;
 use ncclscope_report::Report;
@@ -24,17 +25,17 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
         report.ranks.iter().filter_map(|row| row.nccl_version.as_deref()).collect();
     let api: BTreeSet<String> =
         report.ranks.iter().filter_map(|row| row.api_version).map(|v| format!("v{v}")).collect();
-    page.line(&format!("  processes   {} on {}", report.processes.len(), some(&hosts)));
+    fact(page, "processes", &format!("{} on {}", report.processes.len(), some(&hosts)));
     for key in ["job", "run"] {
         let values = facts(report, key);
         if !values.is_empty() {
-            page.line(&format!("  {key:<12}{}", some(&values)));
+            fact(page, key, &some(&values));
         }
     }
     let nccl = if versions.is_empty() { "of unknown version".into() } else { some(&versions) };
     let api: BTreeSet<&str> = api.iter().map(String::as_str).collect();
     let api = if api.is_empty() { "unknown".into() } else { some(&api) };
-    page.line(&format!("  NCCL        {nccl}, profiler API {api}"));
+    fact(page, "NCCL", &format!("{nccl}, profiler API {api}"));
     variables(page, report);
     let span = (
         report.ranks.iter().filter_map(|row| row.start_ns).min(),
@@ -45,9 +46,14 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
             end.saturating_sub(start),
         ));
         let start = Moment::from_ns(start).rfc3339();
-        page.line(&format!("  recorded    from {start} for {seconds}"));
+        fact(page, "recorded", &format!("from {start} for {seconds}"));
     }
-    page.line(&format!("  lost        {}", summary(report)));
+    fact(page, "lost", &summary(report));
+}
+
+/// A line with a label. A line break in a name is shown, and begins no line.
+fn fact(page: &mut Page, label: &str, text: &str) {
+    page.wrapped(&format!("  {label:<12}"), &in_a_line(text));
 }
 
 /// NCCL's variables, each with its values in all processes.
@@ -64,7 +70,7 @@ fn variables(page: &mut Page, report: &Report) {
     };
     let shown: BTreeSet<String> = all.iter().map(one).collect();
     if !shown.is_empty() {
-        page.wrapped("  variables   ", &some(&shown.iter().map(String::as_str).collect()));
+        fact(page, "variables", &some(&shown.iter().map(String::as_str).collect()));
     }
 }
 

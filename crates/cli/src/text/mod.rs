@@ -41,7 +41,7 @@ pub(crate) fn full(content: Content<'_>, mut page: Page) -> String {
     losses::write(&mut page, &report.lost.losses);
     operations::open(&mut page, &report.open_operations);
     operations::table(&mut page, report);
-    peers::table(&mut page, &report.peers);
+    peers::table(&mut page, report);
     events::table(&mut page, report);
     events::threads(&mut page, report);
     page.sentences("THE PLUGIN NOTED", &report.notes);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Open operations, and the table of all operations.
 
-use super::page::{LIST_MAX, Page, or_dash, rank_text};
+use super::page::{LIST_MAX, Page, bandwidth, or_dash, rank_text};
 use crate::table::{Align, Table};
-use ncclscope_operations::human::{bytes, duration, if_one, three};
+use ncclscope_operations::human::{bytes, duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
-use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow};
+use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow, RankRow};
 use std::collections::BTreeSet;
 
 pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
@@ -50,7 +50,8 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     let mut comms: Vec<&str> = report.operations.iter().map(|row| row.comm.as_str()).collect();
     comms.dedup();
     for comm in comms {
-        page.line(&format!("  comm {comm}"));
+        let role = role(report, comm).map_or_else(String::new, |role| format!(" \"{role}\""));
+        page.line(&format!("  comm {comm}{role}"));
         let mut table = Table::new(&[
             ("function", Align::Left),
             ("size", Align::Right),
@@ -78,6 +79,13 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     explain(page, &report.operations);
 }
 
+/// What a communicator is for, as the application says, else its name.
+pub(super) fn role<'a>(report: &'a Report, comm: &str) -> Option<&'a str> {
+    let of_comm = |row: &&RankRow| row.comm.as_deref() == Some(comm);
+    let text = |row: &'a RankRow| row.role.as_deref().or(row.comm_name.as_deref());
+    report.ranks.iter().filter(of_comm).find_map(text)
+}
+
 fn cells(row: &OperationRow) -> Vec<String> {
     let time = |pick: fn(&Durations) -> u64| {
         or_dash(row.duration_ns.as_ref(), |durations| ns(pick(durations)))
@@ -97,7 +105,7 @@ fn cells(row: &OperationRow) -> Vec<String> {
         time(|d| d.p99),
         time(|d| d.max),
         or_dash(row.transfer_ns.as_ref(), |transfer| ns(transfer.p50)),
-        or_dash(row.algbw_gbs, three),
+        bandwidth(row.algbw_gbs, None),
         busbw(row),
         last(row),
     ]
@@ -105,10 +113,7 @@ fn cells(row: &OperationRow) -> Vec<String> {
 
 /// Of the transfer, else the least that it may be.
 fn busbw(row: &OperationRow) -> String {
-    match (row.busbw_gbs, row.busbw_with_waiting_gbs) {
-        (None, Some(least)) => format!(">={}", three(least)),
-        (busbw, _) => or_dash(busbw, three),
-    }
+    bandwidth(row.busbw_gbs, row.busbw_with_waiting_gbs)
 }
 
 /// The rank that the others waited for, if it was mostly the same, and they did wait.
@@ -122,8 +127,13 @@ fn last(row: &OperationRow) -> String {
     })
 }
 
-/// Explains the timing words that occur.
+/// Explains the columns, and the timing words that occur.
 fn explain(page: &mut Page, rows: &[OperationRow]) {
+    page.wrapped(
+        "  ",
+        "count: operations of the communicator, a collective once for all ranks; open: those that \
+         did not complete; min to max: over these and all their ranks, with the wait for others",
+    );
     let has = |timing: &str| rows.iter().any(|row| row.timing == timing);
     let texts = [
         ("kernel", "from the first channel's start to the last one's end, by the GPU's timer"),
@@ -144,8 +154,7 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
             "    and busbw are; last: the rank that arrived last, for which the others waited",
         );
     }
-    let is_least =
-        |row: &&OperationRow| row.busbw_gbs.is_none() && busbw(row) != or_dash(None, three);
+    let is_least = |row: &&OperationRow| row.busbw_gbs.is_none() && busbw(row).starts_with('>');
     let why: BTreeSet<&str> =
         rows.iter().filter(is_least).filter_map(|r| r.transfer_unknown).collect();
     if !why.is_empty() {

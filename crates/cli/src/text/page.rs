@@ -2,10 +2,11 @@
 //! The page that the parts of the report write to: lines under headings.
 
 use crate::output::in_a_line;
-use crate::printable::Colour;
+use crate::printable::{Colour, columns_of};
 use crate::sheet::escaped;
 use crate::table::Table;
 use crate::terminal;
+use ncclscope_operations::human::three;
 
 /// The longest list; JSON has all.
 pub(super) const LIST_MAX: usize = 20;
@@ -23,6 +24,9 @@ pub(crate) struct Page {
     columns: Option<usize>,
     is_markdown: bool,
 }
+
+/// The least bandwidth that is shown, GB/s.
+const SLOWEST: f64 = 0.01;
 
 impl Page {
     /// An empty page.
@@ -79,7 +83,7 @@ impl Page {
             self.text.push_str(&format!("- **{label}** {text}\n"));
             return;
         }
-        let start = match label.chars().count() {
+        let start = match columns_of(label) {
             short @ 0..LABEL => short.max(LABEL),
             long => long + 2,
         };
@@ -126,7 +130,7 @@ impl Page {
             return;
         }
         let columns = self.columns.unwrap_or(PARAGRAPH).min(PARAGRAPH);
-        let indent = first.chars().count();
+        let indent = columns_of(first);
         self.broken((first, indent), indent, text, columns);
     }
 
@@ -135,7 +139,7 @@ impl Page {
     fn broken(&mut self, first: (&str, usize), indent: usize, text: &str, columns: usize) {
         let (mut line, mut length) = (first.0.to_owned(), first.1);
         for word in text.split_whitespace() {
-            let word_length = word.chars().count();
+            let word_length = columns_of(word);
             if line.ends_with(' ') && length > indent && length + word_length > columns {
                 self.line(&line);
                 (line, length) = (" ".repeat(indent), indent);
@@ -153,6 +157,16 @@ impl Page {
             let more = all - LIST_MAX;
             self.line(&format!("  ... and {more} more: --format json has all"));
         }
+    }
+}
+
+/// A bandwidth, and else the least that it may be. Sizes of a few bytes have none to speak of.
+pub(super) fn bandwidth(known: Option<f64>, least: Option<f64>) -> String {
+    let matters = |gbs: &f64| *gbs >= SLOWEST;
+    match (known, least.filter(matters)) {
+        (Some(gbs), _) if !matters(&gbs) => format!("<{SLOWEST}"),
+        (None, Some(least)) => format!(">={}", three(least)),
+        (known, _) => or_dash(known, three),
     }
 }
 

@@ -1,32 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Network traffic between ranks.
 
+use super::operations::role;
 use super::page::{LIST_MAX, Page, or_dash, rank_cell};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, three};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
 use ncclscope_report::schema::PeerRow;
 
-pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
+/// What the columns are. A step of a transfer waits most of the time in a healthy job, too.
+const LEGEND: [&str; 3] = [
+    "src: what the sender's transfers waited for: its own GPU's data, the peer's buffer, the wire. \
+     Waits for a GPU contain all of its other work, and are long in a healthy job, too",
+    "dst: what the receiver's waited for: data to arrive, the flush to its GPU, its GPU to take it",
+    "latency and GB/s: a line through the wire times by size; fit: how well they lie on it (r2), 1 \
+     at best; -: all transfers have one size",
+];
+
+pub(super) fn table(page: &mut Page, report: &Report) {
+    let peers = &report.peers;
     if peers.is_empty() {
         return;
     }
-    page.heading("NETWORK, with mean times of a transfer");
+    page.heading("NETWORK, with mean times of one transfer");
     let mut table = Table::new(&[
         ("comm", Align::Left),
+        ("role", Align::Left),
         ("from", Align::Right),
         ("to", Align::Right),
         ("bytes", Align::Right),
         ("transfers", Align::Right),
-        ("GPU wait", Align::Right),
-        ("peer wait", Align::Right),
-        ("network", Align::Right),
-        ("| recv wait", Align::Right),
+        ("| src GPU", Align::Right),
+        ("peer", Align::Right),
+        ("wire", Align::Right),
+        ("| dst data", Align::Right),
         ("flush", Align::Right),
-        ("GPU wait", Align::Right),
+        ("GPU", Align::Right),
         ("| latency us", Align::Right),
-        ("MB/s", Align::Right),
-        ("r2", Align::Right),
+        ("GB/s", Align::Right),
+        ("fit", Align::Right),
     ]);
     let mut order: Vec<&PeerRow> = peers.iter().collect();
     // If there are too many, only the busiest ones are shown.
@@ -34,14 +47,16 @@ pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
         order.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.transfers)));
     }
     for row in order.into_iter().take(LIST_MAX) {
-        table.row(cells(row));
+        table.row(cells(row, role(report, &row.comm)));
     }
     page.table(&table);
     page.cut(peers.len());
-    page.line("  left: sender's view; middle: receiver's view; right: network time by size");
+    for text in LEGEND {
+        page.wrapped("  ", text);
+    }
 }
 
-fn cells(row: &PeerRow) -> Vec<String> {
+fn cells(row: &PeerRow, role: Option<&str>) -> Vec<String> {
     let mean = |sum: Option<u64>| {
         let transfers = Some(row.transfers).filter(|&transfers| transfers != 0);
         or_dash(sum.zip(transfers), |(sum, n)| duration(to_f64(sum) / to_f64(n)))
@@ -49,6 +64,7 @@ fn cells(row: &PeerRow) -> Vec<String> {
     let waits = &row.waits_ns;
     vec![
         row.comm.clone(),
+        role.unwrap_or("-").to_owned(),
         rank_cell(row.src, Some(row.comm_src)),
         rank_cell(row.dst, Some(row.comm_dst)),
         row.bytes.map_or_else(|| "unknown".into(), bytes),
@@ -60,7 +76,7 @@ fn cells(row: &PeerRow) -> Vec<String> {
         mean(waits.recv_flush),
         mean(waits.recv_gpu),
         or_dash(row.latency_us, three),
-        or_dash(row.rate_mb_s, three),
+        or_dash(row.rate_mb_s, |rate| three(rate / 1e3)),
         or_dash(row.r2, |r2| format!("{r2:.2}")),
     ]
 }

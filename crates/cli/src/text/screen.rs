@@ -2,10 +2,10 @@
 //! The report on one screen: at most 60 lines, whatever the number of ranks.
 
 use super::content::Content;
-use super::page::{Page, or_dash, rank_text};
+use super::page::{Page, bandwidth, or_dash, rank_text};
 use super::{head, losses};
 use crate::table::{Align, Table};
-use ncclscope_operations::human::{bytes, duration, three};
+use ncclscope_operations::human::{bytes, duration};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
 use ncclscope_report::schema::{RoleRow, SizeRow};
@@ -64,7 +64,7 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
     if rows.is_empty() {
         return;
     }
-    page.heading("BANDWIDTH BY SIZE, of transfers: without the wait for late ranks");
+    page.heading("BANDWIDTH BY SIZE in GB/s, of transfers: without the wait for late ranks");
     let mut table = Table::new(&[
         ("size", Align::Right),
         ("function", Align::Left),
@@ -72,15 +72,11 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
         ("ranks", Align::Right),
         ("count", Align::Right),
         ("time", Align::Right),
-        ("algbw GB/s", Align::Right),
-        ("busbw GB/s", Align::Right),
+        ("algbw", Align::Right),
+        ("busbw", Align::Right),
         ("lowest", Align::Right),
     ]);
     for row in rows.iter().take(ROWS) {
-        let busbw = match (row.busbw_gbs, row.busbw_with_waiting_gbs) {
-            (None, Some(least)) => format!(">={}", three(least)),
-            (busbw, _) => or_dash(busbw, three),
-        };
         table.row(vec![
             row.bytes.map_or_else(|| "unknown".into(), bytes),
             row.func.clone(),
@@ -88,9 +84,9 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
             or_dash(row.nranks, |n| n.to_string()),
             row.count.to_string(),
             or_dash(row.transfer_ns, |ns| duration(to_f64(ns))),
-            or_dash(row.algbw_gbs, three),
-            busbw,
-            or_dash(row.least.as_ref(), |least| three(least.busbw_gbs)),
+            bandwidth(row.algbw_gbs, None),
+            bandwidth(row.busbw_gbs, row.busbw_with_waiting_gbs),
+            bandwidth(row.least.as_ref().map(|least| least.busbw_gbs), None),
         ]);
     }
     page.table(&table);

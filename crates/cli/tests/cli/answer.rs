@@ -2,6 +2,7 @@
 //! The first five lines of `report`: the state of the job, the ranks at fault, and why.
 
 use crate::common::{Run, ncclscope};
+use crate::schema::follows;
 use scripts::Call;
 use serde_json::{Value, json};
 
@@ -15,7 +16,9 @@ fn report(args: &[&str]) -> (Vec<String>, Value) {
     ncclscope(&[&["simulate", "-o", out], &SMALL[..], args].concat()).ends_with(0);
     let text = ncclscope(&["report", out]).ends_with(0).stdout;
     let json = ncclscope(&["report", "--format", "json", out]).ends_with(0).stdout;
-    (text.lines().map(str::to_owned).collect(), serde_json::from_str(&json).unwrap())
+    let json = serde_json::from_str(&json).unwrap();
+    follows(&json, "report");
+    (text.lines().map(str::to_owned).collect(), json)
 }
 
 #[test]

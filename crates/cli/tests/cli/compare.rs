@@ -241,6 +241,28 @@ fn the_output_follows_its_json_schema() {
     assert!(refused.is_err());
 }
 
+/// What became slower in a run that hangs is not the question.
+#[test]
+fn a_run_that_hangs_is_named_and_fails() {
+    let jobs = Jobs::new();
+    let fine = jobs.add("fine", 1, "");
+    let hung = jobs.add("hung", 2, &fault("host-stuck", "rank = 4\nstep = 10"));
+    let saved = [jobs.save(&fine, "fine.json"), jobs.save(&hung, "hung.json")];
+    for [fine, hung] in [[&fine, &hung], [&saved[0], &saved[1]]] {
+        let found = compared(fine, hung);
+        assert_eq!(found["answer"]["state"], "UNKNOWN", "{found:#}");
+        let names =
+            [&found["a"]["hung"], &found["b"]["hung"]].map(|it| it.as_array().unwrap().len());
+        assert_eq!(names, [0, 1]);
+        follows(&found, "compare");
+        let text = ncclscope(&["compare", fine, hung, "--fail-above", "5"]).ends_with(1).stdout;
+        assert!(text.starts_with("CANNOT TELL  ") && text.contains(" (B) hangs; "), "{text}");
+        ncclscope(&["compare", hung, fine, "--fail-above", "5"]).ends_with(0);
+    }
+    let text = ncclscope(&["compare", &fine, &hung]).ends_with(0).stdout;
+    assert!(text.contains("next    ncclscope diagnose "), "{text}");
+}
+
 #[test]
 fn names_of_runs_cannot_act_on_a_terminal() {
     let jobs = Jobs::new();

@@ -3,6 +3,7 @@
 
 use crate::common::{Outcome, tool};
 use crate::pty::{self, ALL, Terminal};
+use crate::schema::follows;
 use ncclscope_control::directories::socket_name;
 use ncclscope_control::message::{
     Boundary, CommMember, ProcessStatus, Recorded, Reply, Request, WindowState,
@@ -131,6 +132,7 @@ fn a_listing_says_what_each_process_is() {
     assert!(!stale.exists(), "a socket on which no process listens is removed");
     let json = host.run(&["ls", "--format", "json"]).ends_with(0).stdout;
     let listing: Value = serde_json::from_str(&json).unwrap();
+    follows(&listing, "processes");
     let first = &listing["processes"][0];
     assert_eq!((&first["rank"], &first["device"]), (&0.into(), &4.into()));
     assert_eq!((&first["step"], &first["mode"]), (&7.into(), &"flight".into()));

@@ -62,3 +62,23 @@ fn a_file_that_waits_is_not_waited_for() {
     let said = std::fs::read_to_string(run.file("out")).unwrap();
     assert!(said.contains("cannot read") && said.contains("x.nscope"), "{said}");
 }
+
+/// A recording whose definitions are cut off is left out, and is no run of its own.
+#[test]
+fn a_recording_without_its_identity_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("job");
+    let out = out.to_str().unwrap();
+    ncclscope(&["simulate", "-o", out, "--ranks", "4", "--steps", "2"]).ends_with(0);
+    let all = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
+    let cut = all.filter(|path| path.extension().is_some_and(|end| end == "nscope")).min().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&cut).unwrap();
+    file.set_len(70_000).unwrap();
+    let name = cut.file_name().unwrap().to_str().unwrap();
+    for verb in ["report", "diagnose", "stragglers"] {
+        let outcome = ncclscope(&[verb, out]).ends_with(3);
+        let named = outcome.stderr.lines().filter(|line| line.contains(name)).count();
+        assert_eq!(named, 1, "{verb}: {outcome:#?}");
+        assert!(!outcome.stderr.contains("runs are here"), "{verb}: {outcome:#?}");
+    }
+}

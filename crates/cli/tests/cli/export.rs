@@ -6,7 +6,7 @@ use ncclscope_trace::layout::{LANE_STRIDE, LANE_TABLE};
 use ncclscope_trace::{Comm, Definition, Record, Recording, StrId, Writer};
 use scripts::{API, Call, Fault, PROXY, Process};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -32,6 +32,42 @@ fn export(run: &Run, format: &str) -> std::path::PathBuf {
     let outcome = ncclscope(&args).ends_with(0);
     assert!(outcome.stderr.contains("slices of 2 processes"), "{outcome:#?}");
     path
+}
+
+#[test]
+fn a_trace_is_compressed_where_its_name_says_so() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let text = |name: &str| {
+        let path = run.file(name);
+        let args = ["export", run.text(), "-o", path.to_str().unwrap()];
+        let outcome = ncclscope(&args).ends_with(0);
+        assert!(outcome.stderr.contains("slices of 2 processes to "), "{outcome:#?}");
+        let mut text = String::new();
+        ncclscope_kineto::file::open(&path).unwrap().read_to_string(&mut text).unwrap();
+        (std::fs::read(&path).unwrap(), text)
+    };
+    let ((packed, same), (plain, text)) = (text("trace.json.gz"), text("trace.json"));
+    assert!(packed.starts_with(&[0x1f, 0x8b]) && packed.len() < plain.len() / 2);
+    assert_eq!(same, text);
+    let unknown = run.file("trace.gz");
+    let refused = ncclscope(&["export", run.text(), "-o", unknown.to_str().unwrap()]).ends_with(2);
+    assert!(refused.stderr.contains("does not end in .pftrace, .json or .tar"), "{refused:#?}");
+}
+
+/// What cannot be written is refused before anything is read.
+#[test]
+fn a_directory_is_no_place_for_a_file() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let missing = run.file("absent/file");
+    let missing = missing.to_str().unwrap();
+    for option in [&["export", "--to", "chrome", "-o"][..], &["report", "--html"]] {
+        let to = |place| ncclscope(&[&option[..1], &[run.text()], &option[1..], &[place]].concat());
+        let refused = to(run.text()).ends_with(4);
+        assert!(refused.stderr.contains("is a directory: name a file in it"), "{refused:#?}");
+        let refused = to(missing).ends_with(4);
+        assert!(refused.stderr.contains("there is no directory "), "{refused:#?}");
+        assert_eq!(refused.stdout, "");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! Filters: what they leave out, what they say about it, and what they do not read.
 
 use crate::common::{Outcome, ncclscope};
+use crate::schema::follows;
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -26,7 +27,9 @@ impl Job {
 
     fn report(&self, options: &[&str]) -> Value {
         let json = [options, &["--format", "json"]].concat();
-        serde_json::from_str(&self.run("report", &json).ends_with(0).stdout).unwrap()
+        let report = serde_json::from_str(&self.run("report", &json).ends_with(0).stdout).unwrap();
+        follows(&report, "report");
+        report
     }
 
     /// The slices of a Chrome trace.
@@ -226,6 +229,11 @@ fn findings_are_chosen_and_all_ranks_are_judged() {
         late["steps"].as_array().unwrap().iter().map(|row| row["step"].as_i64().unwrap()).collect();
     assert_eq!(steps, (2..12).collect::<Vec<_>>());
     assert_eq!(late["summary"][0]["root_ranks"], serde_json::json!([11]));
+    // In three steps no rank can be called slow, and none is said to be within the limits.
+    let few = job.run("stragglers", &["--steps", "2-4"]).ends_with(0).stdout;
+    assert!(few.contains("may not be slow: see NOT SAID") && !few.contains("limits"), "{few}");
+    let hidden = job.run("stragglers", &["--rank", "3"]).ends_with(0).stdout;
+    assert!(hidden.contains("SLOW\n  1 finding is left out by the filter\n"), "{hidden}");
     let none = job.run("stragglers", &["--from", "+1h"]).ends_with(2);
     assert!(none.stderr.contains("nothing was recorded in that time"), "{}", none.stderr);
     let events = job.run("stragglers", &["--events", "Coll"]).ends_with(2);
@@ -247,6 +255,9 @@ fn verdicts_are_chosen_and_all_ranks_are_judged() {
     let other: Value = serde_json::from_str(&other).unwrap();
     assert_eq!(other["verdicts"], serde_json::json!([]));
     assert_eq!((&other["filter"]["shown"], &other["filter"]["of"]), (&0.into(), &1.into()));
+    let hidden = diagnose(&["--rank", "0-4,6"]).ends_with(0).stdout;
+    assert!(hidden.contains("\n1 finding is left out by the filter.\n"), "{hidden}");
+    assert!(!hidden.contains("Nothing found"), "{hidden}");
     let times = diagnose(&["--steps", "1"]).ends_with(2).stderr;
     assert!(times.contains("diagnose judges the end of a run"), "{times}");
     let ranks = diagnose(&["--rank", "99"]).ends_with(2).stderr;

@@ -29,6 +29,7 @@ mod stragglers;
 mod stragglers_missing;
 mod tables;
 mod terminal;
+mod top;
 mod trace_size;
 mod usage;
 mod view;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the tool on a terminal.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Which of a program's streams are a terminal; the others are pipes that are not read.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +28,16 @@ pub(crate) const ALL: Streams = Streams { stdout: true, stderr: true };
 pub(crate) struct Terminal {
     master: File,
     child: Child,
+    /// Open, so that the terminal's settings outlive the program.
+    slave: Option<File>,
+    /// What was read of its output.
+    read: Vec<u8>,
 }
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for output before looking whether the program has ended.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 impl Terminal {
     /// Starts the program on a terminal with this number of columns and 24 lines.
@@ -51,7 +63,7 @@ impl Terminal {
         let child = command.spawn().unwrap();
         // The command holds terminals too, and its end must end the reading.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Terminal { master: File::from(master), child }
+        Terminal { master: File::from(master), child, slave: Some(slave), read: Vec::new() }
     }
 
     /// Types a text.
@@ -59,9 +71,59 @@ impl Terminal {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
+    /// How the terminal is set.
+    pub(crate) fn settings(&self) -> Termios {
+        tcgetattr(self.slave.as_ref().unwrap()).unwrap()
+    }
+
+    /// Sends the program a signal.
+    pub(crate) fn sends(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until the program has written this text.
+    #[track_caller]
+    pub(crate) fn waits_for(&mut self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !String::from_utf8_lossy(&self.read).contains(text) {
+            let read = String::from_utf8_lossy(&self.read);
+            assert!(Instant::now() < until, "waited for {text:?} after {read:?}");
+            self.read_some();
+        }
+    }
+
+    /// Waits for the program's end. What it wrote, and its exit code.
+    #[track_caller]
+    pub(crate) fn ends(&mut self) -> (String, Option<i32>) {
+        let until = Instant::now() + PATIENCE;
+        let status = loop {
+            let status = self.child.try_wait().unwrap();
+            while self.read_some() {}
+            if let Some(status) = status {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end");
+        };
+        (String::from_utf8_lossy(&self.read).into_owned(), status.code())
+    }
+
+    /// Reads what is there, or waits a moment. False if nothing came.
+    fn read_some(&mut self) -> bool {
+        let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
+        poll(&mut ready, Some(&LOOK)).unwrap();
+        if !ready[0].revents().contains(PollFlags::IN) {
+            return false;
+        }
+        let mut piece = [0; 4096];
+        let count = self.master.read(&mut piece).unwrap_or(0);
+        self.read.extend_from_slice(&piece[..count]);
+        count != 0
+    }
+
     /// What the program writes to its end, without carriage returns, and its exit code.
     pub(crate) fn read_to_end(mut self) -> (String, Option<i32>) {
-        let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+        drop(self.slave.take());
+        let (mut bytes, mut piece) = (self.read, [0; 4096]);
         // Reading fails when no program has the terminal open any more.
         while let Ok(read @ 1..) = self.master.read(&mut piece) {
             bytes.extend_from_slice(&piece[..read]);

@@ -386,3 +386,20 @@ fn a_help_that_cannot_be_written_is_code_4() {
     ncclscope(&["--help"]).ends_with(0);
     ncclscope(&["report"]).ends_with(2);
 }
+
+/// Hashes are new in each run, and say nothing to people.
+#[test]
+fn the_full_report_says_what_communicators_are_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("job");
+    let out = out.to_str().unwrap();
+    ncclscope(&["simulate", "-o", out, "--ranks", "8", "--steps", "2"]).ends_with(0);
+    let text = ncclscope(&["report", "--full", out]).ends_with(0).stdout;
+    let operations = text.split_once("\nOPERATIONS\n").unwrap().1;
+    let (operations, network) = operations.split_once("\nNETWORK").unwrap();
+    let comms: Vec<&str> = operations.lines().filter(|line| line.starts_with("  comm ")).collect();
+    assert!(comms.len() > 8 && comms.iter().all(|line| line.ends_with('"')), "{comms:#?}");
+    assert!(comms.iter().any(|line| line.ends_with(" \"tp\"")), "{comms:#?}");
+    let row = network.lines().find(|line| line.contains(" MiB ")).unwrap();
+    assert_eq!(row.split_whitespace().nth(1), Some("dp"), "{network}");
+}

@@ -410,3 +410,20 @@ fn the_number_of_recordings_has_no_bound() {
     let whole = ncclscope(&["report", run.to_str().unwrap(), "--format", "json"]).ends_with(0);
     assert_eq!(outcome.stdout, whole.stdout);
 }
+
+/// The others are worth a result, and the exit code says that one is missing.
+#[test]
+fn an_empty_directory_among_others_is_named() {
+    let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let empty = tempfile::tempdir().unwrap();
+    let empty = empty.path().to_str().unwrap();
+    for verb in ["report", "diagnose", "stragglers"] {
+        for both in [[empty, run.text()], [run.text(), empty]] {
+            let outcome = ncclscope(&[&[verb], &both[..]].concat()).ends_with(3);
+            assert!(outcome.stderr.contains(&format!(" in {empty}: ")), "{verb}: {outcome:#?}");
+            assert!(!outcome.stdout.is_empty(), "{verb}: {outcome:#?}");
+        }
+        let outcome = ncclscope(&[verb, empty, empty]).ends_with(3);
+        assert_eq!(outcome.stdout, "", "{verb}: {outcome:#?}");
+    }
+}

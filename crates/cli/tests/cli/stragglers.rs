@@ -3,6 +3,7 @@
 
 use crate::common::{Outcome, Run, ncclscope, tool};
 use crate::schema::follows;
+use ncclscope_answer::Moment;
 use ncclscope_trace::{Mark, MarkKind, define::StrId};
 use scripts::Call;
 use serde_json::Value;
@@ -20,6 +21,8 @@ fn healthy() -> Run {
         }
     })
 }
+
+const SECOND: u64 = 1_000_000_000;
 
 fn json(run: &str, code: i32) -> Value {
     let args = ["stragglers", run, "--format", "json"];
@@ -61,6 +64,12 @@ fn finds_what_was_planted(fault: &str, code: i32) {
     let report = json(run, code);
     follows(&report, "stragglers");
     assert_eq!(essence(&report["summary"]), essence(&truth["slow"]), "{fault}");
+    // When it is seen first: not before it was planted, by a clock that is off, nor much later.
+    for finding in report["summary"].as_array().unwrap().iter().filter(|it| it["class"] != "N5") {
+        let since = Moment::parse_ns(finding["since"].as_str().unwrap()).unwrap() / SECOND;
+        let planted = truth["injected_ns"].as_u64().unwrap() / SECOND;
+        assert!((planted - 1..planted + 30).contains(&since), "{fault}: {finding:#}");
+    }
 }
 
 #[test]

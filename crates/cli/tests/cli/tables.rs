@@ -2,6 +2,7 @@
 //! `report --by`, and tables as CSV and Markdown.
 
 use crate::common::{Run, ncclscope};
+use crate::schema::follows;
 use scripts::Call;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ fn report(dir: &tempfile::TempDir, options: &[&str]) -> String {
 fn groups(dir: &tempfile::TempDir, by: &str) -> (Value, Vec<Value>) {
     let text = report(dir, &["--by", by, "--format", "json"]);
     let report: Value = serde_json::from_str(&text).unwrap();
+    follows(&report, "report");
     let rows = report["groups"]["rows"].as_array().unwrap().clone();
     (report, rows)
 }

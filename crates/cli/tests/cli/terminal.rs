@@ -42,6 +42,29 @@ fn a_report_fits_the_terminal() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
+/// Long lines of evidence are broken between words; in a pipe they are whole.
+#[test]
+fn findings_fit_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    for (fault, verb, label) in
+        [("nic-down", "diagnose", "\n               "), ("slow-link", "stragglers", "\n        ")]
+    {
+        let out = dir.path().join(fault);
+        let out = out.to_str().unwrap();
+        let job = ["--ranks", "16", "--steps", "12", "--fault", fault];
+        Outcome::of(with(&["simulate", "-o", out]).args(job)).ends_with(0);
+        for verb in ["report", verb] {
+            let text = pty::run(&mut with(&[verb, "--color", "never", out]), 80).0;
+            let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "{verb}: {long:#?}");
+        }
+        let text = pty::run(&mut with(&[verb, "--color", "never", out]), 80).0;
+        assert!(text.contains(label), "{text}");
+        let piped = Outcome::of(&mut with(&[verb, out])).ends_with(1).stdout;
+        assert!(piped.lines().any(|line| line.chars().count() > 80), "{piped}");
+    }
+}
+
 #[test]
 fn long_text_goes_to_the_pager_of_the_user() {
     let run = run();

@@ -64,7 +64,7 @@ mod tests {
 
     fn steps(count: i64, source: StepSource) -> Steps {
         let numbers = std::iter::once(Step::NONE).chain(0..count);
-        let list = numbers.map(|number| Step { number, duration: 1.0 }).collect();
+        let list = numbers.map(|number| Step { number, start: 0.0, duration: 1.0 }).collect();
         Steps { list, of_collective: vec![], of_batch: vec![], of_own: vec![], source }
     }
 

@@ -23,6 +23,9 @@ const SCHEMA: &str = "ncclscope.report/";
 /// The version without the times of transfers.
 const OLD: &str = "ncclscope.report/1";
 
+/// The answer of a report of a job that hangs.
+const HUNG: &str = "HUNG";
+
 /// The part of a report that is compared. Everything else may be missing.
 #[derive(Deserialize)]
 struct Saved {
@@ -32,6 +35,14 @@ struct Saved {
     processes: Vec<Process>,
     #[serde(default)]
     operations: Vec<Row>,
+    /// Missing in what is no whole report.
+    answer: Option<Answer>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    state: String,
 }
 
 #[derive(Deserialize)]
@@ -104,7 +115,8 @@ pub fn of_report(name: String, report: &Report) -> Result<Run, String> {
 }
 
 fn of_saved(name: String, saved: &Saved) -> Run {
-    let mut run = Run { name, ..Run::default() };
+    let hangs = saved.answer.as_ref().is_some_and(|answer| answer.state == HUNG);
+    let mut run = Run { name, hangs, ..Run::default() };
     let roles = roles(&saved.ranks);
     configure(&mut run, saved, &roles);
     for row in &saved.operations {

@@ -13,7 +13,7 @@ use super::calls;
 use super::here;
 use super::options::InputOptions;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
-use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Vector};
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::layout::{HEADER_BYTES, Header};
@@ -43,7 +43,7 @@ const NAMED: usize = 8;
 /// # Errors
 /// One sentence, if there is no run that the settings name.
 pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
-    let mut job = Job { source: "recordings".into(), ..Job::default() };
+    let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
     let snapshots = one_run(all, settings, &mut job)?;
     let hang_ns = limit(&snapshots, settings, &mut job);
     let ends = HostEnds::new(&snapshots);

@@ -31,7 +31,7 @@ mod vector_checks;
 mod vector_jobs;
 pub mod vectors;
 
-pub use options::InputOptions;
+pub use options::{InputOptions, InputProgress};
 
 use crate::job::Job;
 use dumps::Dumps;
@@ -79,7 +79,11 @@ pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String>
         let metadata = std::fs::metadata(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if metadata.is_dir() {
+            let before = found.count();
             found.directory(path)?;
+            if found.count() == before && paths.len() > 1 {
+                found.warnings.push(nothing(std::slice::from_ref(path), &[], &[]));
+            }
         } else if !found.add(path)? {
             return Err(format!(
                 "{} is not a recording, Flight Recorder dump, RAS JSON or table of vectors",
@@ -130,6 +134,12 @@ fn nothing(paths: &[PathBuf], damage: &[String], warnings: &[String]) -> String 
 }
 
 impl InputFiles {
+    /// How many files there are, or lines about them.
+    fn count(&self) -> usize {
+        let files = [&self.recordings, &self.vectors, &self.pickles, &self.json];
+        files.iter().map(|list| list.len()).sum::<usize>() + self.warnings.len()
+    }
+
     fn directory(&mut self, directory: &Path) -> Result<(), String> {
         let cannot_read = |error| format!("cannot read {}: {error}", directory.display());
         let mut files = Vec::new();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The user's options for reading inputs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Options of the readers.
@@ -10,10 +12,34 @@ pub struct InputOptions {
     pub hang: Duration,
     /// The run to read where the recordings are of several; the newest if `None`.
     pub run: Option<String>,
+    /// How far the reading of recordings is.
+    pub progress: InputProgress,
+}
+
+/// How many recordings there are to read, and how many of them were read.
+#[derive(Clone, Debug, Default)]
+pub struct InputProgress(Arc<(AtomicU64, AtomicU64)>);
+
+impl InputProgress {
+    /// Recordings that were read, of all; 0 of 0 until these are known.
+    #[must_use]
+    pub fn get(&self) -> (u64, u64) {
+        let (done, all) = &*self.0;
+        (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, done: usize, all: usize) {
+        self.0.0.store(done as u64, Ordering::Relaxed);
+        self.0.1.store(all as u64, Ordering::Relaxed);
+    }
 }
 
 impl Default for InputOptions {
     fn default() -> InputOptions {
-        InputOptions { hang: Duration::from_secs(30), run: None }
+        InputOptions {
+            hang: Duration::from_secs(30),
+            run: None,
+            progress: InputProgress::default(),
+        }
     }
 }

@@ -31,7 +31,7 @@ use ncclscope_trace::progress::{
     progress_flags as flags,
 };
 use ncclscope_trace::record::{ApiCall, Coll};
-use ncclscope_trace::runs::ProcessFacts;
+use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Recording, State};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -60,13 +60,26 @@ pub fn job(
     in_order(
         paths,
         |path| snapshot(path, None),
-        |at, read| match read {
-            Ok(snapshot) => snapshots.push(snapshot),
-            Err(error) => warnings.push(format!("cannot read {}: {error}", paths[at].display())),
+        |at, read| {
+            match read {
+                Ok(snapshot) => snapshots.push(snapshot),
+                Err(error) => {
+                    warnings.push(format!("cannot read {}: {error}", paths[at].display()));
+                }
+            }
+            settings.progress.set(at + 1, paths.len());
         },
     );
     if snapshots.is_empty() {
         return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
+    }
+    if snapshots.iter().any(|one| !one.facts.is_nameless) {
+        snapshots.retain(|one| {
+            if one.facts.is_nameless {
+                warnings.push(format!("{} {NAMELESS}", one.facts.path.display()));
+            }
+            !one.facts.is_nameless
+        });
     }
     if snapshots.iter().any(Snapshot::has_foreign) {
         snapshots = with_pxn(paths);
@@ -536,7 +549,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             transmitted: latest.map_or(transmitted, |latest| latest.transmitted),
             done: latest.map_or(done, |latest| latest.done),
             // A heartbeat is older than the steps themselves, where these are in the recording.
-            reached: reached.or(latest.and_then(|latest| latest.reached)),
+            reached: reached.or_else(|| latest.and_then(|latest| latest.reached)),
             still_ns: self.age(since),
             in_progress: event.first_state.is_some()
                 || steps.is_some()

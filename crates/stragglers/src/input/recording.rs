@@ -248,7 +248,8 @@ impl JobPart {
         let (workers, shortages) = (plan.placed.clone(), plan.shortages.clone());
         let roles = plan.roles.clone();
         let unrecorded = plan.unrecorded();
-        let job = Job { workers, shortages, roles, unrecorded, ..Job::default() };
+        let origin_ns = u64::try_from(plan.origin).ok();
+        let job = Job { workers, shortages, roles, unrecorded, origin_ns, ..Job::default() };
         JobPart { job, ..JobPart::default() }
     }
 
@@ -595,16 +596,15 @@ impl JobPart {
         let overwritten = self.job.whole_from.len();
         if overwritten > 0 {
             self.job.notes.push(format!(
-                "the oldest operations of {overwritten} {} were overwritten: steps that are not \
-                 whole in all recordings are left out",
-                human::if_one(overwritten, "process", "processes")
+                "the oldest operations of {} were overwritten: steps that are not whole in all \
+                 recordings are left out",
+                human::count(overwritten, "process")
             ));
         }
         if !self.job.gappy.is_empty() {
             self.job.notes.push(format!(
-                "some operations of {} {} were not recorded: {} not called slow",
-                self.job.gappy.len(),
-                human::if_one(self.job.gappy.len(), "process", "processes"),
+                "some operations of {} were not recorded: {} not called slow",
+                human::count(self.job.gappy.len(), "process"),
                 human::if_one(self.job.gappy.len(), "it is", "these are")
             ));
         }

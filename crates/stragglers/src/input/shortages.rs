@@ -29,12 +29,7 @@ impl ShortTimes {
     }
 
     fn read(recording: &Recording) -> ShortTimes {
-        let clock = recording.tick_map();
-        let span = |shortage: &Shortage| {
-            let end = clock.realtime_ns(shortage.ticks);
-            (end.saturating_sub(u64::from(shortage.span_us) * 1_000), end)
-        };
-        ShortTimes { spans: all(recording).map(span).collect() }
+        ShortTimes { spans: all(recording).map(|of| span(recording, of)).collect() }
     }
 
     /// It was not.
@@ -49,11 +44,26 @@ impl ShortTimes {
     }
 }
 
+/// The time of which it tells, ns since 1970.
+fn span(recording: &Recording, of: &Shortage) -> (u64, u64) {
+    let end = recording.tick_map().realtime_ns(of.ticks);
+    (end.saturating_sub(u64::from(of.span_us) * 1_000), end)
+}
+
 fn all(recording: &Recording) -> impl Iterator<Item = &Shortage> {
     recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
         Heartbeat::Shortage(shortage) => Some(shortage),
         _ => None,
     })
+}
+
+/// When it was short of it first for as much of the time as matters.
+fn first(recording: &Recording) -> Option<u64> {
+    let least = Limits::default().min_short;
+    let matters = |of: &&Shortage| {
+        to_f64(of.late_us.max(of.delay_us).into()) >= least * to_f64(of.span_us.into())
+    };
+    all(recording).find(matters).map(|of| span(recording, of).0)
 }
 
 fn shortage(worker: usize, recording: &Recording) -> CpuShortage {
@@ -68,6 +78,7 @@ fn shortage(worker: usize, recording: &Recording) -> CpuShortage {
         delay: 0.0,
         longest: 0.0,
         throttled: 0.0,
+        since: first(recording),
     };
     all(recording).fold(none, |sum, of| CpuShortage {
         late: sum.late + ns(of.late_us),

@@ -46,6 +46,19 @@ pub(super) fn obstacle() -> Option<&'static str> {
 
 /// Shows the view until the user quits.
 pub(super) fn show(watch: Watch, interval: Duration) -> Result<ExitCode, Failure> {
+    on_terminal(|terminal, signals| {
+        let pictures = read(watch, interval);
+        serve(terminal, &mut View::new(has_colour()), &pictures, signals)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+type Screen = Terminal<CrosstermBackend<Stdout>>;
+
+/// Does the work while the terminal is ours.
+fn on_terminal(
+    work: impl FnOnce(&mut Screen, &mut Signals) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let cannot = |what: &'static str| {
         move |error: io::Error| Failure::environment(format!("cannot {what}: {error}"))
     };
@@ -56,16 +69,11 @@ pub(super) fn show(watch: Watch, interval: Duration) -> Result<ExitCode, Failure
         leave();
         before(panic);
     }));
-    let guard = Guard;
+    let _guard = Guard;
     enter().map_err(cannot("use the terminal"))?;
     let terminal = Terminal::new(CrosstermBackend::new(io::stdout()));
     let mut terminal = terminal.map_err(cannot("use the terminal"))?;
-    let pictures = read(watch, interval);
-    let mut view = View::new(has_colour());
-    let done = serve(&mut terminal, &mut view, &pictures, &mut signals);
-    drop(guard);
-    done?;
-    Ok(ExitCode::SUCCESS)
+    work(&mut terminal, &mut signals)
 }
 
 /// Reads on a thread of its own: a slow disk or agent delays no key.
@@ -86,7 +94,7 @@ fn read(mut watch: Watch, interval: Duration) -> Receiver<Result<Picture, Failur
 }
 
 fn serve(
-    terminal: &mut Terminal<CrosstermBackend<Stdout>>,
+    terminal: &mut Screen,
     view: &mut View,
     pictures: &Receiver<Result<Picture, Failure>>,
     signals: &mut Signals,
@@ -146,13 +154,13 @@ fn is_there(wait: Duration) -> io::Result<bool> {
 }
 
 /// Gives the terminal back, stops, and takes it again when the shell continues us.
-fn suspend(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
+fn suspend(terminal: &mut Screen) -> io::Result<()> {
     leave();
     emulate_default_handler(SIGTSTP)?;
     resume(terminal)
 }
 
-fn resume(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
+fn resume(terminal: &mut Screen) -> io::Result<()> {
     // What it was before is remembered from the first time only.
     leave();
     enter()?;
@@ -212,4 +220,38 @@ fn key_of(key: KeyEvent) -> Option<Key> {
         KeyCode::End => Key::End,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+#[expect(dead_code, reason = "the tests of the tool from outside use the rest")]
+#[path = "../../../tests/cli/pty.rs"]
+mod pty;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pty::{ALL, Terminal};
+    use rustix::termios::LocalModes;
+    use std::process::Command;
+
+    /// Set for the process that this test starts on a terminal.
+    const CHILD: &str = "NCCLSCOPE_TEST_PANICS";
+
+    #[test]
+    fn a_panic_leaves_the_terminal_as_it_was() {
+        if std::env::var_os(CHILD).is_some() {
+            let _ = on_terminal(|_, _| panic!("planted"));
+        }
+        let name = std::thread::current().name().unwrap().to_owned();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "--nocapture", &name]).env(CHILD, "1");
+        let mut terminal = Terminal::start(&mut command, 100, ALL);
+        let (text, code) = terminal.ends();
+        assert_eq!(code, Some(101), "{text}");
+        let (view, after) = text.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("{text:?}"));
+        assert!(view.contains("\x1b[?1049h") && !view.contains("planted"), "{text:?}");
+        assert!(after.contains("\x1b[?25h") && after.contains("planted"), "{text:?}");
+        let modes = LocalModes::ICANON | LocalModes::ECHO;
+        assert!(terminal.settings().local_modes.contains(modes));
+    }
 }

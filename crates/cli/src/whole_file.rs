@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Results that are there whole or not at all, and that never replace a recording.
+
+use crate::failure::Failure;
+use crate::fresh;
+use crate::input::keep_recording;
+use crate::pipe;
+use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Refuses what cannot be written: better before minutes of reading than after.
+pub(crate) fn is_place(path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        let text = format!("cannot write {}: it is a directory: name a file in it", path.display());
+        return Err(Failure::environment(text));
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
+        && !folder.exists()
+    {
+        let (path, folder) = (path.display(), folder.display());
+        let text = format!("cannot write {path}: there is no directory {folder}: make it first");
+        return Err(Failure::environment(text));
+    }
+    keep_recording(path)
+}
+
+/// Writes a file that gets its name when it is whole. Until then it has none, where the file system
+/// can do that, so that a kill leaves nothing; else it has another name.
+pub(crate) fn create<T>(
+    path: &Path,
+    write: impl FnOnce(File) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let failed = |e: io::Error| Failure::write(path, &e);
+    is_place(path)?;
+    // A pipe or a device cannot be replaced.
+    if pipe::is_one(path) {
+        return pipe::open(path).map_err(failed).and_then(write);
+    }
+    let mut name = path.to_owned().into_os_string();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let name = PathBuf::from(name);
+    let unnamed = unnamed(path);
+    let file = match &unnamed {
+        Some(file) => file.try_clone(),
+        None => fresh::create(&name),
+    };
+    let named = || {
+        if let Some(file) = &unnamed {
+            link(file, &name)?;
+        }
+        std::fs::rename(&name, path)
+    };
+    let written = file.map_err(failed).and_then(write);
+    let result = written.and_then(|written| named().map_err(failed).map(|()| written));
+    if result.is_err() {
+        let _ = std::fs::remove_file(&name);
+    }
+    result
+}
+
+/// Where a process finds its open files.
+const OPEN_FILES: &str = "/proc/self/fd";
+
+/// A file without a name in the directory of this one; `None` if there can be none.
+fn unnamed(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OFlags::TMPFILE.bits().cast_signed());
+    let file = options.open(folder.unwrap_or_else(|| Path::new("."))).ok()?;
+    // By this path it gets its name.
+    Path::new(OPEN_FILES).is_dir().then_some(file)
+}
+
+fn link(file: &File, name: &Path) -> io::Result<()> {
+    let _ = std::fs::remove_file(name);
+    let from = format!("{OPEN_FILES}/{}", file.as_raw_fd());
+    Ok(linkat(CWD, from, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_is_there_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = || std::fs::read_dir(folder.path()).unwrap().count();
+        let path = folder.path().join("result");
+        let cannot = |error: io::Error| Failure::write(&path, &error);
+        std::fs::write(&path, "before").unwrap();
+        create(&path, |mut file| {
+            file.write_all(b"half").unwrap();
+            assert_eq!(count(), 1, "a kill leaves nothing");
+            assert_eq!(std::fs::read(&path).unwrap(), b"before");
+            file.write_all(b" whole").map_err(cannot)
+        })
+        .unwrap();
+        assert_eq!((std::fs::read(&path).unwrap(), count()), (b"half whole".to_vec(), 1));
+        let failure = create(&path, |_| Err::<(), _>(Failure::environment("no"))).unwrap_err();
+        assert_eq!((failure.text(), count()), ("no".into(), 1));
+    }
+}
