@@ -42,7 +42,8 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 impl Terminal {
     /// Starts the program on a terminal with this number of columns and 24 lines.
     pub(crate) fn start(command: &mut Command, columns: u16, streams: Streams) -> Terminal {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
@@ -123,13 +124,21 @@ impl Terminal {
     /// What the program writes to its end, without carriage returns, and its exit code.
     pub(crate) fn read_to_end(mut self) -> (String, Option<i32>) {
         drop(self.slave.take());
-        let (mut bytes, mut piece) = (self.read, [0; 4096]);
+        let (mut bytes, mut piece) = (std::mem::take(&mut self.read), [0; 4096]);
         // Reading fails when no program has the terminal open any more.
         while let Ok(read @ 1..) = self.master.read(&mut piece) {
             bytes.extend_from_slice(&piece[..read]);
         }
         let code = self.child.wait().unwrap().code();
         (String::from_utf8(bytes).unwrap().replace('\r', ""), code)
+    }
+}
+
+/// A test that fails leaves no program behind.
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
