@@ -536,7 +536,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             transmitted: latest.map_or(transmitted, |latest| latest.transmitted),
             done: latest.map_or(done, |latest| latest.done),
             // A heartbeat is older than the steps themselves, where these are in the recording.
-            reached: reached.or(latest.and_then(|latest| latest.reached)),
+            reached: reached.or_else(|| latest.and_then(|latest| latest.reached)),
             still_ns: self.age(since),
             in_progress: event.first_state.is_some()
                 || steps.is_some()
