@@ -14,6 +14,8 @@ pub struct Limits {
     pub min_steps_share: f64,
     /// N5: the time that a GPU holds up, as a share of the steps.
     pub min_stalled: f64,
+    /// N5: the length of a run of fewer than [`Limits::min_steps`] steps, ns.
+    pub min_span_ns: f64,
     /// N5: the ratio of that time to the others' median.
     pub stall_factor: f64,
     /// S8: the time for which a process was short of processor time, as a share of the run.
@@ -42,6 +44,7 @@ impl Default for Limits {
             min_steps: 10,
             min_steps_share: 0.25,
             min_stalled: 0.02,
+            min_span_ns: 1e10,
             stall_factor: 3.0,
             min_short: 0.05,
             short_factor: 3.0,

@@ -132,7 +132,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     summary.extend(links);
     summary.extend(drift::find(job, &clocks, (&explained, span), limits));
     let short = shortage::find(job, limits);
-    let mut causes = stalls::find(job, span, limits);
+    let mut causes = stalls::find(job, (list.len(), span), limits);
     // The proxy thread, which is late as well, says when data comes and goes.
     let is_short = |rank: &u32| short.iter().any(|finding| finding.root_ranks.contains(rank));
     causes.retain(|finding| !finding.root_ranks.iter().any(is_short));
@@ -141,8 +141,8 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     // down the communicators inside its node: those findings are its effects.
     let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
     summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
-    shortage::doubt(job, limits, &mut summary);
     summary.splice(0..0, causes);
+    shortage::doubt(job, limits, &mut summary);
     help(job, &mut summary);
     let report = Report {
         schema: "ncclscope.stragglers/2",

@@ -91,14 +91,21 @@ pub(crate) fn find(job: &Job, limits: &Limits) -> Vec<Finding> {
 }
 
 /// Slow links are suspicions where a rank at one of their ends waited for processors, though no
-/// more than others: then the machine is busy, and its proxy thread may be what is slow.
+/// more than others: then the machine is busy, and its proxy thread may be what is slow. So are
+/// slow ranks and GPUs that cost the job no more time than they waited for processors.
 pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut [Finding]) {
     let delay = |of: &CpuShortage| of.share(of.late.max(of.delay));
     let busy = || job.shortages.iter().filter(|of| delay(of) >= limits.min_short);
-    let link = [FindingClass::SlowLink, FindingClass::SlowNic, FindingClass::SlowNodePath];
-    for finding in findings.iter_mut().filter(|finding| link.contains(&finding.class)) {
-        let is_end = |rank: u32| finding.root_ranks.contains(&rank);
-        let Some(of) = busy().find(|of| is_end(job.workers[of.worker].rank)) else { continue };
+    let least = |finding: &Finding| match finding.class {
+        FindingClass::SlowLink | FindingClass::SlowNic | FindingClass::SlowNodePath => Some(0.0),
+        FindingClass::SlowRank | FindingClass::GpuNotConsuming => Some(finding.lost),
+        _ => None,
+    };
+    for finding in findings {
+        let Some(least) = least(finding) else { continue };
+        let is_root = |rank: u32| finding.root_ranks.contains(&rank);
+        let is_it = |of: &&CpuShortage| is_root(job.workers[of.worker].rank) && delay(of) >= least;
+        let Some(of) = busy().find(is_it) else { continue };
         let (rank, share) = (job.workers[of.worker].rank, 100.0 * delay(of));
         finding.confidence = Confidence::Suspect;
         let text = format!(
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_a_busy_machine_is_a_suspicion() {
+    fn what_is_slow_on_a_busy_machine_is_a_suspicion() {
         let shortage = |delay| CpuShortage {
             worker: 1,
             watched: 1e10,
@@ -194,22 +201,28 @@ mod tests {
             throttled: 0.0,
             since: None,
         };
-        let confidence = |delay, class| {
+        let confidence = |delay, class, lost| {
             let job = Job {
                 workers: (0..3).map(|rank| Worker::new(rank, "")).collect(),
                 shortages: vec![shortage(delay)],
                 ..Job::default()
             };
-            let mut found = [Finding { root_ranks: vec![2, 1], ..Finding::of(class) }];
+            let mut found = [Finding { root_ranks: vec![2, 1], lost, ..Finding::of(class) }];
             found[0].confidence = Confidence::Confirmed;
             doubt(&job, &Limits::default(), &mut found);
             let [found] = found;
             (found.confidence, found.evidence.len())
         };
         let link = FindingClass::SlowLink;
-        assert_eq!(confidence(2e9, link), (Confidence::Suspect, 1));
-        assert_eq!(confidence(1e8, link), (Confidence::Confirmed, 0));
-        assert_eq!(confidence(2e9, FindingClass::SlowRank), (Confidence::Confirmed, 0));
+        assert_eq!(confidence(2e9, link, 0.5), (Confidence::Suspect, 1));
+        assert_eq!(confidence(1e8, link, 0.5), (Confidence::Confirmed, 0));
+        // A fifth of the time without a processor explains a tenth of the time, and not half of it.
+        for class in [FindingClass::SlowRank, FindingClass::GpuNotConsuming] {
+            assert_eq!(confidence(2e9, class, 0.1), (Confidence::Suspect, 1));
+            assert_eq!(confidence(2e9, class, 0.5), (Confidence::Confirmed, 0));
+            assert_eq!(confidence(1e8, class, 0.001), (Confidence::Confirmed, 0));
+        }
+        assert_eq!(confidence(2e9, FindingClass::ShortOfCpu, 0.1), (Confidence::Confirmed, 0));
     }
 
     #[test]

@@ -18,8 +18,12 @@ use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
-/// Finds GPUs that hold up a job of `span` ns for more than the limit.
-pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
+/// Finds GPUs that hold up a job of `span` ns, in so many steps, for more than the limit. In a few
+/// steps of a short run one pause of a process on a busy machine is as much.
+pub(crate) fn find(job: &Job, (steps, span): (usize, f64), limits: &Limits) -> Vec<Finding> {
+    if steps < limits.min_steps && span < limits.min_span_ns {
+        return Vec::new();
+    }
     let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
     for stall in job.stalls.iter().filter(|stall| stall.transfers >= limits.min_samples) {
         comms.entry(&stall.comm).or_default().push(stall);
@@ -63,5 +67,31 @@ fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Find
         comms: of.iter().map(|(stall, _)| stall.comm.clone()).collect(),
         evidence: of.iter().map(line).collect(),
         ..Finding::of(FindingClass::GpuNotConsuming)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Worker;
+
+    #[test]
+    fn a_few_steps_of_a_short_run_show_no_slow_gpu() {
+        let stall = |worker, ns| GpuStall { comm: "c".into(), worker, transfers: 118, ns };
+        let job = Job {
+            workers: (0..2).map(|rank| Worker::new(rank, "")).collect(),
+            stalls: vec![stall(0, 8.4e6), stall(1, 41.4e6)],
+            ..Job::default()
+        };
+        let found = |steps, span| {
+            let all = find(&job, (steps, span), &Limits::default());
+            all.into_iter().flat_map(|finding| finding.root_ranks).collect::<Vec<_>>()
+        };
+        // A healthy job on a busy machine had these figures.
+        assert_eq!(found(1, 832e6), [0; 0]);
+        assert_eq!(found(10, 832e6), [1]);
+        let job = Job { stalls: vec![stall(0, 84e6), stall(1, 414e6)], ..job };
+        let all = find(&job, (1, 11e9), &Limits::default());
+        assert_eq!(all.len(), 1, "without steps, a long run tells");
     }
 }

@@ -3,8 +3,8 @@
 The file of a recording that is open.
 
 A run may have more recordings than a process may have descriptors. The first recordings keep
-theirs, as many as [`crate::descriptors`] allows; the file of each further one is opened again when a
-block is read.
+theirs, as many as [`crate::descriptors`] allows; the file of each further one is opened again when
+a block is read.
 */
 
 use crate::descriptors::held_at_most;
