@@ -434,15 +434,24 @@ impl<'t, 'a> Progression<'t, 'a> {
         // A call that was captured into a graph is enqueued at each replay: what NCCL enqueued is
         // numbered alike on all ranks, and calls are not.
         let calls = if is_captured { Vec::new() } else { calls };
-        let numbered = ((member.api + 1).saturating_sub(calls.len() as u64)..).zip(&calls);
-        let kept = calls.len().saturating_sub(MAX_CALLS);
-        let from_api = numbered.skip(kept).map(|(at, (_, call))| (at, self.api_call(call)));
-        member.calls = from_api.collect();
+        member.calls = self.latest_calls((member.api, &calls), (first, &colls));
+    }
+
+    /// The latest calls with their numbers: of the API, of which the last one is known, or else of
+    /// what was enqueued, of which the first one is.
+    fn latest_calls(
+        &self,
+        (last, calls): (u64, &[(&Event, ApiCall)]),
+        (first, colls): (u64, &[(&Operation, &Event)]),
+    ) -> BTreeMap<u64, Call> {
         if calls.is_empty() {
             let kept = colls.len().saturating_sub(MAX_CALLS);
-            let list = (first..).zip(&colls).skip(kept);
-            member.calls = list.map(|(at, (op, event))| (at, self.call(op, event))).collect();
+            let list = (first..).zip(colls).skip(kept);
+            return list.map(|(at, (op, event))| (at, self.call(op, event))).collect();
         }
+        let numbered = ((last + 1).saturating_sub(calls.len() as u64)..).zip(calls);
+        let kept = calls.len().saturating_sub(MAX_CALLS);
+        numbered.skip(kept).map(|(at, (_, call))| (at, self.api_call(call))).collect()
     }
 
     /// The recorded calls of collectives, in order.
