@@ -14,8 +14,9 @@ use std::thread;
 /// a long recording goes on with the next ones.
 const AHEAD: usize = 2;
 
-/// Does `work` on each item on as many threads as there are cores, or descriptors for them, and gives what comes of it to
-/// `take`, in order. No more than `AHEAD` results for each core are in memory at a time.
+/// Does `work` on each item on as many threads as there are cores, or descriptors for them, and
+/// gives what comes of it to `take`, in order. No more than `AHEAD` results for each core are in
+/// memory at a time.
 ///
 /// # Panics
 /// As `work` does.

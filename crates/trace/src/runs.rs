@@ -97,8 +97,8 @@ impl Recording {
     /// The recording, if anything of it is left.
     ///
     /// # Errors
-    /// [`Error::NothingLeft`], if it lacks what its header announces, and has no communicator and no
-    /// record: it does not even tell which run it is of.
+    /// [`Error::NothingLeft`], if it lacks what its header announces and has neither communicators
+    /// nor records: it does not even tell which run it is of.
     pub fn with_content(self) -> Result<Recording, Error> {
         let mut lanes = self.lanes().iter();
         let has_records = lanes.any(|lane| lane.blocks() + lane.recovered() > 0);

@@ -380,11 +380,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         member.done = progress.done + new(&colls);
         member.is_blind = progress.flags & flags::NO_END != 0;
         if is_partial {
-            // The record knows for how long, too. Without it, the rank would seem to wait for none.
-            let age_ns = u64::from(progress.age_ms) * 1_000_000;
-            let since = self.timeline.ns(progress.ticks).saturating_sub(age_ns);
-            member.since_ns = (member.is_inside() && age_ns > 0).then_some(since);
-            member.born_ns = member.since_ns;
+            let since = self.since_by_record(progress).filter(|_| member.is_inside());
+            (member.since_ns, member.born_ns) = (since, since);
             return;
         }
         let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
@@ -430,6 +427,13 @@ impl<'t, 'a> Progression<'t, 'a> {
             let list = (first..).zip(&colls).skip(kept);
             member.calls = list.map(|(at, (op, event))| (at, self.call(op, event))).collect();
         }
+    }
+
+    /// Since when an operation is in flight, by the record of the counts. Without that time a rank
+    /// would seem to wait for none.
+    fn since_by_record(&self, progress: &Progress) -> Option<u64> {
+        let age_ns = u64::from(progress.age_ms) * 1_000_000;
+        (age_ns > 0).then(|| self.timeline.ns(progress.ticks).saturating_sub(age_ns))
     }
 
     /// The recorded calls of collectives, in order.
