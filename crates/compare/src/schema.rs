@@ -50,6 +50,19 @@ pub enum State {
     Unknown,
 }
 
+impl State {
+    /// The word that an answer begins with.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Slower => "SLOWER",
+            State::Faster => "FASTER",
+            State::Same => "SAME",
+            State::Unknown => "CANNOT TELL",
+        }
+    }
+}
+
 /// The first lines.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Answer {
@@ -69,6 +82,17 @@ pub struct Answer {
     pub config: Option<String>,
     /// The command that says more.
     pub next: Option<String>,
+}
+
+impl Answer {
+    /// The lines that it is shown as, at most four: a label and a text. The first label is the
+    /// state.
+    #[must_use]
+    pub fn lines(&self) -> Vec<(&'static str, &str)> {
+        let more = [("cost", &self.cost), ("config", &self.config), ("next", &self.next)];
+        let more = more.into_iter().filter_map(|(label, text)| Some((label, text.as_deref()?)));
+        [(self.state.word(), &*self.what)].into_iter().chain(more).collect()
+    }
 }
 
 /// One side.

@@ -55,7 +55,7 @@ pub fn render_comparison(content: ComparisonContent<'_>) -> String {
         comparison.rows.iter().filter_map(|row| row.key.role.as_deref()).collect();
     let [a, b] = inputs;
     let frame = Frame {
-        title: format!("{}: {a} and {b}", word(comparison.answer.state)),
+        title: format!("{}: {a} and {b}", comparison.answer.state.word()),
         heading: html! { "Comparison of " span.input { (a) } " and " span.input { (b) } },
         answer: answer(&comparison.answer),
         roles,
@@ -67,25 +67,13 @@ pub fn render_comparison(content: ComparisonContent<'_>) -> String {
     frame::page(frame).into_string()
 }
 
-fn word(state: State) -> &'static str {
-    match state {
-        State::Slower => "SLOWER",
-        State::Faster => "FASTER",
-        State::Same => "SAME",
-        State::Unknown => "CANNOT TELL",
-    }
-}
-
 fn answer(answer: &Answer) -> Markup {
     let tone = match answer.state {
         State::Slower => "bad",
         State::Faster | State::Same => "good",
         State::Unknown => "unknown",
     };
-    let mut lines = vec![(word(answer.state), &*answer.what)];
-    let more = [("cost", &answer.cost), ("config", &answer.config), ("next", &answer.next)];
-    lines.extend(more.iter().filter_map(|(label, text)| Some((*label, text.as_deref()?))));
-    frame::answer(tone, &lines)
+    frame::answer(tone, &answer.lines())
 }
 
 /// What was compared with what.

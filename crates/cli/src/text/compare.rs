@@ -30,18 +30,14 @@ pub(crate) fn comparison(comparison: &Comparison, is_full: bool, mut page: Page)
 
 /// At most five lines.
 fn answer(page: &mut Page, answer: &Answer) {
-    let (label, colour) = match answer.state {
-        State::Slower => ("SLOWER", Colour::Red),
-        State::Faster => ("FASTER", Colour::Green),
-        State::Same => ("SAME", Colour::Green),
-        State::Unknown => ("CANNOT TELL", Colour::Yellow),
+    let colour = match answer.state {
+        State::Slower => Colour::Red,
+        State::Faster | State::Same => Colour::Green,
+        State::Unknown => Colour::Yellow,
     };
-    page.labelled(&format!("{label:<8}"), Some(colour), &answer.what);
-    let lines = [("cost", &answer.cost), ("config", &answer.config), ("next", &answer.next)];
-    for (label, text) in lines {
-        if let Some(text) = text {
-            page.labelled(&format!("{label:<8}"), None, text);
-        }
+    let colours = std::iter::once(Some(colour)).chain(std::iter::repeat(None));
+    for ((label, text), colour) in answer.lines().into_iter().zip(colours) {
+        page.labelled(&format!("{label:<8}"), colour, text);
     }
 }
 
