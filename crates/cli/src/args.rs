@@ -125,15 +125,8 @@ pub(crate) struct ReportArgs {
     /// Print all: communicators, each row of operations, links, events and threads
     #[arg(long)]
     pub(crate) full: bool,
-    /// Seconds that an operation of a running job must be in flight to count as stuck
-    #[arg(
-        long,
-        value_name = "S",
-        default_value = "30",
-        allow_negative_numbers = true,
-        value_parser = hang_seconds
-    )]
-    pub(crate) hang_sec: Duration,
+    #[command(flatten)]
+    pub(crate) hang: HangLimit,
     /// Print one table: operations added up by comm, rank, host, size, channel, step, role or func,
     /// or by several of these
     #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = tables::by)]
@@ -158,15 +151,8 @@ pub(crate) struct DiagnoseArgs {
     /// the rank, or their directory); or a table of vectors; also the output of `ncclras -f json`
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Seconds that an operation of a running job must be in flight to count as stuck
-    #[arg(
-        long,
-        value_name = "S",
-        default_value = "30",
-        allow_negative_numbers = true,
-        value_parser = hang_seconds
-    )]
-    pub(crate) hang_sec: Duration,
+    #[command(flatten)]
+    pub(crate) hang: HangLimit,
     /// Write the operations in flight as dumps of PyTorch's Flight Recorder, for its tools
     #[arg(long, value_name = "DIR")]
     pub(crate) fr_out: Option<PathBuf>,
@@ -177,6 +163,20 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) run: RunChoice,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
+}
+
+/// From when on an operation is stuck.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HangLimit {
+    /// Seconds that an operation of a running job must be in flight to count as stuck
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "30",
+        allow_negative_numbers = true,
+        value_parser = hang_seconds
+    )]
+    pub(crate) hang_sec: Duration,
 }
 
 fn hang_seconds(text: &str) -> Result<Duration, String> {

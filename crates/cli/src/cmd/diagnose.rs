@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
     crate::input::allow_open_files()?;
     let run = args.run.id().map(str::to_owned);
-    let settings = InputOptions { hang: args.hang_sec, run, ..InputOptions::default() };
+    let settings = InputOptions { hang: args.hang.hang_sec, run, ..InputOptions::default() };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
     let unrecorded = Unrecorded::find(&directories).lines();
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     if let Some(directory) = &args.fr_out {
         flight_recorder(&job, directory, &args.inputs)?;
     }
-    let mut found = diagnose(&job, &Options { hang: args.hang_sec });
+    let mut found = diagnose(&job, &Options { hang: args.hang.hang_sec });
     found.notes.extend(unrecorded.into_iter().flatten());
     if let Some(ras) = ras {
         ras.add_to(&mut found, &job);

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
             "--by channel stands alone: an operation uses several channels",
         ));
     }
-    let assessment = Assessment::of(&input, (&narrowed, &args.by), args.hang_sec);
+    let assessment = Assessment::of(&input, (&narrowed, &args.by), args.hang.hang_sec);
     let report = &assessment.report;
     if report.operations.is_empty() && report.open_operations.is_empty() {
         no_operation(&narrowed)?;
