@@ -65,23 +65,10 @@ fn one(
 ) -> Outcome<Row> {
     let run = super::case::Folder::new(scratch.join(scenario))?;
     let is_slow = SLOW.contains(&scenario);
-    let log = run.0.join("job.log");
-    let output = File::create(&log)?;
-    let record = run.0.join("run");
-    let file = run.0.join("scenario.toml");
+    let (record, file) = (run.0.join("run"), run.0.join("scenario.toml"));
     let text = fs::read_to_string(format!("testing/rig/scenarios/{scenario}.toml"))?;
     fs::write(&file, if is_slow { prolonged(&text) } else { text })?;
-    let mut command = process::command(&["timeout", "--kill-after=10", LIMIT_S]);
-    command.arg(folder.join("ncclscope")).arg("run").arg("-o").arg(&record).arg("--");
-    command.arg(folder.join("job")).arg("--nccl").arg(release.library()?);
-    command.arg("--scenario").arg(&file);
-    command.env("NCCLSCOPE_HANG_SEC", HANG_SEC);
-    let status =
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).status()?;
-    if !status.success() {
-        let words = fs::read_to_string(&log).unwrap_or_default();
-        return Err(format!("{scenario}: the job: {status}\n{words}").into());
-    }
+    self::record(folder, release, (&file, &record), &[("NCCLSCOPE_HANG_SEC", HANG_SEC)])?;
     let tool = folder.join("ncclscope");
     let mut diagnose = Command::new(&tool);
     diagnose.args(["diagnose", "--format", "json", "--hang-sec", HANG_SEC]).arg(&record);
@@ -94,6 +81,28 @@ fn one(
     let ranks = ranks.iter().copied().collect();
     let planted: Vec<Cause> = class.map(|class| Cause { class, ranks }).into_iter().collect();
     Ok(Row { scenario, score: Score::of(&planted, &found), planted, found })
+}
+
+/// Runs the job of a scenario file with these variables, and records it in a directory, beside
+/// which a file has what it prints; `folder` holds the programs.
+pub(super) fn record(
+    folder: &Path,
+    release: &Release,
+    (scenario, record): (&Path, &Path),
+    env: &[(&str, &str)],
+) -> Outcome<()> {
+    let log = record.with_extension("log");
+    let output = File::create(&log)?;
+    let mut command = process::command(&["timeout", "--kill-after=10", LIMIT_S]);
+    command.arg(folder.join("ncclscope")).arg("run").arg("-o").arg(record).arg("--");
+    command.arg(folder.join("job")).arg("--nccl").arg(release.library()?);
+    command.arg("--scenario").arg(scenario).envs(env.iter().copied()).stdin(Stdio::null());
+    let status = command.stdout(output.try_clone()?).stderr(output).status()?;
+    if !status.success() {
+        let words = fs::read_to_string(&log).unwrap_or_default();
+        return Err(format!("{}: the job: {status}\n{words}", scenario.display()).into());
+    }
+    Ok(())
 }
 
 /// A scenario with [`MANY`] steps on a network; each lies on one line of it.
