@@ -3,10 +3,10 @@
 //! `stamps.rs`.
 
 use crate::facts::Launched;
-use crate::hash::{Map, Mix};
+use crate::hash::Mix;
 use crate::kernels::{Drift, Drifts, of_release};
 use crate::operation::valid_ptimers;
-use crate::ptimer::{ClockFit, group_api_of, launches_by_group};
+use crate::ptimer::{ClockFit, group_api_of};
 use crate::stamps::{Stamps, Verdict};
 use crate::timeline::marks;
 use crate::{EventId, GpuClock, Parent, Timeline};
@@ -163,7 +163,6 @@ impl Doubts {
         }
         rest.iter().for_each(|&id| timeline.mark(id, marks::COMPARED | marks::PASSED));
         kernels.sort_by_key(|&(start, _)| start);
-        let launches = launches_by_group(timeline);
         let mut waits: HashSet<(usize, u8), BuildHasherDefault<Mix>> = HashSet::default();
         for (start, kernel) in kernels {
             let place = (kernel.comm, kernel.channel);
@@ -174,19 +173,14 @@ impl Doubts {
             });
             // The kernels of a channel run in order.
             if !waits.contains(&place) && !runs {
-                self.compare_one(timeline, &kernel, &launches);
+                self.compare_one(timeline, &kernel);
             } else {
                 waits.insert(place);
             }
         }
     }
 
-    fn compare_one(
-        &mut self,
-        timeline: &mut Timeline<'_>,
-        kernel: &Kernel,
-        launches: &Map<EventId, u64>,
-    ) {
+    fn compare_one(&mut self, timeline: &mut Timeline<'_>, kernel: &Kernel) {
         timeline.mark(kernel.id, marks::COMPARED);
         let operation = timeline.event(kernel.operation).start;
         if self.is_after_drift(kernel.comm, operation.ticks) {
@@ -196,7 +190,8 @@ impl Doubts {
         let event = timeline.event(kernel.id);
         let (start, handle) = (event.start.ticks, event.start.handle);
         let stop = event.ptimer_stop.map(|(stop, _)| stop);
-        let launch = group_api_of(timeline, event).is_some_and(|g| launches.contains_key(&g));
+        let group = group_api_of(timeline, event);
+        let launch = group.is_some_and(|group| timeline.launches().contains_key(&group));
         let doubts = &mut self.comms[kernel.comm];
         if stop.is_some() && valid_ptimers((kernel.ptimer, stop)).is_none() {
             doubts.jumped = true;
@@ -239,7 +234,6 @@ impl Doubts {
         if !self.comms.iter().any(|comm| comm.may_drift && !comm.starts.is_empty()) {
             return;
         }
-        let launches = launches_by_group(timeline);
         let clocks: Vec<Option<GpuClock>> =
             self.comms.iter_mut().map(|comm| comm.starts.clock()).collect();
         for id in timeline.ids() {
@@ -251,7 +245,7 @@ impl Doubts {
             };
             let CommDoubts { may_drift, jumped, .. } = self.comms[kernel.comm];
             let group = group_api_of(timeline, timeline.event(id));
-            let launch = group.and_then(|group| launches.get(&group));
+            let launch = group.and_then(|group| timeline.launches().get(&group));
             // A clock that was set cannot be placed on the host's.
             if let (Some(clock), Some(&launch)) = (&clocks[kernel.comm], launch)
                 && may_drift

@@ -37,7 +37,8 @@ It also waits
 - for the rest of its kernel's channels, until a later kernel of the communicator has started;
 - for later kernels on the same channels, until they can no longer show that the times of its kernel
   are another's (at most 128 of them);
-- for the CUDA events of its group, `MEASURED_NS` where none has come yet;
+- for the CUDA events of its group, `MEASURED_NS` where none has come yet, unless the recording
+  says that they were off;
 - `UNSEEN_NS` where nothing shows its end.
 
 An API call that was captured into a CUDA graph is kept: each launch of the graph makes operations
@@ -57,9 +58,8 @@ both, with sweeps of a few events.
 */
 
 use crate::doubts::Doubts;
-use crate::hash::Map;
 use crate::operation::{Completion, Judge, Judged, Operation, Timing};
-use crate::ptimer::{ClockFits, group_api_of, launches_by_group};
+use crate::ptimer::{ClockFits, group_api_of};
 use crate::pxn::Work;
 use crate::timeline::marks;
 use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline, Whole};
@@ -202,11 +202,10 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         if until.is_none() {
             self.judge.note_all_channels(&self.timeline);
         }
-        let launches = launches_by_group(&self.timeline);
         let plan = match until {
             Some(until) => {
                 let state = State { timeline: &self.timeline, judge: &self.judge, until };
-                Plan::new(&state, &launches, self.room)
+                Plan::new(&state, self.room)
             }
             None => Plan::of_all(&self.timeline, &self.judge),
         };
@@ -218,7 +217,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         for (id, event) in self.timeline.events().filter(|(id, _)| plan.goes[id.index()]) {
             self.consumer.event(&self.timeline, id, event);
             if event.kind() == EventKind::KernelCh {
-                self.clocks.add_kernel(&self.timeline, event, &launches);
+                self.clocks.add_kernel(&self.timeline, event);
             }
         }
         self.timeline.forget(&plan.goes);
@@ -250,7 +249,7 @@ impl Plan {
         Plan { operations: operations.collect(), goes: vec![true; timeline.len()], cut_short: 0 }
     }
 
-    fn new(state: &State<'_, '_>, launches: &Map<EventId, u64>, room: Room) -> Plan {
+    fn new(state: &State<'_, '_>, room: Room) -> Plan {
         let timeline = state.timeline;
         let roots = roots(timeline);
         let mut is_held = vec![false; timeline.len()];
@@ -258,7 +257,7 @@ impl Plan {
         for (id, event) in timeline.events() {
             let goes = match Facts::of(&event.start.detail) {
                 Some(facts) => {
-                    let judged = state.judge_final((id, event), &facts, launches);
+                    let judged = state.judge_final((id, event), &facts);
                     let is_final = judged.is_some();
                     operations.extend(judged);
                     is_final
@@ -358,12 +357,7 @@ impl State<'_, '_> {
     }
 
     /// An operation, if nothing more is expected of it.
-    fn judge_final(
-        &self,
-        (id, event): (EventId, &Event),
-        facts: &Facts,
-        launches: &Map<EventId, u64>,
-    ) -> Option<Judged> {
+    fn judge_final(&self, (id, event): (EventId, &Event), facts: &Facts) -> Option<Judged> {
         let timeline = self.timeline;
         let children = || timeline.children(id).iter().map(|&child| timeline.event(child));
         let changed = children().map(Event::last_change).max().unwrap_or(0);
@@ -374,6 +368,7 @@ impl State<'_, '_> {
         if !may_be || !children().all(is_known) {
             return None;
         }
+        let is_launched = |group| timeline.launches().contains_key(&group);
         let judged = self.judge.operation(timeline, (id, event), facts);
         let wait_ns = match judged.operation.completion {
             Completion::Open => f64::INFINITY,
@@ -381,10 +376,9 @@ impl State<'_, '_> {
             Completion::Done(_) if judged.may_lack_kernels => UNSEEN_NS,
             _ if judged.operation.timing == Timing::Kernel || judged.event == Some(true) => 0.0,
             _ if timeline.has_cuda_events() => UNSEEN_NS,
+            _ if timeline.recording().identity().cuda_events.as_deref() == Some("off") => 0.0,
             // The first CUDA event may be on its way.
-            _ if group_api_of(timeline, event).is_some_and(|g| launches.contains_key(&g)) => {
-                MEASURED_NS
-            }
+            _ if group_api_of(timeline, event).is_some_and(is_launched) => MEASURED_NS,
             _ => 0.0,
         };
         (quiet_ns >= wait_ns).then_some(judged)

@@ -16,7 +16,6 @@ two windows' kernels the clock is straight, so that it never jumps.
 Durations never use the converted values.
 */
 
-use crate::hash::Map;
 use crate::hull::{Hull, Line, Pair, difference};
 use crate::stats::{to_f64, to_i64, to_u64};
 use crate::{Event, EventId, Parent, Timeline};
@@ -107,9 +106,8 @@ impl GpuClocks {
     #[must_use]
     pub fn of(timeline: &Timeline<'_>) -> GpuClocks {
         let mut fits = ClockFits::new(timeline.recording());
-        let launches = launches_by_group(timeline);
         for (_, event) in timeline.events().filter(|(_, it)| it.kind() == EventKind::KernelCh) {
-            fits.add_kernel(timeline, event, &launches);
+            fits.add_kernel(timeline, event);
         }
         fits.clocks()
     }
@@ -152,19 +150,15 @@ impl ClockFits {
         ClockFits { gpus, fits }
     }
 
-    /// Adds a KernelCh; `launches` has when the first kernel of each group was launched, in ticks.
-    pub(crate) fn add_kernel(
-        &mut self,
-        timeline: &Timeline<'_>,
-        event: &Event,
-        launches: &Map<EventId, u64>,
-    ) {
+    /// Adds a KernelCh.
+    pub(crate) fn add_kernel(&mut self, timeline: &Timeline<'_>, event: &Event) {
         let Detail::KernelCh(KernelCh { ptimer, .. }) = event.start.detail else { return };
         let gpu = timeline.comm_of(event).and_then(|comm| self.gpus.get(comm));
         let Some(fit) = gpu.and_then(|&gpu| self.fits.get_mut(gpu)) else { return };
         if ptimer != 0 {
             fit.add((ptimer, timeline.ns(event.start.ticks)));
-            if let Some(&ticks) = group_api_of(timeline, event).and_then(|g| launches.get(&g)) {
+            let group = group_api_of(timeline, event);
+            if let Some(&ticks) = group.and_then(|group| timeline.launches().get(&group)) {
                 fit.add_launch((ptimer, timeline.ns(ticks)));
             }
         }
@@ -389,18 +383,6 @@ fn divisor(a: u64, b: u64) -> u64 {
         (0, other) | (other, 0) => other,
         (a, b) => divisor(b % a, a),
     }
-}
-
-/// When the first kernel of each GroupApi event was launched, in ticks.
-pub(crate) fn launches_by_group(timeline: &Timeline<'_>) -> Map<EventId, u64> {
-    let mut launches = Map::default();
-    for (_, event) in timeline.events() {
-        if let (EventKind::KernelLaunch, Parent::Known(group)) = (event.kind(), event.parent) {
-            let first = launches.entry(group).or_insert(event.start.ticks);
-            *first = event.start.ticks.min(*first);
-        }
-    }
-    launches
 }
 
 /// The GroupApi event that an event descends from.

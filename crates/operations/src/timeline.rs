@@ -150,6 +150,8 @@ pub struct Timeline<'a> {
     external_ids: Map<EventId, u64>,
     launches_ns: Map<EventId, u64>,
     has_cuda_events: bool,
+    /// When the first kernel of each group of API calls was launched, in ticks.
+    launches: Map<EventId, u64>,
     /// From when on no kernel channel of a communicator is believed, by position, in ticks.
     kernels_until: Vec<Option<u64>>,
     stray_kernels: u64,
@@ -245,6 +247,7 @@ impl<'a> Timeline<'a> {
             external_ids: Map::default(),
             launches_ns: Map::default(),
             has_cuda_events: false,
+            launches: Map::default(),
             kernels_until: vec![None; comms.len()],
             stray_kernels: 0,
             unknown: recording.unknown_records().clone(),
@@ -431,7 +434,13 @@ impl<'a> Timeline<'a> {
                 _ => Parent::Unknown,
             };
             match parent {
-                Parent::Known(id) => self.events[id.index()].marks |= marks::HAS_CHILDREN,
+                Parent::Known(id) => {
+                    if event.kind() == EventKind::KernelLaunch {
+                        let first = self.launches.entry(id).or_insert(event.start.ticks);
+                        *first = event.start.ticks.min(*first);
+                    }
+                    self.events[id.index()].marks |= marks::HAS_CHILDREN;
+                }
                 Parent::Unknown if until.is_some_and(|until| event.start.ticks >= until) => {
                     continue;
                 }
@@ -492,12 +501,13 @@ impl<'a> Timeline<'a> {
             }
             !goes[at - 1]
         });
+        // Quicker than to remove those that went, whose places would stay marked.
         self.by_handle.clear();
         for (index, event) in self.events.iter().enumerate() {
             self.by_handle.insert(event.start.handle, EventId::of_index(index));
         }
         self.ops.renumber(new);
-        for values in [&mut self.external_ids, &mut self.launches_ns] {
+        for values in [&mut self.external_ids, &mut self.launches_ns, &mut self.launches] {
             let kept = values.iter().filter_map(|(&id, &value)| Some((new(id)?, value)));
             *values = kept.collect();
         }
@@ -507,7 +517,14 @@ impl<'a> Timeline<'a> {
 
     /// Forgets all events.
     pub(crate) fn forget_all(&mut self) {
-        self.forget(&vec![true; self.len()]);
+        self.events.clear();
+        self.by_handle.clear();
+        self.ops = OpenOps::default();
+        for values in [&mut self.external_ids, &mut self.launches_ns, &mut self.launches] {
+            values.clear();
+        }
+        self.first_child.clear();
+        self.children.clear();
     }
 
     /// Drops the times of a KernelCh, which are not its own.
@@ -614,6 +631,10 @@ impl<'a> Timeline<'a> {
     #[must_use]
     pub fn launch_ns(&self, id: EventId) -> Option<u64> {
         self.launches_ns.get(&id).copied()
+    }
+    /// When the first kernel of each group of API calls was launched, in ticks, by its GroupApi.
+    pub(crate) fn launches(&self) -> &Map<EventId, u64> {
+        &self.launches
     }
     /// Whether any launch was measured by CUDA events.
     #[must_use]

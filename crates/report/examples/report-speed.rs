@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How fast a recording is read and reported, on one core: `cargo run --release -p
-//! ncclscope-report --example report-speed [OPERATIONS]`. Prints records a second of processor
-//! time, of decoding alone (the floor) and of the report, and the most memory that the report used.
+//! ncclscope-report --example report-speed [OPERATIONS | RECORDING]`. Prints records a second of
+//! processor time, of decoding alone (the floor) and of the report, and the most memory that the
+//! report used.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
@@ -15,10 +16,13 @@ const STEPS: u32 = 32;
 const ROUNDS: usize = 3;
 
 fn main() {
-    let operations: u32 = std::env::args().nth(1).map_or(12_000, |n| n.parse().unwrap_or(0));
+    let input = std::env::args().nth(1).unwrap_or_else(|| "12000".into());
     let dir = std::env::temp_dir().join(format!("report-speed-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
-    let path = record(&dir, operations);
+    let path = match input.parse() {
+        Ok(operations) => record(&dir, operations),
+        Err(_) => input.into(),
+    };
     let before = kib("VmRSS:");
     std::fs::write("/proc/self/clear_refs", "5").expect("the peak is set back");
     let mut rates = Vec::new();

@@ -38,6 +38,8 @@ pub(crate) struct IdentityOptions<'a> {
     pub(crate) job: Option<&'a str>,
     /// `NCCLSCOPE_COMMAND`.
     pub(crate) command: bool,
+    /// `NCCLSCOPE_CUDA_EVENTS`.
+    pub(crate) cuda_events: bool,
 }
 
 /// What the environment and the kernel say of this process, and what the caller knows: host name
@@ -60,6 +62,7 @@ pub(crate) fn of_process(
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
         net_plugin: net_plugin(&get, || fs::read_to_string("/proc/self/maps").ok()),
         command: options.command.then(command).flatten(),
+        cuda_events: Some(if options.cuda_events { "on" } else { "off" }.into()),
         other: nccl_variables(std::env::vars_os()),
         ..of_environment(options.job, &get)
     }
@@ -370,12 +373,13 @@ mod tests {
 
     #[test]
     fn this_process_is_found() {
-        let options = IdentityOptions { job: Some("mine"), command: false };
+        let options = IdentityOptions { job: Some("mine"), command: false, cuda_events: false };
         let found = of_process(options, ("n1", 7), 0xab, 23_007);
         assert_eq!((found.host.as_deref(), found.pid), (Some("n1"), Some(7)));
         let texts = [found.nonce.as_deref(), found.nccl.as_deref()];
         assert_eq!(texts, [Some("000000ab"), Some("2.30.7")]);
         assert_eq!((found.job.as_deref(), found.command), (Some("mine"), None));
+        assert_eq!(found.cuda_events.as_deref(), Some("off"));
         assert_eq!(found.boot_id.map(|id| id.len()), Some(36));
         assert!(found.start_ticks.is_some_and(|ticks| ticks > 0));
         let with = IdentityOptions { command: true, ..options };

@@ -122,7 +122,11 @@ impl Runtime {
             return None;
         }
         let job = config.get(&table::JOB);
-        let options = IdentityOptions { job: job.as_deref(), command: config.get(&table::COMMAND) };
+        let options = IdentityOptions {
+            job: job.as_deref(),
+            command: config.get(&table::COMMAND),
+            cuda_events: config.get(&table::CUDA_EVENTS),
+        };
         let identity = of_process(options, (host, pid), nonce, nccl_version);
         let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
         let mut watchdog = Watchdog::new(Place::of(&identity), limit, actions);
