@@ -19,7 +19,7 @@ const RELEASES: [&str; 3] = ["2.28.9", "2.30.7", "2.32.3"];
 const SILENT: &str = "2.27.7";
 /// Seconds after which a wait is a hang, and after which a rank that is in its last step is ended.
 const LIMIT_S: &str = "2";
-const HANG_S: &str = "5";
+const HANG_S: &str = "4";
 const AWAY: &str = "sleep:60000";
 /// It ends long before the others do.
 const ENDS: &str = "sleep:500";
