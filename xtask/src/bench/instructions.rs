@@ -40,6 +40,11 @@ pub(super) fn run(target: &Path, against: Option<&str>) -> Outcome {
         }
     };
     let revision = against.map_or_else(parent, |revision| Ok(revision.to_owned()))?;
+    if against.is_none() && is_same_plugin(&revision)? {
+        print(&ours, &Medians::new(), &revision);
+        println!("not compared: the plugin's sources are those of {revision}");
+        return Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let other = other(target, &revision);
     let theirs = match other.and_then(|plugin| step(&stepper, &plugin, &["--hot"])) {
         Ok(Stepped::Table { text, .. }) => medians(&text),
@@ -113,6 +118,28 @@ fn parent() -> Outcome<String> {
     let status = ["git", "status", "--porcelain", "--untracked-files=no"];
     let is_clean = process::stdout(&mut process::command(&status))?.is_empty();
     Ok(if is_clean { PARENT } else { "HEAD" }.into())
+}
+
+/// Whether that commit has the plugin's sources as they are here: its crate, those that it needs,
+/// and what says how they are built. False where it is not known.
+fn is_same_plugin(revision: &str) -> Outcome<bool> {
+    let tree = ["cargo", "tree", "--package", "ncclscope-plugin", "--edges", "normal,build"];
+    let mut tree = process::command(&tree);
+    let tree = process::stdout(tree.args(["--prefix", "none", "--format", "{p}"]))?;
+    let mut diff = process::command(&["git", "diff", "--quiet", revision, "--"]);
+    diff.args(["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", ".cargo"]).args(folders(&tree));
+    Ok(diff.stderr(Stdio::null()).status()?.success())
+}
+
+/// The folders of the packages of this repository in what `cargo tree` prints.
+fn folders(tree: &str) -> BTreeSet<&str> {
+    tree.lines().filter_map(folder).collect()
+}
+
+/// The folder of a package, `NAME VERSION (FOLDER)`; `None` of one from a registry.
+fn folder(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(" (")?;
+    rest.split(')').next().filter(|folder| folder.starts_with('/'))
 }
 
 /// Builds the plugin of another commit, in a worktree and a target folder of its own.
@@ -193,6 +220,13 @@ mod tests {
         for (before, now) in [(20, 23), (100, 103), (200, 205), (1000, 1021)] {
             assert!(has_grown(before, now), "{before} to {now}");
         }
+    }
+
+    #[test]
+    fn the_plugins_sources_are_found() {
+        let tree = "ncclscope-plugin v0.1.0 (/w/crates/plugin)\nlibc v0.2.191\n\
+                    ncclscope-abi v0.1.0 (/w/crates/abi)\nncclscope-abi v0.1.0 (/w/crates/abi) (*)\n";
+        assert_eq!(folders(tree), BTreeSet::from(["/w/crates/abi", "/w/crates/plugin"]));
     }
 
     #[test]

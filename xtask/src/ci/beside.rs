@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs beside a job that waits much, at the lowest priority, one after the other: builds in
-//! target folders of their own, and jobs whose results do not depend on how fast they run.
+//! What runs beside a job that waits much, at the lowest priority, two at a time: builds in target
+//! folders of their own, and jobs whose results do not depend on how fast they run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,13 @@ use crate::process;
 /// The jobs that ended, by name. An error is text here: `Outcome`'s cannot leave its thread.
 type Results = BTreeMap<&'static str, Result<(JobResult, String), String>>;
 
-/// The thread that runs them, and what is ready. By default there is none.
+/// How many run at a time: each waits for one thing or another.
+const THREADS: usize = 2;
+
+/// The threads that run them, and what is ready. By default there is none.
 #[derive(Default)]
 pub(super) struct Beside {
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     results: Arc<Mutex<Results>>,
     stop: Arc<AtomicBool>,
 }
@@ -33,30 +36,33 @@ impl Beside {
             (false, Some(words)) => Some((*job, Some(words))),
             (false, None) => None,
         };
-        let jobs: Vec<_> = jobs.iter().filter_map(work_of).collect();
-        let (results, stop) = (Arc::clone(&self.results), Arc::clone(&self.stop));
+        let jobs: VecDeque<_> = jobs.iter().filter_map(work_of).collect();
+        let jobs = Arc::new(Mutex::new(jobs));
         let deadline = Instant::now() + limit;
-        let work = move || {
-            for (job, prepare) in jobs {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if stop.load(Ordering::Relaxed) {
-                    return;
+        for _ in 0..THREADS {
+            let (jobs, results) = (Arc::clone(&jobs), Arc::clone(&self.results));
+            let stop = Arc::clone(&self.stop);
+            let next = move || lock(&jobs).pop_front();
+            self.threads.push(std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed)
+                    && let Some((job, prepare)) = next()
+                {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let done = quietly(&job, prepare.unwrap_or(job.command), left);
+                    if prepare.is_none() {
+                        lock(&results).insert(job.name, done);
+                    }
                 }
-                let done = quietly(&job, prepare.unwrap_or(job.command), left);
-                if prepare.is_none() {
-                    lock(&results).insert(job.name, done);
-                }
-            }
-        };
-        self.thread = Some(std::thread::spawn(work));
+            }));
+        }
     }
 
-    /// Waits for all of it, or, unless there is `need`, for the command that runs.
+    /// Waits for all of it, or, unless there is `need`, for the commands that run.
     pub(super) fn finish(&mut self, need: bool) {
         if !need {
             self.stop.store(true, Ordering::Relaxed);
         }
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A panic leaves its jobs to be run in their turn.
             let _ = thread.join();
         }
@@ -72,8 +78,8 @@ impl Beside {
     }
 }
 
-fn lock(results: &Mutex<Results>) -> MutexGuard<'_, Results> {
-    results.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `words` at the lowest priority, and keeps what they print.
