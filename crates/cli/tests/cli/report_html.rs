@@ -75,11 +75,24 @@ fn a_browser_shows_the_figures_of_the_report_and_asks_for_nothing() {
     let written = Written::simulated(&SLOW);
     let mut page = Devtools::start(&program);
     let data = opened(&mut page, &written.file());
-    for key in ["answer", "roles", "sizes", "lost", "problems", "unknowable"] {
+    for key in ["answer", "roles", "sizes", "latencies", "lost", "problems", "unknowable"] {
         assert_eq!(data[key], written.report[key], "{key}");
     }
     let state = page.evaluate("document.querySelector('#answer .state').textContent");
     assert_eq!(state, "SLOW");
+    let latencies = written.report["latencies"].as_array().unwrap();
+    let histograms: Vec<&Value> = latencies
+        .iter()
+        .take(30)
+        .flat_map(|row| [&row["with_waiting"], &row["transfer"]])
+        .filter(|of| !of.is_null())
+        .collect();
+    let drawn = page.evaluate(
+        "[...document.querySelectorAll('#latency .spread title')].map((one) =>
+           Number(one.textContent.match(/: ([0-9]+) duration/)[1]))",
+    );
+    let counts: Vec<&Value> = histograms.iter().map(|of| &of["count"]).collect();
+    assert!(histograms.len() > 5 && drawn == json!(counts), "{drawn} {counts:?}");
     // A table shows what the text report prints: sorted by size, the first busbw.
     let rows = page.evaluate(
         "[...document.querySelectorAll('#table-sizes tbody tr')].map((row) =>
