@@ -156,6 +156,45 @@ fn tables_sort_search_and_filter_and_the_heat_map_is_read_by_keys() {
     assert!(say.as_str().unwrap().starts_with("rank 8, step "), "{say}");
 }
 
+/// The ids of what is wider than the sheet, or scrolls.
+const CUT: &str = "[...document.querySelectorAll('main *')].filter((one) =>
+    one.getClientRects().length > 0 && !one.closest('svg *') &&
+    (one.getBoundingClientRect().right > innerWidth + 1 || one.matches('figure, .scroll') &&
+     getComputedStyle(one).overflowX !== 'visible')).map((one) => one.outerHTML.slice(0, 80))";
+
+#[test]
+fn paper_is_light_has_no_controls_and_cuts_nothing_off() {
+    let Some(program) = browser() else { return };
+    for args in [&SLOW, &HUNG] {
+        let written = Written::simulated(args);
+        let mut page = Devtools::start(&program);
+        opened(&mut page, &written.file());
+        page.evaluate("document.documentElement.dataset.theme = 'dark'");
+        // A4 on its side between margins of 12 mm; letter is narrower by 18 mm.
+        for width in [1032, 964] {
+            page.print_on(width);
+            assert_eq!(page.evaluate("matchMedia('print').matches && innerWidth"), width);
+            let ground = page.evaluate("getComputedStyle(document.body).backgroundColor");
+            assert_eq!(ground, "rgb(255, 255, 255)");
+            let controls = page.evaluate(
+                "[...document.querySelectorAll('nav, form, input, select, button')].filter(
+                   (one) => one.getClientRects().length > 0).map((one) => one.outerHTML)",
+            );
+            assert_eq!(controls, json!([]), "at {width}");
+            assert_eq!(page.evaluate(CUT), json!([]), "{args:?} at {width}");
+            let rows = page.evaluate(
+                "[...document.querySelectorAll('tr, thead, figure')].every((one) =>
+                   getComputedStyle(one).breakInside === 'avoid')",
+            );
+            assert_eq!(rows, true);
+            let said = page.evaluate(
+                "document.querySelector('#table-ranks [role=status]').getClientRects().length",
+            );
+            assert_eq!(said, 1, "how many rows there are");
+        }
+    }
+}
+
 /// A healthy job, and one with a fault, of another seed.
 fn two_runs(dir: &Path) -> [String; 2] {
     let faults = [("before", "healthy", "1"), ("now", "slow-link", "2")];
