@@ -239,6 +239,20 @@ fn a_browser_shows_a_comparison_and_asks_for_nothing() {
     assert!(lines[0].as_u64() > Some(0) && lines[0] == lines[1], "{lines}");
 }
 
+/// Each directory is read once: what is wrong is said once.
+#[test]
+fn a_page_of_two_runs_says_once_what_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let [before, now] = two_runs(dir.path());
+    std::fs::write(Path::new(&before).join("node-9-1.nscope"), "ruins").unwrap();
+    let file = dir.path().join("report.html");
+    let args = ["report", &before, &now, "--run", "simulated-2", "--html", file.to_str().unwrap()];
+    let stderr = ncclscope(&args).ends_with(3).stderr;
+    assert_eq!(stderr.matches("node-9-1.nscope").count(), 1, "{stderr}");
+    let page = std::fs::read_to_string(file).unwrap();
+    assert!(page.matches("beside-line").count() > 3, "both runs are drawn");
+}
+
 #[test]
 fn a_report_of_two_runs_has_the_bandwidths_of_both() {
     let Some(program) = browser() else { return };
