@@ -84,6 +84,26 @@ class Finding(unittest.TestCase):
         done = python("-m", "ncclscope", "report", "/nowhere", NCCLSCOPE_PLUGIN="/nowhere.so")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (4, 1), done.stderr)
 
+    def test_the_command_of_pip_does_not_find_itself(self) -> None:
+        script = "import sys; from ncclscope.__main__ import command; sys.exit(command())"
+        with tempfile.TemporaryDirectory() as folder:
+            (plugin, command) = (Path(folder, "a/plugin.so"), Path(folder, "ncclscope"))
+            plugin.parent.mkdir()
+            plugin.write_bytes(made_up_plugin())
+            command.write_text(f"#!{sys.executable}\n{script}\n")
+            command.chmod(0o755)
+            where = {"PATH": folder, "NCCLSCOPE_PLUGIN": str(plugin)}
+            done = python("-c", script, "--version", **where)
+            self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
+            self.assertIn("cannot find the program ncclscope", done.stderr)
+            # Behind it, the tool is found, and ends as it does by itself.
+            where["PATH"] += f":{Path(PLUGIN).parent}"
+            done = python("-c", script, "--version", **where)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, r"^ncclscope \d+\.\d+")
+            done = python("-c", script, "report", "/nowhere", **where)
+            self.assertEqual(done.returncode, 3, done.stderr)
+
     def test_a_shell_reads_the_variables(self) -> None:
         with tempfile.TemporaryDirectory(prefix="it's ") as folder:
             runs = Path(folder, "runs")

@@ -22,7 +22,7 @@ struct Venv {
     modules: &'static [&'static str],
 }
 
-/// Readers of traces and metrics.
+/// Readers of traces and metrics, and what builds a wheel without fetching anything.
 const READERS: Venv = Venv {
     folder: "venv",
     packages: &[&[
@@ -32,6 +32,7 @@ const READERS: Venv = Venv {
         "grpcio==1.85.1",
         "opentelemetry-proto==1.45.2",
         "viztracer==1.1.1",
+        "setuptools==84.2.1",
     ]],
     alone: false,
     modules: &[
@@ -41,6 +42,8 @@ const READERS: Venv = Venv {
         "grpc",
         "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
         "viztracer",
+        // A version that needs no package `wheel`.
+        "setuptools.command.bdist_wheel",
     ],
 };
 

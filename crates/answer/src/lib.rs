@@ -25,7 +25,7 @@ use ncclscope_report::Report;
 use ncclscope_stragglers::Report as Slow;
 use ncclscope_stragglers::finding::Finding;
 use place::Places;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -58,9 +58,9 @@ struct Cause {
 pub struct Answer {
     /// Whether it hangs, is slow or is fine.
     pub state: State,
-    /// Since when nothing advances, ns since 1970; RFC 3339 in JSON. `None` if it does not hang.
-    #[serde(rename = "since", serialize_with = "rfc3339")]
-    pub since_ns: Option<u64>,
+    /// Since when nothing advances, or the worst finding slows it down, in whole seconds of UTC
+    /// (RFC 3339); `None` if that is unknown, and of a job that is fine.
+    pub since: Option<String>,
     /// The codes of the causes' classes, worst first.
     pub classes: Vec<&'static str>,
     /// The ranks at fault, ascending: ranks in the job.
@@ -106,7 +106,7 @@ impl Answer {
         classes.dedup();
         Answer {
             state,
-            since_ns: (state == State::Hung).then(|| since_ns(found)).flatten(),
+            since: since(state, found),
             classes,
             places: root_ranks.iter().take(Help::MOST).map(|&rank| places.of_rank(rank)).collect(),
             root_ranks,
@@ -125,7 +125,7 @@ impl Answer {
         let state = State::Unknown;
         Answer {
             state,
-            since_ns: None,
+            since: None,
             classes: Vec::new(),
             root_ranks: Vec::new(),
             places: Vec::new(),
@@ -194,8 +194,17 @@ fn doubt(found: Found<'_>) -> Option<String> {
     slow.quiet.first().cloned()
 }
 
+/// Since when it hangs or is slow; of several findings the worst tells.
+fn since(state: State, found: Found<'_>) -> Option<String> {
+    match state {
+        State::Hung => hung_since_ns(found).map(|ns| Moment::from_ns(ns).rfc3339()),
+        State::Slow => found.slow.summary.first()?.help.since.clone(),
+        State::Fine | State::Unknown => None,
+    }
+}
+
 /// Since when the ranks that wait longest do so.
-fn since_ns(found: Found<'_>) -> Option<u64> {
+fn hung_since_ns(found: Found<'_>) -> Option<u64> {
     let end = found.report.ranks.iter().filter_map(|row| row.end_ns).max()?;
     let age = age_s(found.hang)?;
     Some(end.saturating_sub(ncclscope_operations::stats::to_u64(age * 1e9)))
@@ -230,12 +239,4 @@ fn next(state: State, input: &str) -> Vec<String> {
         State::Unknown => &["report --full"],
     };
     verbs.iter().map(|verb| format!("ncclscope {verb} {input}")).collect()
-}
-
-#[expect(clippy::ref_option, reason = "serde's form")]
-fn rfc3339<S: Serializer>(ns: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match ns {
-        Some(ns) => serializer.serialize_str(&Moment::from_ns(*ns).rfc3339()),
-        None => serializer.serialize_none(),
-    }
 }

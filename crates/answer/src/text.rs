@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer as at most five lines.
 
-use crate::{
-    Answer, Cause, Found, Moment, State, age_s, doubt, gpus, is_mismatch_without_wait, since_ns,
-};
+use crate::{Answer, Cause, Found, State, age_s, doubt, gpus, is_mismatch_without_wait, since};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{count, duration, if_one};
 use ncclscope_operations::stats::to_f64;
@@ -84,8 +82,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
     let Found { hang, slow, report } = found;
     match state {
         State::Hung => {
-            let since =
-                since_ns(found).map(|ns| format!("since {}: ", Moment::from_ns(ns).rfc3339()));
+            let since = since(state, found).map(|since| format!("since {since}: "));
             let age = age_s(hang).map(|s| format!(" for {}", duration(s * 1e9)));
             format!(
                 "{}{} of {} {} in NCCL{}",
@@ -106,7 +103,13 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             let advance = if_one(hang.ranks, "advances", "advance");
             let them = if_one(hang.ranks, "it", "them");
             let ranks = count(hang.ranks, "rank");
-            format!("{ranks} {advance}, and something holds {them} up{step}")
+            let since = since(state, found).map(|since| {
+                let is_first = slow.summary.first().is_some_and(|first| first.is_from_first_step);
+                let first = if is_first { ", from the first recorded step on" } else { "" };
+                format!("since {since}{first}: ")
+            });
+            let since = since.unwrap_or_default();
+            format!("{since}{ranks} {advance}, and something holds {them} up{step}")
         }
         State::Fine => {
             let gpus = gpus(report);

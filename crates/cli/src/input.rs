@@ -41,6 +41,8 @@ pub(crate) struct Input {
     pub(crate) recordings: Vec<Recording>,
     /// The content of `run.json`, if `ncclscope run` created the directory.
     pub(crate) run: Option<serde_json::Value>,
+    /// Where there are two runs: the other one's readable recordings.
+    pub(crate) other: Vec<Recording>,
     /// How many could not be read.
     bad: usize,
 }
@@ -90,7 +92,12 @@ impl Input {
 
     fn open_all(files: &[PathBuf], named: &[PathBuf]) -> Result<Input, Failure> {
         allow_open_files()?;
-        let mut input = Input { recordings: Vec::with_capacity(files.len()), run: None, bad: 0 };
+        let mut input = Input {
+            recordings: Vec::with_capacity(files.len()),
+            run: None,
+            other: Vec::new(),
+            bad: 0,
+        };
         let mut failed = None;
         let mut progress = Progress::new("opening recordings", files.len() as u64);
         let open = |file: &PathBuf| {
@@ -141,12 +148,20 @@ impl Input {
         let Some(chosen) = runs.choose(run).map_err(Failure::input)? else { return Ok(()) };
         runs.notes(&facts, chosen).iter().for_each(tell);
         self.bad += runs.nameless.len();
+        let other = match &runs.runs[..] {
+            [a, b] => {
+                if a.id == chosen.id {
+                    &b.members[..]
+                } else {
+                    &a.members
+                }
+            }
+            _ => &[],
+        };
+        let mut recordings: Vec<Option<Recording>> = self.recordings.drain(..).map(Some).collect();
+        self.other = other.iter().filter_map(|&at| recordings[at].take()).collect();
         let members: BTreeSet<usize> = chosen.members.iter().copied().collect();
-        let mut at = 0;
-        self.recordings.retain(|_| {
-            at += 1;
-            members.contains(&(at - 1))
-        });
+        self.recordings = members.iter().filter_map(|&at| recordings[at].take()).collect();
         Ok(())
     }
 

@@ -24,6 +24,8 @@ pub(crate) enum Align {
 #[derive(Debug)]
 pub(crate) struct Table {
     align: Vec<Align>,
+    /// Columns to leave out where there is no room, by their headings: the first of them first.
+    spare: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
@@ -31,7 +33,14 @@ impl Table {
     /// A table with these headings.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Table {
         let head = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
-        Table { align: columns.iter().map(|(_, align)| *align).collect(), rows: vec![head] }
+        let align = columns.iter().map(|(_, align)| *align).collect();
+        Table { align, spare: Vec::new(), rows: vec![head] }
+    }
+
+    /// With columns that a narrow terminal need not show: the first of them is left out first.
+    pub(crate) fn spare(mut self, columns: &[&str]) -> Table {
+        self.spare = columns.iter().map(|&name| name.to_owned()).collect();
+        self
     }
 
     /// Adds a row, one cell for each column.
@@ -53,46 +62,92 @@ impl Table {
 
     /// The lines, the heading first, each indented by `indent`; on a terminal they fit it.
     pub(crate) fn lines(&self, indent: &str) -> Vec<String> {
-        self.lines_within(indent, terminal::width())
+        self.lines_without(indent, self.excess(indent))
+    }
+
+    /// The same without the first so many spare columns.
+    pub(crate) fn lines_without(&self, indent: &str, excess: usize) -> Vec<String> {
+        self.lines_within(indent, excess, terminal::width())
+    }
+
+    /// How many spare columns must be left out so that the lines fit the terminal.
+    pub(crate) fn excess(&self, indent: &str) -> usize {
+        terminal::width().map_or(0, |width| self.excess_over(indent, width))
+    }
+
+    /// The headings of so many spare columns.
+    pub(crate) fn left_out(&self, excess: usize) -> &[String] {
+        &self.spare[..excess.min(self.spare.len())]
+    }
+
+    fn excess_over(&self, indent: &str, width: usize) -> usize {
+        let fits = |excess: &usize| {
+            let (_, widths) = self.layout(indent, *excess, Some(width));
+            columns_of(indent) + widths.iter().sum::<usize>() + gaps(widths.len()) <= width
+        };
+        (0..self.spare.len()).find(fits).unwrap_or(self.spare.len())
     }
 
     /// The lines, of which none is longer than `width` if the texts can be cut so far: the widest
     /// texts are cut first. Without a width nothing is cut.
-    fn lines_within(&self, indent: &str, width: Option<usize>) -> Vec<String> {
-        let mut widths: Vec<usize> = (0..self.align.len()).map(|it| self.width(it)).collect();
-        let gaps = GAP * widths.len().saturating_sub(1) + columns_of(indent);
-        let room = width.map_or(usize::MAX, |width| width.saturating_sub(gaps));
-        while widths.iter().sum::<usize>() > room {
-            let texts =
-                widths.iter_mut().zip(&self.align).zip(self.rows.first().into_iter().flatten());
-            let texts = texts.filter(|((width, align), head)| {
-                **align == Align::Left && **width > columns_of(head).max(SHORTEST)
+    fn lines_within(&self, indent: &str, excess: usize, width: Option<usize>) -> Vec<String> {
+        let (shown, widths) = self.layout(indent, excess, width);
+        let line = |row: &Vec<String>| {
+            let cells = shown.iter().zip(&widths).map(|(&column, &width)| {
+                let cell = row.get(column).map_or("", String::as_str);
+                (shortened(cell, width), width, self.align[column])
             });
-            let Some(((widest, _), _)) = texts.max_by_key(|((width, _), _)| **width) else { break };
+            line(cells, indent)
+        };
+        self.rows.iter().map(line).collect()
+    }
+
+    /// The columns that are shown, and their widths.
+    fn layout(
+        &self,
+        indent: &str,
+        excess: usize,
+        width: Option<usize>,
+    ) -> (Vec<usize>, Vec<usize>) {
+        let head = self.rows.first().map_or(&[][..], Vec::as_slice);
+        let is_shown = |&column: &usize| !self.left_out(excess).contains(&head[column]);
+        let shown: Vec<usize> = (0..self.align.len()).filter(is_shown).collect();
+        let mut widths: Vec<usize> = shown.iter().map(|&column| self.width(column)).collect();
+        let taken = gaps(widths.len()) + columns_of(indent);
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(taken));
+        while widths.iter().sum::<usize>() > room {
+            let texts = widths.iter_mut().zip(&shown).filter(|(width, column)| {
+                let least = columns_of(&head[**column]).max(SHORTEST);
+                self.align[**column] == Align::Left && **width > least
+            });
+            let Some((widest, _)) = texts.max_by_key(|(width, _)| **width) else { break };
             *widest -= 1;
         }
-        let cut = |row: &Vec<String>| -> Vec<String> {
-            row.iter().zip(&widths).map(|(cell, width)| shortened(cell, *width)).collect()
-        };
-        self.rows.iter().map(|row| self.line(&cut(row), &widths, indent)).collect()
+        (shown, widths)
     }
 
     fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| columns_of(cell)).max().unwrap_or(0)
     }
+}
 
-    fn line(&self, row: &[String], widths: &[usize], indent: &str) -> String {
-        let mut line = indent.to_owned();
-        for ((cell, &width), align) in row.iter().zip(widths).zip(&self.align) {
-            let blanks = " ".repeat(width.saturating_sub(columns_of(cell)));
-            match align {
-                Align::Left => line.push_str(&format!("{cell}{blanks}  ")),
-                Align::Right => line.push_str(&format!("{blanks}{cell}  ")),
-            }
+/// The blanks between so many columns.
+fn gaps(columns: usize) -> usize {
+    GAP * columns.saturating_sub(1)
+}
+
+/// Cells with the widths of their columns as one line.
+fn line(cells: impl Iterator<Item = (String, usize, Align)>, indent: &str) -> String {
+    let mut line = indent.to_owned();
+    for (cell, width, align) in cells {
+        let blanks = " ".repeat(width.saturating_sub(columns_of(&cell)));
+        match align {
+            Align::Left => line.push_str(&format!("{cell}{blanks}  ")),
+            Align::Right => line.push_str(&format!("{blanks}{cell}  ")),
         }
-        line.trim_end().to_owned()
     }
+    line.trim_end().to_owned()
 }
 
 /// A text of at most `width` columns. Of a path the end stays, of other texts the beginning.
@@ -148,11 +203,29 @@ mod tests {
             Table::new(&[("command", Align::Left), ("n", Align::Right), ("file", Align::Left)]);
         let path = "/a/long/path/host-4711.nscope";
         table.row(vec!["python train.py --steps 10".into(), "123456".into(), path.into()]);
-        let lines = table.lines_within("", Some(50));
+        let lines = table.lines_within("", 0, Some(50));
         assert_eq!(lines[1], "python train.py --s…  123456  …th/host-4711.nscope");
         assert!(lines.iter().all(|line| line.chars().count() <= 50), "{lines:?}");
-        assert!(table.lines_within("", None)[1].ends_with(path));
-        let least = table.lines_within("", Some(1));
+        assert!(table.lines_within("", 0, None)[1].ends_with(path));
+        let least = table.lines_within("", 0, Some(1));
         assert_eq!(least[1], "python train…  123456  …-4711.nscope");
+    }
+
+    #[test]
+    fn spare_columns_are_left_out_one_by_one_once_texts_are_cut() {
+        let columns = [("text", Align::Left), ("a", Align::Right), ("b", Align::Right)];
+        let mut table = Table::new(&columns).spare(&["b", "a"]);
+        table.row(vec!["a long text of a table".into(), "1234567".into(), "7654321".into()]);
+        for (width, excess, line) in [
+            (100, 0, "a long text of a table  1234567  7654321"),
+            (31, 0, "a long text …  1234567  7654321"),
+            (30, 1, "a long text of a tab…  1234567"),
+            (21, 2, "a long text of a tab…"),
+            (1, 2, "a long text …"),
+        ] {
+            assert_eq!(table.excess_over("", width), excess, "{width}");
+            assert_eq!(table.lines_within("", excess, Some(width))[1], line);
+        }
+        assert_eq!(table.left_out(1), ["b"]);
     }
 }

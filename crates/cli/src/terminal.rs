@@ -59,10 +59,11 @@ fn is_coloured(is_terminal: bool) -> bool {
     }
 }
 
-/// The columns of the terminal on standard output; `None` if it is not a terminal.
+/// The columns that text must fit: those of the terminal on standard output. `None` if it is not a
+/// terminal, or the user wants all of each line.
 pub(crate) fn width() -> Option<usize> {
     let out = io::stdout();
-    if !out.is_terminal() {
+    if !out.is_terminal() || settings().is_some_and(|args| args.wide) {
         return None;
     }
     let columns = rustix::termios::tcgetwinsize(&out).ok()?.ws_col;

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::fresh;
 use crate::input::keep_recording;
 use crate::pipe;
+use ncclscope_kineto::file::Output;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -60,6 +61,24 @@ pub(crate) fn create<T>(
         let _ = std::fs::remove_file(&name);
     }
     result
+}
+
+/// The same, compressed if the file's name ends in `.gz`.
+pub(crate) fn create_packed<T>(
+    path: &Path,
+    write: impl FnOnce(&mut Output) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    create(path, |file| {
+        let mut out = Output::new(file, is_packed(path));
+        let written = write(&mut out)?;
+        out.finish().map_err(|e| Failure::write(path, &e))?;
+        Ok(written)
+    })
+}
+
+/// Whether a file is compressed, by its name.
+pub(crate) fn is_packed(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "gz")
 }
 
 /// Where a process finds its open files.

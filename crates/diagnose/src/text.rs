@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A diagnosis as text.
 
+use crate::choice::Shown;
 use crate::job::RECORDINGS;
 use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
 use ncclscope_findings::{Confidence, Help};
-use ncclscope_operations::human::{count, if_one};
+use ncclscope_operations::human::{are, count, if_one};
 use std::fmt::Arguments;
 
 /// The most ranks of a verdict whose places are printed.
 const PLACES: usize = 4;
 
-/// The text of a diagnosis, one finding per paragraph.
+/// The text of a diagnosis, one finding per paragraph; `shown` says how many verdicts a filter left
+/// out of it.
 #[must_use]
-pub fn render(diagnosis: &Diagnosis) -> String {
+pub fn render(diagnosis: &Diagnosis, shown: Option<Shown>) -> String {
     let mut out = String::new();
-    lines(diagnosis, &mut out);
+    lines(diagnosis, shown, &mut out);
     out
 }
 
@@ -25,12 +27,17 @@ fn line(out: &mut String, line: Arguments<'_>) {
     out.push('\n');
 }
 
-fn lines(diagnosis: &Diagnosis, out: &mut String) {
+fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, out: &mut String) {
     let Diagnosis { source, ranks, waiting, verdicts, silent_ranks, notes, .. } = diagnosis;
     let (ranks, wait) = (count(*ranks, "rank"), if_one(*waiting, "waits", "wait"));
     line(out, format_args!("{ranks} ({source}), {waiting} of them {wait} in NCCL"));
-    if verdicts.is_empty() {
-        out.push_str("\nNothing found.\n");
+    match shown.filter(|shown| shown.of != 0) {
+        Some(Shown { shown: 0, of }) => {
+            out.push('\n');
+            line(out, format_args!("{} left out by the filter.", are(of, "finding")));
+        }
+        _ if verdicts.is_empty() => out.push_str("\nNothing found.\n"),
+        _ => {}
     }
     for verdict in verdicts {
         out.push('\n');

@@ -41,7 +41,7 @@ fn run(job: &Job) -> Diagnosis {
 fn only(job: &Job) -> Verdict {
     let found = run(job);
     assert_eq!(found.verdicts.len(), 1, "{found:#?}");
-    assert!(text::render(&found).contains(found.verdicts[0].class.name()));
+    assert!(text::render(&found, None).contains(found.verdicts[0].class.name()));
     found.verdicts[0].clone()
 }
 
@@ -365,7 +365,7 @@ fn a_network_without_links_is_one_finding() {
     let outage = fabric(ranks, |_| true);
     let verdict = expect(&outage, FindingClass::NetworkStalled, &all);
     assert_eq!(verdict.evidence[0].text, "4096 links stand still between 512 hosts");
-    let lines = text::render(&run(&outage)).lines().count();
+    let lines = text::render(&run(&outage), None).lines().count();
     assert!(lines < 60, "{lines} lines");
 }
 

@@ -2,7 +2,7 @@
 /*!
 The figures of the page as JSON, for its script and for other programs.
 
-`answer`, `roles`, `sizes`, `lost`, `problems`, `notes` and `unknowable` are those of
+`answer`, `roles`, `sizes`, `latencies`, `lost`, `problems`, `notes` and `unknowable` are those of
 `report --format json`, `stragglers` and `diagnosis` those of the other verbs. Rows of tables have
 the values of the keys that their columns name.
 */
@@ -15,7 +15,9 @@ use crate::table::{Kind, Table};
 use ncclscope_answer::Answer;
 use ncclscope_diagnose::{Diagnosis, Waiting};
 use ncclscope_operations::stats::to_f64;
-use ncclscope_report::schema::{Lost, OpenOperation, OperationRow, PeerRow, RoleRow, SizeRow};
+use ncclscope_report::schema::{
+    Histogram, LatencyRow, Lost, OpenOperation, OperationRow, PeerRow, RoleRow, SizeRow,
+};
 use ncclscope_stragglers::{Details, Report as Slow};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,6 +26,8 @@ use std::collections::HashMap;
 
 /// The most sentences of a list.
 const SENTENCES: usize = 1000;
+/// The most histograms: a page stays below 10 MB with all of them.
+const LATENCIES: usize = 60;
 
 /// The page's data.
 #[derive(Debug, Serialize)]
@@ -34,6 +38,7 @@ pub(crate) struct Data<'a> {
     answer: &'a Answer,
     roles: &'a [RoleRow],
     sizes: &'a [SizeRow],
+    latencies: &'a [LatencyRow],
     lost: &'a Lost,
     problems: &'a [String],
     notes: &'a [String],
@@ -54,10 +59,11 @@ impl<'a> Data<'a> {
             answer: content.answer,
             roles: &report.roles,
             sizes: &report.sizes,
+            latencies: first(&report.latencies, LATENCIES),
             lost: &report.lost,
-            problems: first(&report.problems),
-            notes: first(&report.notes),
-            unknowable: first(&report.unknowable),
+            problems: first(&report.problems, SENTENCES),
+            notes: first(&report.notes, SENTENCES),
+            unknowable: first(&report.unknowable, SENTENCES),
             stragglers: content.slow,
             diagnosis: content.hang,
             heat: Heat::of(content),
@@ -76,8 +82,8 @@ pub(crate) fn script(data: &impl Serialize) -> String {
     serde_json::to_string(data).unwrap_or_default().replace('<', "\\u003c")
 }
 
-fn first(sentences: &[String]) -> &[String] {
-    sentences.get(..SENTENCES).unwrap_or(sentences)
+fn first<T>(all: &[T], most: usize) -> &[T] {
+    all.get(..most).unwrap_or(all)
 }
 
 /// The tables that have rows.
@@ -88,6 +94,7 @@ fn tables(content: Content<'_>, facts: &Facts<'_>) -> Vec<Table> {
         open(&report.open_operations, facts),
         ranks(content, facts),
         sizes(&report.sizes),
+        latencies(&report.latencies),
         operations(&report.operations, facts),
         peers(&report.peers, facts),
     ];
@@ -242,6 +249,43 @@ fn sizes(sizes: &[SizeRow]) -> Table {
             json!(row.least.as_ref().map(|least| least.busbw_gbs)),
             json!(row.least.as_ref().map(|least| &least.comm)),
             json!(row.busbw_with_waiting_gbs),
+        ]
+    })
+}
+
+fn latencies(latencies: &[LatencyRow]) -> Table {
+    let columns = [
+        ("role", "role", Kind::Role),
+        ("func", "function", Kind::Text),
+        ("bytes", "size", Kind::Bytes),
+        ("with_waiting.count", "durations", Kind::Number),
+        ("with_waiting.min", "min", Kind::Ns),
+        ("with_waiting.p50", "median", Kind::Ns),
+        ("with_waiting.p90", "p90", Kind::Ns),
+        ("with_waiting.p99", "p99", Kind::Ns),
+        ("with_waiting.max", "max", Kind::Ns),
+        ("transfer.p50", "transfer", Kind::Ns),
+        ("transfer.p99", "p99", Kind::Ns),
+        ("transfer.max", "max", Kind::Ns),
+    ];
+    let about = "Of all communicators with one role, those with the most time first: of each rank, \
+                 with the wait for later ranks, and of the transfer.";
+    Table::new(["latencies", "Durations", about], &columns, latencies, |row| {
+        let with = |pick: fn(&Histogram) -> u64| json!(row.with_waiting.as_ref().map(pick));
+        let transfer = |pick: fn(&Histogram) -> u64| json!(row.transfer.as_ref().map(pick));
+        vec![
+            json!(row.role),
+            json!(row.func),
+            json!(row.bytes),
+            with(|of| of.count),
+            with(|of| of.min),
+            with(|of| of.p50),
+            with(|of| of.p90),
+            with(|of| of.p99),
+            with(|of| of.max),
+            transfer(|of| of.p50),
+            transfer(|of| of.p99),
+            transfer(|of| of.max),
         ]
     })
 }

@@ -1,118 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long operations take: for each role, function and size the shortest, the median, the 99th
-//! percentile and the longest.
+//! How long operations take: for each role, function and size two histograms on a logarithmic axis,
+//! with the wait for later ranks and without.
 
 use crate::chart::{
     Figure, Legend, Plot, Scale, Swatch, Tick, count, legend, log_ticks, px, round_duration, short,
     x_axis,
 };
-use crate::facts::Facts;
 use crate::{Section, absent};
 use maud::{Markup, html};
-use ncclscope_operations::human::{bytes, duration};
+use ncclscope_operations::human::{self, bytes, duration};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_report::Report;
-use ncclscope_report::schema::{Durations, OperationRow};
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use ncclscope_report::schema::{Histogram, LatencyRow};
 
 /// The most rows; those with the most time are shown.
 const ROWS: usize = 30;
-/// The height of a row.
-const ROW: f64 = 30.0;
+/// The height of a row, and of a histogram at its highest.
+const ROW: f64 = 48.0;
+const HIGH: f64 = 20.0;
 const WIDTH: f64 = 1120.0;
 const LEFT: f64 = 300.0;
 const TOP: f64 = 8.0;
 
-/// Durations of several communicators: the extremes of all, and the median of their medians.
-#[derive(Debug, Default)]
-struct Spread {
-    medians: Vec<u64>,
-    ends: Option<Durations>,
-}
-
-impl Spread {
-    fn add(&mut self, of: Option<Durations>) {
-        let Some(of) = of else { return };
-        self.medians.push(of.p50);
-        let ends = self.ends.get_or_insert(of);
-        ends.min = ends.min.min(of.min);
-        ends.p99 = ends.p99.max(of.p99);
-        ends.max = ends.max.max(of.max);
-    }
-
-    fn durations(mut self) -> Option<Durations> {
-        self.medians.sort_unstable();
-        let p50 = self.medians.get(self.medians.len().saturating_sub(1) / 2).copied()?;
-        self.ends.map(|ends| Durations { p50, ..ends })
-    }
-}
-
-/// A row of the chart.
-#[derive(Debug)]
-struct Row<'a> {
-    role: &'a str,
-    name: String,
-    /// From each rank's arrival, or from the operation's start.
-    all: Option<Durations>,
-    transfer: Option<Durations>,
-}
-
-pub(crate) fn section(report: &Report, facts: &Facts<'_>) -> Section {
-    let mut groups: BTreeMap<(&str, &str, Option<u64>), Vec<&OperationRow>> = BTreeMap::new();
-    for row in &report.operations {
-        let key = (facts.role(&row.comm), &*row.func, row.bytes);
-        groups.entry(key).or_default().push(row);
-    }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, rows)| {
-        Reverse(rows.iter().filter_map(|row| row.total_ns).fold(0, u64::saturating_add))
-    });
-    let rows: Vec<Row<'_>> = groups.iter().map(|(key, rows)| row(*key, rows)).collect();
-    let known: Vec<Row<'_>> =
-        rows.into_iter().filter(|row| row.all.is_some() || row.transfer.is_some()).collect();
-    let (shown, all) = (&known[..known.len().min(ROWS)], known.len());
+pub(crate) fn section(report: &Report) -> Section {
+    let all = &report.latencies;
+    let shown = &all[..all.len().min(ROWS)];
     Section {
         id: "latency",
         title: "Durations",
-        about: "The line reaches from the shortest to the longest, the bar to the 99th percentile; \
-                the mark is the median. With waiting: as each rank took part, the wait for later \
-                ranks included. Transfer: from the last rank's arrival to the end.",
+        about: "How many operations took how long. Upwards, with waiting: as each rank took part, \
+                the wait for later ranks included. Downwards, transfer: from the last rank's \
+                arrival to the end. Heights are square roots of numbers, so that rare durations are \
+                seen, too. The long mark is the median, the short one the 99th percentile.",
         body: match shown.is_empty() {
             true => absent("No finished operation was recorded."),
             false => html! {
                 (chart(shown))
-                @if all > ROWS {
-                    p.note { "The " (ROWS) " of " (all) " with the most time; the table "
-                        a href="#table-operations" { "Operations" } " has all." }
+                p.note {
+                    @if all.len() > ROWS { "The " (ROWS) " of " (all.len()) " with the most time; t" }
+                    @else { "T" }
+                    "he table " a href="#table-latencies" { "Durations" } " has the figures."
                 }
             },
         },
     }
 }
 
-fn row<'a>((role, func, size): (&'a str, &'a str, Option<u64>), rows: &[&OperationRow]) -> Row<'a> {
-    let (mut all, mut transfer) = (Spread::default(), Spread::default());
-    for row in rows {
-        all.add(row.with_waiting_ns.or(row.duration_ns));
-        transfer.add(row.transfer_ns);
-    }
-    let size = size.map_or_else(|| "unknown size".into(), bytes);
-    Row {
-        role,
-        name: format!("{role} {func} {size}"),
-        all: all.durations(),
-        transfer: transfer.durations(),
-    }
-}
-
-fn chart(rows: &[Row<'_>]) -> Markup {
-    let of = |pick: fn(&Durations) -> u64| {
-        let known = rows.iter().flat_map(|row| [row.all, row.transfer]).flatten();
-        known.map(move |durations| to_f64(pick(&durations).max(1)))
-    };
-    let low = of(|durations| durations.min).fold(f64::MAX, f64::min);
-    let high = of(|durations| durations.max).fold(1.0, f64::max);
+fn chart(rows: &[LatencyRow]) -> Markup {
+    let known = || rows.iter().flat_map(|row| [&row.with_waiting, &row.transfer]).flatten();
+    let low = known().map(|of| to_f64(of.min.max(1))).fold(f64::MAX, f64::min);
+    let high = known().map(|of| to_f64(of.max.max(1))).fold(1.0, f64::max);
     let ticks = log_ticks(low, high);
     let bottom = TOP + ROW * count(rows.len());
     let plot = Plot { left: LEFT, right: WIDTH - 24.0, top: TOP, bottom };
@@ -126,18 +63,24 @@ fn chart(rows: &[Row<'_>]) -> Markup {
         (x_axis(plot, &marks, "duration"))
         @for (at, row) in rows.iter().enumerate() {
             @let y = TOP + ROW * (count(at) + 0.5);
+            @let name = name(row);
             g data-role=(row.role) {
                 text.label x=(px(LEFT - 12.0)) y=(px(y + 4.0)) text-anchor="end" {
-                    (short(&row.name, 38)) title { (row.name) }
+                    (short(&name, 38)) title { (name) }
                 }
-                @if let Some(all) = row.all { (bar("waits", all, y - 5.0, x)) }
-                @if let Some(transfer) = row.transfer { (bar("s0", transfer, y + 5.0, x)) }
+                line.grid x1=(px(plot.left)) x2=(px(plot.right)) y1=(px(y)) y2=(px(y)) {}
+                @if let Some(of) = &row.with_waiting {
+                    (histogram("waits", "with waiting", of, (x, y, -HIGH)))
+                }
+                @if let Some(of) = &row.transfer {
+                    (histogram("s0", "transfer", of, (x, y, HIGH)))
+                }
             }
         }
     };
     let description = format!(
-        "{} rows, from {} to {}. The table “Operations” has the figures.",
-        rows.len(),
+        "{}, from {} to {}. The table “Durations” has the figures.",
+        human::count(rows.len(), "row"),
         duration(low),
         duration(high)
     );
@@ -157,19 +100,56 @@ fn chart(rows: &[Row<'_>]) -> Markup {
     .draw(&drawing, &below)
 }
 
-fn bar(class: &str, of: Durations, y: f64, x: Scale) -> Markup {
-    let at = |ns: u64| x.at(to_f64(ns.max(1)));
-    let [min, p50, p99, max] = [of.min, of.p50, of.p99, of.max].map(at);
-    let say = [("min", of.min), ("median", of.p50), ("p99", of.p99), ("max", of.max)]
-        .map(|(name, ns)| format!("{name} {}", duration(to_f64(ns))));
+fn name(LatencyRow { role, func, bytes: size, .. }: &LatencyRow) -> String {
+    let size = size.map_or_else(|| "unknown size".into(), bytes);
+    format!("{role} {func} {size}")
+}
+
+/// A histogram on its base line at `y`, so high.
+fn histogram(class: &str, what: &str, of: &Histogram, (x, y, high): (Scale, f64, f64)) -> Markup {
+    let mark = |ns: u64, share: f64| {
+        let at = px(x.at(to_f64(ns.max(1))));
+        html! { line.median x1=(at) x2=(at) y1=(px(y)) y2=(px(y + high * share)) {} }
+    };
     html! {
         g.spread.(class) {
-            title { (say.join(", ")) }
-            line x1=(px(min)) x2=(px(max)) y1=(px(y)) y2=(px(y)) {}
-            rect x=(px(min)) y=(px(y - 3.0)) width=(px((p99 - min).max(1.0))) height="6" rx="1.5" {}
-            line.median x1=(px(p50)) x2=(px(p50)) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
+            title { (say(what, of)) }
+            path d=(outline(of, (x, y, high))) {}
+            (mark(of.p50, 1.0))
+            (mark(of.p99, 0.4))
         }
     }
+}
+
+/// In words.
+fn say(what: &str, of: &Histogram) -> String {
+    let figures =
+        [("min", of.min), ("median", of.p50), ("p90", of.p90), ("p99", of.p99), ("max", of.max)];
+    let figures = figures.map(|(name, ns)| format!("{name} {}", duration(to_f64(ns))));
+    format!("{what}: {}, {}", human::count(of.count, "duration"), figures.join(", "))
+}
+
+/// The outline of a histogram. Its height is that per width on the axis, since buckets are not
+/// equally wide there, and each bucket is a pixel wide at least.
+fn outline(of: &Histogram, (x, y, high): (Scale, f64, f64)) -> String {
+    let share = |&[from, to, count]: &[u64; 3]| {
+        to_f64(count) / (to_f64(to.max(1)) / to_f64(from.max(1))).ln().max(0.01)
+    };
+    let highest = of.buckets.iter().map(share).fold(0.0, f64::max);
+    let (mut path, mut end) = (String::new(), None);
+    for bucket in &of.buckets {
+        let [from, to, _] = *bucket;
+        let [left, right] = [from, to].map(|ns| x.at(to_f64(ns.max(1))));
+        // By the square root the few that took longest are seen, too.
+        let top = y + high * (share(bucket) / highest).sqrt().max(0.04);
+        if end != Some(from) {
+            let back = if path.is_empty() { String::new() } else { format!("V{}Z", px(y)) };
+            path += &format!("{back}M{} {}", px(left), px(y));
+        }
+        path += &format!("V{}H{}", px(top), px(right.max(left + 1.0)));
+        end = Some(to);
+    }
+    format!("{path}V{}Z", px(y))
 }
 
 #[cfg(test)]
@@ -177,13 +157,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_has_the_extremes_of_all_and_the_middle_median() {
-        let mut spread = Spread::default();
-        assert_eq!(Spread::default().durations(), None);
-        for (min, p50, p99, max) in [(5, 10, 20, 30), (6, 12, 40, 41), (4, 50, 60, 61)] {
-            spread.add(Some(Durations { min, p50, p99, max }));
-        }
-        spread.add(None);
-        assert_eq!(spread.durations(), Some(Durations { min: 4, p50: 12, p99: 60, max: 61 }));
+    fn a_histogram_is_as_high_as_many_operations_took_so_long() {
+        let of = Histogram {
+            count: 9,
+            min: 1000,
+            p50: 2000,
+            p90: 2000,
+            p99: 9000,
+            max: 9000,
+            // Neighbours, and one apart.
+            buckets: vec![[1000, 2000, 2], [2000, 4000, 6], [8000, 16000, 1]],
+        };
+        let x = Scale::log([1000.0, 16000.0], [0.0, 400.0]);
+        let path = outline(&of, (x, 50.0, -30.0));
+        assert_eq!(path, "M0 50V32.7H100V20H200V50ZM300 50V37.8H400V50Z");
+        let words = "transfer: 9 durations, min 1.00 us, median 2.00 us, p90 2.00 us, p99 9.00 us, \
+                     max 9.00 us";
+        assert_eq!(say("transfer", &of), words);
     }
 }

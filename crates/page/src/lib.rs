@@ -128,7 +128,7 @@ fn sections(content: Content<'_>, facts: &Facts<'_>) -> Vec<Section> {
     sections.extend([
         time::section(content.report),
         bandwidth::section(content.report, facts, content.beside),
-        latency::section(content.report, facts),
+        latency::section(content.report),
         lateness::section(content),
         steps::section(content),
         links::section(content.report, facts),

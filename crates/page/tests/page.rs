@@ -156,13 +156,18 @@ fn figures_are_those_of_the_report() {
         serde_json::from_str(&serde_json::to_string(&shown.report).unwrap()).unwrap();
     let data = data(&page);
     assert_eq!(data["report_schema"], report["schema"]);
-    for key in ["roles", "sizes", "lost", "problems", "notes", "unknowable"] {
+    for key in ["roles", "sizes", "latencies", "lost", "problems", "notes", "unknowable"] {
         assert_eq!(data[key], report[key], "{key}");
     }
     assert_eq!(data["answer"], serde_json::to_value(shown.answer()).unwrap());
     let tables = data["tables"].as_array().unwrap();
     let mut compared = 0;
-    for (id, rows) in [("sizes", "sizes"), ("operations", "operations"), ("links", "peers")] {
+    for (id, rows) in [
+        ("sizes", "sizes"),
+        ("latencies", "latencies"),
+        ("operations", "operations"),
+        ("links", "peers"),
+    ] {
         let table = tables.iter().find(|table| table["id"] == id).unwrap();
         let rows = report[rows].as_array().unwrap();
         assert_eq!(table["rows"].as_array().unwrap().len(), rows.len(), "{id}");
@@ -239,6 +244,12 @@ fn many(mut shown: Shown) -> Shown {
         (row.comm, row.bytes) = (comm.clone(), Some(1 << (10 + at % 20)));
         report.operations.push(row);
     }
+    // As wide as histograms get: nine decades.
+    let mut latency = report.latencies[0].clone();
+    let histogram = latency.with_waiting.as_mut().unwrap();
+    histogram.buckets = (0..480).map(|at| [1_000_000 + at, 1_000_001 + at, 1_000_000]).collect();
+    latency.transfer = latency.with_waiting.clone();
+    report.latencies = vec![latency; 20_000];
     report.peers.clear();
     for (at, comm) in (0_u32..40_000).zip(comms.iter().cycle()) {
         let mut row = peer.clone();
@@ -274,6 +285,7 @@ fn a_page_of_4096_ranks_stays_below_10_mb_and_says_what_it_leaves_out() {
         (heat["cells"].as_array().unwrap().len(), &heat["ranks_per_row"]),
         (256, &16.into())
     );
+    assert_eq!(data["latencies"].as_array().unwrap().len(), 60);
     let tables = data["tables"].as_array().unwrap();
     let operations = tables.iter().find(|table| table["id"] == "operations").unwrap();
     assert_eq!(operations["left_out"], 28_000);

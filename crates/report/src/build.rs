@@ -287,6 +287,7 @@ impl ReportBuilder {
             processes: self.processes,
             roles: summary.roles,
             sizes: summary.sizes,
+            latencies: summary.latencies,
             operations,
             open_operations: self.open,
             peers,

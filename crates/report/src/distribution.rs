@@ -75,6 +75,20 @@ impl Distribution {
         self.buckets.as_ref().map_or(self.values.len() as u64, |buckets| buckets.total)
     }
 
+    /// The durations in whole ns with their number, ascending; of many the first of each bucket.
+    pub(crate) fn ascending(&mut self, mut add: impl FnMut(u64, u64)) {
+        match &self.buckets {
+            Some(buckets) => (buckets.offset..)
+                .zip(&buckets.counts)
+                .filter(|(_, count)| **count != 0)
+                .for_each(|(bucket, count)| add(first_of(bucket, PARTS), *count)),
+            None => {
+                self.values.sort_unstable_by(f64::total_cmp);
+                self.values.iter().for_each(|ns| add(to_u64(*ns), 1));
+            }
+        }
+    }
+
     fn bound(&mut self) {
         if self.values.len() > EXACT {
             let mut buckets = Box::<Buckets>::default();
@@ -103,7 +117,7 @@ impl Buckets {
     fn add(&mut self, ns: f64) {
         (self.min, self.max) = (self.min.min(ns), self.max.max(ns));
         self.total += 1;
-        *self.count(bucket_of(to_u64(ns))) += 1;
+        *self.count(bucket_of(to_u64(ns), PARTS)) += 1;
     }
 
     fn merge(&mut self, other: &Buckets) {
@@ -147,20 +161,23 @@ impl Buckets {
     }
 }
 
-/// The bucket of a number.
-fn bucket_of(ns: u64) -> usize {
-    let doublings = ns.checked_ilog2().unwrap_or(0).saturating_sub(PARTS);
+/// The bucket of a number, with two to the power of `parts` buckets in a doubling.
+pub(crate) fn bucket_of(ns: u64, parts: u32) -> usize {
+    let doublings = ns.checked_ilog2().unwrap_or(0).saturating_sub(parts);
     let part = usize::try_from(ns >> doublings).unwrap_or(usize::MAX);
-    ((doublings as usize) << PARTS) + part
+    ((doublings as usize) << parts) + part
+}
+
+/// The first number of such a bucket.
+pub(crate) fn first_of(bucket: usize, parts: u32) -> u64 {
+    let doublings = (bucket >> parts).saturating_sub(1);
+    let first = (bucket - (doublings << parts)) as u128;
+    u64::try_from(first << doublings).unwrap_or(u64::MAX)
 }
 
 fn middle(bucket: usize) -> f64 {
-    let parts = 1 << PARTS;
-    let doublings = (bucket >> PARTS).saturating_sub(1);
-    let first = (bucket - doublings * parts) as u64;
-    let (first, width) = (u128::from(first) << doublings, 1u128 << doublings);
-    let middle = first + (width - 1) / 2;
-    to_f64(u64::try_from(middle).unwrap_or(u64::MAX))
+    let [first, next] = [bucket, bucket + 1].map(|bucket| first_of(bucket, PARTS));
+    to_f64(first + (next - first - 1) / 2)
 }
 
 #[cfg(test)]
@@ -171,12 +188,12 @@ mod tests {
     fn a_bucket_is_near_what_it_counts() {
         for ns in (0..5_000).chain((10..64).map(|bit| (1u64 << bit) - 1)) {
             for ns in [ns, ns.saturating_mul(3)] {
-                let off = (middle(bucket_of(ns)) - to_f64(ns)).abs();
+                let off = (middle(bucket_of(ns, PARTS)) - to_f64(ns)).abs();
                 assert!(off <= to_f64(ns) * 0.004, "{ns}: {off}");
                 assert!(ns >= 256 || off == 0.0, "{ns}: {off}");
             }
         }
-        assert!((1..100_000).is_sorted_by_key(bucket_of));
+        assert!((1..100_000).is_sorted_by_key(|ns| bucket_of(ns, PARTS)));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod distribution;
 mod groups;
 mod job_ranks;
 mod key;
+mod latency;
 pub mod losses;
 mod numbers;
 mod processes;

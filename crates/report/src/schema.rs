@@ -7,6 +7,7 @@ given another meaning. An unknown value is `null`. Bandwidths and sizes are thos
 ([`ncclscope_operations::bandwidth`]); times are nanoseconds unless the name says otherwise.
 */
 
+use crate::latency::Latency;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -26,6 +27,8 @@ pub struct Report {
     pub roles: Vec<RoleRow>,
     /// Bandwidth by size, as nccl-tests prints it: largest first.
     pub sizes: Vec<SizeRow>,
+    /// How long operations take, by role, function and size: those with the most time first.
+    pub latencies: Vec<LatencyRow>,
     /// One row for each communicator, function, size, algorithm, protocol and channel count.
     pub operations: Vec<OperationRow>,
     /// Operations and API calls that were not over at the end of their recording.
@@ -250,6 +253,46 @@ pub struct OperationRow {
     pub busbw_gbs: Option<f64>,
     /// Bus bandwidth of the median with waiting, GB/s: that of the transfer is no lower.
     pub busbw_with_waiting_gbs: Option<f64>,
+    /// The distributions, for [`Report::latencies`].
+    #[serde(skip)]
+    pub(crate) latency: Latency,
+}
+
+/// How long the operations of one function and size take, of all communicators with one role.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyRow {
+    /// As in [`RoleRow`].
+    pub role: String,
+    /// Function.
+    pub func: String,
+    /// Size; `null` where the datatype is unknown.
+    pub bytes: Option<u64>,
+    /// From each rank's arrival to the end, the wait for later ranks included; of communicators
+    /// whose arrivals are unknown, as in [`OperationRow::duration_ns`].
+    pub with_waiting: Option<Histogram>,
+    /// From the last rank's arrival to the end; `null` where that is unknown.
+    pub transfer: Option<Histogram>,
+}
+
+/// Durations, ns. The least and the greatest are exact; percentiles, by nearest rank, are off by 4 %
+/// at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Histogram {
+    /// How many there are.
+    pub count: u64,
+    /// Shortest.
+    pub min: u64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Longest.
+    pub max: u64,
+    /// The buckets that are not empty, ascending: the first ns, the first ns of the next bucket,
+    /// and how many durations. There are 16 for each doubling.
+    pub buckets: Vec<[u64; 3]>,
 }
 
 /// The rank that arrived last most often.

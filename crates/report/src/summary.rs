@@ -4,7 +4,8 @@ Rows of communicators, added up by what these are for: a job of thousands of ran
 communicators, and a handful of roles.
 */
 
-use crate::schema::{LeastBandwidth, OperationRow, RankRow, RoleRow, SizeRow};
+use crate::latency::latencies;
+use crate::schema::{LatencyRow, LeastBandwidth, OperationRow, RankRow, RoleRow, SizeRow};
 use ncclscope_operations::stats::{lower_median, to_f64, to_u64};
 use ncclscope_operations::timeline::role_or_size;
 use std::cmp::Reverse;
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(crate) struct Summary {
     pub(crate) roles: Vec<RoleRow>,
     pub(crate) sizes: Vec<SizeRow>,
+    pub(crate) latencies: Vec<LatencyRow>,
 }
 
 /// What a communicator is for.
@@ -54,7 +56,8 @@ impl Summary {
             })
             .collect();
         sizes.sort_by_key(|row| Reverse((row.bytes, row.count)));
-        Summary { roles, sizes }
+        let latencies = latencies(operations.iter().map(|row| (&*comm(row).role, row)));
+        Summary { roles, sizes, latencies }
     }
 }
 

@@ -73,6 +73,9 @@ pub struct Finding {
     /// When it is seen first, for `since`.
     #[serde(skip)]
     pub(crate) onset: Option<Onset>,
+    /// Whether that is the first recorded step: it may have begun before.
+    #[serde(skip)]
+    pub is_from_first_step: bool,
     /// Sender and receiver of a slow link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
@@ -105,6 +108,7 @@ impl Finding {
             root_ranks: Vec::new(),
             help: Help::default(),
             onset: None,
+            is_from_first_step: false,
             edge: None,
             share: None,
             lost: 0.0,

@@ -143,7 +143,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
     summary.splice(0..0, causes);
     shortage::doubt(job, limits, &mut summary);
-    help(job, &mut summary);
+    help(job, list.first(), &mut summary);
     let report = Report {
         schema: "ncclscope.stragglers/2",
         steps: rows(job, &blames, &list),
@@ -168,26 +168,34 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
 }
 
 /// Adds to each finding where its ranks run, since when it is seen, and what it costs.
-fn help(job: &Job, summary: &mut [Finding]) {
+fn help(job: &Job, first: Option<&Step>, summary: &mut [Finding]) {
     let workers: BTreeMap<u32, &Worker> = job.workers.iter().map(|one| (one.rank, one)).collect();
     let place = |&rank: &u32| {
         let unknown = || Place { rank, ..Place::default() };
         workers.get(&rank).map_or_else(unknown, |worker| worker.place())
     };
     let gpus = count(job.workers.len());
+    let first_end = first.and_then(|step| real_ns(job, Onset::Job(step.start + step.duration)));
     for finding in summary {
+        let onset_ns = finding.onset.and_then(|onset| real_ns(job, onset));
+        finding.is_from_first_step =
+            onset_ns.zip(first_end).is_some_and(|(onset, first_end)| onset < first_end);
         finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
         finding.help.cost = Cost::of(finding.lost, gpus);
-        finding.help.since = finding.onset.and_then(|onset| since(job, onset));
+        finding.help.since = onset_ns.and_then(in_words);
     }
 }
 
-/// A time in whole seconds of UTC; `None` where the input does not tell when it began.
-fn since(job: &Job, onset: Onset) -> Option<String> {
-    let ns = match onset {
+/// A time since 1970, ns; `None` where the input does not tell when it began.
+fn real_ns(job: &Job, onset: Onset) -> Option<i128> {
+    Some(match onset {
         Onset::Real(ns) => i128::from(ns),
         Onset::Job(ns) => i128::from(job.origin_ns?) + i128::from(to_u64(ns)),
-    };
+    })
+}
+
+/// A time in whole seconds of UTC.
+fn in_words(ns: i128) -> Option<String> {
     let time = Timestamp::from_nanosecond(ns).ok()?;
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m ncclscope``: prints the paths of plugin and tool, and the variables for NCCL.
 
-``python -m ncclscope VERB ...`` runs the tool, as ``ncclscope VERB ...`` does where it is on PATH.
+``python -m ncclscope VERB ...`` runs the tool, as the command ``ncclscope VERB ...`` does.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
+from pathlib import Path
 from typing import Optional
 
 from ._plugin import Error, chain, plugin_path, variables
-from ._tool import tool_path
+from ._tool import packaged, tool_path
 
 
 def main() -> int:
     words = sys.argv[1:]
     if words and not words[0].startswith("-"):
-        return run_tool(words)
+        return run_tool(None, words)
     parser = argparse.ArgumentParser(prog="python -m ncclscope", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--plugin-path", action="store_true", help="print the plugin's path")
@@ -42,10 +44,18 @@ def main() -> int:
     return 0
 
 
-def run_tool(words: list[str]) -> int:
-    """Becomes the tool."""
+def command() -> int:
+    """The command ``ncclscope``. Its tool finds the plugin itself."""
+    return run_tool(packaged(), sys.argv[1:])
+
+
+def run_tool(tool: Optional[Path], words: list[str]) -> int:
+    """Becomes the tool, by default that of the plugin."""
     try:
-        tool = tool_path(str(plugin_path()))
+        tool = tool or tool_path(str(plugin_path()))
+        # Python ignores these, and a program keeps that.
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(ignored, signal.SIG_DFL)
         os.execv(tool, [str(tool), *words])
     except Error as error:
         print(f"ncclscope: {error}", file=sys.stderr)

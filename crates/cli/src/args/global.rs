@@ -15,6 +15,9 @@ pub(crate) struct GlobalArgs {
     /// Do not show long text in a pager (PAGER, else less)
     #[arg(long, global = true)]
     pub(crate) no_pager: bool,
+    /// Show tables and lines on a terminal as wide as they are: nothing is cut or left out
+    #[arg(long, global = true)]
+    pub(crate) wide: bool,
     /// Say on standard error what is read and chosen, and how long it takes; twice: each file
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope compare`: what became slower or faster between two sets of runs.
 
+mod reading;
+
 use super::page_file;
 use super::report::shell_word;
 use crate::args::{CompareArgs, TableFormat};
@@ -11,11 +13,10 @@ use crate::sheet::Sheet;
 use crate::terminal::{self, Watched};
 use crate::text::{self, Page};
 use crate::whole_file::is_place;
-use ncclscope_compare::input::{recorded, saved};
+use ncclscope_compare::input::saved;
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
 use ncclscope_diagnose::input::{InputOptions, recording as hang};
-use ncclscope_diagnose::{Options, diagnose};
 use ncclscope_page::{ComparisonContent, render_comparison};
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
@@ -30,6 +31,14 @@ enum Source {
     Recordings(Vec<RunInput>),
     /// Saved reports.
     Saved(Vec<PathBuf>),
+}
+
+/// A side, read.
+#[derive(Debug, Default)]
+struct Side {
+    runs: Vec<Run>,
+    /// The report of the newest of them, if there is one.
+    newest: Option<Report>,
 }
 
 impl Source {
@@ -76,20 +85,22 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let [a, b] = &sources;
     let recordings = sources.iter().flat_map(Source::recordings);
     let progress = Watched::by_blocks("reading records", recordings, 1);
-    let (mut a, mut b) = (runs(a, has_saved)?, runs(b, has_saved)?);
+    let wants_page = args.html.is_some();
+    let read = |source: &Source| match has_saved {
+        true => as_reports(source),
+        false => Ok(as_recorded(source, wants_page)),
+    };
+    let (a, b) = (read(a)?, read(b)?);
     drop(progress);
-    for (source, runs) in sources.iter().zip([&mut a, &mut b]) {
-        note_hangs(source, runs);
-    }
     bad += name_damaged(sources.iter().flat_map(Source::recordings));
     let limits = Limits { min_effect: args.min_effect / 100.0, ..Limits::default() };
-    let mut comparison = compare(&a, &b, &limits);
+    let mut comparison = compare(&a.runs, &b.runs, &limits);
     comparison.answer.next = next(&comparison, &sources[1], args);
     if !page_file::is_alone(args.html.as_deref()) {
         print(&comparison, args)?;
     }
     if let Some(file) = &args.html {
-        page_file::write(file, &page(&comparison, &sources, args))?;
+        page_file::write(file, &page(&comparison, [&a, &b], args))?;
     }
     let limit = args.fail_above.map_or(f64::INFINITY, |percent| percent / 100.0);
     let is_slower = comparison.answer.worst.is_some_and(|worst| worst > limit);
@@ -119,14 +130,8 @@ fn print(comparison: &Comparison, args: &CompareArgs) -> Result<(), Failure> {
 }
 
 /// The comparison as a page, with the bandwidths of the newest run of each side.
-fn page(comparison: &Comparison, sources: &[Source; 2], args: &CompareArgs) -> String {
-    let reports = sources.each_ref().map(|source| match source {
-        Source::Recordings(runs) => {
-            runs.last().map(|run| ReportBuilder::build_all(&run.recordings))
-        }
-        Source::Saved(_) => None,
-    });
-    let reports: Option<[&Report; 2]> = match &reports {
+fn page(comparison: &Comparison, sides: [&Side; 2], args: &CompareArgs) -> String {
+    let reports: Option<[&Report; 2]> = match sides.map(|side| side.newest.as_ref()) {
         [Some(a), Some(b)] => Some([a, b]),
         _ => None,
     };
@@ -146,37 +151,46 @@ fn source(path: &Path, bad: &mut usize) -> Result<Source, Failure> {
     Ok(Source::Recordings(runs))
 }
 
-/// Notes which runs hang. Recordings say it at their ends; a saved report has said it.
-fn note_hangs(source: &Source, runs: &mut [Run]) {
-    let Source::Recordings(recorded) = source else { return };
-    for (run, of) in runs.iter_mut().zip(recorded) {
-        let paths: Vec<PathBuf> = of.recordings.iter().map(|one| one.path().to_owned()).collect();
-        // What cannot be read was named already.
-        let job = hang::job(&paths, &InputOptions::default(), &mut Vec::new());
-        run.hangs = job.is_ok_and(|job| {
-            let found = diagnose(&job, &Options::default());
-            found.waiting != 0 && !found.verdicts.is_empty()
-        });
+/// The runs of a side from their recordings, with the report of the newest if it is wanted.
+fn as_recorded(source: &Source, wants_report: bool) -> Side {
+    let mut side = Side::default();
+    let Source::Recordings(runs) = source else { return side };
+    for (at, run) in runs.iter().enumerate() {
+        let is_newest = at + 1 == runs.len();
+        let (run, report) = reading::read(run, wants_report && is_newest);
+        side.runs.push(run);
+        side.newest = report;
     }
+    side
 }
 
-/// The runs of a side.
-fn runs(source: &Source, as_reports: bool) -> Result<Vec<Run>, Failure> {
+/// The runs of a side as reports, saved or made of recordings.
+fn as_reports(source: &Source) -> Result<Side, Failure> {
     let defect = |error| Failure::environment(format!("a report cannot be compared: {error}"));
+    let mut side = Side::default();
     match source {
-        Source::Saved(files) => files.iter().map(|file| read_saved(file)).collect(),
-        Source::Recordings(runs) if as_reports => {
-            let of_run = |run: &RunInput| {
-                let report = ReportBuilder::build_all(&run.recordings);
-                saved::of_report(run.name.clone(), &report).map_err(defect)
-            };
-            runs.iter().map(of_run).collect()
+        Source::Saved(files) => {
+            side.runs = files.iter().map(|file| read_saved(file)).collect::<Result<_, _>>()?;
         }
         Source::Recordings(runs) => {
-            let read = |run: &RunInput| Ok(recorded::run(run.name.clone(), &run.recordings));
-            runs.iter().map(read).collect()
+            for run in runs {
+                let report = ReportBuilder::build_all(&run.recordings);
+                let mut read = saved::of_report(run.name.clone(), &report).map_err(defect)?;
+                read.hangs = hangs_at_its_end(run);
+                side.runs.push(read);
+                side.newest = Some(report);
+            }
         }
     }
+    Ok(side)
+}
+
+/// Whether a run hangs, by the ends of its recordings. A saved report says it itself.
+fn hangs_at_its_end(run: &RunInput) -> bool {
+    let paths: Vec<PathBuf> = run.recordings.iter().map(|one| one.path().to_owned()).collect();
+    // What cannot be read was named already.
+    let job = hang::job(&paths, &InputOptions::default(), &mut Vec::new());
+    job.is_ok_and(|job| reading::hangs(&job))
 }
 
 fn read_saved(file: &Path) -> Result<Run, Failure> {

@@ -11,7 +11,7 @@ use crate::sheet::Sheet;
 use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Job, Options, Shown, diagnose, fr_out, text};
+use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -33,9 +33,6 @@ const VERDICT: [&str; 11] = [
     "victims",
     "title",
 ];
-
-/// The line of a text without verdicts.
-const NOTHING: &str = "\nNothing found.\n";
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
@@ -70,23 +67,19 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         ras.add_to(&mut found, &job);
     }
     exists(&filter, &job)?;
-    let Shown { shown, of } = found.show(&filter, &job);
-    let filter = FindingsNote::new(&args.filter, (shown, of), "all ranks judged");
+    let shown = found.show(&filter, &job);
+    let filter = FindingsNote::new(&args.filter, (shown.shown, shown.of), "all ranks judged");
     match args.format {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
-            let mut text = filter.unwrap_or_default() + &text::render(&found);
-            if of != 0 && shown == 0 {
-                let hidden = human::are(of, "finding");
-                text = text.replacen(NOTHING, &format!("\n{hidden} left out by the filter.\n"), 1);
-            }
+            let text = filter.unwrap_or_default() + &text::render(&found, Some(shown));
             output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&found.verdicts, &VERDICT)?.markdown())?,
     }
-    if of == 0 && !directories.is_empty() {
+    if shown.of == 0 && !directories.is_empty() {
         let runs: Vec<String> =
             directories.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
         tell(format_args!("if the job is slow: ncclscope stragglers {}", runs.join(" ")));

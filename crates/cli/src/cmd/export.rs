@@ -8,8 +8,7 @@ use crate::failure::{Failure, tell, warn};
 use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
 use crate::terminal::Watched;
-use crate::whole_file;
-use ncclscope_kineto::file::Output;
+use crate::whole_file::{self, create_packed, is_packed};
 use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{Shown, archive, chrome, pftrace};
@@ -38,11 +37,8 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let written = if args.per_rank {
         per_process(shown, &args.output)?
     } else {
-        to_file(&args.output, |file| {
-            let mut out = Output::new(file, is_packed(&args.output));
-            let written = write(shown, format, &mut out)?;
-            out.finish()?;
-            Ok(written)
+        create_packed(&args.output, |out| {
+            write(shown, format, out).map_err(|e| Failure::write(&args.output, &e))
         })?
     };
     drop(progress);
@@ -57,11 +53,6 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     ));
     tell_missing_arrows(&written);
     Ok(input.finish())
-}
-
-/// Whether a file is compressed, by its name.
-fn is_packed(file: &Path) -> bool {
-    file.extension().is_some_and(|ending| ending == "gz")
 }
 
 /// What `--to` says, else what the file's name ends in.

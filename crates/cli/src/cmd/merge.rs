@@ -6,8 +6,7 @@ use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
 use crate::terminal::Watched;
-use crate::whole_file;
-use ncclscope_kineto::file::Output;
+use crate::whole_file::create_packed;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
 use ncclscope_kineto::write::WriteError;
@@ -175,7 +174,7 @@ fn one<'r>(
     let Some(recording) = recording_of(&trace, source)? else { return Ok(false) };
     let timeline = last.read(recording);
     let rank = join(&trace, timeline, source)?;
-    let slices = create(output, |out| {
+    let slices = create_packed(output, |out| {
         ncclscope_kineto::write(&rank, out).map_err(|error| failed(error, file, output))
     })?;
     say(&rank);
@@ -201,7 +200,7 @@ fn into_one(files: &[PathBuf], source: &Source<'_>, output: &Path) -> Result<(),
         return Err(Failure::usage(ALL_LEFT_OUT));
     }
     let base_ns = traces.iter().map(|trace| trace.base_ns).min().unwrap_or(0);
-    let slices = create(output, |out| {
+    let slices = create_packed(output, |out| {
         let mut slices = 0;
         let mut shared = merged::Shared::default();
         merged::begin(out, base_ns).map_err(|e| Failure::write(output, &e))?;
@@ -316,17 +315,4 @@ fn failed(error: WriteError, file: &Path, output: &Path) -> Failure {
         WriteError::Input(e) => Failure::input(format!("cannot read {}: {e}", file.display())),
         WriteError::Output(e) => Failure::write(output, &e),
     }
-}
-
-/// Writes a trace that is there whole or not at all.
-fn create(
-    path: &Path,
-    write: impl FnOnce(&mut Output) -> Result<u64, Failure>,
-) -> Result<u64, Failure> {
-    whole_file::create(path, |file| {
-        let mut out = Output::new(file, has_ending(path, ".gz"));
-        let slices = write(&mut out)?;
-        out.finish().map_err(|e| Failure::write(path, &e))?;
-        Ok(slices)
-    })
 }

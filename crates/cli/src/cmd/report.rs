@@ -78,7 +78,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     }
     if let Some(file) = &args.html {
         let named = (args.inputs.as_slice(), narrowed.text());
-        page_file::write(file, &html::page(named, &input.recordings, &answer, &assessment))?;
+        page_file::write(file, &html::page(named, &input, &answer, &assessment))?;
     }
     Ok(input.finish())
 }

@@ -266,7 +266,8 @@ fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
         *text += &format!("      place  {}\n", in_a_line(&place.to_string()));
     }
     if let Some(since) = since {
-        *text += &format!("      since  {since}\n");
+        let first = if finding.is_from_first_step { " (the first recorded step)" } else { "" };
+        *text += &format!("      since  {since}{first}\n");
     }
     if let Some(cost) = cost {
         let (share, hours) = (100.0 * cost.step_share, cost.gpu_hours_per_day);

@@ -87,6 +87,10 @@ fn verbs_decode_a_job_that_hangs_once() {
     ] {
         assert_eq!(decoded(words), all, "{words:?}");
     }
+    let page = out("a.html");
+    for words in [&["compare", run, run][..], &["compare", run, run, "--html", &page]] {
+        assert_eq!(decoded(words), 2 * all, "each side once: {words:?}");
+    }
     assert_eq!(decoded(&["doctor", "-o", run]), 0, "nothing was lost");
 }
 

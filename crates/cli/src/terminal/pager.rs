@@ -16,11 +16,13 @@ pub(crate) fn page(text: &str) -> bool {
         return false;
     }
     let Some(pager) = pager() else { return false };
+    // With S it moves sideways over long lines.
+    let less = if settings().is_some_and(|args| args.wide) { "FRSX" } else { "FRX" };
     // The pager handles Ctrl-C: if this program ended, shell and pager would both read keys.
     let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));
     let mut command = Command::new("sh");
     command.args(["-c", &pager]).stdin(Stdio::piped());
-    for (name, value) in [("LESS", "FRX"), ("LV", "-c")] {
+    for (name, value) in [("LESS", less), ("LV", "-c")] {
         if std::env::var_os(name).is_none() {
             command.env(name, value);
         }

@@ -73,7 +73,8 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
         ("p", Align::Right),
         ("a step", Align::Right),
         ("verdict", Align::Left),
-    ]);
+    ])
+    .spare(&["p", "95 % interval", "algorithm", "a step"]);
     for row in rows.iter().take(most) {
         table.row(cells(row));
     }

@@ -24,7 +24,10 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     }
     let sums = ["all", "stopped", "open", "dropped", "stale", "orphan"];
     columns.extend(sums.map(|name| (name, Align::Right)));
-    let mut table = Table::new(&columns);
+    // The ranks first, the last of them first: the sums are what matters.
+    let ranks = names.iter().rev().map(String::as_str).filter(|_| is_wide);
+    let spare: Vec<&str> = ranks.chain(["stale", "orphan", "stopped"]).collect();
+    let mut table = Table::new(&columns).spare(&spare);
     for kind in EventKind::ALL {
         let counts = |row: &RankRow| row.events.get(kind.name()).copied().unwrap_or_default();
         let sum = rows.iter().map(counts).fold(EventCounts::default(), add);
@@ -88,7 +91,8 @@ pub(super) fn threads(page: &mut Page, report: &Report) {
         ("error", Align::Right),
         ("GPU clock error", Align::Right),
         ("step", Align::Right),
-    ]);
+    ])
+    .spare(&["step", "GPU clock error", "comm", "error"]);
     for row in report.ranks.iter().take(LIST_MAX) {
         table.row(vec![
             rank_cell(row.rank, row.comm_rank),

@@ -34,7 +34,8 @@ fn table(groups: &Groups) -> Table {
     let keys = groups.by.iter().map(|by| (*by, align(by)));
     let figures = ["count", "bytes", "time", "waiting", "transfer", "busbw GB/s"];
     let figures = figures.into_iter().map(|name| (name, Align::Right));
-    let mut table = Table::new(&keys.chain(figures).collect::<Vec<_>>());
+    let mut table = Table::new(&keys.chain(figures).collect::<Vec<_>>())
+        .spare(&["bytes", "transfer", "count", "waiting"]);
     for row in &groups.rows {
         table.row(cells(groups, row));
     }

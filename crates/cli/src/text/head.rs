@@ -12,10 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest command that is shown in full.
 const COMMAND_MAX: usize = 240;
-/// The longest values of a variable.
+/// The longest values of a variable on one screen.
 const VALUE_MAX: usize = 40;
+/// How many names of a kind are listed.
+const NAMES: usize = 8;
 
-pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
+/// How much there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Screen,
+    Full,
+}
+
+pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>, room: Room) {
     page.heading("RUN");
     if let Some(run) = run {
         command(page, run);
@@ -36,7 +45,7 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
     let api: BTreeSet<&str> = api.iter().map(String::as_str).collect();
     let api = if api.is_empty() { "unknown".into() } else { some(&api) };
     fact(page, "NCCL", &format!("{nccl}, profiler API {api}"));
-    variables(page, report);
+    variables(page, report, room);
     let span = (
         report.ranks.iter().filter_map(|row| row.start_ns).min(),
         report.ranks.iter().filter_map(|row| row.end_ns).max(),
@@ -57,7 +66,7 @@ fn fact(page: &mut Page, label: &str, text: &str) {
 }
 
 /// NCCL's variables, each with its values in all processes.
-fn variables(page: &mut Page, report: &Report) {
+fn variables(page: &mut Page, report: &Report, room: Room) {
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (key, fact) in report.processes.iter().flat_map(|process| &process.identity) {
         if let (true, Fact::Text(text)) = (key.starts_with("NCCL_"), fact) {
@@ -66,11 +75,20 @@ fn variables(page: &mut Page, report: &Report) {
     }
     let one = |(key, values): (&&str, &BTreeSet<&str>)| {
         let values: Vec<&str> = values.iter().copied().collect();
-        format!("{key}={}", cut(&values.join(" or "), VALUE_MAX))
+        let values = values.join(" or ");
+        match room {
+            Room::Screen => format!("{key}={}", cut(&values, VALUE_MAX)),
+            Room::Full => format!("{key}={values}"),
+        }
     };
-    let shown: BTreeSet<String> = all.iter().map(one).collect();
+    let most = if room == Room::Full { all.len() } else { NAMES };
+    let shown: Vec<String> = all.iter().take(most).map(one).collect();
+    let more = match all.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more (--full)"),
+    };
     if !shown.is_empty() {
-        fact(page, "variables", &some(&shown.iter().map(String::as_str).collect()));
+        fact(page, "variables", &(shown.join(", ") + &more));
     }
 }
 
@@ -138,7 +156,7 @@ pub(super) fn communicators(page: &mut Page, report: &Report) {
 
 /// A few names, or how many there are.
 fn some(names: &BTreeSet<&str>) -> String {
-    let shown: Vec<&str> = names.iter().copied().take(8).collect();
+    let shown: Vec<&str> = names.iter().copied().take(NAMES).collect();
     match names.len() - shown.len() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

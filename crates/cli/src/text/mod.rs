@@ -35,7 +35,7 @@ pub(crate) fn screen(content: Content<'_>, mut page: Page) -> String {
 pub(crate) fn full(content: Content<'_>, mut page: Page) -> String {
     let Content { report, run, .. } = content;
     answer(&mut page, content);
-    head::write(&mut page, report, run);
+    head::write(&mut page, report, run, head::Room::Full);
     head::communicators(&mut page, report);
     page.sentences("PROBLEMS", &report.problems);
     losses::write(&mut page, &report.lost.losses);

@@ -9,6 +9,21 @@ use ncclscope_report::Report;
 use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow, RankRow};
 use std::collections::BTreeSet;
 
+/// The columns that a narrow terminal need not show, the first of them first.
+const SPARE: [&str; 11] = [
+    "algbw GB/s",
+    "datatype",
+    "ch",
+    "min",
+    "timing",
+    "max",
+    "open",
+    "last",
+    "p99",
+    "transfer",
+    "proto",
+];
+
 pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
     if operations.is_empty() {
         return;
@@ -49,10 +64,10 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     }
     let mut comms: Vec<&str> = report.operations.iter().map(|row| row.comm.as_str()).collect();
     comms.dedup();
+    let mut tables: Vec<(String, Table)> = Vec::new();
     for comm in comms {
         let role = role(report, comm).map_or_else(String::new, |role| format!(" \"{role}\""));
-        page.line(&format!("  comm {comm}{role}"));
-        let mut table = Table::new(&[
+        let columns = [
             ("function", Align::Left),
             ("size", Align::Right),
             ("datatype", Align::Left),
@@ -70,12 +85,14 @@ pub(super) fn table(page: &mut Page, report: &Report) {
             ("algbw GB/s", Align::Right),
             ("busbw GB/s", Align::Right),
             ("last", Align::Left),
-        ]);
+        ];
+        let mut table = Table::new(&columns).spare(&SPARE);
         for row in report.operations.iter().filter(|row| row.comm == comm) {
             table.row(cells(row));
         }
-        page.table(&table);
+        tables.push((format!("  comm {comm}{role}"), table));
     }
+    page.tables(&tables);
     explain(page, &report.operations);
 }
 
@@ -146,13 +163,12 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
         ("enqueue", "how long the host took to enqueue the operation; its end is unknown"),
     ];
     for (timing, text) in texts.into_iter().filter(|(timing, _)| has(timing)) {
-        page.line(&format!("  timing {timing}: {text}"));
+        page.wrapped("  ", &format!("timing {timing}: {text}"));
     }
     if rows.iter().any(|row| row.transfer_ns.is_some()) {
-        page.line("  transfer: the median from the last rank's arrival to the end, of which algbw");
-        page.line(
-            "    and busbw are; last: the rank that arrived last, for which the others waited",
-        );
+        let text = "transfer: the median from the last rank's arrival to the end, of which algbw \
+                    and busbw are; last: the rank that arrived last, for which the others waited";
+        page.wrapped("  ", text);
     }
     let is_least = |row: &&OperationRow| row.busbw_gbs.is_none() && busbw(row).starts_with('>');
     let why: BTreeSet<&str> =

@@ -12,6 +12,8 @@ use ncclscope_operations::human::three;
 pub(super) const LIST_MAX: usize = 20;
 /// Columns of a paragraph at most.
 const PARAGRAPH: usize = 100;
+/// In front of the lines of a table.
+const INDENT: &str = "  ";
 /// Columns of a label and the gap behind it.
 const LABEL: usize = 6;
 
@@ -102,14 +104,40 @@ impl Page {
         }
     }
 
-    /// Adds a table.
+    /// Adds a table, and a line that names the columns for which the terminal has no room.
     pub(super) fn table(&mut self, table: &Table) {
+        let excess = table.excess(INDENT);
+        self.table_without(table, excess);
+        self.left_out(table.left_out(excess));
+    }
+
+    /// Adds tables with the same columns, each below its title.
+    pub(super) fn tables(&mut self, tables: &[(String, Table)]) {
+        let excess = tables.iter().map(|(_, table)| table.excess(INDENT)).max().unwrap_or(0);
+        for (title, table) in tables {
+            self.line(title);
+            self.table_without(table, excess);
+        }
+        self.left_out(tables.first().map_or(&[], |(_, table)| table.left_out(excess)));
+    }
+
+    fn table_without(&mut self, table: &Table, excess: usize) {
         if self.is_markdown {
             let gap = if self.text.ends_with("\n\n") { "" } else { "\n" };
             self.text.push_str(&format!("{gap}{}\n", table.sheet().markdown()));
             return;
         }
-        table.lines("  ").iter().for_each(|line| self.line(line));
+        table.lines_without(INDENT, excess).iter().for_each(|line| self.line(line));
+    }
+
+    fn left_out(&mut self, columns: &[String]) {
+        if !columns.is_empty() && !self.is_markdown {
+            // A bar groups columns.
+            let names: Vec<&str> =
+                columns.iter().map(|name| name.trim_start_matches(['|', ' '])).collect();
+            let names = names.join(", ");
+            self.wrapped("  ", &format!("columns left out to fit the terminal (--wide): {names}"));
+        }
     }
 
     /// Adds a section of sentences, if there are any.

@@ -24,7 +24,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
         return;
     }
     page.heading("NETWORK, with mean times of one transfer");
-    let mut table = Table::new(&[
+    let columns = [
         ("comm", Align::Left),
         ("role", Align::Left),
         ("from", Align::Right),
@@ -40,7 +40,10 @@ pub(super) fn table(page: &mut Page, report: &Report) {
         ("| latency us", Align::Right),
         ("GB/s", Align::Right),
         ("fit", Align::Right),
-    ]);
+    ];
+    let spare =
+        ["fit", "GB/s", "| latency us", "flush", "comm", "transfers", "peer", "role", "bytes"];
+    let mut table = Table::new(&columns).spare(&spare);
     let mut order: Vec<&PeerRow> = peers.iter().collect();
     // If there are too many, only the busiest ones are shown.
     if peers.len() > LIST_MAX {

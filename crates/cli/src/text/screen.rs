@@ -20,7 +20,7 @@ const LATE: f64 = 0.02;
 
 pub(super) fn write(page: &mut Page, content: Content<'_>) {
     let report = content.report;
-    head::write(page, report, content.run);
+    head::write(page, report, content.run, head::Room::Screen);
     roles(page, &report.roles);
     sizes(page, &report.sizes);
     late(page, report);

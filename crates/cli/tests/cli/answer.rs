@@ -48,7 +48,9 @@ fn a_hang_is_the_first_word_with_its_rank_cause_and_cost() {
 #[test]
 fn a_slow_rank_is_named_with_what_it_costs() {
     let (lines, json) = report(&["--fault", "slow-gpu", "--rank", "8"]);
-    assert!(lines[0].starts_with("SLOW  16 ranks advance"), "{lines:#?}");
+    let since = json["answer"]["since"].as_str().unwrap();
+    let first = format!("SLOW  since {since}, from the first recorded step on: 16 ranks advance");
+    assert!(since.starts_with("20") && lines[0].starts_with(&first), "{lines:#?}");
     assert!(lines[1].starts_with("who   rank 8 (node-0002,"), "{lines:#?}");
     assert!(lines[2].starts_with("why   S1 slow-rank, confirmed"), "{lines:#?}");
     let share = json["answer"]["cost"]["step_share"].as_f64().unwrap();
@@ -56,7 +58,14 @@ fn a_slow_rank_is_named_with_what_it_costs() {
     let hours = json["answer"]["cost"]["gpu_hours_per_day"].as_f64().unwrap();
     assert!((hours - 24.0 * 16.0 * share).abs() < 1e-6, "{hours}");
     assert!(lines[4].starts_with("next  ncclscope stragglers "), "{lines:#?}");
-    assert_eq!(json["answer"]["since"], Value::Null);
+}
+
+#[test]
+fn slow_since_the_middle_of_the_run_has_that_time() {
+    let (lines, json) = report(&["--fault", "drift"]);
+    let since = json["answer"]["since"].as_str().unwrap();
+    let first = format!("SLOW  since {since}: 16 ranks advance");
+    assert!(lines[0].starts_with(&first), "{lines:#?}");
 }
 
 #[test]

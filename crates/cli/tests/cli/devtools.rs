@@ -114,6 +114,14 @@ impl Devtools {
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
+    /// Lays the page out as for a printer with paper so wide, with a system that is dark.
+    pub(crate) fn print_on(&mut self, width: u32) {
+        let features = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
+        self.call("Emulation.setEmulatedMedia", json!({"media": "print", "features": features}));
+        let size = json!({"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
     /// Presses a key.
     pub(crate) fn press(&mut self, key: &str) {
         for kind in ["keyDown", "keyUp"] {

@@ -2,7 +2,7 @@
 //! Runs the tool on a terminal.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
@@ -106,6 +106,30 @@ impl Terminal {
             assert!(Instant::now() < until, "it does not end");
         };
         (String::from_utf8_lossy(&self.read).into_owned(), status.code())
+    }
+
+    /// Writes to the terminal until it takes no more, as when nothing reads it.
+    pub(crate) fn fills(&mut self) {
+        let slave = self.slave.as_mut().unwrap();
+        fcntl_setfl(&*slave, OFlags::RDWR | OFlags::NONBLOCK).unwrap();
+        // The kernel moves some of it on.
+        for _ in 0..4 {
+            while slave.write(&[b'x'; 4096]).is_ok() {}
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits for the program's end and reads nothing: its exit code, and how long it took.
+    #[track_caller]
+    pub(crate) fn ends_unread(&mut self) -> (Option<i32>, Duration) {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status.code(), begun.elapsed());
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Reads what is there, or waits a moment. False if nothing came.

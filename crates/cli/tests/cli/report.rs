@@ -34,7 +34,7 @@ fn text_says_what_happened() {
         "NCCL        2.28.9, profiler API v5",
         "  0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
         "variables   NCCL_ALGO=Ring or Tree",
-        &format!("NCCL_TOPO_FILE=/{} ...", "x".repeat(39)),
+        &format!("NCCL_TOPO_FILE=/{}", "x".repeat(50)),
         "lost        nothing",
         "AllReduce  4 MiB  Float32   RING  SIMPLE   2      1     0  kernel",
         "Send       4 KiB  Float32   -     -        1      1     0  proxy",
@@ -50,6 +50,29 @@ fn text_says_what_happened() {
     assert!(!text.contains("PROBLEMS") && !text.contains("OPEN:"), "{text}");
     assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
     assert!(!text.contains('\x1b'), "colours on a pipe");
+}
+
+/// One screen has the first eight variables, and says how to see the others.
+#[test]
+fn a_screen_names_eight_variables_and_full_has_all() {
+    let run = Run::new(|p| {
+        p.collective(Call::ALL_REDUCE);
+        (1..=11).for_each(|at| p.identity.set(&format!("NCCL_A{at:02}"), "1"));
+        p.identity.set("NCCL_A01", &"x".repeat(50));
+    });
+    let line = |args: &[&str]| {
+        let text = ncclscope(&[&["report", run.text()], args].concat()).ends_with(0).stdout;
+        let lines = text.lines().skip_while(|line| !line.starts_with("  variables "));
+        let lines: Vec<&str> = lines.take_while(|line| !line.starts_with("  recorded ")).collect();
+        lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+    };
+    let screen = line(&[]);
+    let first = format!("variables   NCCL_A01={} ..., NCCL_A02=1,", "x".repeat(40));
+    assert!(screen.starts_with(&first), "{screen}");
+    assert!(screen.ends_with("NCCL_A08=1 and 3 more (--full)"), "{screen}");
+    let full = line(&["--full"]);
+    assert!(full.starts_with(&format!("variables   NCCL_A01={}, ", "x".repeat(50))), "{full}");
+    assert!(full.ends_with("NCCL_A10=1, NCCL_A11=1"), "{full}");
 }
 
 /// Another program writes a recording of a later version by the page of the format alone.

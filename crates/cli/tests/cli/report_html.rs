@@ -75,11 +75,24 @@ fn a_browser_shows_the_figures_of_the_report_and_asks_for_nothing() {
     let written = Written::simulated(&SLOW);
     let mut page = Devtools::start(&program);
     let data = opened(&mut page, &written.file());
-    for key in ["answer", "roles", "sizes", "lost", "problems", "unknowable"] {
+    for key in ["answer", "roles", "sizes", "latencies", "lost", "problems", "unknowable"] {
         assert_eq!(data[key], written.report[key], "{key}");
     }
     let state = page.evaluate("document.querySelector('#answer .state').textContent");
     assert_eq!(state, "SLOW");
+    let latencies = written.report["latencies"].as_array().unwrap();
+    let histograms: Vec<&Value> = latencies
+        .iter()
+        .take(30)
+        .flat_map(|row| [&row["with_waiting"], &row["transfer"]])
+        .filter(|of| !of.is_null())
+        .collect();
+    let drawn = page.evaluate(
+        "[...document.querySelectorAll('#latency .spread title')].map((one) =>
+           Number(one.textContent.match(/: ([0-9]+) duration/)[1]))",
+    );
+    let counts: Vec<&Value> = histograms.iter().map(|of| &of["count"]).collect();
+    assert!(histograms.len() > 5 && drawn == json!(counts), "{drawn} {counts:?}");
     // A table shows what the text report prints: sorted by size, the first busbw.
     let rows = page.evaluate(
         "[...document.querySelectorAll('#table-sizes tbody tr')].map((row) =>
@@ -143,6 +156,45 @@ fn tables_sort_search_and_filter_and_the_heat_map_is_read_by_keys() {
     assert!(say.as_str().unwrap().starts_with("rank 8, step "), "{say}");
 }
 
+/// The ids of what is wider than the sheet, or scrolls.
+const CUT: &str = "[...document.querySelectorAll('main *')].filter((one) =>
+    one.getClientRects().length > 0 && !one.closest('svg *') &&
+    (one.getBoundingClientRect().right > innerWidth + 1 || one.matches('figure, .scroll') &&
+     getComputedStyle(one).overflowX !== 'visible')).map((one) => one.outerHTML.slice(0, 80))";
+
+#[test]
+fn paper_is_light_has_no_controls_and_cuts_nothing_off() {
+    let Some(program) = browser() else { return };
+    for args in [&SLOW, &HUNG] {
+        let written = Written::simulated(args);
+        let mut page = Devtools::start(&program);
+        opened(&mut page, &written.file());
+        page.evaluate("document.documentElement.dataset.theme = 'dark'");
+        // A4 on its side between margins of 12 mm; letter is narrower by 18 mm.
+        for width in [1032, 964] {
+            page.print_on(width);
+            assert_eq!(page.evaluate("matchMedia('print').matches && innerWidth"), width);
+            let ground = page.evaluate("getComputedStyle(document.body).backgroundColor");
+            assert_eq!(ground, "rgb(255, 255, 255)");
+            let controls = page.evaluate(
+                "[...document.querySelectorAll('nav, form, input, select, button')].filter(
+                   (one) => one.getClientRects().length > 0).map((one) => one.outerHTML)",
+            );
+            assert_eq!(controls, json!([]), "at {width}");
+            assert_eq!(page.evaluate(CUT), json!([]), "{args:?} at {width}");
+            let rows = page.evaluate(
+                "[...document.querySelectorAll('tr, thead, figure')].every((one) =>
+                   getComputedStyle(one).breakInside === 'avoid')",
+            );
+            assert_eq!(rows, true);
+            let said = page.evaluate(
+                "document.querySelector('#table-ranks [role=status]').getClientRects().length",
+            );
+            assert_eq!(said, 1, "how many rows there are");
+        }
+    }
+}
+
 /// A healthy job, and one with a fault, of another seed.
 fn two_runs(dir: &Path) -> [String; 2] {
     let faults = [("before", "healthy", "1"), ("now", "slow-link", "2")];
@@ -185,6 +237,20 @@ fn a_browser_shows_a_comparison_and_asks_for_nothing() {
     assert_eq!(slower, printed["answer"]["slower"]);
     let lines = page.evaluate(LINES);
     assert!(lines[0].as_u64() > Some(0) && lines[0] == lines[1], "{lines}");
+}
+
+/// Each directory is read once: what is wrong is said once.
+#[test]
+fn a_page_of_two_runs_says_once_what_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let [before, now] = two_runs(dir.path());
+    std::fs::write(Path::new(&before).join("node-9-1.nscope"), "ruins").unwrap();
+    let file = dir.path().join("report.html");
+    let args = ["report", &before, &now, "--run", "simulated-2", "--html", file.to_str().unwrap()];
+    let stderr = ncclscope(&args).ends_with(3).stderr;
+    assert_eq!(stderr.matches("node-9-1.nscope").count(), 1, "{stderr}");
+    let page = std::fs::read_to_string(file).unwrap();
+    assert!(page.matches("beside-line").count() > 3, "both runs are drawn");
 }
 
 #[test]

@@ -65,6 +65,42 @@ fn findings_fit_the_terminal() {
     }
 }
 
+/// Wide tables leave out columns and say which; `--wide` and a pipe have all of them.
+#[test]
+fn wide_tables_fit_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let job = ["--ranks", "16", "--steps", "12", "--fault", "slow-link", "--seed", "1"];
+    Outcome::of(with(&["simulate", "-o", out]).args(job)).ends_with(0);
+    let quiet = Streams { stdout: true, stderr: false };
+    let shown =
+        |args: &[&str], columns| Terminal::start(&mut with(args), columns, quiet).read_to_end().0;
+    let full = ["report", "--color", "never", "--full", out];
+    let by = ["report", "--color", "never", "--by", "role,comm,rank,func,size", out];
+    let compare = ["compare", "--color", "never", "--full", out, out];
+    for (args, width) in [(&full[..], 80), (&full, 100), (&full, 130), (&by, 80), (&compare, 80)] {
+        let text = shown(args, width);
+        let is_long = |line: &&str| line.chars().count() > usize::from(width);
+        let long: Vec<&str> = text.lines().filter(is_long).collect();
+        assert!(long.is_empty(), "{args:?} at {width}: {long:#?}");
+        let says_so = text.contains("columns left out to fit the terminal (--wide): ");
+        assert!(says_so, "{args:?} at {width}: {text}");
+    }
+    let piped = Outcome::of(&mut with(&full)).ends_with(0).stdout;
+    let wide = shown(&[&full[..], &["--wide"]].concat(), 80);
+    assert!(piped.contains("  algbw GB/s  busbw GB/s  last") && !piped.contains("left out"));
+    let operations = |text: &str| {
+        let lines = text.lines().skip_while(|line| *line != "OPERATIONS").map(str::to_owned);
+        lines.take_while(|line| *line != "THREADS AND CLOCKS").collect::<Vec<_>>()
+    };
+    let rows = |text: &str| -> Vec<String> {
+        let tables = operations(text).into_iter();
+        tables.filter(|line| line.contains("RING") || line.contains(" Send ")).collect()
+    };
+    assert!(rows(&piped).len() > 10);
+    assert_eq!(rows(&wide), rows(&piped));
+}
+
 #[test]
 fn long_text_goes_to_the_pager_of_the_user() {
     let run = run();

@@ -8,6 +8,7 @@ use crate::schema::follows;
 use rustix::process::Signal;
 use rustix::termios::LocalModes;
 use scripts::Call;
+use std::time::Duration;
 
 const ENTERS: &str = "\x1b[?1049h";
 const LEAVES: &str = "\x1b[?1049l";
@@ -45,6 +46,26 @@ fn signals_leave_the_terminal_as_it_was() {
     for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
         is_left_as_it_was(&format!("{signal:?}"), |terminal| terminal.sends(signal));
     }
+}
+
+/// A terminal that nothing reads any more, such as that of a window that hangs.
+#[test]
+fn a_signal_ends_a_view_whose_terminal_takes_no_output() {
+    let run = run();
+    let args = ["top", run.text(), "--interval", "0.1"];
+    let mut terminal = Terminal::start(tool().args(args), 100, ALL);
+    terminal.waits_for("details");
+    terminal.fills();
+    // It shows its help, which the terminal does not take.
+    terminal.types("?");
+    std::thread::sleep(Duration::from_millis(300));
+    terminal.sends(Signal::TERM);
+    let (code, took) = terminal.ends_unread();
+    assert_eq!(code, Some(0));
+    // 0.7 s on an idle machine.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let modes = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+    assert!(terminal.settings().local_modes.contains(modes));
 }
 
 #[test]

@@ -26,8 +26,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The run of these recordings, one per process.
 #[must_use]
 pub fn run(name: String, recordings: &[Recording]) -> Run {
-    let job = recording::job(recordings);
-    let mut run = of_job(name, &job);
+    of_recordings(name, recordings, &recording::job(recordings))
+}
+
+/// The run of these recordings, of which the job was read.
+#[must_use]
+pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
+    let mut run = of_job(name, job);
     let mut topology = Topology::default();
     for recording in recordings {
         topology.process(&recording.header().host);
@@ -41,7 +46,7 @@ pub fn run(name: String, recordings: &[Recording]) -> Run {
     }
     for class in &job.classes {
         let members = Some(class.members).filter(|&members| members != 0);
-        topology.comm(role(&job, &class.comm), members, &class.comm);
+        topology.comm(role(job, &class.comm), members, &class.comm);
     }
     run.configuration.topology(&topology);
     run.ranks = topology.ranks();

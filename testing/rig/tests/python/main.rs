@@ -49,6 +49,69 @@ fn the_package_finds_and_calls_the_plugin() {
     run(Path::new("python3"), "test_package.py", &[]);
 }
 
+/// A Python that builds wheels without fetching anything.
+fn builder() -> Option<PathBuf> {
+    let found = std::env::var_os("NCCLSCOPE_TEST_PYTHON").map(PathBuf::from);
+    if found.is_none() {
+        let required = std::env::var_os("NCCLSCOPE_REQUIRE_NCCL").is_some();
+        assert!(!required, "NCCLSCOPE_TEST_PYTHON names no Python with setuptools");
+        println!("skipped: NCCLSCOPE_TEST_PYTHON names no Python with setuptools");
+    }
+    found
+}
+
+/// What a program prints; it must succeed.
+#[track_caller]
+fn said(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// As `scripts/build-wheel` does, but with the build for tests.
+fn wheel_with_tool(python: &Path, folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    said(Command::new("cp").arg("-r").arg(source).arg(folder.join("python")));
+    let package = folder.join("python/src/ncclscope");
+    std::fs::create_dir_all(package.join("bin")).expect("a directory");
+    for (file, name) in
+        [(build::tool(), "bin/ncclscope"), (build::plugin(), "libnccl-profiler-ncclscope.so")]
+    {
+        // Without what debuggers read it is small.
+        said(Command::new("strip").arg("-o").arg(package.join(name)).arg(file));
+    }
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "--disable-pip-version-check", "wheel", "--no-build-isolation"]);
+    pip.args(["--no-deps", "--no-index", "--wheel-dir"]).arg(folder.join("wheel"));
+    said(pip.arg(folder.join("python")));
+    let mut files = std::fs::read_dir(folder.join("wheel")).expect("a directory");
+    files.next().expect("a wheel").expect("a file").path()
+}
+
+#[test]
+fn a_wheel_with_the_tool_has_its_command() {
+    let Some(python) = builder() else { return };
+    let folder = tempfile::tempdir().expect("a directory");
+    let wheel = wheel_with_tool(&python, folder.path());
+    let venv = folder.path().join("venv");
+    said(Command::new("python3").args(["-m", "venv"]).arg(&venv));
+    let mut pip = Command::new(venv.join("bin/pip"));
+    said(pip.args(["--disable-pip-version-check", "install", "--no-index"]).arg(wheel));
+
+    let command = venv.join("bin/ncclscope");
+    let mut tool = Command::new(&command);
+    tool.env_remove("NCCLSCOPE_PLUGIN").env("PATH", "/usr/bin:/bin");
+    let version = said(tool.arg("--version"));
+    assert_eq!(version, said(Command::new(build::tool()).arg("--version")));
+    assert!(version.starts_with("ncclscope "), "{version}");
+    let mut plugin = Command::new(&command);
+    let plugin = said(plugin.arg("plugin-path").env_remove("NCCLSCOPE_PLUGIN"));
+    assert!(Path::new(plugin.trim()).starts_with(&venv), "{plugin}");
+    let unreadable = Command::new(&command).args(["report", "/nowhere"]).output();
+    assert_eq!(unreadable.expect("it starts").status.code(), Some(3));
+}
+
 #[test]
 fn a_process_without_a_variable_loads_the_plugin_itself() {
     let cuda = &build::artifacts().expect("the stand-in builds").cuda;

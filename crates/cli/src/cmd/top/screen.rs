@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 The view on a real terminal, which is as it was before when the view ends: on quitting, on an error,
-on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended.
+on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended. A signal also ends a view whose
+terminal takes no output: one that is stopped, or that nothing reads.
 */
 
 use super::watch::{Watch, printable};
@@ -15,6 +16,7 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::termios::{QueueSelector, tcflush};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -27,8 +29,15 @@ use std::time::{Duration, Instant};
 /// How long a key, a picture or a signal waits at most.
 const TICK: Duration = Duration::from_millis(50);
 
+/// How long a signal waits for a view that writes, and how long for it to leave the terminal once
+/// that takes output.
+const STUCK: Duration = Duration::from_millis(400);
+const TICKS: u32 = 6;
+
 /// The terminal is ours: raw, and with the alternate screen.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
+/// It is as it was.
+static HAS_LEFT: AtomicBool = AtomicBool::new(true);
 
 /// Why there is no view here; `None` where there is a terminal that can show it.
 pub(super) fn obstacle() -> Option<&'static str> {
@@ -64,6 +73,8 @@ fn on_terminal(
     };
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT])
         .map_err(cannot("handle signals"))?;
+    let ends = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(cannot("handle signals"))?;
+    std::thread::spawn(move || end_if_stuck(ends));
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         leave();
@@ -74,6 +85,26 @@ fn on_terminal(
     let terminal = Terminal::new(CrosstermBackend::new(io::stdout()));
     let mut terminal = terminal.map_err(cannot("use the terminal"))?;
     work(&mut terminal, &mut signals)
+}
+
+/// Ends the program after a signal that the view does not see, because it writes to a terminal that
+/// takes nothing.
+#[expect(clippy::exit, reason = "the thread that would return is stuck in a write")]
+fn end_if_stuck(mut signals: Signals) {
+    if signals.forever().next().is_none() {
+        return;
+    }
+    std::thread::sleep(STUCK);
+    // Without what waits there, the view may see the signal and leave the terminal itself.
+    for _ in 0..TICKS {
+        if HAS_LEFT.load(Ordering::SeqCst) {
+            return;
+        }
+        let _ = tcflush(io::stdout(), QueueSelector::OFlush);
+        std::thread::sleep(TICK);
+    }
+    let _ = terminal::disable_raw_mode();
+    std::process::exit(0);
 }
 
 /// Reads on a thread of its own: a slow disk or agent delays no key.
@@ -168,6 +199,7 @@ fn resume(terminal: &mut Screen) -> io::Result<()> {
 }
 
 fn enter() -> io::Result<()> {
+    HAS_LEFT.store(false, Ordering::SeqCst);
     IS_OURS.store(true, Ordering::SeqCst);
     // Warnings about recordings would be written across the view.
     hold();
@@ -180,6 +212,7 @@ fn leave() {
     if IS_OURS.swap(false, Ordering::SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
         let _ = terminal::disable_raw_mode();
+        HAS_LEFT.store(true, Ordering::SeqCst);
         release();
     }
 }
