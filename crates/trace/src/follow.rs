@@ -16,11 +16,12 @@ use crate::cursor::Cursor;
 use crate::define::{Definition, Definitions};
 use crate::error::Error;
 use crate::files::{open_to_read, read_up_to};
+use crate::first_page::read_header;
 use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
-    BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT,
+    BLOCKS, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT,
 };
 use crate::progress::Heartbeat;
 use crate::reader::Recording;
@@ -95,7 +96,7 @@ impl Follower {
     /// [`Error`], if the file cannot be read or has no usable header.
     pub fn open(path: &Path) -> Result<Follower, Error> {
         let file = open_to_read(path)?;
-        let header = Header::decode(&read_up_to(&file, 0, HEADER_BYTES)?)?;
+        let (header, _) = read_header(&file)?;
         Ok(Follower {
             path: path.to_owned(),
             file,
@@ -204,8 +205,8 @@ impl Follower {
     }
 
     fn read_header(&mut self) -> Result<(), Error> {
-        // It is written in place: one that does not decode is seen whole at the next poll.
-        if let Ok(header) = Header::decode(&read_up_to(&self.file, 0, HEADER_BYTES)?) {
+        // A damaged one says nothing: the last sound one stays.
+        if let Ok((header, _)) = read_header(&self.file) {
             self.header = Header { segments: self.header.segments, ..header };
         }
         let table = read_up_to(&self.file, LANE_TABLE, LANES * LANE_STRIDE)?;

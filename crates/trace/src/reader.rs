@@ -13,12 +13,13 @@ use crate::counters::{Counter, of_later_versions};
 use crate::define::{Comm, CommDevice, Definition, Definitions, StrId};
 use crate::error::Error;
 use crate::files::read_up_to;
+use crate::first_page::read_header;
 use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
-    BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE,
-    RING_BYTES, SEGMENT, SLAB_BYTES, SLABS, SLOT_BYTES,
+    BLOCKS, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
+    SLAB_BYTES, SLABS, SLOT_BYTES,
 };
 use crate::mark::Mark;
 use crate::progress::Heartbeat;
@@ -161,8 +162,7 @@ impl Recording {
     /// As [`Recording::open`].
     pub fn open_end(path: &Path, segments: usize) -> Result<Recording, Error> {
         let file = Source::open(path)?;
-        let page = read_up_to(&*file.get()?, 0, HEADER_BYTES)?;
-        let header = Header::decode(&page)?;
+        let (header, page) = read_header(&*file.get()?)?;
         let mut recording = Recording {
             file,
             strings: Vec::new(),
@@ -237,7 +237,7 @@ impl Recording {
         let beside = self.lanes_file();
         if beside.is_none() && self.header.lanes_file.is_some() {
             // Another process may just have put them into the recording.
-            self.header = Header::decode(&read_up_to(&*self.file.get()?, 0, HEADER_BYTES)?)?;
+            (self.header, _) = read_header(&*self.file.get()?)?;
         }
         let header = &self.header;
         if header.closed {

@@ -2,12 +2,11 @@
 //! Directories with several runs, copies and damage: the processes' identity decides.
 
 use super::common::{Outcome, Run, ncclscope, tool};
-use ncclscope_trace::layout::BLOCKS;
+use ncclscope_trace::layout::{BLOCKS, HEADER_BYTES, Header};
 use scripts::{Call, Fault};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -260,12 +259,15 @@ fn damage_is_mentioned_by_every_verb_and_nothing_that_rests_on_it_is_confirmed()
 #[test]
 fn a_rank_that_lost_events_is_not_the_cause_of_a_hang() {
     // The header's counts of records that could not be written, by kind.
-    const UNWRITTEN: u64 = 1024;
+    const UNWRITTEN: usize = 1024;
     let dir = tempfile::tempdir().unwrap();
     let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
     for at in [6, 7, 9] {
-        let file = fs::File::options().write(true).open(&recordings(&run)[at]).unwrap();
-        file.write_all_at(&[1], UNWRITTEN + 8 * 3).unwrap();
+        let path = &recordings(&run)[at];
+        let mut bytes = fs::read(path).unwrap();
+        bytes[UNWRITTEN + 8 * 3] = 1;
+        Header::seal(&mut bytes[..HEADER_BYTES]);
+        fs::write(path, bytes).unwrap();
         let (verdicts, _) = diagnosed(&run, &[]);
         assert_eq!(verdicts, [json!(["H1a", [5], "confirmed"])], "recordings up to {at}");
     }
