@@ -6,6 +6,10 @@ Opening indexes the blocks; records are decoded lane by lane on request. Damaged
 and named in [`Recording::problems`]; only a file without a usable header is an error.
 */
 
+mod older;
+
+pub use older::OlderPart;
+
 use crate::bytes::u64_at;
 use crate::clock::{ClockSync, TickMap};
 use crate::codec::{self, BlockHeader, Decoder, META_LANE};
@@ -27,7 +31,7 @@ use crate::record::{Record, START, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use crate::segment_blocks::{Found, SegmentBlocks};
-use crate::segments::{in_short, missing_blocks, segments_to_read};
+use crate::segments::{in_short, missing_blocks, segments_to_read, torn};
 use crate::source::Source;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -354,10 +358,7 @@ impl Recording {
                 Found::Block(at, len, header, payload) => {
                     self.index_block(BlockRef { at: start + at as u64, len, header }, payload);
                 }
-                Found::Torn(at, lost) => self.problems.push(format!(
-                    "segment {segment}: torn block at byte {}; {lost} bytes from there are lost",
-                    start + at as u64
-                )),
+                Found::Torn(at, lost) => self.problems.push(torn(segment, start + at as u64, lost)),
             }
         }
     }
