@@ -197,6 +197,7 @@ def main(page, path):
         struct.pack_into("<I", head, at, value)
     for at, value in {40: 10**9, 48: 3, 56: len(defined), 144: 42, 512 + 8 * 45: 6}.items():
         struct.pack_into("<Q", head, at, value)
+    head[248:256] = struct.pack("<I", zlib.crc32(head[:248] + head[256:])) + b"CRC\x01"
     front = bytes(head) + bytes(lanes)
     front += bytes(384 * 1024 - len(front)) + defined
     with open(path, "wb") as out:

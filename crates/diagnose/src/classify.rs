@@ -565,8 +565,13 @@ impl<'a> Classifier<'a> {
         let process = |&at: &u32| comm.vectors[at as usize].process;
         let processes: Vec<u32> = desync.accused.iter().map(process).collect();
         let victims = self.wait_roots.victims(&processes, &[]);
-        let confidence = Confidence::Confirmed;
+        let unknown: Vec<u32> = desync.unknown.iter().map(process).collect();
+        let confidence = match unknown.is_empty() {
+            true => Confidence::Confirmed,
+            false => Confidence::Suspect,
+        };
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
+        verdict.alternatives.extend(self.other_side(&unknown));
         verdict.comm = Some(comm.name.clone());
         let is_in_it = |(v, _): &(&Vector, u32)| v.is_inside() && v.front() == desync.index;
         let waiter = comm.vectors.iter().zip(0u32..).find(is_in_it).filter(|_| comm.is_pair());
@@ -580,6 +585,19 @@ impl<'a> Classifier<'a> {
             |(_, at)| self.op(comm, at),
         ));
         verdict
+    }
+
+    /// Says that these processes, whose calls are not known, may show that others are wrong.
+    fn other_side(&self, unknown: &[u32]) -> Option<String> {
+        let mut ranks: Vec<u32> = unknown.iter().map(|&process| self.job.rank(process)).collect();
+        ranks.sort_unstable();
+        (!ranks.is_empty()).then(|| {
+            format!(
+                "the others are wrong, if {} made the same call as the named ranks: what was \
+                 called there is not known",
+                words::named_ranks(&ranks)
+            )
+        })
     }
 
     /// Processes without input that may explain the waits of a communicator, where no confirmed

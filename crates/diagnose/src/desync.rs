@@ -2,11 +2,11 @@
 /*!
 Ranks that made a different call than the others (H2).
 
-Calls that are still recorded are compared number by number; for older calls, the rolling hashes at
-equal numbers are compared. The largest group of equal calls counts as right; if the two largest
-have the same size, none does. Element counts are compared only where the function requires them to
-be equal. Of a send and its receive the sizes are compared if one of them does not end: neither side
-counts as right (H2b).
+Calls that are still recorded are compared number by number; for older calls, and for members of
+which events are missing, the rolling hashes at equal numbers are compared. The largest group of
+equal calls counts as right; if the two largest have the same size, none does. Element counts are
+compared only where the function requires them to be equal. Of a send and its receive the sizes are
+compared if one of them does not end: neither side counts as right (H2b).
 */
 
 use crate::job::{Call, CommKind, Communicator, Job, Vector};
@@ -26,6 +26,9 @@ pub(crate) struct Desync {
     pub(crate) groups: Vec<(Vec<u32>, Option<Call>)>,
     /// Members that count as wrong.
     pub(crate) accused: Vec<u32>,
+    /// Members whose call is not known, because events are missing, if they may be so many that
+    /// others are wrong.
+    pub(crate) unknown: Vec<u32>,
 }
 
 /// All mismatches. A mismatch need not hang: the results may be wrong instead. In a dump, whose
@@ -35,7 +38,7 @@ pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
     let one = |(comm, index): (&Communicator, u32)| match comm.kind {
         CommKind::Collectives => {
             let counts = !job.is_dump || comm.vectors.iter().any(Vector::is_inside);
-            counts.then(|| call_mismatch(comm, index)).flatten()
+            counts.then(|| call_mismatch(job, comm, index)).flatten()
         }
         CommKind::Pair => size_mismatch(comm, index, hang_ns),
         CommKind::Sequence | CommKind::Call => None,
@@ -62,10 +65,11 @@ fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync
         is_exact: true,
         groups: vec![group(0, "Send", sent), group(1, "Recv", received)],
         accused: vec![0, 1],
+        unknown: Vec::new(),
     })
 }
 
-fn call_mismatch(comm: &Communicator, index: u32) -> Option<Desync> {
+fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
     let by_calls = first_difference(comm);
     let by_hash = first_hash_difference(comm);
     let (at, is_exact, mut groups) = match (by_calls, by_hash) {
@@ -73,13 +77,51 @@ fn call_mismatch(comm: &Communicator, index: u32) -> Option<Desync> {
         (None, Some((at, groups))) => (at, false, groups),
         (None, None) => return None,
     };
+    let mut unknown = join_by_hash(comm, at, &mut groups);
+    unknown.retain(|&member| {
+        let process = comm.vectors.get(member as usize).map(|vector| vector.process as usize);
+        process.and_then(|at| job.processes.get(at)).is_some_and(|process| process.lacks_events)
+    });
     groups.sort_by_key(|(members, _)| (members.len(), members.first().copied()));
     let (last, others) = groups.split_last()?;
-    let is_tie = others.last().is_some_and(|(members, _)| members.len() == last.0.len());
+    let second = others.last().map_or(0, |(members, _)| members.len());
+    let is_tie = second == last.0.len();
+    let may_turn = second + unknown.len() >= last.0.len();
     let wrong = if is_tie { &groups[..] } else { others };
     let mut accused: Vec<u32> = wrong.iter().flat_map(|(members, _)| members.clone()).collect();
     accused.sort_unstable();
-    Some(Desync { comm: index, index: at, is_exact, groups, accused })
+    let unknown = if may_turn { unknown } else { Vec::new() };
+    Some(Desync { comm: index, index: at, is_exact, groups, accused, unknown })
+}
+
+/// Adds each member whose call `at` is not known to the group with which it has the hash over that
+/// and later calls in common. Returns the members that reached the call and fit to none.
+fn join_by_hash(comm: &Communicator, at: u64, groups: &mut CallGroups) -> Vec<u32> {
+    let group_of: HashMap<u32, usize> = groups
+        .iter()
+        .zip(0..)
+        .flat_map(|((members, _), group)| members.iter().map(move |&member| (member, group)))
+        .collect();
+    let reach = |&&(_, count, _): &&(u32, u64, u64)| count >= at;
+    let later = || comm.hashes.iter().filter(reach);
+    let known = later().filter_map(|&(member, count, hash)| {
+        group_of.get(&member).map(|&group| ((count, hash), group))
+    });
+    let known: HashMap<(u64, u64), usize> = known.collect();
+    let mut joined: BTreeMap<u32, Option<usize>> = BTreeMap::new();
+    for &(member, count, hash) in later().filter(|(member, ..)| !group_of.contains_key(member)) {
+        let group = joined.entry(member).or_default();
+        *group = group.or(known.get(&(count, hash)).copied());
+    }
+    let mut unknown = Vec::new();
+    for (member, group) in joined {
+        match group.and_then(|group| groups.get_mut(group)) {
+            Some((members, _)) => members.push(member),
+            None => unknown.push(member),
+        }
+    }
+    groups.iter_mut().for_each(|(members, _)| members.sort_unstable());
+    unknown
 }
 
 type CallGroups = Vec<(Vec<u32>, Option<Call>)>;
@@ -137,6 +179,7 @@ fn first_hash_difference(comm: &Communicator) -> Option<(u64, CallGroups)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Process;
 
     fn call(func: &str, count: u64) -> Call {
         Call { func: func.into(), count: Some(count), ..Call::default() }
@@ -184,6 +227,30 @@ mod tests {
         comm.hashes = vec![(0, 128, 1), (1, 128, 2), (2, 128, 1), (0, 64, 7), (1, 64, 7)];
         let desync = &found(comm)[0];
         assert_eq!((desync.index, desync.is_exact, &desync.accused[..]), (128, false, &[1][..]));
+    }
+
+    #[test]
+    fn a_member_without_calls_belongs_to_those_that_have_its_hash() {
+        let right = [call("AllReduce", 8), call("AllGather", 8)];
+        let wrong = [call("AllReduce", 8), call("AllReduce", 8)];
+        let mut comm = comm(&[&wrong, &right, &[], &[]]);
+        comm.vectors.iter_mut().for_each(|vector| vector.enqueued = 2);
+        comm.calls.retain(|_, calls| !calls.is_empty());
+        comm.hashes = vec![(0, 2, 7), (1, 2, 8)];
+        let found_with = |hashes: &[(u32, u64, u64)]| {
+            let hashes = [&comm.hashes, hashes].concat();
+            let processes = vec![Process { lacks_events: true, ..Process::default() }];
+            let comms = vec![Communicator { hashes, ..comm.clone() }];
+            let job = Job { processes, comms, ..Job::default() };
+            let desync = find(&job, HANG_NS).remove(0);
+            (desync.accused, desync.unknown)
+        };
+        assert_eq!(found_with(&[(2, 2, 8), (3, 2, 8)]), (vec![0], vec![]));
+        // Two against one; whose the fourth is does not matter, or makes it a tie.
+        assert_eq!(found_with(&[(2, 2, 8)]), (vec![0], vec![]));
+        assert_eq!(found_with(&[(2, 2, 8), (3, 3, 9)]), (vec![0], vec![3]));
+        assert_eq!(found_with(&[(2, 3, 8), (3, 3, 8)]), (vec![0, 1], vec![2, 3]));
+        assert_eq!(found_with(&[(2, 1, 1), (3, 1, 1)]), (vec![0, 1], vec![]), "not there yet");
     }
 
     #[test]

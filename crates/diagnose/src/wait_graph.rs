@@ -612,7 +612,7 @@ impl<'a> GraphSearch<'a> {
         }
         let mut is_held = vec![false; self.job.processes.len()];
         let unfinished = found.unfinished.iter().map(|(process, _)| process);
-        let causes = found.late.iter().chain(&found.moving).chain(unfinished);
+        let causes = found.late.iter().chain(&found.moving).chain(unfinished).chain(&self.accused);
         causes.for_each(|&process| is_held[process as usize] = true);
         for &(from, _) in &self.edges {
             // A node inside leads nowhere by itself.

@@ -41,6 +41,32 @@ impl Cursor {
         self.missed
     }
 
+    /// The number of the block that is read next.
+    pub(crate) fn number(&self) -> u64 {
+        self.place.number
+    }
+
+    /// As [`Cursor::next`], but no block of the number `end` or a later one.
+    pub(crate) fn next_before(
+        &mut self,
+        end: u64,
+        file: &File,
+        is_irregular: bool,
+    ) -> Result<Option<(BlockHeader, Vec<u8>)>, Error> {
+        if self.place.number >= end {
+            return Ok(None);
+        }
+        let before = *self;
+        let next = self.next(file, is_irregular)?;
+        if next.as_ref().is_none_or(|(header, _)| header.seq < end) {
+            return Ok(next);
+        }
+        // All before that were overwritten.
+        let place = Place { number: end, ..before.place };
+        *self = Cursor { place, ..before };
+        Ok(None)
+    }
+
     /// The next block and its bytes; `None` where there is none yet.
     pub(crate) fn next(
         &mut self,

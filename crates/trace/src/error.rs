@@ -31,6 +31,8 @@ pub enum Error {
     },
     /// The file ends behind its header, or what follows is damaged.
     NothingLeft,
+    /// The header contradicts its checksum.
+    HeaderChecksum,
     /// The header contradicts itself.
     Corrupt(&'static str),
 }
@@ -69,6 +71,7 @@ impl fmt::Display for Error {
                  ncclscope that belongs to the plugin which wrote it"
             ),
             Error::NothingLeft => write!(f, "truncated or damaged: only its header is left"),
+            Error::HeaderChecksum => write!(f, "corrupt header: it contradicts its checksum"),
             Error::Corrupt(what) => write!(f, "corrupt header: {what}"),
         }
     }

@@ -16,11 +16,12 @@ use crate::cursor::Cursor;
 use crate::define::{Definition, Definitions};
 use crate::error::Error;
 use crate::files::{open_to_read, read_up_to};
+use crate::first_page::read_header;
 use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
-    BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT,
+    BLOCKS, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT,
 };
 use crate::progress::Heartbeat;
 use crate::reader::Recording;
@@ -95,7 +96,7 @@ impl Follower {
     /// [`Error`], if the file cannot be read or has no usable header.
     pub fn open(path: &Path) -> Result<Follower, Error> {
         let file = open_to_read(path)?;
-        let header = Header::decode(&read_up_to(&file, 0, HEADER_BYTES)?)?;
+        let (header, _) = read_header(&file)?;
         Ok(Follower {
             path: path.to_owned(),
             file,
@@ -124,23 +125,44 @@ impl Follower {
         self.read_header()?;
         let end = self.how_it_ended();
         // Before the events, and told after them: whatever they count was read.
-        let heartbeats = self.read_blocks(Ring::Heartbeats)?;
-        // A writer that is faster than we are does not keep us here for ever.
-        for _ in 0..=self.header.segments {
-            let batch = self.read_blocks(Ring::Events)?;
-            // Whatever these blocks refer to was defined before they were written.
-            let defined = self.read_definitions(&mut news);
-            self.tell(&batch, &mut news);
-            defined?;
-            if batch.blocks.is_empty() {
-                break;
-            }
-        }
+        let heartbeats = self.read_blocks(Ring::Heartbeats, u64::MAX)?;
+        self.read_events(u64::MAX, &mut news)?;
         self.tell(&heartbeats, &mut news);
         if end == Some(End::Killed) {
             self.recover(&mut news)?;
         }
         self.end = end;
+        Ok(())
+    }
+
+    /// Hands the definitions that are new to `news`, and the events of the blocks before the block
+    /// of the number `end`. [`Follower::poll`] then goes on with that one.
+    ///
+    /// # Errors
+    /// As [`Follower::poll`].
+    pub fn poll_before(&mut self, end: u64, mut news: impl FnMut(News)) -> Result<(), Error> {
+        self.read_header()?;
+        self.read_events(end, &mut news)
+    }
+
+    /// The number of the block of events that is read next.
+    #[must_use]
+    pub fn next_block(&self) -> u64 {
+        self.blocks.number()
+    }
+
+    fn read_events(&mut self, end: u64, news: &mut impl FnMut(News)) -> Result<(), Error> {
+        // A writer that is faster than we are does not keep us here for ever.
+        for _ in 0..=self.header.segments {
+            let batch = self.read_blocks(Ring::Events, end)?;
+            // Whatever these blocks refer to was defined before they were written.
+            let defined = self.read_definitions(news);
+            self.tell(&batch, news);
+            defined?;
+            if batch.blocks.is_empty() {
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -204,8 +226,8 @@ impl Follower {
     }
 
     fn read_header(&mut self) -> Result<(), Error> {
-        // It is written in place: one that does not decode is seen whole at the next poll.
-        if let Ok(header) = Header::decode(&read_up_to(&self.file, 0, HEADER_BYTES)?) {
+        // A damaged one says nothing: the last sound one stays.
+        if let Ok((header, _)) = read_header(&self.file) {
             self.header = Header { segments: self.header.segments, ..header };
         }
         let table = read_up_to(&self.file, LANE_TABLE, LANES * LANE_STRIDE)?;
@@ -230,8 +252,8 @@ impl Follower {
         Some(is_its && lanes.try_lock_shared().is_ok())
     }
 
-    /// Reads new blocks, up to about a segment of them.
-    fn read_blocks(&mut self, ring: Ring) -> Result<Batch, Error> {
+    /// Reads new blocks before the one of the number `end`, up to about a segment of them.
+    fn read_blocks(&mut self, ring: Ring, end: u64) -> Result<Batch, Error> {
         let mut batch = Batch::default();
         let (cursor, is_irregular, most) = match ring {
             Ring::Events => (&mut self.blocks, self.header.is_irregular(), SEGMENT),
@@ -240,7 +262,7 @@ impl Follower {
             }
         };
         while (batch.bytes.len() as u64) < most {
-            let (header, bytes) = match cursor.next(&self.file, is_irregular) {
+            let (header, bytes) = match cursor.next_before(end, &self.file, is_irregular) {
                 Ok(Some(block)) => block,
                 Err(error) if batch.blocks.is_empty() => return Err(error),
                 // What was read before the error is not lost.

@@ -25,7 +25,7 @@ use crate::handle::{LANES, SLOTS};
 use crate::kind::{KINDS, MOST_KINDS};
 use crate::version::{CURRENT, FormatVersion};
 use header::{
-    COMMS_LOST, DEFINITIONS_LOST, FREEZES, GARBAGE_WORDS, HOST, HOST_MAX, LANES_FILE,
+    CHECKSUM, COMMS_LOST, DEFINITIONS_LOST, FREEZES, GARBAGE_WORDS, HOST, HOST_MAX, LANES_FILE,
     LANES_FILE_MAX, LANES_SHARED, LEFT_OUT, MORE_DEFINITIONS, OVERWRITTEN, OVERWRITTEN_BLOCKS,
     PANICS, STALE, STRINGS_LOST, UNKNOWN_EVENTS, UNWRITTEN, WITHOUT_LANE, WITHOUT_SLOT,
 };
@@ -69,6 +69,9 @@ pub const SLAB_SLOTS: usize = 256;
 pub const SLAB_BYTES: usize = SLOT_BYTES * SLAB_SLOTS;
 /// Number of slabs.
 pub const SLABS: usize = SLOTS / SLAB_SLOTS;
+
+/// What follows the header's checksum. With all eight bytes zero, the writer knew no checksum.
+const SEAL: [u8; 4] = *b"CRC\x01";
 
 /// What a counter says at most: sums of forged ones are numbers, too.
 pub(crate) const MOST_COUNTED: u64 = 1 << 44;
@@ -192,6 +195,7 @@ pub(crate) mod header {
     pub(super) const FREEZES: usize = 228;
     pub(super) const MORE_DEFINITIONS: usize = 232;
     pub(super) const OVERWRITTEN_BLOCKS: usize = 240;
+    pub(super) const CHECKSUM: usize = 248;
     pub(super) const HOST: usize = 256;
     pub(super) const HOST_MAX: usize = 255;
     pub(crate) const OVERWRITTEN: usize = 512;
@@ -255,7 +259,26 @@ impl Header {
             put(WITHOUT_LANE + 8 * kind, &self.without_lane[kind].to_le_bytes());
             put(WITHOUT_SLOT + 8 * kind, &self.without_slot[kind].to_le_bytes());
         }
+        Header::seal(&mut out);
         out
+    }
+
+    /// Writes the checksum of a header whose bytes were changed.
+    pub fn seal(page: &mut [u8]) {
+        let crc = checksum(page);
+        if let Some((to, seal)) = page.get_mut(CHECKSUM..).and_then(|at| at.split_first_chunk_mut())
+        {
+            *to = crc.to_le_bytes();
+            seal.iter_mut().zip(SEAL).for_each(|(to, byte)| *to = byte);
+        }
+    }
+
+    /// False if the bytes of a header contradict their checksum.
+    fn is_sound(page: &[u8]) -> bool {
+        match page.get(CHECKSUM..CHECKSUM + 8) {
+            None | Some([0, 0, 0, 0, 0, 0, 0, 0]) => true,
+            Some(found) => found.starts_with(&checksum(page).to_le_bytes()) && found[4..] == SEAL,
+        }
     }
 
     /// Reads a header from a file's first bytes.
@@ -278,6 +301,9 @@ impl Header {
         let count = |at| u64_(at).min(MOST_COUNTED);
         let version = FormatVersion { major: u16_(8), minor: u16_(10) };
         version.check_readable()?;
+        if !Header::is_sound(bytes) {
+            return Err(Error::HeaderChecksum);
+        }
         let host = bytes.get(HOST..HOST + HOST_MAX).unwrap_or(&[]);
         let host = host.split(|&b| b == 0).next().unwrap_or(&[]);
         let lanes = bytes.get(LANES_FILE..LANES_FILE + LANES_FILE_MAX).unwrap_or(&[]);
@@ -323,13 +349,14 @@ impl Header {
         Ok(header)
     }
 
-    /// Says in the bytes of a header that the lanes are in the recording. All else stays as the
-    /// writer left it, whose version may be a later one.
+    /// Says in the bytes of a header that the lanes are in the recording. All else but the checksum
+    /// stays as the writer left it, whose version may be a later one.
     pub(crate) fn take_lanes_in(page: &mut [u8]) {
         page.iter_mut().skip(LANES_FILE).take(LANES_FILE_MAX).for_each(|byte| *byte = 0);
         if let Some(flag) = page.get_mut(LANES_SHARED..LANES_SHARED + 4) {
             flag.copy_from_slice(&1_u32.to_le_bytes());
         }
+        Header::seal(page);
     }
 
     /// Blocks of a later segment may be older than those of an earlier one, apart from the place
@@ -356,6 +383,15 @@ impl Header {
     pub fn slab_offset(&self, slab: usize) -> u64 {
         self.scratch_offset() + (LANES * RING_BYTES + slab * SLAB_BYTES) as u64
     }
+}
+
+/// The checksum of a header: over all of its bytes but those of the checksum and its seal.
+fn checksum(page: &[u8]) -> u32 {
+    let page = page.get(..HEADER_BYTES).unwrap_or(page);
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(page.get(..CHECKSUM).unwrap_or(page));
+    crc.update(page.get(CHECKSUM + 8..).unwrap_or(&[]));
+    crc.finalize()
 }
 
 /// What counters by kind, which begin at `places`, have for kinds that this version does not know.
@@ -427,6 +463,46 @@ mod tests {
         says(&older, "older");
         let mut impossible = good;
         impossible[36..40].fill(0xff);
+        says(&impossible, "corrupt header: it contradicts its checksum");
+        Header::seal(&mut impossible);
         says(&impossible, "segments");
+    }
+
+    #[test]
+    fn no_flipped_bit_of_a_header_goes_unseen() {
+        let good = Header { segments: 4, pid: 7, host: "node".into(), ..Header::default() };
+        let bytes = good.encode();
+        for bit in 0..8 * HEADER_BYTES {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let error = Header::decode(&flipped).expect_err(&format!("bit {bit}"));
+            let is_told = match bit / 8 {
+                0..8 => matches!(error, Error::NotARecording),
+                8..10 => matches!(error, Error::NewerFormat { .. } | Error::OlderFormat { .. }),
+                _ => matches!(error, Error::HeaderChecksum),
+            };
+            assert!(is_told, "bit {bit}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_a_checksum_is_read() {
+        let mut header = Header { segments: 4, pid: 7, ..Header::default() };
+        header.version.minor = 1;
+        let mut bytes = header.encode();
+        bytes[CHECKSUM..CHECKSUM + 8].fill(0);
+        assert_eq!(Header::decode(&bytes).unwrap(), header);
+        bytes[24] ^= 2;
+        assert_eq!(Header::decode(&bytes).unwrap().pid, 5);
+    }
+
+    #[test]
+    fn a_header_into_which_the_lanes_are_taken_is_sound() {
+        let lanes_file = Some("/dev/shm/ncclscope-7-1.lanes".into());
+        let header = Header { segments: 4, lanes_file, ..Header::default() };
+        let mut bytes = header.encode();
+        Header::take_lanes_in(&mut bytes);
+        let taken = Header::decode(&bytes).unwrap();
+        assert_eq!(taken, Header { lanes_shared: true, lanes_file: None, ..header });
     }
 }

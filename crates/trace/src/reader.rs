@@ -6,6 +6,10 @@ Opening indexes the blocks; records are decoded lane by lane on request. Damaged
 and named in [`Recording::problems`]; only a file without a usable header is an error.
 */
 
+mod older;
+
+pub use older::OlderPart;
+
 use crate::bytes::u64_at;
 use crate::clock::{ClockSync, TickMap};
 use crate::codec::{self, BlockHeader, Decoder, META_LANE};
@@ -13,12 +17,13 @@ use crate::counters::{Counter, of_later_versions};
 use crate::define::{Comm, CommDevice, Definition, Definitions, StrId};
 use crate::error::Error;
 use crate::files::read_up_to;
+use crate::first_page::read_header;
 use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
-    BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE,
-    RING_BYTES, SEGMENT, SLAB_BYTES, SLABS, SLOT_BYTES,
+    BLOCKS, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
+    SLAB_BYTES, SLABS, SLOT_BYTES,
 };
 use crate::mark::Mark;
 use crate::progress::Heartbeat;
@@ -26,7 +31,7 @@ use crate::record::{Record, START, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use crate::segment_blocks::{Found, SegmentBlocks};
-use crate::segments::{in_short, missing_blocks, segments_to_read};
+use crate::segments::{in_short, missing_blocks, segments_to_read, torn};
 use crate::source::Source;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -161,8 +166,7 @@ impl Recording {
     /// As [`Recording::open`].
     pub fn open_end(path: &Path, segments: usize) -> Result<Recording, Error> {
         let file = Source::open(path)?;
-        let page = read_up_to(&*file.get()?, 0, HEADER_BYTES)?;
-        let header = Header::decode(&page)?;
+        let (header, page) = read_header(&*file.get()?)?;
         let mut recording = Recording {
             file,
             strings: Vec::new(),
@@ -237,7 +241,7 @@ impl Recording {
         let beside = self.lanes_file();
         if beside.is_none() && self.header.lanes_file.is_some() {
             // Another process may just have put them into the recording.
-            self.header = Header::decode(&read_up_to(&*self.file.get()?, 0, HEADER_BYTES)?)?;
+            (self.header, _) = read_header(&*self.file.get()?)?;
         }
         let header = &self.header;
         if header.closed {
@@ -354,10 +358,7 @@ impl Recording {
                 Found::Block(at, len, header, payload) => {
                     self.index_block(BlockRef { at: start + at as u64, len, header }, payload);
                 }
-                Found::Torn(at, lost) => self.problems.push(format!(
-                    "segment {segment}: torn block at byte {}; {lost} bytes from there are lost",
-                    start + at as u64
-                )),
+                Found::Torn(at, lost) => self.problems.push(torn(segment, start + at as u64, lost)),
             }
         }
     }

@@ -45,6 +45,11 @@ pub(crate) fn segments_to_read(
     Ok((places, false))
 }
 
+/// Says that from a place in a segment on so many bytes cannot be read.
+pub(crate) fn torn(segment: u64, byte: u64, lost: usize) -> String {
+    format!("segment {segment}: torn block at byte {byte}; {lost} bytes from there are lost")
+}
+
 /// Damage in few words.
 pub(crate) fn in_short(damage: &[String], unreadable: u64) -> Vec<String> {
     const TOLD: usize = 4;

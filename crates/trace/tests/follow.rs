@@ -102,6 +102,37 @@ fn a_late_follower_reads_what_is_left_and_counts_the_rest() {
     assert_eq!(follower.missed_blocks(), lost / 500);
 }
 
+/// Also where the ring has gone over that block.
+#[test]
+fn what_comes_before_a_block_is_told_first_and_each_block_once() {
+    for blocks in [4, 400] {
+        let mut case = case();
+        let mut written = 0;
+        let mut write = |count: u64| {
+            for _ in 0..count {
+                case.writer.append(1, written, &words(written..written + 500)).unwrap();
+                written += 500;
+            }
+        };
+        write(3);
+        let mut follower = Follower::open(&case.path).unwrap();
+        assert_eq!((ticks(&mut follower).len(), follower.next_block()), (1500, 3));
+        let end = follower.next_block();
+        write(blocks);
+        let mut again = Follower::open(&case.path).unwrap();
+        let mut before = Vec::new();
+        again.poll_before(end, |news| before.push(news)).unwrap();
+        let overwritten = case.writer.header().overwritten_blocks;
+        let left = 3_u64.saturating_sub(overwritten);
+        assert_eq!(before.len() as u64, 500 * left);
+        assert_eq!((again.next_block(), again.missed_blocks()), (end, 0));
+        let told = ticks(&mut again);
+        let first = 500 * overwritten.max(3);
+        assert_eq!(told, (first..written).map(|n| (1, n)).collect::<Vec<_>>());
+        assert_eq!(again.missed_blocks(), overwritten.saturating_sub(3));
+    }
+}
+
 #[test]
 fn a_writer_at_full_speed_is_followed_without_a_gap_that_is_not_counted() {
     const RECORDS: u64 = 60_000;

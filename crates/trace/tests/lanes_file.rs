@@ -93,6 +93,7 @@ fn lanes_that_no_process_can_use_are_removed() {
     let mut page = [0; HEADER_BYTES];
     file.read_exact_at(&mut page, 0).unwrap();
     page[16] = 1;
+    Header::seal(&mut page);
     file.write_all_at(&page, 0).unwrap();
     assert_eq!(adopt_own(&closed.lanes).unwrap(), Adopted::Useless);
     assert!(!closed.lanes.exists());

@@ -2,8 +2,9 @@
 //! What the parts of a recording do to each other: definitions, events, heartbeats; frozen and not.
 
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::layout::{DEFINITIONS, HEARTBEATS, Header, LANE_STRIDE, SEGMENT};
+use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEARTBEATS, Header, LANE_STRIDE, SEGMENT};
 use ncclscope_trace::progress::Progress;
+use ncclscope_trace::reader::OlderPart;
 use ncclscope_trace::record::KernelLaunch;
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
@@ -29,6 +30,8 @@ struct Case {
 fn used_lane() -> [u8; LANE_STRIDE] {
     let mut header = [0; LANE_STRIDE];
     header[lane::STATE] = 1;
+    let kinds = EventKind::KernelLaunch.bit().to_le_bytes();
+    header[lane::KINDS..lane::KINDS + 4].copy_from_slice(&kinds);
     header
 }
 
@@ -393,7 +396,36 @@ fn the_end_of_a_recording_is_what_was_written_last() {
         let last: Vec<u64> = end.records(1).map(|record| record.ticks()).collect();
         assert!(last.len() < all.len() && last.len() > 15_000, "{} of {}", last.len(), all.len());
         assert!(all.ends_with(&last));
+        let mut older: Vec<u64> = Vec::new();
+        let kind = EventKind::KernelLaunch.bit();
+        let part = end.visit_older(kind, |record| older.push(record.ticks())).unwrap();
+        let is_complete = case.overwritten() == 0;
+        assert_eq!(part, OlderPart { is_complete, problems: vec![] });
+        older.sort_unstable();
+        assert_eq!([older, last].concat(), all);
+        let no_kind = end.visit_older(EventKind::P2p.bit(), |_| panic!("decoded")).unwrap();
+        assert_eq!(no_kind, part);
         let whole = Recording::open_end(&case.path, 8).unwrap();
         assert!(whole.is_whole() && whole.records(1).count() == all.len());
+        assert_eq!(whole.visit_older(kind, |_| panic!("decoded")).unwrap(), part);
     }
+}
+
+#[test]
+fn damage_before_the_end_of_a_recording_is_told_when_that_part_is_read() {
+    let mut case = case(8 * SEGMENT);
+    case.fill(5);
+    case.close();
+    let all = launches(&case.path).len();
+    // The second block of the first segment.
+    let file = OpenOptions::new().write(true).open(&case.path).unwrap();
+    file.write_all_at(&[0x5a; 8], BLOCKS + 20_000).unwrap();
+    let end = Recording::open_end(&case.path, 2).unwrap();
+    let (last, mut older) = (end.records(1).count(), 0);
+    assert!(end.problems().is_empty(), "{:?}", end.problems());
+    let part = end.visit_older(EventKind::KernelLaunch.bit(), |_| older += 1).unwrap();
+    assert_eq!((older + last, part.is_complete), (all - 1000, false));
+    let [torn, missing] = part.problems.as_slice() else { panic!("{part:?}") };
+    assert!(torn.starts_with("segment 0: torn block at byte "), "{torn}");
+    assert_eq!(missing, "1 block in the middle is missing or damaged");
 }

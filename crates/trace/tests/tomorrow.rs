@@ -212,6 +212,10 @@ fn end(file: &File, blocks: u64) {
     header[10..12].copy_from_slice(&99_u16.to_le_bytes());
     header[16..20].copy_from_slice(&1_u32.to_le_bytes());
     header[48..56].copy_from_slice(&blocks.to_le_bytes());
+    // The checksum covers all but itself and what marks it.
+    let crc = crc32(&[&header[..248], &header[256..]].concat());
+    header[248..252].copy_from_slice(&crc.to_le_bytes());
+    header[252..256].copy_from_slice(b"CRC\x01");
     file.write_all_at(&header, 0).unwrap();
 }
 

@@ -13,12 +13,15 @@ use crate::args::CommandLine;
 use clap::Parser;
 use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_findings::Confidence;
 use ncclscope_findings::rank::Pending;
 use ncclscope_simulate::{Fault, JobShape, Planted, Scenario};
+use ncclscope_trace::layout::BLOCKS;
 use ncclscope_trace::record::GroupApi;
 use ncclscope_trace::{Comm, Detail, Handle, Recording, State};
 use scripts::{API, Call, EPOCH_NS, Process};
 use serde_json::json;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -131,6 +134,39 @@ fn diagnose_decodes_the_end_of_a_recording_and_finds_the_same() {
     let [found] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(truth["verdicts"][0]["root_ranks"], json!(found.root_ranks));
     assert_eq!(truth["verdicts"][0]["class"], found.class.code());
+}
+
+/// Those before the end only count: their blocks are decoded once at most, and without the network
+/// steps, which are most of a recording.
+#[test]
+fn diagnose_counts_all_sends_and_receives_of_a_long_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = JobShape { ranks: 4, pp: 4, per_host: 1, microbatches: 8, ..JobShape::default() };
+    let job = JobShape { tp: 1, steps: 400, hold_s: 40, ..job };
+    simulate(job, &[Fault::from_name("p2p-unmatched").unwrap()], dir.path());
+    let run = dir.path().to_str().unwrap();
+    let (read, all) = (decoded(&["diagnose", run]), blocks(dir.path()));
+    assert!(read < all * 3 / 4, "{read} of {all}");
+    let truth = std::fs::read_to_string(dir.path().join("truth.json")).unwrap();
+    let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
+    let found = || {
+        let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();
+        let found = diagnose(&input.job, &Options::default()).verdicts.remove(0);
+        (json!([found.class.code(), found.root_ranks]), found.confidence, input.job.damaged)
+    };
+    let planted = &truth["verdicts"][0];
+    let planted = json!([planted["class"], planted["root_ranks"]]);
+    assert_eq!(found(), (planted, Confidence::Confirmed, vec![]));
+    // With a damaged block among them they are not known, and that is said.
+    for file in crate::input::recordings_in(dir.path()).unwrap() {
+        let end = Recording::open_end(&file, 2).unwrap();
+        assert!(!end.is_whole(), "{}", file.display());
+        let file = std::fs::File::options().write(true).open(&file).unwrap();
+        file.write_all_at(&[0x5a; 8], BLOCKS + 9000).unwrap();
+    }
+    let (_, confidence, damaged) = found();
+    assert_eq!((confidence, damaged.len()), (Confidence::Suspect, 4));
+    assert!(damaged[0].contains("torn block at byte"), "{damaged:?}");
 }
 
 /// Two traces of a rank, which follow one another.

@@ -2,12 +2,11 @@
 //! Directories with several runs, copies and damage: the processes' identity decides.
 
 use super::common::{Outcome, Run, ncclscope, tool};
-use ncclscope_trace::layout::BLOCKS;
+use ncclscope_trace::layout::{BLOCKS, HEADER_BYTES, Header};
 use scripts::{Call, Fault};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -259,15 +258,44 @@ fn damage_is_mentioned_by_every_verb_and_nothing_that_rests_on_it_is_confirmed()
 /// With events missing, a rank waits all the same, and is not the one that others wait for.
 #[test]
 fn a_rank_that_lost_events_is_not_the_cause_of_a_hang() {
-    // The header's counts of records that could not be written, by kind.
-    const UNWRITTEN: u64 = 1024;
     let dir = tempfile::tempdir().unwrap();
     let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
     for at in [6, 7, 9] {
-        let file = fs::File::options().write(true).open(&recordings(&run)[at]).unwrap();
-        file.write_all_at(&[1], UNWRITTEN + 8 * 3).unwrap();
+        lose(&recordings(&run)[at]);
         let (verdicts, _) = diagnosed(&run, &[]);
         assert_eq!(verdicts, [json!(["H1a", [5], "confirmed"])], "recordings up to {at}");
+    }
+}
+
+/// The recording lacks an event that could not be written.
+fn lose(recording: &Path) {
+    // The header's counts of records that could not be written, by kind.
+    const UNWRITTEN: usize = 1024;
+    let mut bytes = fs::read(recording).unwrap();
+    bytes[UNWRITTEN + 8 * 3] = 1;
+    Header::seal(&mut bytes[..HEADER_BYTES]);
+    fs::write(recording, bytes).unwrap();
+}
+
+/// What these called is not known, but counted; and what they wait for is not sure.
+#[test]
+fn ranks_that_lost_events_are_not_named_beside_the_one_that_called_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let extra = ["--seed", "1", "--ranks", "16", "--fault", "extra-op", "--rank", "12"];
+    type Lacks = fn(usize) -> bool;
+    let sets: [(&str, Lacks, [&str; 2]); 4] = [
+        ("none", |_| false, ["H2", "confirmed"]),
+        ("odd", |rank| rank % 2 == 1, ["H2", "suspect"]),
+        ("first", |rank| rank < 8, ["H2", "confirmed"]),
+        // Of the rank itself, too: then what it called is not known.
+        ("even", |rank| rank % 2 == 0, ["H3c", "suspect"]),
+    ];
+    for (name, lacks, [class, confidence]) in sets {
+        let run = simulate(dir.path(), name, "", &extra);
+        let files = recordings(&run).into_iter().enumerate();
+        files.filter(|(rank, _)| lacks(*rank)).for_each(|(_, file)| lose(&file));
+        let (verdicts, _) = diagnosed(&run, &[]);
+        assert_eq!(verdicts, [json!([class, [12], confidence])], "{name}");
     }
 }
 

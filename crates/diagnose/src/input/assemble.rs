@@ -16,11 +16,9 @@ use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
 use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_trace::layout::{HEADER_BYTES, Header};
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
+use ncclscope_trace::{open_to_read, read_header};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::io::Read;
 
 /// A process that writes no record for three heartbeat periods counts as gone.
 const SILENCE_NS: u64 = 3_500_000_000;
@@ -282,10 +280,8 @@ impl HostEnds {
 
 /// The recording was still written after it was read.
 fn goes_on(snapshot: &Snapshot) -> bool {
-    let mut page = Vec::new();
-    let file = File::open(&snapshot.facts.path);
-    let read = file.and_then(|file| file.take(HEADER_BYTES as u64).read_to_end(&mut page));
-    read.is_ok() && Header::decode(&page).is_ok_and(|now| now.next_block > snapshot.blocks)
+    let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
+    read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
 }
 
 /// Since when others wait for a process, ns by their clocks.

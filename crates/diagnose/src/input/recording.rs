@@ -10,12 +10,14 @@ calls are not compared.
 Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
 
 Only the end of a recording is read: as much as reaches back to the oldest operation in flight and
-the latest call. Where sends and receives can be counted, which needs all of them, all is read.
+the latest call. Where all sends and receives are in the recording, those before its end are
+counted.
 */
 
+use super::older::OlderPairs;
 use super::options::InputOptions;
 pub use super::snapshot::Snapshot;
-use super::snapshot::{Member, P2pCall};
+use super::snapshot::{Member, P2pCall, PairSide};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
 use ncclscope_findings::rank::{self, Pending, Transfer};
 use ncclscope_operations::ends::arrives_early;
@@ -41,8 +43,10 @@ const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
 /// How many of the latest calls of a communicator are kept for comparison.
 const MAX_CALLS: usize = 64;
 
-/// The least segments of a recording's ring that are read.
+/// The least segments of a recording's ring that are read, and how many times as many where these
+/// are too few: little is then read twice.
 const LEAST_SEGMENTS: usize = 2;
+const MORE_SEGMENTS: usize = 8;
 
 /// How many sizes are kept: one side is rarely further ahead of the other.
 const MAX_SIZES: usize = 8;
@@ -123,7 +127,7 @@ fn open_end(path: &Path) -> Result<Recording, ncclscope_trace::Error> {
         if reaches_back(&recording) {
             return Ok(recording);
         }
-        segments = segments.saturating_mul(4);
+        segments = segments.saturating_mul(MORE_SEGMENTS);
     }
 }
 
@@ -136,16 +140,11 @@ fn of(recording: &Recording, work: Option<&Work>) -> Snapshot {
 }
 
 /// What was read of a recording begins before the operations that are in flight and the latest
-/// call, and has the sends and receives if they can be counted.
+/// call.
 fn reaches_back(recording: &Recording) -> bool {
     let header = recording.header();
     if recording.is_whole() {
         return true;
-    }
-    let kinds = recording.lanes().iter().fold(0, |kinds, lane| kinds | lane.header.kinds);
-    let has_pairs = kinds & (EventKind::P2p.bit() | EventKind::P2pApi.bit()) != 0;
-    if has_pairs && header.overwritten.iter().all(|&n| n == 0) {
-        return false;
     }
     let mut latest: HashMap<u16, Progress> = HashMap::new();
     for heartbeat in recording.heartbeats() {
@@ -199,6 +198,8 @@ struct Progression<'t, 'a> {
     /// other ranks; and when they were ended, ns.
     connecting: Vec<(EventId, u64)>,
     is_partial: bool,
+    /// What was not read.
+    older: OlderPairs,
 }
 
 /// What there is of one communicator.
@@ -280,6 +281,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             group_ends,
             connecting,
             is_partial,
+            older: OlderPairs::of(recording),
         }
     }
 
@@ -288,6 +290,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let last_call = self.last_call();
         let stops = self.timeline.events().filter_map(|(_, event)| event.stop);
         let change = stops.max().unwrap_or(0).max(last_call);
+        let damage = self.recording.damage_in_short().into_iter();
         let at = |ticks: u64| if ticks == 0 { 0 } else { self.timeline.ns(ticks).min(MOST) };
         let reports = self.recording.hangs().iter().rev();
         let reported = reports.clone().map(|(ticks, _)| *ticks).max();
@@ -297,7 +300,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             pid: header.pid,
             facts: ProcessFacts::of(self.recording),
             blocks: header.next_block,
-            damage: self.recording.damage_in_short(),
+            damage: damage.chain(self.older.damage.iter().cloned()).collect(),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
             last_call_ns: at(last_call),
@@ -629,15 +632,20 @@ impl<'t, 'a> Progression<'t, 'a> {
     }
 
     fn fill_pairs(&self, position: usize, progress: &Progress, member: &mut Member) {
-        let header = self.recording.header();
-        member.counts_pairs = !self.is_partial
-            && self.recording.is_whole()
-            && header.overwritten.iter().all(|&n| n == 0);
         let p2ps: Vec<(&Operation, &Event)> =
             self.operations_of(position).filter(|(op, _)| op.peer.is_some()).collect();
         let new = p2ps.iter().filter(|(_, event)| event.start.ticks > progress.ticks).count();
         let latest = progress.p2p_enqueued + new as u64;
         let first = (latest + 1).saturating_sub(p2ps.len() as u64);
+        let older = self.older.of_comm(self.recording.comms()[position].index);
+        // What was not read must be as much as the heartbeats count.
+        let has_all = self.recording.is_whole() || first == older.map_or(0, |older| older.all) + 1;
+        member.counts_pairs = !self.is_partial && self.older.is_complete && has_all;
+        let before = older.into_iter().flat_map(|older| &older.pairs);
+        for (&pair, &count) in before.filter(|((_, peer), _)| *peer != member.rank) {
+            let side = PairSide { issued: count, done: count, ..PairSide::default() };
+            member.pairs.insert(pair, side);
+        }
         // Without a record of the counts, they begin with the recording.
         let is_partial = self.is_partial || progress.flags & flags::PARTIAL != 0;
         let is_known = !is_partial && first > 0 && (progress.ticks > 0 || member.counts_pairs);

@@ -271,6 +271,12 @@ impl Collector {
         }
     }
 
+    /// The running totals that [`Collector::lost`] was given, those of nothing left out.
+    pub fn lost_totals(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let some = self.lost.iter().filter(|(_, total)| **total > 0);
+        some.map(|(&(cause, kind), &total)| (cause, kind, total))
+    }
+
     /// Records of unknown kinds are missing: that a kernel is says nothing any more.
     pub fn lost_blocks(&mut self) {
         self.comms.kernels_lost = true;

@@ -9,7 +9,9 @@ use ncclscope_diagnose::{Options, diagnose, text};
 use ncclscope_report::ReportBuilder;
 use ncclscope_simulate::{Fault, JobShape, Planted, Scenario};
 use ncclscope_stragglers::{Limits, analyze, input};
-use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, HEARTBEATS, LANE_TABLE, SEGMENT};
+use ncclscope_trace::layout::{
+    BLOCKS, DEFINITIONS, HEADER_BYTES, HEARTBEATS, Header, LANE_TABLE, SEGMENT,
+};
 use ncclscope_trace::{Follower, Recording};
 
 pub(super) const TARGET: Target =
@@ -38,7 +40,13 @@ fn mutate(random: &mut Random, data: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         match random.below(12) {
             0 => mutate::any(random, data),
-            1 | 2 => mutate::bytes(random, data, 8..HEADER_BYTES),
+            1 | 2 => {
+                mutate::bytes(random, data, 8..HEADER_BYTES);
+                // As a rule with the checksum that it has then: else nothing else of it is read.
+                if let Some(page) = data.get_mut(..HEADER_BYTES).filter(|_| random.below(8) != 0) {
+                    Header::seal(page);
+                }
+            }
             3 => {
                 let at = place(LANE_TABLE) + 1280 * random.below(4);
                 mutate::bytes(random, data, at..at + 1280);

@@ -13,7 +13,7 @@ mod tests;
 use super::listing::{Changes, Listing};
 use super::passed::{Entry, Passed, Reason};
 use super::place;
-use super::process::{Process, SILENT_AFTER};
+use super::process::{Counted, Process, SILENT_AFTER};
 use super::pxn;
 use crate::failure::warn;
 use ncclscope_metrics::encode::{Place, compat};
@@ -238,7 +238,7 @@ impl Node {
             self.passed.add(path, Reason::Over, is_old, before);
             return;
         }
-        match self.open(&path, is_old) {
+        match self.open(&path, is_old, before.and_then(|before| before.counted.as_ref())) {
             Ok(process) => {
                 if let Some(before) = self.processes.insert(path, process) {
                     self.keep_sum(&before);
@@ -253,7 +253,12 @@ impl Node {
         }
     }
 
-    fn open(&self, path: &Path, is_old: bool) -> Result<Process, Reason> {
+    fn open(
+        &self,
+        path: &Path,
+        is_old: bool,
+        counted: Option<&Counted>,
+    ) -> Result<Process, Reason> {
         let unreadable = |error: Error| match error {
             // Its first page may be on its way.
             Error::Empty | Error::TruncatedHeader { .. } if !self.once => Reason::Begins,
@@ -277,10 +282,11 @@ impl Node {
         if process.is_young() && !is_silent(path) {
             return Err(Reason::Begins);
         }
-        if self.once {
-            process.keep_all();
-        } else if is_old {
-            process.count_from_now().map_err(unreadable)?;
+        match counted {
+            _ if self.once => process.keep_all(),
+            Some(counted) => process.count_from(counted).map_err(unreadable)?,
+            None if is_old => process.count_from_now().map_err(unreadable)?,
+            None => {}
         }
         Ok(process)
     }
@@ -299,7 +305,7 @@ impl Node {
             if let Some(process) = self.processes.remove(&path) {
                 self.keep_sum(&process);
                 if path.exists() {
-                    self.passed.add(path, Reason::Over, true, None);
+                    self.passed.retire(path, process.counted());
                 }
             }
         }

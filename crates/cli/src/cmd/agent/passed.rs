@@ -6,6 +6,7 @@ Nothing is passed over for good: an error may pass, a file may be replaced, and 
 silent may go on.
 */
 
+use super::process::Counted;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,8 @@ pub(super) struct Entry {
     pause: Duration,
     /// What its process did until it is followed belongs to earlier windows.
     pub(super) is_old: bool,
+    /// Up to where it was counted when it was followed, if it was.
+    pub(super) counted: Option<Counted>,
 }
 
 /// Time, size and identity of a file; zeros without one.
@@ -87,8 +90,15 @@ impl Passed {
             _ => LOOK,
         };
         let (state, again) = (State::of(&path), Instant::now() + pause);
-        self.0.insert(path, Entry { reason, state, again, pause, is_old });
+        let counted = before.and_then(|before| before.counted.clone());
+        self.0.insert(path, Entry { reason, state, again, pause, is_old, counted });
         is_new
+    }
+
+    /// Passes over a recording that was followed until now.
+    pub(super) fn retire(&mut self, path: PathBuf, counted: Option<Counted>) {
+        self.add(path.clone(), Reason::Over, true, None);
+        self.0.entry(path).and_modify(|entry| entry.counted = counted);
     }
 
     /// Forgets a file that is gone.

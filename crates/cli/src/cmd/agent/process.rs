@@ -33,6 +33,17 @@ const MOST_LIBRARIES: usize = 16;
 const CAUSES: [&str; 7] =
     ["lane_full", "lost_end", "no_lane", "no_slot", "unwritten", "stale", "unknown"];
 
+/// Up to where a process was counted that went out of sight, in case that it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Process id and bits of the handles.
+    process: (u32, u32),
+    /// The number of the block of events that was to come next.
+    next_block: u64,
+    /// What was lost, by cause and kind: as a rule nothing.
+    lost: Box<[(&'static str, &'static str, u64)]>,
+}
+
 /// One process.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -89,9 +100,38 @@ impl Process {
     pub(super) fn count_from_now(&mut self) -> Result<(), Error> {
         self.poll()?;
         self.count_lost();
+        self.begin();
+        Ok(())
+    }
+
+    /// Up to where it is counted. `None` if its recording has ended: what comes is told already.
+    pub(super) fn counted(&self) -> Option<Counted> {
+        let header = self.follower.header();
+        self.follower.end().is_none().then(|| Counted {
+            process: (header.pid, header.process),
+            next_block: self.follower.next_block(),
+            lost: self.collector.lost_totals().collect(),
+        })
+    }
+
+    /// Reads what there is, and counts what was not counted before.
+    pub(super) fn count_from(&mut self, counted: &Counted) -> Result<(), Error> {
+        let header = self.follower.header();
+        if counted.process != (header.pid, header.process) {
+            return self.count_from_now();
+        }
+        self.read(Some(counted.next_block))?;
+        for &(cause, kind, total) in &counted.lost {
+            self.collector.lost(cause, kind, total);
+        }
+        self.begin();
+        self.poll()
+    }
+
+    /// What was read until now does not count.
+    fn begin(&mut self) {
         self.collector.begin(self.follower.last_ticks(), &self.follower.tick_map());
         self.missed_before = self.follower.missed_blocks();
-        Ok(())
     }
 
     /// Keeps all communicators: nothing is read of it after its first window.
@@ -107,8 +147,13 @@ impl Process {
 
     /// Reads what is new.
     pub(super) fn poll(&mut self) -> Result<(), Error> {
+        self.read(None)
+    }
+
+    /// Reads what is new, of the blocks of events only those before the one of the number `end`.
+    fn read(&mut self, end: Option<u64>) -> Result<(), Error> {
         let Process { follower, collector, reach, api_version, roles, .. } = self;
-        follower.poll(|news| match news {
+        let take = |news| match news {
             News::Record(lane, record) => collector.record(lane, &record),
             News::Heartbeat(heartbeat) => {
                 if let Heartbeat::Progress(progress) = &heartbeat {
@@ -130,7 +175,11 @@ impl Process {
                     _ => {}
                 }
             }
-        })?;
+        };
+        match end {
+            Some(end) => follower.poll_before(end, take)?,
+            None => follower.poll(take)?,
+        }
         self.reach.identify(self.follower.identity());
         let beside = self.follower.identity().beside.as_deref().unwrap_or_default();
         // A recording may say anything: each name is a series.
@@ -323,6 +372,12 @@ impl Process {
     pub(super) fn is_young(&self) -> bool {
         let header = self.follower.header();
         header.hz == 0 && !header.closed
+    }
+
+    /// It has been silent for so long.
+    #[cfg(test)]
+    pub(super) fn fall_silent(&mut self, since: Duration) {
+        self.last_news -= since;
     }
 
     /// The path leads to this process's recording still.

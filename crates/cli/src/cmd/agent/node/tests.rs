@@ -244,6 +244,50 @@ fn old_recordings_are_not_even_opened_and_one_that_goes_on_is_followed() {
     assert_eq!((node.count().alive, node.count().unreadable), (1, 0));
 }
 
+/// It was stopped, and went on; the agent looks at a retired recording once a minute or less often.
+#[test]
+fn what_a_retired_process_does_before_it_is_looked_at_again_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    let mut rank = Rank::new(dir.path(), 7);
+    rank.writer.header_mut().unwritten[EventKind::Coll.index()] = 2;
+    rank.join(0, 0xbeef);
+    (0..5).for_each(|_| rank.operate(0));
+    let mut clock = Instant::now();
+    for _ in 0..9 {
+        rank.pass(3);
+        close(&mut node, &mut clock);
+    }
+    let open = rank.start(0);
+    rank.pass(1);
+    close(&mut node, &mut clock);
+    let counts = |node: &Node| {
+        let total = node.total().into_values().next().unwrap();
+        (total.events["Coll"], total.lost[&("unwritten", "Coll")], node.count().lost)
+    };
+    assert_eq!((operations(&node.total(), 0xbeef), counts(&node)), (5, (6, 2, 2)));
+    node.processes.values_mut().for_each(|process| process.fall_silent(2 * SILENT_AFTER));
+    close(&mut node, &mut clock);
+    clock += LINGER;
+    close(&mut node, &mut clock);
+    assert_eq!((node.count().alive, node.processes.len()), (0, 0), "it is retired");
+    // It goes on long before the next look.
+    rank.append(Record::stop(rank.now + 10, open).words());
+    (0..3).for_each(|_| rank.operate(0));
+    rank.writer.header_mut().unwritten[EventKind::Coll.index()] = 3;
+    rank.pass(3);
+    node.poll_at(Instant::now() + Duration::from_secs(61));
+    assert_eq!(node.processes.len(), 1);
+    for _ in 0..9 {
+        rank.pass(3);
+        close(&mut node, &mut clock);
+    }
+    assert_eq!(counts(&node), (9, 3, 3));
+    // The series of its communicator had ended with it.
+    assert_eq!(operations(&node.total(), 0xbeef), 4);
+}
+
 #[test]
 fn open_files_are_left_for_scrapes_and_what_finds_no_room_is_followed_later() {
     let dir = tempfile::tempdir().unwrap();

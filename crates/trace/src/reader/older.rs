@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What lies before the end of a recording, read without keeping any of it.
+
+use super::{DECODED, Recording};
+use crate::bytes::u64_at;
+use crate::codec::{BlockHeader, Decoder, HEADER};
+use crate::error::Error;
+use crate::files::read_up_to;
+use crate::layout::{BLOCKS, SEGMENT};
+use crate::record::Record;
+use crate::segment_blocks::{Found, SegmentBlocks};
+use crate::segments::{MissingBlocks, in_short, missing_blocks, segments_to_read, torn};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What is known of the older part of a recording after it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OlderPart {
+    /// Everything was there, from the first record on, and was read.
+    pub is_complete: bool,
+    /// The damage, in few words.
+    pub problems: Vec<String>,
+}
+
+impl Recording {
+    /// Hands the records that [`Recording::open_end`] left out to `each`: those of the lanes that
+    /// started events of `kinds`, in no order. Each block is read once, and what is on its way to
+    /// other lanes is not decoded.
+    ///
+    /// # Errors
+    /// [`Error`], if the file cannot be read.
+    pub fn visit_older(
+        &self,
+        kinds: u32,
+        mut each: impl FnMut(&Record),
+    ) -> Result<OlderPart, Error> {
+        let mut part = OlderPart::default();
+        if self.is_whole {
+            part.is_complete = self.block_numbers.first().is_none_or(|&first| first == 0);
+            return Ok(part);
+        }
+        let Some(&end) = self.block_numbers.first() else { return Ok(part) };
+        let file = self.file.get()?;
+        let (places, _) = segments_to_read(&file, BLOCKS, self.header.segments, usize::MAX)?;
+        let (mut numbers, mut unreadable) = (Vec::new(), 0);
+        for segment in places {
+            let at = BLOCKS + segment * SEGMENT;
+            let head = read_up_to(&file, at, HEADER)?;
+            if u64_at(&head, 16).is_some_and(|first| first >= end) {
+                continue;
+            }
+            let bytes = read_up_to(&file, at, usize::try_from(SEGMENT).unwrap_or(0))?;
+            for found in SegmentBlocks::new(&bytes) {
+                match found {
+                    Found::Block(_, _, header, payload) if header.seq < end => {
+                        numbers.push(header.seq);
+                        unreadable += self.decode_older(&header, payload, kinds, &mut each);
+                    }
+                    Found::Block(..) => {}
+                    Found::Torn(byte, lost) => {
+                        part.problems.push(torn(segment, at + byte as u64, lost));
+                    }
+                }
+            }
+        }
+        numbers.push(end);
+        let inside = missing_blocks(&mut numbers, &self.header, true).inside;
+        part.problems.extend(MissingBlocks { inside, last: 0 }.lines());
+        part.problems = in_short(&part.problems, unreadable);
+        part.is_complete = part.problems.is_empty() && numbers.into_iter().eq(0..=end);
+        Ok(part)
+    }
+
+    /// Returns how many records of the block cannot be read.
+    fn decode_older(
+        &self,
+        header: &BlockHeader,
+        payload: &[u8],
+        kinds: u32,
+        each: &mut impl FnMut(&Record),
+    ) -> u64 {
+        let lane = self.lanes.get(usize::from(header.lane));
+        if lane.is_none_or(|lane| lane.header.kinds & kinds == 0) {
+            return 0;
+        }
+        DECODED.fetch_add(1, Relaxed);
+        let mut records = Decoder::new(header, payload, &self.schema);
+        records.by_ref().for_each(|record| each(&record));
+        records.left().into()
+    }
+}
