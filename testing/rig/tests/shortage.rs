@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use verdicts::{Verdict, stragglers};
 
-/// A run takes half a minute, and the trouble is the same in each release: a test takes two of them.
+/// A run takes half a minute, and the trouble is the same in each release: a test takes two.
 const ENDS: [&str; 2] = ["2.27.7", "2.32.3"];
 const MIDDLE: [&str; 2] = ["2.28.9", "2.30.7"];
 /// The rank that is short of processor time.

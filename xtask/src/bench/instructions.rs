@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn the_plugins_sources_are_found() {
         let tree = "ncclscope-plugin v0.1.0 (/w/crates/plugin)\nlibc v0.2.191\n\
-                    ncclscope-abi v0.1.0 (/w/crates/abi)\nncclscope-abi v0.1.0 (/w/crates/abi) (*)\n";
+                    ncclscope-abi v0.1.0 (/w/crates/abi)\n\
+                    ncclscope-abi v0.1.0 (/w/crates/abi) (*)\n";
         assert_eq!(folders(tree), BTreeSet::from(["/w/crates/abi", "/w/crates/plugin"]));
     }
 
