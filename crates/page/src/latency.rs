@@ -30,16 +30,17 @@ pub(crate) fn section(report: &Report) -> Section {
         title: "Durations",
         about: "How many operations took how long. Upwards, with waiting: as each rank took part, \
                 the wait for later ranks included. Downwards, transfer: from the last rank's \
-                arrival to the end. Heights are square roots of numbers, so that rare durations are \
-                seen, too. The long mark is the median, the short one the 99th percentile.",
+                arrival to the end. Heights are square roots of numbers, so that rare durations \
+                are seen, too. The long mark is the median, the short one the 99th percentile.",
         body: match shown.is_empty() {
             true => absent("No finished operation was recorded."),
             false => html! {
                 (chart(shown))
                 p.note {
-                    @if all.len() > ROWS { "The " (ROWS) " of " (all.len()) " with the most time; t" }
-                    @else { "T" }
-                    "he table " a href="#table-latencies" { "Durations" } " has the figures."
+                    @if all.len() > ROWS {
+                        "The " (ROWS) " of " (all.len()) " with the most time. "
+                    }
+                    "The table " a href="#table-latencies" { "Durations" } " has the figures."
                 }
             },
         },

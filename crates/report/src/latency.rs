@@ -2,51 +2,14 @@
 /*!
 How long operations take, as histograms: for each role, function and size, over all communicators.
 
-A bucket is one nanosecond wide below 32 ns, and above that a sixteenth of its power of two, so that
-buckets look equally wide on a logarithmic axis. Histograms are made of the distributions that the
-rows have anyway, once for each row.
+They are sums of what each row has ([`crate::buckets`]).
 */
 
-use crate::distribution::{Distribution, bucket_of, first_of};
+use crate::buckets::{Buckets, PARTS};
+use crate::distribution::first_of;
 use crate::schema::{Histogram, LatencyRow, OperationRow};
-use ncclscope_operations::stats::to_u64;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-
-/// The binary logarithm of the buckets of a doubling.
-const PARTS: u32 = 4;
-
-/// The durations of a row by bucket: those that are not empty, ascending.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Buckets {
-    /// The least and the greatest, ns.
-    ends: Option<[u64; 2]>,
-    counts: Vec<(u16, u64)>,
-}
-
-/// A row's durations, with the wait for later ranks, and its transfers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Latency {
-    pub(crate) with_waiting: Buckets,
-    pub(crate) transfer: Buckets,
-}
-
-impl Buckets {
-    /// Of a distribution.
-    pub(crate) fn of(distribution: &mut Distribution) -> Buckets {
-        let mut buckets = Buckets::default();
-        let Some([min, .., max]) = distribution.quantiles() else { return buckets };
-        buckets.ends = Some([to_u64(min), to_u64(max)]);
-        distribution.ascending(|ns, count| {
-            let bucket = u16::try_from(bucket_of(ns, PARTS)).unwrap_or(u16::MAX);
-            match buckets.counts.last_mut() {
-                Some((last, sum)) if *last == bucket => *sum += count,
-                _ => buckets.counts.push((bucket, count)),
-            }
-        });
-        buckets
-    }
-}
 
 /// Durations of several rows.
 #[derive(Debug, Default)]
@@ -124,7 +87,7 @@ pub(crate) fn latencies<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distribution::EXACT;
+    use crate::distribution::{Distribution, EXACT};
 
     fn of(values: impl Iterator<Item = f64>) -> Buckets {
         let mut distribution = Distribution::default();

@@ -13,6 +13,7 @@ This crate does **not** read files (that is `trace`), find an operation's end (t
 */
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod build;
 mod distribution;
 mod groups;

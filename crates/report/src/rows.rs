@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Operations and links of all ranks, merged into the report's rows.
 
+use crate::buckets::Latency;
 use crate::distribution::Distribution;
 use crate::groups::{self, Cell, KeyFacts, Member};
 use crate::key::Key;
-use crate::latency::{Buckets, Latency};
 use crate::schema::{Durations, LastRank, OperationRow, PeerRow, PeerWaits};
 use crate::transfer::{Clocks, Collectives, Parts, Transfer, Unknown};
 use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
@@ -253,16 +253,9 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
     let mut transfer = joined.ok().filter(|_| unknown.is_none());
     let transfer_ns = transfer.as_mut().and_then(|transfer| transfer.ns.quantiles());
     let waiting_ns = transfer.as_mut().and_then(|transfer| transfer.waiting_ns.quantiles());
-    let latency = Latency {
-        with_waiting: match (with_waiting, sums.durations.get_mut(&timing)) {
-            (None, Some(durations)) => Buckets::of(durations),
-            _ => Buckets::of(&mut sums.with_waiting),
-        },
-        transfer: transfer
-            .as_mut()
-            .map(|transfer| Buckets::of(&mut transfer.ns))
-            .unwrap_or_default(),
-    };
+    let transfers = transfer.as_mut().map(|transfer| &mut transfer.ns);
+    let durations_of = sums.durations.get_mut(&timing);
+    let latency = Latency::of(durations_of, &mut sums.with_waiting, transfers);
     let mean = |of: &Transfer| of.ns.sum() / to_f64(of.ns.count().max(1));
     let mean = transfer.as_ref().map(mean);
     let total_waiting = mean

@@ -7,7 +7,7 @@ given another meaning. An unknown value is `null`. Bandwidths and sizes are thos
 ([`ncclscope_operations::bandwidth`]); times are nanoseconds unless the name says otherwise.
 */
 
-use crate::latency::Latency;
+use crate::buckets::Latency;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -274,8 +274,8 @@ pub struct LatencyRow {
     pub transfer: Option<Histogram>,
 }
 
-/// Durations, ns. The least and the greatest are exact; percentiles, by nearest rank, are off by 4 %
-/// at most.
+/// Durations, ns. The least and the greatest are exact; percentiles, by nearest rank, are off by
+/// 4 % at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Histogram {
     /// How many there are.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads the recordings of a run once: for its times, for whether it hangs, and for the bandwidths of
-//! a page.
+//! Reads the recordings of a run once: for its times, for whether it hangs, and for the bandwidths
+//! of a page.
 
 use crate::input::RunInput;
 use ncclscope_compare::Run;
