@@ -6,8 +6,10 @@ Only the variables that are named here, and NCCL's own, are read from the enviro
 starts on a thread of ours at the first communicator; `init` adds what NCCL passes later.
 */
 
+use crate::config::Config;
 use crate::sys::cuda::Device;
 use ncclscope_control::launcher::Place;
+use ncclscope_control::table;
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::{Comm, Definition};
 use std::ffi::OsString;
@@ -32,20 +34,30 @@ const OLDEST: usize = 64;
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The user's settings for it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IdentityOptions<'a> {
+#[derive(Debug, Clone)]
+pub(crate) struct IdentityOptions {
     /// `NCCLSCOPE_JOB`.
-    pub(crate) job: Option<&'a str>,
+    pub(crate) job: Option<String>,
     /// `NCCLSCOPE_COMMAND`.
     pub(crate) command: bool,
     /// `NCCLSCOPE_CUDA_EVENTS`.
     pub(crate) cuda_events: bool,
 }
 
+impl IdentityOptions {
+    pub(crate) fn of(config: &Config) -> IdentityOptions {
+        IdentityOptions {
+            job: config.get(&table::JOB),
+            command: config.get(&table::COMMAND),
+            cuda_events: config.get(&table::CUDA_EVENTS),
+        }
+    }
+}
+
 /// What the environment and the kernel say of this process, and what the caller knows: host name
 /// and process id, its number, and NCCL's version code.
 pub(crate) fn of_process(
-    options: IdentityOptions<'_>,
+    options: &IdentityOptions,
     (host, pid): (&str, u32),
     nonce: u32,
     nccl: u32,
@@ -64,7 +76,7 @@ pub(crate) fn of_process(
         command: options.command.then(command).flatten(),
         cuda_events: Some(if options.cuda_events { "on" } else { "off" }.into()),
         other: nccl_variables(std::env::vars_os()),
-        ..of_environment(options.job, &get)
+        ..of_environment(options.job.as_deref(), &get)
     }
 }
 
@@ -373,8 +385,9 @@ mod tests {
 
     #[test]
     fn this_process_is_found() {
-        let options = IdentityOptions { job: Some("mine"), command: false, cuda_events: false };
-        let found = of_process(options, ("n1", 7), 0xab, 23_007);
+        let job = Some("mine".to_owned());
+        let options = IdentityOptions { job, command: false, cuda_events: false };
+        let found = of_process(&options, ("n1", 7), 0xab, 23_007);
         assert_eq!((found.host.as_deref(), found.pid), (Some("n1"), Some(7)));
         let texts = [found.nonce.as_deref(), found.nccl.as_deref()];
         assert_eq!(texts, [Some("000000ab"), Some("2.30.7")]);
@@ -383,7 +396,7 @@ mod tests {
         assert_eq!(found.boot_id.map(|id| id.len()), Some(36));
         assert!(found.start_ticks.is_some_and(|ticks| ticks > 0));
         let with = IdentityOptions { command: true, ..options };
-        let text = of_process(with, ("n1", 7), 1, 0).command.expect("a command");
+        let text = of_process(&with, ("n1", 7), 1, 0).command.expect("a command");
         assert!(!text.is_empty() && text.len() <= 3 << 10);
         assert_eq!(
             start_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99"),

@@ -6,8 +6,8 @@
 //! for a socket calls `recv`, or `accept` for a peer, as those with a core of their own may. Here
 //! ranks outnumber the cores, and more than half of a test machine's time went there. A thread that
 //! has polled a number of times in quick succession sleeps for some microseconds, which to NCCL is
-//! a call that took longer. One that has done so for a tenth of a second, as the ranks of a job that
-//! hangs do, sleeps for longer: the threads of three ranks would take a core with their naps.
+//! a call that took longer. One that has done so for a tenth of a second, as the ranks of a job
+//! that hangs do, sleeps for longer: the threads of three ranks would take a core with their naps.
 
 use crate::elf::Image;
 use libc::{c_int, c_void, size_t, sockaddr, socklen_t, ssize_t};

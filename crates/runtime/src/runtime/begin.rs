@@ -121,13 +121,8 @@ impl Runtime {
             unused.iter().for_each(|lanes| lanes.remove());
             return None;
         }
-        let job = config.get(&table::JOB);
-        let options = IdentityOptions {
-            job: job.as_deref(),
-            command: config.get(&table::COMMAND),
-            cuda_events: config.get(&table::CUDA_EVENTS),
-        };
-        let identity = of_process(options, (host, pid), nonce, nccl_version);
+        let options = IdentityOptions::of(config);
+        let identity = of_process(&options, (host, pid), nonce, nccl_version);
         let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
         let mut watchdog = Watchdog::new(Place::of(&identity), limit, actions);
         if config.get(&table::CUDA_EVENTS) {
