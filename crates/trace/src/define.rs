@@ -146,6 +146,11 @@ impl Item {
     }
 }
 
+/// Bytes of definitions that are read at once; none is longer.
+const AT_ONCE: u64 = 64 << 10;
+/// Bytes of the longest definition at most, with its frame.
+const LONGEST: usize = TEXT_BYTES + (1 << 10);
+
 /// The definitions of a file, and how far they were read.
 #[derive(Clone, Debug)]
 pub(crate) struct Definitions {
@@ -165,15 +170,13 @@ impl Definitions {
         Definitions { segments, at: DEFINITIONS, end: HEARTBEATS, read: [0; 2], links: 0 }
     }
 
-    /// Hands on those that are new, out of at most `at_once` bytes, which is more than any has.
-    /// False if there is none.
+    /// Hands on the next ones that are new. False if there are no more.
     pub(crate) fn read(
         &mut self,
         file: &File,
-        at_once: u64,
         tell: &mut impl FnMut(Definition),
     ) -> Result<bool, Error> {
-        let room = at_once.min(self.end.saturating_sub(self.at));
+        let room = AT_ONCE.min(self.end.saturating_sub(self.at));
         let bytes = read_up_to(file, self.at, usize::try_from(room).unwrap_or(0))?;
         let mut rest = bytes.as_slice();
         let mut link = None;
@@ -199,7 +202,8 @@ impl Definitions {
             Some(_) => self.end = self.at,
             None => {}
         }
-        Ok(read != 0)
+        // No definition begins where more bytes than any has are none.
+        Ok(read != 0 && (link.is_some() || rest.len() < LONGEST))
     }
 }
 

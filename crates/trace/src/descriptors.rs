@@ -9,8 +9,12 @@ beyond the limit gives another answer than one with a higher limit.
 use rustix::process::{Resource, getrlimit};
 use std::sync::OnceLock;
 
-/// The most recordings that keep their descriptor, whatever the limit.
-const MOST_HELD: usize = 64;
+/// The most recordings that keep their descriptor under the usual limit, and whatever the limit. To
+/// open one again for each block takes as long as to read it.
+const FEW_HELD: usize = 64;
+const MOST_HELD: usize = 8192;
+/// The usual limit.
+const USUAL_LIMIT: usize = 1024;
 /// Descriptors that reading one recording takes: its file, the same again, and its lanes.
 const READER: usize = 3;
 /// Descriptors that stay for all else: an output, a directory, a file of /proc.
@@ -44,7 +48,8 @@ pub(crate) fn held_at_most() -> usize {
 }
 
 fn held_in(room: usize) -> usize {
-    (room.saturating_sub(ELSE) / 2).min(MOST_HELD)
+    let few = (room.saturating_sub(ELSE) / 2).min(FEW_HELD);
+    few.max(room.saturating_sub(USUAL_LIMIT) / 2).min(MOST_HELD)
 }
 
 fn readers_in(room: usize) -> usize {
@@ -57,12 +62,13 @@ mod tests {
 
     #[test]
     fn readers_and_what_stays_open_fit_into_the_limit() {
-        for room in 8..1000 {
+        for room in 8..4000 {
             let (held, readers) = (held_in(room), readers_in(room));
             assert!(held + readers * READER <= room, "{room}: {held} held, {readers} readers");
         }
         assert_eq!((held_in(usize::MAX), held_in(0), readers_in(0)), (MOST_HELD, 0, 1));
         assert!(readers_in(1020) > 256, "the usual limit takes nothing from a large machine");
+        assert_eq!([held_in(1020), held_in(20_000)], [FEW_HELD, MOST_HELD]);
         assert!(room() > 8);
     }
 }

@@ -4,13 +4,16 @@ Opens files: those whose names come from input, and those that are written in th
 created file has no more permissions than its directory grants: in a user's own directory (mode
 0700) only that user can read it, and in one that a group shares the group can.
 
-[`read_up_to`] reads a part of a file that may end within it.
+[`read_up_to`] reads a part of a file that may end within it, [`read_around_holes`] one that may
+have holes.
 */
 
 use crate::error::Error;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The treatment of files that are opened for writing. In a process whose other code may close
@@ -97,26 +100,50 @@ fn regular(file: File) -> io::Result<File> {
 pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
         Ok(at) => Ok(Some(at)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(Errno::NXIO) => Ok(None),
         // The file system does not know its holes.
-        Err(rustix::io::Errno::INVAL) => Ok((at < file.metadata()?.len()).then_some(at)),
+        Err(Errno::INVAL) => Ok((at < file.metadata()?.len()).then_some(at)),
         Err(error) => Err(error.into()),
     }
 }
 
+/// The first place from `at` on that is in a hole of the file; `None` where that is not known.
+fn next_hole(file: &File, at: u64) -> Option<u64> {
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at)).ok()
+}
+
 /// Up to `len` bytes at `at`; fewer where the file ends.
 pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; len];
-    let mut read = 0;
-    while read < len {
-        match file.read_at(&mut bytes[read..], at + read as u64) {
+    // Not set to zero before.
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let place = at + bytes.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut bytes), place) {
             Ok(0) => break,
-            Ok(n) => read += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
         }
     }
-    bytes.truncate(read);
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// The `len` bytes at `at`, zeros behind the file's end. A hole is not read: the system would keep
+/// its zeros in memory, page by page.
+pub(crate) fn read_around_holes(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; len];
+    let end = at + len as u64;
+    let mut place = at;
+    while let Some(data) = next_data(file, place)?.filter(|&data| data < end) {
+        let hole = next_hole(file, data).unwrap_or(end).clamp(data, end);
+        let range = [data, hole].map(|place| usize::try_from(place - at).unwrap_or(len));
+        let found = read_up_to(file, data, range[1] - range[0])?;
+        bytes[range[0]..range[0] + found.len()].copy_from_slice(&found);
+        if hole == data {
+            break;
+        }
+        place = hole;
+    }
     Ok(bytes)
 }
 
@@ -124,7 +151,21 @@ pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Er
 mod tests {
     use super::*;
     use std::fs::{Permissions, set_permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+
+    #[test]
+    fn what_lies_around_holes_is_read() {
+        let file = tempfile::tempfile().unwrap();
+        let data = [(5 << 12, [7; 100]), (40 << 12, [9; 100])];
+        data.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+        let (at, len) = (4096, 50 << 12);
+        let mut all = read_up_to(&file, at, len).unwrap();
+        assert_eq!(all.len() as u64, (40 << 12) + 100 - at);
+        all.resize(len, 0);
+        assert_eq!(read_around_holes(&file, at, len).unwrap(), all);
+        assert_eq!(read_around_holes(&file, 6 << 12, 4096).unwrap(), vec![0; 4096]);
+        assert_eq!(read_around_holes(&file, (5 << 12) + 50, 100).unwrap()[49..51], [7, 0]);
+    }
 
     #[test]
     fn nothing_is_more_open_than_the_directory_it_lies_in() {

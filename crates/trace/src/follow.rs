@@ -35,8 +35,6 @@ use std::path::{Path, PathBuf};
 
 /// Clock comparisons that are kept: a quarter of an hour of them.
 const SYNCS: usize = 1024;
-/// Bytes of definitions that are read at once; none is longer.
-const DEFINITIONS_AT_ONCE: u64 = 64 << 10;
 
 #[derive(Clone, Copy)]
 enum Ring {
@@ -282,7 +280,7 @@ impl Follower {
             Definition::Counter(_) => {}
             other => news(News::Definition(other)),
         };
-        while self.definitions.read(&self.file, DEFINITIONS_AT_ONCE, &mut tell)? {}
+        while self.definitions.read(&self.file, &mut tell)? {}
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::codec::{self, BlockHeader, Decoder, META_LANE};
 use crate::counters::{Counter, of_later_versions};
 use crate::define::{Comm, CommDevice, Definition, Definitions, StrId};
 use crate::error::Error;
-use crate::files::read_up_to;
+use crate::files::{read_around_holes, read_up_to};
 use crate::first_page::read_header;
 use crate::handle::LANES;
 use crate::identity::Identity;
@@ -223,7 +223,7 @@ impl Recording {
     fn read_lanes(&mut self, scratch: Option<&Scratch>) -> Result<(Vec<u8>, Vec<Ring>), Error> {
         let own = self.file.get()?;
         let (file, at) = scratch.map_or((&*own, LANE_TABLE), |s| (&s.file, s.table));
-        let table = read_up_to(file, at, LANES * LANE_STRIDE)?;
+        let table = read_around_holes(file, at, LANES * LANE_STRIDE)?;
         let mut rings = Vec::new();
         for (index, bytes) in table.chunks(LANE_STRIDE).enumerate() {
             let Some(header) = LaneHeader::decode(bytes) else { break };
@@ -267,7 +267,7 @@ impl Recording {
         let file = self.file.get()?.try_clone()?;
         let mut places = HashMap::new();
         let mut keep = |definition| self.define(definition, &mut places);
-        while definitions.read(&file, SEGMENT, &mut keep)? {}
+        while definitions.read(&file, &mut keep)? {}
         let expected = [self.header.definitions, self.header.more_definitions];
         let pairs = expected.iter().zip(definitions.read);
         let missing: u64 = pairs.map(|(expected, read)| expected.saturating_sub(read)).sum();
