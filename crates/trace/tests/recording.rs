@@ -2,16 +2,18 @@
 //! Writing and reading whole files: in order, wrapped, torn, killed, damaged.
 
 use ncclscope_trace::codec::{Block, Encoder, META_LANE};
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
 use ncclscope_trace::record::{Detail, KernelLaunch, Packed, step_flags};
 use ncclscope_trace::scratch::{lane, slot};
 use ncclscope_trace::{
     ClockSync, Comm, Definition, Error, EventKind, Handle, Record, Recording, Start, Step, StrId,
-    Visitor, Writer,
+    Visitor, Writer, read_header,
 };
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Case {
     _dir: tempfile::TempDir,
@@ -302,4 +304,35 @@ fn a_visit_takes_all_lanes_in_the_order_of_time() {
     assert!(visited.records.is_sorted_by_key(|(_, record, _)| record.ticks()));
     assert!(visited.records.iter().all(|(_, record, reached)| record.ticks() >= *reached));
     assert_eq!(visited.reached, 1060);
+}
+
+/// It is written in place, once a second, whatever reads it.
+#[test]
+fn a_header_is_sound_whenever_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("h-1.nscope");
+    let mut writer = Writer::create(&path, Header { pid: 7, ..Header::default() }, 0).unwrap();
+    let is_read = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_read.load(Ordering::Relaxed) {
+                writer.header_mut().stale += 0x1001;
+                writer.header_mut().without_slot = [writer.header().stale; KINDS];
+                writer.sync_header().unwrap();
+            }
+        });
+        let read = || -> Result<(), String> {
+            let file = File::open(&path).map_err(|error| error.to_string())?;
+            for _ in 0..50_000 {
+                let (header, _) = read_header(&file).map_err(|error| error.to_string())?;
+                if header.without_slot != [header.stale; KINDS] {
+                    return Err(format!("{header:?}"));
+                }
+            }
+            Ok(())
+        };
+        let result = read();
+        is_read.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
 }

@@ -2,6 +2,7 @@
 //! Directories with several runs, copies and damage: the processes' identity decides.
 
 use super::common::{Outcome, Run, ncclscope, tool};
+use ncclscope_trace::EventKind;
 use ncclscope_trace::layout::{BLOCKS, HEADER_BYTES, Header};
 use scripts::{Call, Fault};
 use serde_json::{Value, json};
@@ -261,39 +262,42 @@ fn a_rank_that_lost_events_is_not_the_cause_of_a_hang() {
     let dir = tempfile::tempdir().unwrap();
     let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
     for at in [6, 7, 9] {
-        lose(&recordings(&run)[at]);
+        lose(&recordings(&run)[at], EventKind::ProxyOp);
         let (verdicts, _) = diagnosed(&run, &[]);
         assert_eq!(verdicts, [json!(["H1a", [5], "confirmed"])], "recordings up to {at}");
     }
 }
 
 /// The recording lacks an event that could not be written.
-fn lose(recording: &Path) {
+fn lose(recording: &Path, kind: EventKind) {
     // The header's counts of records that could not be written, by kind.
     const UNWRITTEN: usize = 1024;
     let mut bytes = fs::read(recording).unwrap();
-    bytes[UNWRITTEN + 8 * 3] = 1;
+    bytes[UNWRITTEN + 8 * kind.index()] = 1;
     Header::seal(&mut bytes[..HEADER_BYTES]);
     fs::write(recording, bytes).unwrap();
 }
 
-/// What these called is not known, but counted; and what they wait for is not sure.
+/// What these wait for is not sure. What they called is known if what they lost is no call, and
+/// counted if it is.
 #[test]
 fn ranks_that_lost_events_are_not_named_beside_the_one_that_called_something_else() {
     let dir = tempfile::tempdir().unwrap();
     let extra = ["--seed", "1", "--ranks", "16", "--fault", "extra-op", "--rank", "12"];
     type Lacks = fn(usize) -> bool;
-    let sets: [(&str, Lacks, [&str; 2]); 4] = [
-        ("none", |_| false, ["H2", "confirmed"]),
-        ("odd", |rank| rank % 2 == 1, ["H2", "suspect"]),
-        ("first", |rank| rank < 8, ["H2", "confirmed"]),
+    let sets: [(&str, Lacks, EventKind, [&str; 2]); 6] = [
+        ("none", |_| false, EventKind::ProxyOp, ["H2", "confirmed"]),
+        ("first", |rank| rank < 8, EventKind::ProxyOp, ["H2", "confirmed"]),
+        ("odd", |rank| rank % 2 == 1, EventKind::ProxyOp, ["H2", "suspect"]),
+        ("even", |rank| rank % 2 == 0, EventKind::ProxyOp, ["H2", "suspect"]),
+        ("odd-calls", |rank| rank % 2 == 1, EventKind::CollApi, ["H2", "suspect"]),
         // Of the rank itself, too: then what it called is not known.
-        ("even", |rank| rank % 2 == 0, ["H3c", "suspect"]),
+        ("even-calls", |rank| rank % 2 == 0, EventKind::CollApi, ["H3c", "suspect"]),
     ];
-    for (name, lacks, [class, confidence]) in sets {
+    for (name, lacks, kind, [class, confidence]) in sets {
         let run = simulate(dir.path(), name, "", &extra);
         let files = recordings(&run).into_iter().enumerate();
-        files.filter(|(rank, _)| lacks(*rank)).for_each(|(_, file)| lose(&file));
+        files.filter(|(rank, _)| lacks(*rank)).for_each(|(_, file)| lose(&file, kind));
         let (verdicts, _) = diagnosed(&run, &[]);
         assert_eq!(verdicts, [json!([class, [12], confidence])], "{name}");
     }

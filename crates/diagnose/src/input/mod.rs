@@ -21,6 +21,7 @@ mod file;
 pub mod flight;
 mod here;
 mod json;
+mod losses;
 mod older;
 mod options;
 pub mod pickle;

@@ -4,8 +4,8 @@ Recordings of ncclscope: the progress of one process at the end of its recording
 
 The counts are those of the last [`Progress`] record, which count from the communicator's first
 operation, plus the events after it. Operations are numbered backwards from the last. Where
-recording was stopped or sampled, or events were lost, only the counts of the record are used, and
-calls are not compared.
+recording was stopped or sampled, or events were lost, only the counts of the record are used; calls
+are compared if none of them was lost.
 
 Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
 
@@ -14,6 +14,7 @@ the latest call. Where all sends and receives are in the recording, those before
 counted.
 */
 
+use super::losses::has_all_calls;
 use super::older::OlderPairs;
 use super::options::InputOptions;
 pub use super::snapshot::Snapshot;
@@ -395,6 +396,13 @@ impl<'t, 'a> Progression<'t, 'a> {
         member.started = member.sees_kernels.then_some(progress.started);
         member.done = progress.done + new(&colls);
         member.is_blind = progress.flags & flags::NO_END != 0;
+        let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
+        // A call that was captured into a graph is enqueued at each replay: what NCCL enqueued is
+        // numbered alike on all ranks, and calls are not.
+        let calls = if is_captured { Vec::new() } else { calls };
+        if progress.flags & flags::PARTIAL == 0 && has_all_calls(self.recording) {
+            member.calls = self.latest_calls((member.api, &calls), (first, &colls));
+        }
         if is_partial {
             // The record knows for how long, too. Without it, the rank would seem to wait for none.
             let age_ns = u64::from(progress.age_ms) * 1_000_000;
@@ -403,7 +411,6 @@ impl<'t, 'a> Progression<'t, 'a> {
             member.born_ns = member.since_ns;
             return;
         }
-        let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
         let numbered = || (first..).zip(&colls);
         let with_kernel =
             numbered().filter(|(_, (op, _))| self.kernel(op).is_some_and(|k| k.1 > 0));
@@ -434,10 +441,6 @@ impl<'t, 'a> Progression<'t, 'a> {
             let call = self.call(op, event);
             member.flight = Some(InFlightOp { call, ..self.flight(op) });
         }
-        // A call that was captured into a graph is enqueued at each replay: what NCCL enqueued is
-        // numbered alike on all ranks, and calls are not.
-        let calls = if is_captured { Vec::new() } else { calls };
-        member.calls = self.latest_calls((member.api, &calls), (first, &colls));
     }
 
     /// The latest calls with their numbers: of the API, of which the last one is known, or else of
