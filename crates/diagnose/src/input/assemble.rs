@@ -61,7 +61,9 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         members.sort_by_key(|(process, member, _)| (member.rank, *process));
     }
     let machines: Vec<&str> = snapshots.iter().map(|one| one.facts.identity.machine()).collect();
-    let awaited = awaited(groups.values(), &machines);
+    let closed: Vec<Option<u64>> =
+        snapshots.iter().map(|one| one.is_closed.then_some(one.end_ns)).collect();
+    let awaited = awaited(groups.values(), &machines, &closed);
     for (snapshot, at) in snapshots.iter().zip(0u32..) {
         let (status, doubt) = ends.status(snapshot, hang_ns, awaited.get(&at).copied());
         let now = ends.now(snapshot);
@@ -301,10 +303,12 @@ impl Awaited {
     }
 }
 
-/// Since when others wait for each process: by position in the job, as `machines` is.
+/// Since when others wait for each process: by position in the job, as `machines` is, and `closed`,
+/// which has when a process ended in order.
 fn awaited<'a>(
     groups: impl Iterator<Item = &'a Vec<PlacedMember<'a>>>,
     machines: &[&str],
+    closed: &[Option<u64>],
 ) -> HashMap<u32, Awaited> {
     let mut awaited: HashMap<u32, Awaited> = HashMap::new();
     let mut note = |process: u32, since: u64, is_on_host: bool| {
@@ -324,6 +328,10 @@ fn awaited<'a>(
             .collect();
         let by_rank: HashMap<u32, &PlacedMember<'_>> =
             members.iter().map(|placed| (placed.1.rank, placed)).collect();
+        for (process, since) in left_behind(members, closed) {
+            note(process, since, false);
+            note(process, since, true);
+        }
         for &(process, member, _) in members {
             let later = member.entered().saturating_add(1)..;
             if let Some((_, &since)) = everywhere.range(later.clone()).next() {
@@ -350,6 +358,27 @@ fn awaited<'a>(
         }
     }
     awaited
+}
+
+/// The members that ended in order within an operation that all members had entered, and when: the
+/// others wait for them from then on, and for no other.
+fn left_behind(members: &[PlacedMember<'_>], closed: &[Option<u64>]) -> Vec<(u32, u64)> {
+    let Some((_, first, _)) = members.first() else { return Vec::new() };
+    let entered = members.iter().map(|(_, member, _)| member.entered()).min().unwrap_or(0);
+    let is_in = |member: &Member| member.is_inside() && member.done < entered;
+    let is_left = |&(process, ..): &&PlacedMember<'_>| {
+        closed.get(*process as usize).is_none_or(Option::is_none)
+    };
+    if members.len() != first.nranks as usize
+        || !members.iter().filter(is_left).any(|(_, member, _)| is_in(member))
+    {
+        return Vec::new();
+    }
+    let ended = |&(process, member, _): &PlacedMember<'_>| {
+        let end = closed.get(process as usize).copied().flatten();
+        end.filter(|_| is_in(member)).map(|end| (process, end))
+    };
+    members.iter().filter_map(ended).collect()
 }
 
 /// By operation: since when some member waits in that one, or in a later one, ns.
@@ -593,4 +622,38 @@ fn layout(job: &Job, comm: &Communicator) -> Option<RankLayout> {
     let step = (y1 - y0) / (x1 - x0);
     let layout = RankLayout { start: y0 - step * x0, step };
     points.iter().all(|&(x, y)| layout.start + layout.step * x == y).then_some(layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The members of a communicator of three, by how many operations each has entered; all have
+    /// completed 24.
+    fn members(entered: &[u64]) -> Vec<Member> {
+        let member = |(&enqueued, rank): (&u64, u32)| Member {
+            nranks: 3,
+            rank,
+            enqueued,
+            done: 24,
+            ..Member::default()
+        };
+        entered.iter().zip(0..).map(member).collect()
+    }
+
+    #[test]
+    fn a_rank_that_ended_in_an_operation_that_all_had_entered_is_waited_for() {
+        let found = |entered: &[u64], closed: &[Option<u64>]| {
+            let members = members(entered);
+            let placed: Vec<PlacedMember<'_>> =
+                members.iter().zip(0..).map(|(member, process)| (process, member, 900)).collect();
+            left_behind(&placed, closed)
+        };
+        let ended = [None, Some(100), None];
+        assert_eq!(found(&[26, 25, 25], &ended), [(1, 100)]);
+        assert_eq!(found(&[26, 24, 25], &ended), [], "it had not entered the operation");
+        assert_eq!(found(&[26, 25, 24], &ended), [], "another had not");
+        assert_eq!(found(&[26, 25], &ended), [], "another is not recorded");
+        assert_eq!(found(&[26, 25, 25], &[Some(90), Some(100), Some(95)]), [], "all ended");
+    }
 }
