@@ -7,10 +7,8 @@
 //! `$HOME/.cache/ncclscope`; a second run fetches nothing. What it fetches only on demand, `--with`
 //! names; the last lines say what of that the machine does not have.
 
-mod examples;
 mod needs;
 
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
@@ -51,7 +49,7 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     let has_nextest = has_nextest();
     let cores = std::thread::available_parallelism()?;
     let mut failed = None;
-    for words in runs(has_nextest, args, &examples::packages(Path::new("."))?) {
+    for words in runs(has_nextest, args) {
         let mut runner = Command::new("cargo");
         runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1");
         // Most of them wait: see .config/nextest.toml. An argument of the runner overrides it.
@@ -69,9 +67,7 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
 }
 
 /// The arguments of each cargo run, the main runner last, so that its summary closes the output.
-/// `documented` are the packages with examples in their documentation: rustdoc takes seconds for
-/// each package that it looks at.
-fn runs(has_nextest: bool, args: &[String], documented: &[String]) -> Vec<Vec<String>> {
+fn runs(has_nextest: bool, args: &[String]) -> Vec<Vec<String>> {
     let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
     let mut main = words(if has_nextest { "nextest run" } else { "test" });
     if !picks_packages(args) {
@@ -82,11 +78,8 @@ fn runs(has_nextest: bool, args: &[String], documented: &[String]) -> Vec<Vec<St
     }
     main.extend_from_slice(args);
     // `cargo test` runs doctests itself, nextest cannot; its filters mean nothing there.
-    let has_doctests = has_nextest && args.is_empty() && !documented.is_empty();
-    let doctests = has_doctests.then(|| {
-        let packages = documented.iter().flat_map(|package| ["--package".into(), package.clone()]);
-        words("test --doc --no-fail-fast").into_iter().chain(packages).collect()
-    });
+    let doctests =
+        (has_nextest && args.is_empty()).then(|| words("test --doc --workspace --no-fail-fast"));
     doctests.into_iter().chain([main]).collect()
 }
 
@@ -111,8 +104,7 @@ mod tests {
 
     fn run_lines(has_nextest: bool, args: &[&str]) -> Vec<String> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let documented = ["rig".to_owned()];
-        runs(has_nextest, &args, &documented).iter().map(|words| words.join(" ")).collect()
+        runs(has_nextest, &args).iter().map(|words| words.join(" ")).collect()
     }
 
     #[test]
@@ -120,9 +112,8 @@ mod tests {
         let all = run_lines(true, &[]);
         assert_eq!(
             all,
-            ["test --doc --no-fail-fast --package rig", "nextest run --workspace --no-fail-fast"]
+            ["test --doc --workspace --no-fail-fast", "nextest run --workspace --no-fail-fast"]
         );
-        assert_eq!(runs(true, &[], &[]).len(), 1, "no package has an example");
         assert_eq!(run_lines(false, &[]), ["test --workspace --no-fail-fast"]);
     }
 
