@@ -7,7 +7,6 @@
 
 mod circles;
 mod deps;
-mod examples;
 mod links;
 mod mask;
 mod rules;
@@ -31,7 +30,6 @@ pub(crate) fn run() -> Outcome {
     }
     found.extend(circles::check(&paths)?);
     found.extend(deps::check()?);
-    found.extend(examples::check(&paths)?);
     for violation in &found {
         println!("{violation}");
     }
