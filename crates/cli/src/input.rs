@@ -149,13 +149,8 @@ impl Input {
         runs.notes(&facts, chosen).iter().for_each(tell);
         self.bad += runs.nameless.len();
         let other = match &runs.runs[..] {
-            [a, b] => {
-                if a.id == chosen.id {
-                    &b.members[..]
-                } else {
-                    &a.members
-                }
-            }
+            [a, b] if a.id == chosen.id => &b.members[..],
+            [a, _] => &a.members,
             _ => &[],
         };
         let mut recordings: Vec<Option<Recording>> = self.recordings.drain(..).map(Some).collect();

@@ -25,6 +25,7 @@ mod loading;
 mod narrow;
 mod nccl;
 mod output;
+mod pass;
 mod pipe;
 mod plugin;
 mod printable;
