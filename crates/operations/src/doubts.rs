@@ -6,7 +6,7 @@ use crate::facts::Launched;
 use crate::hash::Mix;
 use crate::kernels::{Drift, Drifts, of_release};
 use crate::operation::valid_ptimers;
-use crate::ptimer::{ClockFit, group_api_of};
+use crate::ptimer::{ClockFit, launch_of};
 use crate::stamps::{Stamps, Verdict};
 use crate::timeline::marks;
 use crate::{EventId, GpuClock, Parent, Timeline};
@@ -190,8 +190,7 @@ impl Doubts {
         let event = timeline.event(kernel.id);
         let (start, handle) = (event.start.ticks, event.start.handle);
         let stop = event.ptimer_stop.map(|(stop, _)| stop);
-        let group = group_api_of(timeline, event);
-        let launch = group.is_some_and(|group| timeline.launches().contains_key(&group));
+        let launch = launch_of(timeline, event).is_some();
         let doubts = &mut self.comms[kernel.comm];
         if stop.is_some() && valid_ptimers((kernel.ptimer, stop)).is_none() {
             doubts.jumped = true;
@@ -244,10 +243,9 @@ impl Doubts {
                 continue;
             };
             let CommDoubts { may_drift, jumped, .. } = self.comms[kernel.comm];
-            let group = group_api_of(timeline, timeline.event(id));
-            let launch = group.and_then(|group| timeline.launches().get(&group));
+            let launch = launch_of(timeline, timeline.event(id));
             // A clock that was set cannot be placed on the host's.
-            if let (Some(clock), Some(&launch)) = (&clocks[kernel.comm], launch)
+            if let (Some(clock), Some(launch)) = (&clocks[kernel.comm], launch)
                 && may_drift
                 && !jumped
                 && clock.host_ns(kernel.ptimer).saturating_add(BEFORE_LAUNCH_NS)

@@ -59,7 +59,7 @@ both, with sweeps of a few events.
 
 use crate::doubts::Doubts;
 use crate::operation::{Completion, Judge, Judged, Operation, Timing};
-use crate::ptimer::{ClockFits, group_api_of};
+use crate::ptimer::{ClockFits, launch_of};
 use crate::pxn::Work;
 use crate::timeline::marks;
 use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline, Whole};
@@ -368,7 +368,6 @@ impl State<'_, '_> {
         if !may_be || !children().all(is_known) {
             return None;
         }
-        let is_launched = |group| timeline.launches().contains_key(&group);
         let judged = self.judge.operation(timeline, (id, event), facts);
         let wait_ns = match judged.operation.completion {
             Completion::Open => f64::INFINITY,
@@ -378,7 +377,7 @@ impl State<'_, '_> {
             _ if timeline.has_cuda_events() => UNSEEN_NS,
             _ if timeline.recording().identity().cuda_events.as_deref() == Some("off") => 0.0,
             // The first CUDA event may be on its way.
-            _ if group_api_of(timeline, event).is_some_and(is_launched) => MEASURED_NS,
+            _ if launch_of(timeline, event).is_some() => MEASURED_NS,
             _ => 0.0,
         };
         (quiet_ns >= wait_ns).then_some(judged)

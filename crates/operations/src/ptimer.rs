@@ -157,8 +157,7 @@ impl ClockFits {
         let Some(fit) = gpu.and_then(|&gpu| self.fits.get_mut(gpu)) else { return };
         if ptimer != 0 {
             fit.add((ptimer, timeline.ns(event.start.ticks)));
-            let group = group_api_of(timeline, event);
-            if let Some(&ticks) = group.and_then(|group| timeline.launches().get(&group)) {
+            if let Some(ticks) = launch_of(timeline, event) {
                 fit.add_launch((ptimer, timeline.ns(ticks)));
             }
         }
@@ -383,6 +382,11 @@ fn divisor(a: u64, b: u64) -> u64 {
         (0, other) | (other, 0) => other,
         (a, b) => divisor(b % a, a),
     }
+}
+
+/// When the first kernel of the group that an event descends from was launched, in ticks.
+pub(crate) fn launch_of(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
+    timeline.launches().get(&group_api_of(timeline, event)?).copied()
 }
 
 /// The GroupApi event that an event descends from.

@@ -329,7 +329,6 @@ fn awaited<'a>(
         let by_rank: HashMap<u32, &PlacedMember<'_>> =
             members.iter().map(|placed| (placed.1.rank, placed)).collect();
         for (process, since) in left_behind(members, closed) {
-            note(process, since, false);
             note(process, since, true);
         }
         for &(process, member, _) in members {
