@@ -14,6 +14,7 @@ pub mod failure;
 pub mod job;
 pub mod meeting;
 pub mod nccl;
+pub mod python;
 pub mod scenario;
 pub mod scenario_file;
 pub mod step;

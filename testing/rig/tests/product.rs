@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The product on real NCCL, as a user runs it: `ncclscope run`, then `report` and `export`.
 
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-
 use rig::job::Job;
 use rig::{build, wheel};
 use serde_json::Value;
@@ -140,12 +138,7 @@ fn a_mixed_job_is_complete_and_its_trace_is_what_perfetto_reads() {
 
 /// Reads the trace with Perfetto's own schema.
 fn check_trace(trace: &Path) {
-    let Some(python) = std::env::var_os("NCCLSCOPE_TEST_PYTHON") else {
-        let required = std::env::var("NCCLSCOPE_REQUIRE_NCCL").is_ok_and(|value| value == "1");
-        assert!(!required, "NCCLSCOPE_TEST_PYTHON names no Python with perfetto");
-        println!("skipped: NCCLSCOPE_TEST_PYTHON names no Python with perfetto");
-        return;
-    };
+    let Some(python) = rig::python::with_or_skip("perfetto") else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = script.join("../../crates/cli/tests/check_pftrace.py");
     let output = Command::new(python).arg(script).arg(trace).output().unwrap();

@@ -2,6 +2,7 @@
 //! Runs the tool on simulated runs.
 
 use scripts::Process;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -59,6 +60,25 @@ pub(crate) const SYMBOLS: [&str; 8] = [
 /// Runs the tool to its end.
 pub(crate) fn ncclscope(args: &[&str]) -> Outcome {
     Outcome::of(tool().args(args))
+}
+
+/// Simulates into `dir/name`.
+pub(crate) fn simulate(dir: &Path, name: &str, scenario: &str, args: &[&str]) -> PathBuf {
+    let (file, out) = (dir.join("scenario.toml"), dir.join(name));
+    fs::write(&file, scenario).unwrap();
+    let fixed = ["simulate", file.to_str().unwrap(), "-o", out.to_str().unwrap()];
+    ncclscope(&[&fixed[..], args].concat()).ends_with(0);
+    fs::remove_file(out.join("truth.json")).unwrap();
+    out
+}
+
+/// The recordings of a directory, by name.
+pub(crate) fn recordings(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.to_string_lossy().contains(".nscope")).collect();
+    files.sort();
+    files
 }
 
 /// The output and exit code of a program.

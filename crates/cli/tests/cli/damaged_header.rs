@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A recording whose header is damaged is named by every verb and believed by none.
 
-use crate::common::{ncclscope, tool};
+use crate::common::{recordings, simulate, tool};
 use ncclscope_trace::layout::HEADER_BYTES;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
+
+const SEED: &[&str] = &["--seed", "1"];
 
 /// One bit of each part: first bytes, version, closed, shared lanes, process id, process bits,
 /// clock, segments, ticks, next block, definitions, mask, copy, freezes, checksum, seal, host,
@@ -37,23 +39,6 @@ const BITS: [(usize, u8); 22] = [
     (HEADER_BYTES - 1, 128),
 ];
 
-fn simulate(dir: &Path, args: &[&str]) -> PathBuf {
-    let run = dir.join("run");
-    let fixed = ["simulate", "-o", run.to_str().unwrap(), "--seed", "1"];
-    ncclscope(&[&fixed[..], args].concat()).ends_with(0);
-    fs::remove_file(run.join("truth.json")).unwrap();
-    run
-}
-
-/// The recording of each rank.
-fn recordings(run: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|end| end == "nscope")).collect();
-    files.sort();
-    files
-}
-
 fn output(verb: &[&str], run: &Path) -> Output {
     tool().args(verb).arg(run).output().unwrap()
 }
@@ -79,7 +64,7 @@ fn confirmed(verb: &[&str], run: &Path, codes: &[i32]) -> BTreeSet<String> {
 #[track_caller]
 fn nothing_new_is_confirmed(args: &[&str], verbs: &[&[&str]], ranks: &[usize]) {
     let dir = tempfile::tempdir().unwrap();
-    let run = simulate(dir.path(), args);
+    let run = simulate(dir.path(), "run", "", &[SEED, args].concat());
     let files = recordings(&run);
     for verb in verbs {
         let intact = confirmed(verb, &run, &[0, 1]);
@@ -116,7 +101,8 @@ fn a_flipped_bit_of_a_header_makes_no_rank_slow() {
 #[test]
 fn a_damaged_header_is_named_by_every_verb() {
     let dir = tempfile::tempdir().unwrap();
-    let run = simulate(dir.path(), &["--ranks", "4", "--steps", "2"]);
+    let args = [SEED, &["--ranks", "4", "--steps", "2"]].concat();
+    let run = simulate(dir.path(), "run", "", &args);
     let file = &recordings(&run)[2];
     let mut bytes = fs::read(file).unwrap();
     bytes[28] ^= 4;

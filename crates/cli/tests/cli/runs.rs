@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Directories with several runs, copies and damage: the processes' identity decides.
 
-use super::common::{Outcome, Run, ncclscope, tool};
+use super::common::{Outcome, Run, ncclscope, recordings, simulate, tool};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::layout::{BLOCKS, HEADER_BYTES, Header};
 use scripts::{Call, Fault};
@@ -10,24 +10,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// Simulates into `dir/name`.
-fn simulate(dir: &Path, name: &str, scenario: &str, args: &[&str]) -> PathBuf {
-    let (file, out) = (dir.join("scenario.toml"), dir.join(name));
-    fs::write(&file, scenario).unwrap();
-    let fixed = ["simulate", file.to_str().unwrap(), "-o", out.to_str().unwrap()];
-    ncclscope(&[&fixed[..], args].concat()).ends_with(0);
-    fs::remove_file(out.join("truth.json")).unwrap();
-    out
-}
-
-fn recordings(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        entries.filter(|path| path.to_string_lossy().contains(".nscope")).collect();
-    files.sort();
-    files
-}
 
 /// Class and ranks of each verdict.
 fn diagnosed(dir: &Path, args: &[&str]) -> (Vec<Value>, String) {

@@ -2,8 +2,6 @@
 //! Metrics from the ranks of a real NCCL job, as a collector receives them, compared value by value
 //! with the recording of the same job.
 
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-
 #[path = "../common/mod.rs"]
 mod common;
 mod outage;
@@ -25,13 +23,7 @@ const RELEASES: [&str; 2] = ["2.28.9", "2.32.3"];
 
 /// A Python with OpenTelemetry's own schema.
 fn python() -> Option<PathBuf> {
-    let found = std::env::var_os("NCCLSCOPE_TEST_PYTHON").map(PathBuf::from);
-    if found.is_none() {
-        let required = std::env::var_os("NCCLSCOPE_REQUIRE_NCCL").is_some();
-        assert!(!required, "NCCLSCOPE_TEST_PYTHON names no Python with opentelemetry-proto");
-        println!("skipped: NCCLSCOPE_TEST_PYTHON names no Python with opentelemetry-proto");
-    }
-    found
+    rig::python::with_or_skip("opentelemetry-proto")
 }
 
 /// The content of requests, read by an independent decoder.

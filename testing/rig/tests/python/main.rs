@@ -49,17 +49,6 @@ fn the_package_finds_and_calls_the_plugin() {
     run(Path::new("python3"), "test_package.py", &[]);
 }
 
-/// A Python that builds wheels without fetching anything.
-fn builder() -> Option<PathBuf> {
-    let found = std::env::var_os("NCCLSCOPE_TEST_PYTHON").map(PathBuf::from);
-    if found.is_none() {
-        let required = std::env::var_os("NCCLSCOPE_REQUIRE_NCCL").is_some();
-        assert!(!required, "NCCLSCOPE_TEST_PYTHON names no Python with setuptools");
-        println!("skipped: NCCLSCOPE_TEST_PYTHON names no Python with setuptools");
-    }
-    found
-}
-
 /// What a program prints; it must succeed.
 #[track_caller]
 fn said(command: &mut Command) -> String {
@@ -91,7 +80,7 @@ fn wheel_with_tool(python: &Path, folder: &Path) -> PathBuf {
 
 #[test]
 fn a_wheel_with_the_tool_has_its_command() {
-    let Some(python) = builder() else { return };
+    let Some(python) = rig::python::with_or_skip("setuptools") else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let wheel = wheel_with_tool(&python, folder.path());
     let venv = folder.path().join("venv");
