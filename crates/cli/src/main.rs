@@ -43,6 +43,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// Reports of many ranks allocate small things on all cores at once.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // A file beyond the limit of `ulimit -f` is an error of the write, and not the end.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

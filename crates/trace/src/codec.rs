@@ -3,8 +3,8 @@
 Blocks: a checksummed header and the records of one lane, delta-coded.
 
 Header, 64 bytes little-endian: `magic:u32 crc:u32 len:u32 epoch:u32 seq:u64 lane:u16 0:u16
-records:u32 first_pos:u64 next_pos:u64 first_ticks:u64 0:u64`. The checksum covers everything after
-itself, `len` bytes from the header's start, padding to eight bytes included.
+records:u32 first_pos:u64 next_pos:u64 first_ticks:u64 last_ticks:u64`. The checksum covers
+everything after itself, `len` bytes from the header's start, padding to eight bytes included.
 
 The payload has network steps as `step_code` encodes them, beginning with a byte from `0x7f` on.
 Every other record is its code and then numbers: `a|b` of word 0 as exclusive-or with the previous
@@ -52,6 +52,8 @@ pub struct BlockHeader {
     pub next_pos: u64,
     /// Where the first record's ticks are counted from.
     pub first_ticks: u64,
+    /// The latest time stamp of its records; 0 if its writer did not note it.
+    pub last_ticks: u64,
 }
 
 /// Records by kind of event.
@@ -163,7 +165,7 @@ impl Encoder {
         {
             let [code, ..] = head.to_le_bytes();
             if code == STEP {
-                let run = steps.encode_run(rest, &mut out);
+                let run = steps.encode_run(rest, &mut out, &mut header.last_ticks);
                 if run == 0 {
                     break;
                 }
@@ -180,6 +182,7 @@ impl Encoder {
                 counts[kind.index()] += 1;
             }
             others.encode(record, halves, &mut out);
+            header.last_ticks = header.last_ticks.max(record.get(1).copied().unwrap_or(0));
             other_count += 1;
             at += len;
         }
@@ -210,6 +213,7 @@ fn put_header(block: &mut [u8], header: &BlockHeader) {
     put(block, 32, &header.first_pos.to_le_bytes());
     put(block, 40, &header.next_pos.to_le_bytes());
     put(block, 48, &header.first_ticks.to_le_bytes());
+    put(block, 56, &header.last_ticks.to_le_bytes());
 }
 
 fn put(to: &mut [u8], at: usize, bytes: &[u8]) {
@@ -251,6 +255,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, BadBlock> {
         first_pos: u64_at(whole, 32).unwrap_or(0),
         next_pos: u64_at(whole, 40).unwrap_or(0),
         first_ticks: u64_at(whole, 48).unwrap_or(0),
+        last_ticks: u64_at(whole, 56).unwrap_or(0),
     };
     Ok((header, len, &whole[HEADER..]))
 }
@@ -490,6 +495,8 @@ mod tests {
             let decoded: Vec<Record> = Decoder::new(&read, payload, &Schema::default()).collect();
             let expected: Vec<Record> =
                 records.iter().map(|r| Record::unpack(r.words()).unwrap()).collect();
+            let last = expected.iter().map(Record::ticks).max();
+            prop_assert_eq!(read.last_ticks, last.unwrap_or(0));
             prop_assert_eq!(decoded, expected);
         }
 

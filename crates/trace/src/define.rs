@@ -17,6 +17,7 @@ use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEATS, Header, SEGMEN
 use crate::schema::{Declaration, put_name, take_name};
 use crc32fast::hash as crc32;
 use std::fs::File;
+use std::sync::Arc;
 
 /// A communicator, as NCCL passed it to `init`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,7 +101,7 @@ pub enum Definition {
         value: String,
     },
     /// A record as this file has it.
-    Record(Declaration),
+    Record(Arc<Declaration>),
     /// A counter as this file has it.
     Counter(Counter),
 }
@@ -327,7 +328,7 @@ fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
             let key = String::from_utf8_lossy(body.get(1..end)?).into_owned();
             Definition::Identity { key, value: text(end) }
         }
-        RECORD => Declaration::decode(body)
+        RECORD => Declaration::read(body)
             .map_or_else(|| impossible("record with code", body, 8), Definition::Record),
         COUNTER => Counter::decode(body)
             .map_or_else(|| impossible("counter in place", body, 4), Definition::Counter),
@@ -413,7 +414,7 @@ mod tests {
             Definition::Hang { ticks: 7, text: "one line\nand another".into() },
             Definition::Identity { key: "rank".into(), value: "3".into() },
             Definition::Identity { key: "weather".into(), value: String::new() },
-            Definition::Record(crate::schema::declarations().nth(3).expect("there are more")),
+            Definition::Record(crate::schema::declarations().nth(3).expect("more").into()),
             Definition::Counter(crate::counters::declarations().nth(3).expect("there are more")),
         ]
     }
@@ -435,7 +436,7 @@ mod tests {
         let mut bytes = Vec::new();
         let name = || "hostile".to_owned();
         let record = Declaration { code: 0xff, name: name(), words: 3, halves: 0, fields: vec![] };
-        Definition::Record(record).encode(&mut bytes);
+        Definition::Record(record.into()).encode(&mut bytes);
         let place = crate::counters::Place::Header;
         let counter = Counter { place, at: u16::MAX, by_kind: true, name: name() };
         Definition::Counter(counter).encode(&mut bytes);

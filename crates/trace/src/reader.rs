@@ -6,6 +6,7 @@ Opening indexes the blocks; records are decoded lane by lane on request. Damaged
 and named in [`Recording::problems`]; only a file without a usable header is an error.
 */
 
+mod later;
 mod older;
 
 pub use older::OlderPart;
@@ -27,7 +28,7 @@ use crate::layout::{
 };
 use crate::mark::Mark;
 use crate::progress::Heartbeat;
-use crate::record::{Record, START, Step};
+use crate::record::{Record, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use crate::segment_blocks::{Found, SegmentBlocks};
@@ -38,8 +39,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Blocks of lanes whose records this process decoded.
 static DECODED: AtomicU64 = AtomicU64::new(0);
@@ -70,7 +71,7 @@ pub struct Recording {
     identity: Identity,
     roles: HashMap<u64, String>,
     schema: Schema,
-    declared: HashMap<u8, Declaration>,
+    declared: Vec<Arc<Declaration>>,
     counters: Vec<Counter>,
     later_counters: BTreeMap<String, u64>,
     unknown: BTreeMap<u8, u64>,
@@ -183,7 +184,7 @@ impl Recording {
             header,
             roles: HashMap::new(),
             schema: Schema::default(),
-            declared: HashMap::new(),
+            declared: Vec::new(),
             counters: Vec::new(),
             later_counters: BTreeMap::new(),
             unknown: BTreeMap::new(),
@@ -223,7 +224,8 @@ impl Recording {
     fn read_lanes(&mut self, scratch: Option<&Scratch>) -> Result<(Vec<u8>, Vec<Ring>), Error> {
         let own = self.file.get()?;
         let (file, at) = scratch.map_or((&*own, LANE_TABLE), |s| (&s.file, s.table));
-        let table = read_around_holes(file, at, LANES * LANE_STRIDE)?;
+        let mut table = read_around_holes(file, at, LANES * LANE_STRIDE)?;
+        table.resize(table.len().next_multiple_of(LANE_STRIDE), 0);
         let mut rings = Vec::new();
         for (index, bytes) in table.chunks(LANE_STRIDE).enumerate() {
             let Some(header) = LaneHeader::decode(bytes) else { break };
@@ -309,7 +311,7 @@ impl Recording {
             Definition::Identity { key, value } => self.identity.set(&key, &value),
             Definition::Record(declaration) => {
                 self.schema.declare(&declaration);
-                self.declared.insert(declaration.code, declaration);
+                self.declared.push(declaration);
             }
             Definition::Counter(counter) => self.counters.push(counter),
         }
@@ -458,9 +460,12 @@ impl Recording {
         in_lanes.unwrap_or(0).max(self.last_own)
     }
 
-    /// The latest time stamp of a block. Nothing else of its records is kept, for a run may have
-    /// very many recordings.
+    /// The latest time stamp of a block. Of one that does not say it the records are decoded, and
+    /// not kept, for a run may have very many recordings.
     fn latest_of(&self, block: &BlockRef, bytes: &mut Vec<u8>) -> u64 {
+        if block.header.last_ticks != 0 {
+            return block.header.last_ticks;
+        }
         let Ok(Some(payload)) = self.payload(block, bytes) else { return 0 };
         let records = Decoder::new(&block.header, payload, &self.schema);
         records.map(|record| record.ticks()).max().unwrap_or(0)
@@ -639,40 +644,6 @@ impl Recording {
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
-    /// What the file's writer calls its records with this code.
-    #[must_use]
-    pub fn record_name(&self, code: u8) -> Option<&str> {
-        self.declared.get(&code).map(|declaration| declaration.name.as_str())
-    }
-
-    /// Records of the recording's own that this version does not know: how many of each code.
-    #[must_use]
-    pub fn unknown_records(&self) -> &BTreeMap<u8, u64> {
-        &self.unknown
-    }
-
-    /// Records that were lost of kinds of events that this version does not know, by the name that
-    /// the file has for the kind's starts, or its number.
-    #[must_use]
-    pub fn losses_of_later_kinds(&self) -> BTreeMap<String, u64> {
-        let lanes = self.lanes.iter().flat_map(|lane| &lane.header.later_kinds);
-        let mut losses = BTreeMap::new();
-        for (&kind, count) in self.header.later_kinds.iter().chain(lanes) {
-            let name = self.record_name(START + kind).map(String::from);
-            let losses: &mut u64 =
-                losses.entry(name.unwrap_or_else(|| format!("kind {kind}"))).or_default();
-            *losses = losses.saturating_add(*count);
-        }
-        losses
-    }
-
-    /// What the counters say that the file declares and this version does not have, by their names;
-    /// those at 0 are left out.
-    #[must_use]
-    pub fn counters_of_later_versions(&self) -> &BTreeMap<String, u64> {
-        &self.later_counters
-    }
-
     /// The role of a communicator, if the application set one.
     #[must_use]
     pub fn role(&self, comm: &Comm) -> Option<&str> {

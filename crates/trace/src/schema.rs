@@ -11,6 +11,7 @@ fields after those that it knows; fields that an older writer does not have are 
 use crate::bytes::{u16_at, u32_at};
 use crate::record::{self, FieldLayout, Layout, Meaning};
 use crate::step_code::CORRECTIONS;
+use std::sync::{Arc, LazyLock};
 
 /// Words that a record has at most, in any version.
 pub const MOST_WORDS: usize = 32;
@@ -46,6 +47,28 @@ pub struct Field {
     /// What the bits mean: [`Meaning`] in its order; other numbers are of a later version.
     pub meaning: u8,
 }
+
+/// What this version writes, and the bytes of it: a run has very many recordings that say the same.
+static OWN: LazyLock<Vec<(Vec<u8>, Arc<Declaration>)>> = LazyLock::new(|| {
+    let with_bytes = |declaration: Declaration| {
+        let mut body = Vec::new();
+        declaration.encode(&mut body);
+        (body, Arc::new(declaration))
+    };
+    declarations().map(with_bytes).collect()
+});
+
+/// The lengths of the records that this version writes.
+static OWN_LENGTHS: LazyLock<Arc<Lengths>> = LazyLock::new(|| {
+    let mut lengths = [(0, 0); 256];
+    for (_, own) in OWN.iter() {
+        lengths[usize::from(own.code)] = (own.words, own.halves);
+    }
+    Arc::new(lengths)
+});
+
+/// Of each code the number of words, and which of them are two numbers.
+type Lengths = [(u8, u32); 256];
 
 /// The records that this version writes.
 pub(crate) fn declarations() -> impl Iterator<Item = Declaration> {
@@ -98,7 +121,12 @@ impl Declaration {
     }
 
     /// What [`Declaration::encode`] made; `None` if it cannot be.
-    pub(crate) fn decode(body: &[u8]) -> Option<Declaration> {
+    pub(crate) fn read(body: &[u8]) -> Option<Arc<Declaration>> {
+        let own = OWN.iter().find(|(bytes, _)| bytes == body);
+        own.map(|(_, own)| own.clone()).or_else(|| Declaration::decode(body).map(Arc::new))
+    }
+
+    fn decode(body: &[u8]) -> Option<Declaration> {
         let (code, words) = (*body.first()?, *body.get(1)?);
         let (count, halves) = (u16_at(body, 2)?, u32_at(body, 4)?);
         // Each has a code and a time stamp; the bytes from 0x7f on begin network steps in blocks.
@@ -136,28 +164,29 @@ pub(crate) fn take_name(from: &mut &[u8]) -> Option<String> {
 /// writes them.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    words: Box<[(u8, u32); 256]>,
+    lengths: Arc<Lengths>,
 }
 
 impl Default for Schema {
     fn default() -> Schema {
-        let mut schema = Schema { words: Box::new([(0, 0); 256]) };
-        declarations().for_each(|declaration| schema.declare(&declaration));
-        schema
+        Schema { lengths: OWN_LENGTHS.clone() }
     }
 }
 
 impl Schema {
     /// Takes a declaration of the file.
     pub fn declare(&mut self, declaration: &Declaration) {
-        self.words[usize::from(declaration.code)] = (declaration.words, declaration.halves);
+        let (at, length) = (usize::from(declaration.code), (declaration.words, declaration.halves));
+        if self.lengths[at] != length {
+            Arc::make_mut(&mut self.lengths)[at] = length;
+        }
     }
 
     /// How many words a record with this code has, and which of them are two numbers; `None` for a
     /// code that nothing is known of.
     #[inline(always)]
     pub(crate) fn of(&self, code: u8) -> Option<(usize, u32)> {
-        let (words, halves) = self.words[usize::from(code)];
+        let (words, halves) = self.lengths[usize::from(code)];
         (words != 0).then_some((words.into(), halves))
     }
 }

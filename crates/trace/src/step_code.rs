@@ -132,21 +132,28 @@ impl Steps {
     }
 
     /// Writes the steps that words begin with, and says how many there are: a loop of its own, for
-    /// among the code for other records it has too few registers.
+    /// among the code for other records it has too few registers. `latest` is raised to the latest
+    /// time stamp.
     #[inline(never)]
-    pub(crate) fn encode_run(&mut self, words: &[u64], out: &mut Out<'_>) -> usize {
+    pub(crate) fn encode_run(
+        &mut self,
+        words: &[u64],
+        out: &mut Out<'_>,
+        latest: &mut u64,
+    ) -> usize {
         let (steps, _) = words.as_chunks();
         // A copy that no other function sees stays in registers.
         let mut own = Out::new(out.bytes, out.at);
-        let mut count = 0;
+        let (mut count, mut last) = (0, *latest);
         for step in steps {
             if step[0].to_le_bytes()[0] != STEP {
                 break;
             }
             self.encode(step, &mut own);
+            last = last.max(step[1]);
             count += 1;
         }
-        out.at = own.at;
+        (out.at, *latest) = (own.at, last);
         count
     }
 

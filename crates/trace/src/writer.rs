@@ -105,7 +105,7 @@ impl Writer {
     /// Writes the declarations of the records and counters of this version.
     fn declare(&mut self) -> io::Result<()> {
         let mut bytes = Vec::new();
-        schema::declarations().for_each(|it| Definition::Record(it).encode(&mut bytes));
+        schema::declarations().for_each(|it| Definition::Record(it.into()).encode(&mut bytes));
         counters::declarations().for_each(|it| Definition::Counter(it).encode(&mut bytes));
         self.file.write_all_at(&bytes, self.extent.at)?;
         self.count_definition(bytes.len() as u64);

@@ -178,11 +178,11 @@ fn write(path: &Path, longer_stops: bool) -> Vec<Handle> {
     let field = Field { name: "depth".into(), word: 0, shift: 8, bits: 8, words: 1, meaning: 99 };
     let (name, fields) = ("tensor memory".into(), vec![field]);
     let new = Declaration { code: NEW, name, words: NEW_WORDS, halves: 0b1000, fields };
-    writer.define(&Definition::Record(new)).unwrap();
+    writer.define(&Definition::Record(new.into())).unwrap();
     if longer_stops {
         let name = "stop".into();
         let stop = Declaration { code: 1, name, words: 4, halves: 0, fields: vec![] };
-        writer.define(&Definition::Record(stop)).unwrap();
+        writer.define(&Definition::Record(stop.into())).unwrap();
     }
     writer.sync_header().unwrap();
     let file = OpenOptions::new().write(true).read(true).open(path).unwrap();
@@ -234,7 +234,7 @@ fn events_of_a_later_kind_are_passed_over_and_their_losses_have_its_name() {
             .unwrap();
     let (code, name) = (16 + KIND, "TmaCopy".into());
     let new = Declaration { code, name, words: 4, halves: 0, fields: vec![] };
-    writer.define(&Definition::Record(new)).unwrap();
+    writer.define(&Definition::Record(new.into())).unwrap();
     let mut lane = [0; LANE_STRIDE];
     lane[0] = 2;
     count(&mut lane, 256, KIND, 5);
@@ -299,7 +299,7 @@ fn recording_of(path: &Path, declared: Declaration, block: &[u8]) -> Recording {
     let header = Header { segments: 4, process: 7, ..Header::default() };
     let mut writer = Writer::create(path, header, RING_BYTES as u64).unwrap();
     (0..2).for_each(|lane| writer.write_lane(lane, &used_lane()).unwrap());
-    writer.define(&Definition::Record(declared)).unwrap();
+    writer.define(&Definition::Record(declared.into())).unwrap();
     writer.sync_header().unwrap();
     let file = OpenOptions::new().write(true).read(true).open(path).unwrap();
     file.write_all_at(block, BLOCKS).unwrap();
