@@ -9,7 +9,7 @@
 
 mod needs;
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use clap::Args;
 
@@ -46,41 +46,31 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     let target = build::for_tests(picks(args, "stepper"))?;
     environment.push(("XTASK_BUILT", target));
     environment.extend(required.into_iter().map(|variable| (variable, "1".into())));
-    let has_nextest = has_nextest();
     let cores = std::thread::available_parallelism()?;
-    let mut failed = None;
-    for words in runs(has_nextest, args) {
-        let mut runner = Command::new("cargo");
-        runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1");
-        // Most of them wait: see .config/nextest.toml. An argument of the runner overrides it.
-        runner.env("NEXTEST_TEST_THREADS", (3 * cores.get()).to_string());
-        runner.envs(environment.iter().map(|(name, python)| (name, python)));
-        let status = process::status(&mut runner)?;
-        if !status.success() {
-            failed.get_or_insert(status);
-        }
-    }
+    let mut runner = Command::new("cargo");
+    runner.args(words(has_nextest(), args)).env("NCCLSCOPE_REQUIRE_NCCL", "1");
+    // Most of them wait: see .config/nextest.toml. An argument of the runner overrides it.
+    runner.env("NEXTEST_TEST_THREADS", (3 * cores.get()).to_string());
+    runner.envs(environment.iter().map(|(name, python)| (name, python)));
+    let status = process::status(&mut runner)?;
     for line in needs::lines(&missing) {
         println!("{line}");
     }
-    Ok(failed.map_or(ExitCode::SUCCESS, process::exit_code))
+    Ok(process::exit_code(status))
 }
 
-/// The arguments of each cargo run, the main runner last, so that its summary closes the output.
-fn runs(has_nextest: bool, args: &[String]) -> Vec<Vec<String>> {
-    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
-    let mut main = words(if has_nextest { "nextest run" } else { "test" });
+/// The arguments of cargo. There are no doctests, which nextest cannot run (`cargo xtask tidy`).
+fn words(has_nextest: bool, args: &[String]) -> Vec<String> {
+    let main = if has_nextest { "nextest run" } else { "test" };
+    let mut words: Vec<String> = main.split_whitespace().map(String::from).collect();
     if !picks_packages(args) {
-        main.push("--workspace".into());
+        words.push("--workspace".into());
     }
     if args.is_empty() {
-        main.push("--no-fail-fast".into());
+        words.push("--no-fail-fast".into());
     }
-    main.extend_from_slice(args);
-    // `cargo test` runs doctests itself, nextest cannot; its filters mean nothing there.
-    let doctests =
-        (has_nextest && args.is_empty()).then(|| words("test --doc --workspace --no-fail-fast"));
-    doctests.into_iter().chain([main]).collect()
+    words.extend_from_slice(args);
+    words
 }
 
 fn picks_packages(args: &[String]) -> bool {
@@ -102,27 +92,18 @@ pub(crate) fn has_nextest() -> bool {
 mod tests {
     use super::*;
 
-    fn run_lines(has_nextest: bool, args: &[&str]) -> Vec<String> {
+    fn line(has_nextest: bool, args: &[&str]) -> String {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        runs(has_nextest, &args).iter().map(|words| words.join(" ")).collect()
+        words(has_nextest, &args).join(" ")
     }
 
     #[test]
-    fn the_main_runner_comes_last() {
-        let all = run_lines(true, &[]);
-        assert_eq!(
-            all,
-            ["test --doc --workspace --no-fail-fast", "nextest run --workspace --no-fail-fast"]
-        );
-        assert_eq!(run_lines(false, &[]), ["test --workspace --no-fail-fast"]);
-    }
-
-    #[test]
-    fn arguments_go_to_the_main_runner_alone() {
-        let some = run_lines(true, &["-E", "test(hang)"]);
-        assert_eq!(some, ["nextest run --workspace -E test(hang)"]);
-        assert_eq!(run_lines(true, &["-p", "xtask"]), ["nextest run -p xtask"]);
-        assert_eq!(run_lines(false, &["--", "lane"]), ["test --workspace -- lane"]);
+    fn arguments_go_to_the_runner() {
+        assert_eq!(line(true, &[]), "nextest run --workspace --no-fail-fast");
+        assert_eq!(line(false, &[]), "test --workspace --no-fail-fast");
+        assert_eq!(line(true, &["-E", "test(hang)"]), "nextest run --workspace -E test(hang)");
+        assert_eq!(line(true, &["-p", "xtask"]), "nextest run -p xtask");
+        assert_eq!(line(false, &["--", "lane"]), "test --workspace -- lane");
     }
 
     #[test]

@@ -3,18 +3,7 @@
 //!
 //! A simulated host is a value of `NCCL_HOSTID`: ranks with different values talk through the
 //! network (sockets on `lo`), ranks with the same value through shared memory or peer access.
-//!
-//! ```no_run
-//! # fn main() -> Result<(), String> {
-//! let nccl = rig::wheel::find("2.30.7")?;
-//! let outcome = rig::job::Job::new(&nccl)?
-//!     .hosts(2)
-//!     .env("NCCL_PROFILER_PLUGIN", "/path/to/libnccl-profiler-x.so")
-//!     .steps(["allreduce:1000", "repeat:3:sendrecv:300001"])
-//!     .run()?;
-//! outcome.expect_success();
-//! # Ok(()) }
-//! ```
+//! `tests/behaviour.rs` has jobs in the usual form.
 
 mod outcome;
 mod running;

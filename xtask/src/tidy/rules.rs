@@ -90,6 +90,9 @@ pub(super) fn check(source: &Source) -> Vec<Violation> {
     for (offset, _) in source.code.match_indices("#[ignore") {
         at(offset, "`#[ignore]`: a test that does not run tests nothing".into());
     }
+    for offset in doctests(&source.text) {
+        at(offset, "no runner runs doctests: write a test, or mark the block `text`".into());
+    }
     if starts_with_any(&source.path, NO_PANIC) {
         for offset in panicking_calls(source) {
             at(offset, "no `unwrap` or `expect` inside a job: handle it and count it".into());
@@ -116,6 +119,29 @@ fn is_root_without_forbid(source: &Source) -> bool {
         })
     });
     is_root && !source.code.contains("#![forbid(unsafe_code)]")
+}
+
+/// Offsets of the blocks in doc comments that rustdoc takes for Rust code.
+fn doctests(text: &str) -> Vec<usize> {
+    let (mut found, mut offset) = (Vec::new(), 0);
+    let (mut in_page, mut in_block) = (false, false);
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim();
+        in_page |= trimmed.starts_with("/*!") || trimmed.starts_with("/**");
+        let doc = trimmed.strip_prefix("//!").or_else(|| trimmed.strip_prefix("///"));
+        let fence = doc.or_else(|| in_page.then_some(trimmed)).map(str::trim_start);
+        if let Some(language) = fence.and_then(|line| line.strip_prefix("```")) {
+            let language = language.split(',').next().unwrap_or_default();
+            let is_rust = ["", "rust", "no_run", "ignore", "should_panic", "compile_fail"];
+            if !in_block && is_rust.contains(&language) {
+                found.push(offset);
+            }
+            in_block = !in_block;
+        }
+        in_page &= !trimmed.ends_with("*/");
+        offset += line.len();
+    }
+    found
 }
 
 /// Offsets of `.unwrap(` and `.expect(` outside tests; `#[expect(…)]` has no dot.
@@ -227,6 +253,13 @@ mod tests {
     fn stubs_and_ignored_tests() {
         let code = "todo!()\nunimplemented!(\"x\")\n#[ignore]\n#[ignore = \"slow\"]\nlet todo = 1;";
         assert_eq!(lines("crates/cli/src/a.rs", code), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn no_doctests() {
+        let page = "//! ```text\n//! ```\n//! ```no_run\n//! ```\n/*!\n```sh\n```\n```\n```\n*/\n";
+        let code = format!("{page}/// ```rust,ignore\n/// ```\nlet text = \"\n```\n\";");
+        assert_eq!(lines("crates/cli/src/a.rs", &code), [3, 8, 11]);
     }
 
     #[test]
