@@ -55,8 +55,6 @@ const JOBS: &[Job] = &[
             ("RUSTC_BOOTSTRAP", "1"),
             ("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic"),
             ("ASAN_OPTIONS", "detect_leaks=0"),
-            // Else the instrumented drain thread is late at exit on a busy machine.
-            ("CARGO_PROFILE_DEV_OPT_LEVEL", "1"),
         ],
         again: true,
         prepare: Some(
@@ -81,12 +79,19 @@ const JOBS: &[Job] = &[
         with: Some("asan"),
         ..Job::NONE
     },
-    // Every order of the accesses to atomics that matters, and mutants that must fail.
+    // Every order of the accesses to atomics that matters, and mutants that must fail. Loom maps a
+    // stack for each thread of each order: with several tests at once in one process, the system
+    // spends more time on that than the tests take.
     Job {
         name: "model",
         command: "cargo test --release --package ncclscope-recorder --test loom --target-dir \
-                  target/loom",
-        env: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_PROFILE_RELEASE_LTO", "off")],
+                  target/loom -- --test-threads 1",
+        env: &[
+            ("RUSTFLAGS", "--cfg loom"),
+            ("CARGO_PROFILE_RELEASE_LTO", "off"),
+            ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+            ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2"),
+        ],
         with: Some(TESTS),
         ..Job::NONE
     },
