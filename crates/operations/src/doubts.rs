@@ -11,7 +11,7 @@ use crate::stamps::{Stamps, Verdict};
 use crate::timeline::marks;
 use crate::{EventId, GpuClock, Parent, Timeline};
 use ncclscope_trace::record::KernelCh;
-use ncclscope_trace::{Detail, EventKind, Handle, MarkKind, Recording};
+use ncclscope_trace::{Detail, EventKind, Handle, Recording};
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
@@ -272,10 +272,8 @@ impl Kernel {
 /// Whether API calls may be missing.
 fn lacks_calls(recording: &Recording) -> bool {
     let (kind, header) = (EventKind::CollApi, recording.header());
-    let by_cause = [header.without_lane, header.overwritten, header.unwritten];
     header.mask & kind.bit() == 0
-        || header.left_out != 0
-        || by_cause.iter().any(|lost| lost[kind.index()] != 0)
-        || recording.lanes().iter().any(|lane| lane.header.lost[kind.index()] != 0)
-        || recording.marks().iter().any(|mark| mark.what == MarkKind::Stop)
+        || header.overwritten[kind.index()] != 0
+        || recording.lost(kind) != 0
+        || recording.has_pauses()
 }

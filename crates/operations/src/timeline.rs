@@ -18,8 +18,7 @@ use crate::steps::{OpSteps, told_more};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{
-    Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, State, Step, StrId,
-    TickMap,
+    Comm, Detail, EventKind, Handle, Record, Recording, Start, State, Step, StrId, TickMap,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -686,12 +685,10 @@ impl<'a> Timeline<'a> {
     /// while recording was stopped.
     #[must_use]
     pub fn has_gaps(&self) -> bool {
-        let header = self.recording.header();
         let lanes = self.recording.lanes().iter().map(|lane| &lane.header);
-        let mut lost = lanes.flat_map(|lane| lane.lost.iter().chain(&lane.lost_ends));
-        let mut without = header.unwritten.iter().chain(&header.without_lane);
-        let is_stopped = self.recording.marks().iter().any(|mark| mark.what == MarkKind::Stop);
-        without.any(|&n| n != 0) || lost.any(|&n| n != 0) || header.left_out != 0 || is_stopped
+        self.recording.has_pauses()
+            || EventKind::ALL.iter().any(|&kind| self.recording.lost(kind) != 0)
+            || lanes.flat_map(|lane| lane.lost_ends).any(|lost| lost != 0)
     }
     /// The counts of the communicator at a position.
     #[must_use]

@@ -7,6 +7,7 @@ and named in [`Recording::problems`]; only a file without a usable header is an 
 */
 
 mod later;
+mod lost;
 mod older;
 
 pub use older::OlderPart;

@@ -228,12 +228,7 @@ impl Process<'_, '_> {
 
 /// Some events of these kinds were not recorded, at unknown times.
 fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
-    let header = recording.header();
-    kinds.iter().map(|kind| kind.index()).any(|kind| {
-        header.without_memory()[kind] != 0
-            || header.unwritten[kind] != 0
-            || recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
-    })
+    kinds.iter().any(|&kind| recording.lost(kind) != 0)
 }
 
 impl JobPart {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a recording lacks, for all who must know whether they see everything.
+//!
+//! Four things may be missing, and each is asked apart, for they spoil different conclusions: what
+//! was lost ([`Recording::lost`]), what was not to be recorded ([`Recording::has_pauses`]), what
+//! was overwritten by later events ([`crate::layout::Header::overwritten`]), and what is damaged
+//! ([`Recording::has_hole`]).
+
+use super::Recording;
+use crate::kind::EventKind;
+use crate::mark::MarkKind;
+
+impl Recording {
+    /// Events of a kind that NCCL told and that were not recorded: there was no memory for them,
+    /// their lane was full, or they were not written in time.
+    #[must_use]
+    pub fn lost(&self, kind: EventKind) -> u64 {
+        let (kind, header) = (kind.index(), &self.header);
+        let causes = [header.without_lane[kind], header.without_slot[kind], header.unwritten[kind]];
+        let in_lanes = self.lanes.iter().map(|lane| lane.header.lost[kind]);
+        causes.into_iter().chain(in_lanes).fold(0, u64::saturating_add)
+    }
+
+    /// Events are missing in between because they were not to be recorded: recording was stopped
+    /// for a time, or operations were sampled.
+    #[must_use]
+    pub fn has_pauses(&self) -> bool {
+        self.header.left_out != 0 || self.marks.iter().any(|mark| mark.what == MarkKind::Stop)
+    }
+}
