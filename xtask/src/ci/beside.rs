@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs beside a job that waits much, at the lowest priority, two at a time: builds in target
+//! What runs beside a job that waits much, at the lowest priority, a few at a time: builds in target
 //! folders of their own, and jobs whose results do not depend on how fast they run.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,8 +15,10 @@ use crate::process;
 /// The jobs that ended, by name. An error is text here: `Outcome`'s cannot leave its thread.
 type Results = BTreeMap<&'static str, Result<(JobResult, String), String>>;
 
-/// How many run at a time: each waits for one thing or another.
-const THREADS: usize = 2;
+/// How many run at a time beside the tests: most are builds, which share the processors.
+const BESIDE_TESTS: usize = 3;
+/// How many run at a time beside another job: most wait for processes that wait.
+const BESIDE_OTHERS: usize = 4;
 
 /// The threads that run them, and what is ready. By default there is none.
 #[derive(Default)]
@@ -39,7 +41,8 @@ impl Beside {
         let jobs: VecDeque<_> = jobs.iter().filter_map(work_of).collect();
         let jobs = Arc::new(Mutex::new(jobs));
         let deadline = Instant::now() + limit;
-        for _ in 0..THREADS {
+        let threads = if name == TESTS { BESIDE_TESTS } else { BESIDE_OTHERS };
+        for _ in 0..threads {
             let (jobs, results) = (Arc::clone(&jobs), Arc::clone(&self.results));
             let stop = Arc::clone(&self.stop);
             let next = move || lock(&jobs).pop_front();
