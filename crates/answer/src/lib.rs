@@ -22,7 +22,7 @@ use ncclscope_diagnose::{Diagnosis, Verdict};
 use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_operations::human::if_one;
 use ncclscope_report::Report;
-use ncclscope_stragglers::Report as Slow;
+use ncclscope_stragglers::SlowReport;
 use ncclscope_stragglers::finding::Finding;
 use place::Places;
 use serde::Serialize;
@@ -87,7 +87,7 @@ pub struct Found<'a> {
     /// Why the job hangs.
     pub hang: &'a Diagnosis,
     /// What slows it down.
-    pub slow: &'a Slow,
+    pub slow: &'a SlowReport,
     /// Its figures.
     pub report: &'a Report,
 }

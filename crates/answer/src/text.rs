@@ -5,6 +5,7 @@ use crate::{Answer, Cause, Found, State, age_s, doubt, gpus, is_mismatch_without
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{count, duration, if_one};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_stragglers::Unjudged;
 use std::collections::BTreeSet;
 
 /// How many ranks are named with their places; of more only numbers and hosts are.
@@ -41,7 +42,9 @@ impl Answer {
 
     /// The ranks at fault, with their places where they are few.
     fn who(&self) -> String {
-        if let [Cause { edge: Some([src, dst]), .. }] = &self.causes[..] {
+        if let [Cause { edge: Some([src, dst]), root_ranks, .. }] = &self.causes[..]
+            && root_ranks.len() > 1
+        {
             let place = |rank: &u32| {
                 let known = self.places.iter().find(|place| place.rank == *rank);
                 known.map_or_else(|| format!("rank {rank}"), ToString::to_string)
@@ -114,12 +117,26 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Fine => {
             let gpus = gpus(report);
             let (ranks, them) = (count(gpus, "rank"), if_one(gpus, "it", "them"));
-            format!("{ranks}: nothing hangs, and no rank, link or GPU slows {them} down")
+            let unjudged = unjudged(slow.unjudged);
+            let link = if slow.unjudged.links == 0 { ", link" } else { "" };
+            format!("{ranks}: nothing hangs, and no rank{link} or GPU slows {them} down{unjudged}")
         }
         State::Unknown if is_mismatch_without_wait(hang) => {
             "no rank waits, and ranks made different calls: results may be wrong".into()
         }
         State::Unknown => "nothing hangs in what was recorded; more cannot be said".into(),
+    }
+}
+
+/// What could be slow without having been found, as the end of a line.
+fn unjudged(Unjudged { links, node_communicators }: Unjudged) -> String {
+    let links = (links != 0).then(|| count(links, "link"));
+    let inside = (node_communicators != 0)
+        .then(|| format!("{} within nodes", count(node_communicators, "communicator")));
+    let all = links.into_iter().chain(inside);
+    match all.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => none,
+        some => format!("; not judged, because too few are alike: {some}"),
     }
 }
 

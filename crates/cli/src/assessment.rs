@@ -13,7 +13,7 @@ use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::assemble;
 use ncclscope_diagnose::{Diagnosis, Options, Waiting, diagnose_in_detail};
 use ncclscope_report::{By, Report};
-use ncclscope_stragglers::{Details, Limits, Report as Slow, analyze_in_detail};
+use ncclscope_stragglers::{Details, Limits, SlowReport, analyze_in_detail};
 use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Assessment {
     /// Which ranks wait for which.
     pub(crate) waiting: Vec<Waiting>,
     /// What is slow, as `stragglers` finds it.
-    pub(crate) slow: Slow,
+    pub(crate) slow: SlowReport,
     /// How long the others waited for each rank.
     pub(crate) details: Details,
 }

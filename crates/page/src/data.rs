@@ -18,7 +18,7 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_report::schema::{
     Histogram, LatencyRow, Lost, OpenOperation, OperationRow, PeerRow, RoleRow, SizeRow,
 };
-use ncclscope_stragglers::{Details, Report as Slow};
+use ncclscope_stragglers::{Details, SlowReport};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -43,7 +43,7 @@ pub(crate) struct Data<'a> {
     problems: &'a [String],
     notes: &'a [String],
     unknowable: &'a [String],
-    stragglers: &'a Slow,
+    stragglers: &'a SlowReport,
     diagnosis: &'a Diagnosis,
     heat: Option<Heat>,
     tables: Vec<Table>,
@@ -164,7 +164,7 @@ fn open(open: &[OpenOperation], facts: &Facts<'_>) -> Table {
 
 /// The means over all steps, by rank: how long the others waited for it, as a share of a step, and
 /// its own time, ns.
-fn means(details: &Details, slow: &Slow) -> HashMap<u32, [f64; 2]> {
+fn means(details: &Details, slow: &SlowReport) -> HashMap<u32, [f64; 2]> {
     let known: Vec<_> = details
         .steps
         .iter()

@@ -44,7 +44,7 @@ use maud::{Markup, html};
 use ncclscope_answer::{Answer, State};
 use ncclscope_diagnose::{Diagnosis, Waiting};
 use ncclscope_report::Report;
-use ncclscope_stragglers::{Details, Report as Slow};
+use ncclscope_stragglers::{Details, SlowReport};
 
 /// What the page shows.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub struct Content<'a> {
     /// The figures.
     pub report: &'a Report,
     /// What slows the job down.
-    pub slow: &'a Slow,
+    pub slow: &'a SlowReport,
     /// How long the others waited for each rank.
     pub details: &'a Details,
     /// Why the job hangs.

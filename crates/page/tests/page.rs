@@ -9,7 +9,7 @@ use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_stragglers::details::StepDetails;
 use ncclscope_stragglers::input::recording;
 use ncclscope_stragglers::report::StepRow;
-use ncclscope_stragglers::{Details, Limits, Report as Slow, analyze_in_detail};
+use ncclscope_stragglers::{Details, Limits, SlowReport, analyze_in_detail};
 use ncclscope_trace::Recording;
 use scripts::{API, Call, Fault, Process};
 use serde_json::Value;
@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 10 << 20;
 /// What is shown about a run.
 struct Shown {
     report: Report,
-    slow: Slow,
+    slow: SlowReport,
     details: Details,
     hang: Diagnosis,
     waiting: Vec<Waiting>,

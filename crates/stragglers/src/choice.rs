@@ -9,7 +9,7 @@ other ranks, communicators or functions that sum would be wrong. So these choose
 
 use crate::finding::Finding;
 use crate::model::Job;
-use crate::report::{ArriverRow, Report};
+use crate::report::{ArriverRow, SlowReport};
 use ncclscope_operations::Filter;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ pub struct Shown {
     pub of: usize,
 }
 
-impl Report {
+impl SlowReport {
     /// Keeps the findings that concern the filter's ranks, hosts and communicators, and the rows of
     /// collectives of its communicators and functions.
     pub fn show(&mut self, filter: &Filter, job: &Job) -> Shown {

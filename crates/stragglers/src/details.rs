@@ -16,7 +16,7 @@ use crate::robust::count;
 pub struct Details {
     /// The ranks of the workers, ascending.
     pub ranks: Vec<u32>,
-    /// The steps, in the order of [`Report::steps`](crate::Report::steps).
+    /// The steps, in the order of [`SlowReport::steps`](crate::SlowReport::steps).
     pub steps: Vec<StepDetails>,
 }
 

@@ -177,6 +177,19 @@ fn describe(job: &Job, class: usize) -> String {
     format!("{}{size} on communicator {}", class.func, class.comm)
 }
 
+/// How many communicators without network traffic have too few others to be compared with.
+pub(crate) fn unjudged(job: &Job, clocks: &Clocks, limits: &Limits) -> usize {
+    let samples = samples(job, clocks);
+    let comms = |of: &Vec<ClassTime<'_>>| -> Vec<&str> {
+        of.iter().map(|time| job.classes[time.class].comm.as_str()).collect()
+    };
+    let (judged, others): (Vec<_>, Vec<_>) =
+        alike(job, &samples, limits).into_values().partition(|of| of.len() > limits.min_peers);
+    let judged: BTreeSet<&str> = judged.iter().flat_map(comms).collect();
+    let others: BTreeSet<&str> = others.iter().flat_map(comms).collect();
+    others.difference(&judged).count()
+}
+
 /// S5: communicators without network traffic that are slower than comparable ones.
 fn inside(
     job: &Job,
@@ -184,8 +197,18 @@ fn inside(
     span: f64,
     limits: &Limits,
 ) -> Vec<Finding> {
+    let alike = alike(job, samples, limits);
+    merged(alike.values().filter_map(|classes| compare(job, classes, span, limits)).collect())
+}
+
+/// The classes of communicators without network traffic that can be compared, and their times.
+fn alike<'s>(
+    job: &'s Job,
+    samples: &'s BTreeMap<(usize, usize), Vec<Sample>>,
+    limits: &Limits,
+) -> BTreeMap<ComparableKey<'s>, Vec<ClassTime<'s>>> {
     let networked: BTreeSet<&str> = job.edges.iter().map(|edge| edge.comm.as_str()).collect();
-    let mut alike: BTreeMap<ComparableKey<'_>, Vec<ClassTime>> = BTreeMap::new();
+    let mut alike = BTreeMap::<ComparableKey<'_>, Vec<ClassTime<'_>>>::new();
     for (&(class, shape), list) in samples {
         let of = &job.classes[class];
         let mut values: Vec<f64> = list.iter().map(|sample| sample.1).collect();
@@ -199,8 +222,7 @@ fn inside(
             alike.entry(key).or_default().push(ClassTime { class, list, usual });
         }
     }
-    let found = alike.values().filter_map(|classes| compare(job, classes, span, limits));
-    merged(found.collect())
+    alike
 }
 
 /// Merges the findings if a rank is suspect in all of them.

@@ -72,6 +72,17 @@ fn outliers(edges: &[LinkTraffic], span: f64, limits: &Limits) -> Vec<SlowEdge> 
     slow
 }
 
+/// How many links have enough transfers, and too few others to be compared with: a slow interface
+/// has a link in either direction, and the usual link of a pool must not be one of them.
+pub(crate) fn unjudged(edges: &[LinkTraffic], limits: &Limits) -> usize {
+    let enough = (0..edges.len()).filter(|&at| edges[at].is_enough(limits));
+    let has_majority = |pool: &Vec<usize>| links(edges, pool) > 2 * limits.min_peers;
+    let judged = pools(edges, limits).into_iter().filter(has_majority).flatten();
+    let pairs = |at: usize| (edges[at].src, edges[at].dst);
+    let judged: BTreeSet<(usize, usize)> = judged.map(pairs).collect();
+    enough.map(pairs).filter(|pair| !judged.contains(pair)).collect::<BTreeSet<_>>().len()
+}
+
 /// A communicator with at least this many links is a pool of its own: few enough of them are slow
 /// that the median link is not.
 const LINKS: usize = 8;
@@ -81,7 +92,7 @@ const LINKS: usize = 8;
 fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Vec<usize>> {
     let mut by_comm: BTreeMap<(&str, u32), Vec<usize>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
-        if edge.transfers >= limits.min_samples && edge.bytes > 0 {
+        if edge.is_enough(limits) {
             let size = to_u64(edge.piece().log2());
             by_comm.entry((&edge.comm, u32::try_from(size).unwrap_or(0))).or_default().push(at);
         }

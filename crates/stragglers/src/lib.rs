@@ -7,7 +7,7 @@ communication.
 aligns the clocks of the workers ([`clock`]), finds which worker waited for which ([`waits`]),
 follows the waits to workers that waited for no other ([`blame`]), and looks for slow links
 ([`edges`]), for GPUs that are slow inside collectives ([`stalls`]), for processes that are short of
-processor time (`shortage`), and for operations that became slower ([`drift`]). [`Report`] is the
+processor time (`shortage`), and for operations that became slower ([`drift`]). [`SlowReport`] is the
 JSON schema `ncclscope.stragglers/1`; the rules and their limits are in `docs/stragglers.md`.
 
 This crate does **not** diagnose hangs, print, or know what a rank computes: time without an
@@ -40,4 +40,4 @@ pub use choice::Shown;
 pub use details::Details;
 pub use limits::Limits;
 pub use model::Job;
-pub use report::{Report, analyze, analyze_in_detail};
+pub use report::{SlowReport, Unjudged, analyze, analyze_in_detail};

@@ -6,6 +6,7 @@ Times are ns by each worker's own clock; the clocks are not aligned here. This m
 data of an input.
 */
 
+use crate::limits::Limits;
 use crate::time_blocks::TimeBlocks;
 use ncclscope_findings::Place;
 use ncclscope_operations::stats::to_f64;
@@ -263,6 +264,11 @@ impl LinkTraffic {
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.wire_ns / to_f64(self.bytes.max(1))
+    }
+
+    /// So many transfers show how fast it is.
+    pub(crate) fn is_enough(&self, limits: &Limits) -> bool {
+        self.transfers >= limits.min_samples && self.bytes > 0
     }
 
     /// Bytes of a transfer, mean.

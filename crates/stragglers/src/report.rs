@@ -2,7 +2,7 @@
 /*!
 The whole analysis, and its result as the JSON schema `ncclscope.stragglers/2`.
 
-Each finding has its class, its root cause and the numbers that prove it. [`Report::quiet`] says why
+Each finding has its class, its root cause and the numbers that prove it. [`SlowReport::quiet`] says why
 something is not reported. This module does **not** print.
 */
 
@@ -75,7 +75,7 @@ pub struct ArriverRow {
 
 /// The result of the analysis.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct SlowReport {
     /// `ncclscope.stragglers/2`.
     pub schema: &'static str,
     /// The steps.
@@ -94,21 +94,32 @@ pub struct Report {
     pub batches: usize,
     /// How the steps were found: `marks`, `repetition` or `none`.
     pub steps_from: &'static str,
+    /// What is not judged.
+    pub unjudged: Unjudged,
     /// Why something is not reported.
     pub quiet: Vec<String>,
     /// Remarks about the input.
     pub notes: Vec<String>,
 }
 
+/// What has too few others like it for one that is slow to show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unjudged {
+    /// Links (pairs of ranks that the network connects).
+    pub links: usize,
+    /// Communicators within a node.
+    pub node_communicators: usize,
+}
+
 /// Analyses a job.
 #[must_use]
-pub fn analyze(job: &Job, limits: &Limits) -> Report {
+pub fn analyze(job: &Job, limits: &Limits) -> SlowReport {
     analyze_in_detail(job, limits).0
 }
 
 /// Analyses a job, and keeps what a picture of it shows.
 #[must_use]
-pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
+pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let clocks = Clocks::fit(job);
     let steps = Steps::of(job, &clocks);
     let blames = match job.is_kernel_timed {
@@ -144,9 +155,13 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     summary.splice(0..0, causes);
     shortage::doubt(job, limits, &mut summary);
     help(job, list.first(), &mut summary);
-    let report = Report {
+    let report = SlowReport {
         schema: "ncclscope.stragglers/2",
         steps: rows(job, &blames, &list),
+        unjudged: Unjudged {
+            links: edges::unjudged(&job.edges, limits),
+            node_communicators: drift::unjudged(job, &clocks, limits),
+        },
         quiet: quiet(job, &clocks, &blames, limits),
         summary,
         clock: clock_row(job, &clocks),

@@ -4,7 +4,7 @@
 use ncclscope_findings::FindingClass;
 use ncclscope_stragglers::finding::SlowPart;
 use ncclscope_stragglers::input::{kineto, table};
-use ncclscope_stragglers::{Job, Limits, Report, analyze};
+use ncclscope_stragglers::{Job, Limits, SlowReport, analyze};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -44,7 +44,7 @@ fn truth(path: &Path) -> BTreeMap<i64, SlowPart> {
 }
 
 /// Shares of steps in which the stage and the data-parallel rank are the true ones.
-fn right(report: &Report, truth: &BTreeMap<i64, SlowPart>) -> (f64, f64) {
+fn right(report: &SlowReport, truth: &BTreeMap<i64, SlowPart>) -> (f64, f64) {
     assert_eq!(report.steps.len(), truth.len());
     let share = |is_right: &dyn Fn(SlowPart, SlowPart) -> bool| {
         let steps = report.steps.iter();

@@ -17,7 +17,7 @@ use ncclscope_operations::Filter;
 use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
-use ncclscope_stragglers::{Job, Limits, Report, Shown, analyze};
+use ncclscope_stragglers::{Job, Limits, Shown, SlowReport, analyze};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a SlowReport,
     filter: Option<FindingsNote>,
 }
 
@@ -208,7 +208,7 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// The report as text: the findings first, then the causes of the waiting in the steps. Other verbs
 /// tell more where it is of recordings.
-fn text(report: &Report, is_recorded: bool) -> String {
+fn text(report: &SlowReport, is_recorded: bool) -> String {
     let mut text = format!(
         "{}, {}, {} {} of sends and receives, {} (from {})\n",
         count(report.workers, "worker"),
@@ -280,7 +280,7 @@ fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
 }
 
 /// The causes of the waiting in the steps.
-fn steps(text: &mut String, report: &Report) {
+fn steps(text: &mut String, report: &SlowReport) {
     let mut roots: BTreeMap<String, (usize, f64, f64, String)> = BTreeMap::new();
     for (step, waiting) in report.steps.iter().filter_map(|step| Some((step, step.waiting?))) {
         let name = step.root.map_or_else(|| "none".to_owned(), |root| root.name());
@@ -316,7 +316,7 @@ fn steps(text: &mut String, report: &Report) {
 }
 
 /// The codes of the findings whose root a part of the job is.
-fn findings(part: Option<&SlowPart>, report: &Report) -> String {
+fn findings(part: Option<&SlowPart>, report: &SlowReport) -> String {
     let Some(part) = part else { return NOT_SLOW.into() };
     let fits = |named: Option<u32>, of: Option<u32>| named.is_none() || named == of;
     let is_of = |finding: &&Finding| {
@@ -338,7 +338,7 @@ fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-fn arrivers(text: &mut String, report: &Report) {
+fn arrivers(text: &mut String, report: &SlowReport) {
     let rows = &report.last_arrivers;
     if rows.is_empty() {
         return;

@@ -6,14 +6,15 @@ use crate::schema::follows;
 use scripts::Call;
 use serde_json::{Value, json};
 
-const SMALL: [&str; 6] = ["--ranks", "16", "--seed", "1", "--steps", "12"];
+const SMALL: [&str; 4] = ["--seed", "1", "--steps", "12"];
 
 /// The lines of `report` about a simulated job, and its JSON.
 fn report(args: &[&str]) -> (Vec<String>, Value) {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("a job");
     let out = out.to_str().unwrap();
-    ncclscope(&[&["simulate", "-o", out], &SMALL[..], args].concat()).ends_with(0);
+    let ranks = if args.contains(&"--ranks") { &[][..] } else { &["--ranks", "16"] };
+    ncclscope(&[&["simulate", "-o", out], &SMALL[..], ranks, args].concat()).ends_with(0);
     let text = ncclscope(&["report", out]).ends_with(0).stdout;
     let json = ncclscope(&["report", "--format", "json", out]).ends_with(0).stdout;
     let json = serde_json::from_str(&json).unwrap();
@@ -78,6 +79,25 @@ fn a_link_is_named_with_both_ends() {
         assert!(lines[1].contains(&name), "{roots} {lines:#?}");
     }
     assert!(lines[2].contains("x slower"), "{lines:#?}");
+}
+
+/// In a ring of four links half are slow where one interface is: nothing shows which half.
+#[test]
+fn a_small_job_that_is_fine_says_what_is_not_judged() {
+    for fault in ["slow-nic", "slow-nvlink"] {
+        let (lines, _) = report(&["--fault", fault, "--ranks", "4"]);
+        let expected = "FINE  4 ranks: nothing hangs, and no rank or GPU slows them down; not judged, \
+                        because too few are alike: ";
+        assert!(lines[0].starts_with(expected), "{fault}: {lines:#?}");
+        assert!(lines[0].ends_with(" links, 2 communicators within nodes"), "{fault}: {lines:#?}");
+    }
+}
+
+#[test]
+fn one_end_of_a_link_is_at_fault() {
+    let (lines, json) = report(&["--fault", "receiver-not-ready", "--rank", "4"]);
+    assert_eq!(json["answer"]["root_ranks"], json!([4]));
+    assert!(lines[1].starts_with("who   rank 4 (node-0001,"), "{lines:#?}");
 }
 
 #[test]

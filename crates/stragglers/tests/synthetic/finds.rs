@@ -9,7 +9,7 @@ use ncclscope_stragglers::input::table::{Operation, job};
 use ncclscope_stragglers::model::LayoutPosition;
 use ncclscope_stragglers::model::LinkTraffic;
 use ncclscope_stragglers::time_blocks::TimeBlocks;
-use ncclscope_stragglers::{Limits, Report, analyze};
+use ncclscope_stragglers::{Limits, SlowReport, analyze};
 use proptest::prelude::*;
 
 /// Reproducible noise from -1 to 1 for a number.
@@ -46,11 +46,11 @@ fn with_offsets(mut rows: Vec<Operation>, seed: u64) -> Vec<Operation> {
     rows
 }
 
-fn found(rows: &[Operation]) -> Report {
+fn found(rows: &[Operation]) -> SlowReport {
     analyze(&job(rows), &Limits::default())
 }
 
-fn names(report: &Report) -> Vec<(FindingClass, SlowPart)> {
+fn names(report: &SlowReport) -> Vec<(FindingClass, SlowPart)> {
     report.summary.iter().map(|f| (f.class, f.root.unwrap_or_default())).collect()
 }
 

@@ -3,7 +3,7 @@
 
 use ncclscope_findings::Confidence;
 use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
-use ncclscope_stragglers::{Limits, Report, analyze};
+use ncclscope_stragglers::{Limits, SlowReport, analyze};
 
 const MS: f64 = 1e6;
 const STEPS: u32 = 40;
@@ -37,7 +37,7 @@ fn job(slow: usize, steps_of_3: u32) -> Job {
     job
 }
 
-fn found(report: &Report) -> Vec<(Vec<u32>, Confidence)> {
+fn found(report: &SlowReport) -> Vec<(Vec<u32>, Confidence)> {
     report.summary.iter().map(|f| (f.root_ranks.clone(), f.confidence)).collect()
 }
 
