@@ -22,7 +22,7 @@ pub struct Comparison {
     pub a: Side,
     /// What was compared.
     pub b: Side,
-    /// What became slower and faster by cost, then what cannot be told, then what is the same.
+    /// What became slower and faster by cost, then what is unknown, then what is the same.
     /// Links that are the same are left out.
     pub rows: Vec<Row>,
     /// Links that are the same on both sides.

@@ -69,7 +69,7 @@ pub(super) struct Part {
     pub(super) ptimer_stop: Option<u64>,
     pub(super) place: Option<Place>,
     pub(super) sent: Sent,
-    /// Bytes that its states told, and what the first of them told (API v1 to v3).
+    /// Bytes that its states reported, and what the first of them reported (API v1 to v3).
     pub(super) told: u64,
     pub(super) told_from: Option<u64>,
     /// Its start, if it is handed over to the process that it belongs to.

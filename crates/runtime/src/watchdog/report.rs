@@ -157,7 +157,7 @@ impl Place {
         let clock = scene.clock;
         let facts = &op.facts;
         let sort = [facts.algo, facts.proto].map(|id| self.name(id)).join(" ");
-        let sort = Some(sort.trim()).filter(|sort| !sort.is_empty()).unwrap_or("no algorithm told");
+        let sort = Some(sort.trim()).filter(|sort| !sort.is_empty()).unwrap_or("algorithm unknown");
         let variant = Some(self.name(facts.variant)).filter(|name| !name.is_empty());
         let also = variant.map(|name| format!(" {name}")).unwrap_or_default();
         let threads = Some(facts.threads).filter(|&threads| threads > 0);
