@@ -571,7 +571,6 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A format of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TraceFormat {
     /// JSON for chrome://tracing, Perfetto and scripts

@@ -44,7 +44,6 @@ pub(super) struct Counted {
     lost: Box<[(&'static str, &'static str, u64)]>,
 }
 
-/// One process.
 #[derive(Debug)]
 pub(crate) struct Process {
     follower: Follower,
