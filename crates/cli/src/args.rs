@@ -561,7 +561,6 @@ pub(crate) struct EnvArgs {
     pub(crate) shell: Shell,
 }
 
-/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Text

@@ -90,7 +90,6 @@ pub(super) struct End {
     epoch: u32,
 }
 
-/// All families.
 #[derive(Debug, Default)]
 pub(super) struct Families {
     families: Map<Handle, Family>,

@@ -21,7 +21,6 @@ const MOST_THREADS: usize = 12;
 /// Other hangs that a report names.
 const MOST_OTHERS: usize = 8;
 
-/// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Happened {
     /// It stands still for longer than the limit.
