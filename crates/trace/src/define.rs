@@ -56,7 +56,7 @@ pub struct CommDevice {
     pub uuid: String,
 }
 
-/// One definition.
+/// What a recording says once, and records refer to by number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Definition {
     /// A string of the string table.

@@ -29,7 +29,7 @@ const MOST_TIMELINES: usize = 4_000_000;
 /// Seconds to ns.
 const SECOND: f64 = 1e9;
 
-/// One operation.
+/// One operation: a row of the table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operation {
     /// The worker's position in the layout.
