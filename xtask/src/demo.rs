@@ -44,7 +44,6 @@ pub(crate) struct Options {
     gpu: bool,
 }
 
-/// Runs the task.
 pub(crate) fn run(options: &Options) -> Outcome {
     let folder = prepare(options)?;
     let release = Release::new(&options.nccl, 12)?;

@@ -13,7 +13,6 @@ use crate::{Outcome, process, python};
 /// Where the site is, as `mkdocs.yml` says.
 const SITE: &str = "target/site";
 
-/// Runs the task.
 pub(crate) fn run() -> Outcome {
     let python = python::site()?;
     let mut mkdocs = Command::new(&python);

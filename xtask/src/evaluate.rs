@@ -73,7 +73,6 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// Runs the task.
 pub(crate) fn run(mut options: Options) -> Outcome {
     if options.small {
         options = Options { ranks: vec![16], seeds: 1, no_silent: true, pairs: 8, ..options };

@@ -54,7 +54,6 @@ pub(crate) struct Options {
     nccl: String,
 }
 
-/// Runs the task.
 pub(crate) fn run(options: &Options) -> Outcome {
     let release = Release::new(&options.nccl, 12)?;
     pack(&build::products(build::Profile::Dist)?)?;

@@ -47,7 +47,6 @@ pub(crate) struct Options {
     docs: bool,
 }
 
-/// Runs the task.
 pub(crate) fn run(options: &Options) -> Outcome {
     let scenario = options.scenario.as_deref().map(Scenario::read).transpose()?;
     let wheels = wheel::releases(names(options, scenario.as_ref()))?;

@@ -14,7 +14,6 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::{Outcome, process};
 
-/// One sanitizer.
 #[derive(Debug)]
 pub(crate) struct Sanitizer {
     name: &'static str,

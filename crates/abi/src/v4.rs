@@ -211,7 +211,7 @@ impl From<P2p> for descr::P2p {
             datatype: Str::from_ptr(p.datatype),
             count: p.count as u64,
             peer: p.peer,
-            n_channels: None, // Whether NCCL has set it cannot be told: see the module's page.
+            n_channels: None, // Whether NCCL has set it is unknown: see the module's page.
             ..Self::default()
         }
     }

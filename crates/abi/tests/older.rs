@@ -119,7 +119,7 @@ fn left(descr: Descr, version: u8) -> Descr {
     match descr {
         Descr::Coll(coll) => Descr::Coll(Coll { is_sym_coll: None, user_tag: None, ..coll }),
         Descr::P2p(p2p) => {
-            // That NCCL has set it for version 4 cannot be told.
+            // Whether NCCL has set it for version 4 is unknown.
             let n_channels = p2p.n_channels.filter(|_| version >= 5);
             Descr::P2p(P2p { n_channels, user_tag: None, ..p2p })
         }

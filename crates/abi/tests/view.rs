@@ -327,7 +327,7 @@ fn sends_and_receives_of_versions_2_to_7() {
     let later = [24, 32, 40, 48, 56];
     let v4 = put_p2p(Raw::<V4>::of(EventType::P2p), later);
     assert_p2p(v4.descr(), none);
-    assert_p2p(v4.put(60, 2_u8).descr(), none); // Set or garbage: cannot be told.
+    assert_p2p(v4.put(60, 2_u8).descr(), none); // Set or garbage: unknown.
 
     let grouped = descr::P2p { n_channels: Some(2), parent_group: GROUP, ..none };
     let v5 = put_p2p(Raw::<V5>::of(EventType::P2p), later).put(60, 2_u8).put(64, GROUP);

@@ -561,7 +561,6 @@ pub(crate) struct EnvArgs {
     pub(crate) shell: Shell,
 }
 
-/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Text
@@ -571,7 +570,6 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A format of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TraceFormat {
     /// JSON for chrome://tracing, Perfetto and scripts

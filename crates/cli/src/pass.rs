@@ -56,7 +56,7 @@ impl Ends {
 /// What a report is wanted of, and what its operations are added up by.
 type Wish<'r> = (&'r Narrowed, &'r [By]);
 
-/// Reads the recordings of a run, with a report if there is a `wish`. `progress` is told how many
+/// Reads the recordings of a run, with a report if there is a `wish`. `progress` receives how many
 /// were read.
 pub(crate) fn read(
     recordings: &[Recording],

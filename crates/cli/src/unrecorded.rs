@@ -165,7 +165,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// The lines about the processes, if all of them have recorded nothing for a while and some of
-    /// them are not told yet.
+    /// them are not reported yet.
     pub(crate) fn look(&mut self, found: &Unrecorded, now: Instant) -> Option<Vec<String>> {
         let pids: BTreeSet<u32> = found.processes.iter().map(|one| one.pid).collect();
         self.since.retain(|pid, _| pids.contains(pid));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first lines: slower, faster, same, or nothing that can be told.
+//! The first lines: slower, faster, same, or unknown.
 
 use crate::limits::Limits;
 use crate::schema::{Answer, ConfigDifference, Kind, Row, RowKey, Side, State, Verdict};
@@ -79,7 +79,7 @@ fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> Str
             format!("{}; {}", changed(first), counts())
         }
         (State::Same, _) => format!(
-            "no difference of {} or more in {}; {unknown} cannot be told",
+            "no difference of {} or more in {}; {unknown} unknown",
             percent(limits.min_effect),
             human::count(same, "row")
         ),

@@ -66,7 +66,7 @@ pub struct Series {
     pub per_step: Option<f64>,
 }
 
-/// A run.
+/// One run of a side: all that was measured in it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Run {
     /// Its name, for people.

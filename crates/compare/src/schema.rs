@@ -22,7 +22,7 @@ pub struct Comparison {
     pub a: Side,
     /// What was compared.
     pub b: Side,
-    /// What became slower and faster by cost, then what cannot be told, then what is the same.
+    /// What became slower and faster by cost, then what is unknown, then what is the same.
     /// Links that are the same are left out.
     pub rows: Vec<Row>,
     /// Links that are the same on both sides.
@@ -95,7 +95,7 @@ impl Answer {
     }
 }
 
-/// One side.
+/// A side of the comparison, A or B: its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Side {
     /// The names of its runs.
@@ -180,7 +180,7 @@ pub struct Row {
     pub p: Option<f64>,
     /// The same, adjusted for the number of rows of its kind.
     pub p_adjusted: Option<f64>,
-    /// The verdict.
+    /// Whether it is slower, faster, the same or unknown.
     pub verdict: Verdict,
     /// Why it is `unknown`.
     pub reason: Option<&'static str>,
@@ -213,7 +213,7 @@ pub struct Units {
 /// Something that is configured differently.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct ConfigDifference {
-    /// What.
+    /// The setting that differs, by name.
     pub what: String,
     /// Its values in A.
     pub a: String,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// [`Job::source`] of recordings.
 pub(crate) const RECORDINGS: &str = "recordings";
 
-/// A job.
+/// A job as any kind of input shows it: what each rank had called and done.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     /// The kind of input, as text.

@@ -72,7 +72,7 @@ fn h1a_the_rank_that_all_wait_for_directly_or_through_others() {
 fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();
     job.processes[2].status = ProcessStatus::Dead;
-    // A process of another host that is stopped cannot be told from a dead one.
+    // A process of another host that is stopped looks like a dead one.
     let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
     assert!(
         title.ends_with(

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 /// The args' key of the number that ties CPU operations to what they launched.
 pub(crate) const EXTERNAL_ID: &str = "External id";
 
-/// Part of the name of our lanes' process.
+/// Part of the name of our tracks' process.
 pub(crate) const LANES: &str = "(ncclscope)";
 
 /// An event, as far as it is of use. Times are ns after the trace's base.

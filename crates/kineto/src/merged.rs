@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::ops::Range;
 
-/// New process numbers start here: above what Linux gives, below those of our lanes.
+/// New process numbers start here: above what Linux gives, below those of our tracks.
 const MOVED_PID: u64 = 1 << 29;
 /// Ids of arrows of a rank are its index, shifted by this, and the old id. Numbers of JSON are
 /// exact up to 53 bits.
@@ -52,7 +52,7 @@ pub struct Shared {
     ranks: u64,
 }
 
-/// Adds a rank: the events of its trace, then its lanes. Returns how many slices the lanes have.
+/// Adds a rank: the events of its trace, then its tracks. Returns how many slices these have.
 ///
 /// # Errors
 /// See [`WriteError`].

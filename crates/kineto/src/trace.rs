@@ -90,7 +90,7 @@ pub struct Trace {
     pub ops: Vec<CommOp>,
     /// The NCCL kernels, in the trace's order.
     pub kernels: Vec<Kernel>,
-    /// It has lanes of ours already.
+    /// It has tracks of ours already.
     pub is_merged: bool,
     /// The time that the trace covers; as [`CommOp::start_ns`]. Empty where it is not known.
     pub window: (i64, i64),

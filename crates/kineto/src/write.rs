@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
-/// Lanes' process numbers start here: above what Linux gives to processes, and no device's.
+/// Process numbers of our tracks start here: above what Linux gives to processes, and no device's.
 pub const FIRST_PID: u64 = 1 << 30;
 /// Behind the rows of the GPUs, before those of the profiler itself.
 pub(crate) const SORT_INDEX: u64 = 6_000_000;
@@ -38,7 +38,7 @@ pub enum WriteError {
     Output(io::Error),
 }
 
-/// Writes the trace of a rank with its lanes. Returns how many slices were added.
+/// Writes the trace of a rank with its tracks. Returns how many slices were added.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -111,7 +111,7 @@ impl<W: Write> Events<'_, W> {
     }
 }
 
-/// Where the lanes of a rank go in a trace.
+/// Where the tracks of a rank go in a trace.
 pub(crate) struct Place<'d> {
     /// Their process number.
     pub(crate) pid: u64,
@@ -124,7 +124,7 @@ pub(crate) struct Place<'d> {
     pub(crate) device: &'d mut dyn FnMut(&Value) -> Value,
 }
 
-/// Writes the lanes of a rank.
+/// Writes the tracks of a rank.
 pub(crate) fn write_lanes<W: Write>(
     rank: &Rank<'_, '_>,
     place: &mut Place<'_>,
@@ -159,10 +159,10 @@ pub(crate) fn write_lanes<W: Write>(
     Ok(slices)
 }
 
-/// An end of an arrow between our slices: the arrow, its phase, the lane and the time.
+/// An end of an arrow between our slices: the arrow, its phase, the track and the time.
 type End = (u64, &'static str, (usize, i64));
 
-/// The lane and the slice of what an arrow may lead to.
+/// The track and the slice of what an arrow may lead to.
 type Places = HashMap<SliceSource, (usize, Slice)>;
 
 /// How well it went, for a reader of the trace.

@@ -132,7 +132,7 @@ pub(crate) struct ClockFits {
 }
 
 impl ClockFits {
-    /// Communicators whose GPU the plugin was not told have a clock each.
+    /// Communicators whose GPU the plugin did not know have a clock each.
     pub(crate) fn new(recording: &Recording) -> ClockFits {
         let mut places: HashMap<u32, usize> = HashMap::new();
         let (mut gpus, mut fits) = (Vec::new(), Vec::new());

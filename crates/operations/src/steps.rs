@@ -83,7 +83,7 @@ pub struct OpSteps {
     pub stopped: u32,
     /// Bytes of the steps that NCCL gave a size for, or that a state of the operation tells.
     pub bytes: u64,
-    /// What the first state of the operation told (API v1 to v3): NCCL counts on from there.
+    /// What the first state of the operation reported (API v1 to v3): NCCL counts on from there.
     pub told_from: Option<u64>,
     /// When the GPU had delivered the first data to send, in ticks.
     pub ready: Option<u64>,
@@ -106,8 +106,8 @@ impl OpSteps {
 }
 
 /// How many bytes a state of an operation tells beyond the `bytes` that are known (API v1 to v3).
-/// `from` is what its first state told, from which NCCL counts on: it does not begin at 0 where it
-/// uses the operation's memory again.
+/// `from` is what its first state reported, from which NCCL counts on: it does not begin at 0 where
+/// it uses the operation's memory again.
 #[must_use]
 pub fn told_more(from: &mut Option<u64>, bytes: u64, told: u64) -> u64 {
     told.saturating_sub(*from.get_or_insert(told)).saturating_sub(bytes)

@@ -620,7 +620,7 @@ impl<'a> Timeline<'a> {
     pub fn steps(&self) -> &[(EventId, Step)] {
         &self.steps
     }
-    /// The application's own id of an API call (PyTorch's `External id`), where it told one: see
+    /// The application's own id of an API call (PyTorch's `External id`), where it gave one: see
     /// [`State::EXTERNAL_ID`].
     #[must_use]
     pub fn external_id(&self, id: EventId) -> Option<u64> {

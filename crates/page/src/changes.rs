@@ -10,7 +10,7 @@ use ncclscope_compare::schema::{Row, Verdict};
 use ncclscope_compare::{Comparison, name};
 use ncclscope_operations::human;
 
-/// The most rows: changes by cost, then what cannot be told.
+/// The most rows: changes by cost, then what is unknown.
 const ROWS: usize = 40;
 /// The height of a row.
 const ROW: f64 = 24.0;
@@ -88,7 +88,7 @@ fn chart(rows: &[Drawn<'_>]) -> Markup {
         label: label.into(),
         role: None,
     };
-    let below = [("slower", "slower"), ("faster", "faster"), ("unsure", "the same, or not told")];
+    let below = [("slower", "slower"), ("faster", "faster"), ("unsure", "the same, or unknown")];
     Figure {
         id: "changes-chart",
         title: "Changes from A to B",

@@ -139,8 +139,8 @@ fn times(rows: &[Row]) -> Table {
         ("verdict", "verdict", Kind::Text),
         ("reason", "why", Kind::Text),
     ];
-    let about = "Medians in us, of links in ns for each byte. Changes by cost, then what cannot be \
-                 told, then what is the same.";
+    let about = "Medians in us, of links in ns for each byte. Changes by cost, then what is \
+                 unknown, then what is the same.";
     Table::new(["rows", "Times", about], &columns, rows, |row| {
         let is_link = row.key.from.is_some();
         let shown = |value: Option<f64>| value.map(|ns| if is_link { ns } else { ns / 1e3 });

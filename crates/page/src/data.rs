@@ -71,7 +71,6 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The tables.
     pub(crate) fn tables(&self) -> &[Table] {
         &self.tables
     }

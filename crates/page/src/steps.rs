@@ -43,7 +43,7 @@ pub(crate) fn section(content: Content<'_>) -> Section {
     let about = match content.slow.steps_from {
         "marks" => "The steps are those that the application marked.",
         "repetition" => {
-            "The application marked no steps: they are told by a collective that \
+            "The application marked no steps: they are found by a collective that \
                          repeats."
         }
         _ => "The application marked no steps, and no collective repeats: the run is one step.",

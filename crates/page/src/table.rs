@@ -28,7 +28,6 @@ pub(crate) enum Kind {
     Percent,
 }
 
-/// A column.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Column {
     /// The key that `report --format json` has for it, where it has one.
@@ -38,7 +37,6 @@ pub(crate) struct Column {
     pub(crate) kind: Kind,
 }
 
-/// A table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Table {
     pub(crate) id: &'static str,

@@ -76,7 +76,7 @@ fn line(row: &RoleRow, most: f64) -> Markup {
     }
 }
 
-/// The total as a bar: transfer, waiting, and what cannot be told apart.
+/// The total as a bar: transfer, waiting, and what cannot be separated.
 fn bar(row: &RoleRow, most: f64) -> Markup {
     let total = row.total_ns.unwrap_or(0);
     let judged = row.judged_ns.unwrap_or(0).min(total);

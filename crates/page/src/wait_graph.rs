@@ -24,7 +24,6 @@ const NODE: [f64; 2] = [236.0, 60.0];
 const GAP: [f64; 2] = [64.0, 16.0];
 const TOP: f64 = 34.0;
 
-/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
     /// The lines of its text.

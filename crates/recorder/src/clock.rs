@@ -138,7 +138,7 @@ const APART_NS: u64 = 10_000_000_000;
 
 impl Doubts {
     /// Looks at a new comparison, and, with `source`, at the clock source that the kernel uses by
-    /// then ([`kernel_source`]): asked once a minute is enough. A line for each doubt, told once.
+    /// then ([`kernel_source`]): asked once a minute is enough. Returns a line for each new doubt.
     pub fn look(&mut self, sync: &ClockSync, source: Option<&str>) -> Vec<String> {
         let mut lines = Vec::new();
         if self::source() != ClockSource::Tsc {

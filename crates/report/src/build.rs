@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 pub struct ReportBuilder {
     /// Each with the number of its process.
     ranks: Vec<(usize, RankRow)>,
-    /// The rank that its launcher told each process.
+    /// The rank that its launcher gave each process.
     told: Vec<Option<u32>>,
     processes: Vec<ProcessRow>,
     operations: OperationRows,

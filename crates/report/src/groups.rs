@@ -54,13 +54,13 @@ impl By {
         ("func", By::Func),
     ];
 
-    /// The name.
+    /// Its name in `--by`.
     #[must_use]
     pub fn name(self) -> &'static str {
         By::ALL.into_iter().find(|(_, by)| *by == self).map_or("", |(name, _)| name)
     }
 
-    /// Of a name.
+    /// The one that has this name in `--by`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<By> {
         By::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, by)| by)

@@ -16,7 +16,7 @@ pub(crate) struct JobRanks {
 
 impl JobRanks {
     /// The ranks of the members in `rows`, each with the number of its process; `told` is what
-    /// the launchers told these.
+    /// the launchers gave them.
     pub(crate) fn of(rows: &[(usize, RankRow)], told: &[Option<u32>]) -> JobRanks {
         let members = || rows.iter().filter(|(_, row)| row.comm.is_some());
         let largest = members().max_by_key(|(_, row)| row.nranks);

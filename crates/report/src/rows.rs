@@ -138,7 +138,6 @@ impl ProcessSums {
     }
 }
 
-/// Rows of operations.
 #[derive(Debug, Default)]
 pub(crate) struct OperationRows {
     rows: BTreeMap<Key, Merged>,

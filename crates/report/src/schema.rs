@@ -435,7 +435,7 @@ pub struct Lost {
     /// Communicators that found no room in the plugin.
     pub comms: u64,
     /// Kernel channels whose GPU times were another work's, and were dropped, or that NCCL never
-    /// told of for that reason. Their events are there, but for the latter: not in `total`.
+    /// reported for that reason. Their events are there, but for the latter: not in `total`.
     pub stray_kernel_times: u64,
     /// Words in lanes that were no record: a defect of ncclscope.
     pub garbage_words: u64,

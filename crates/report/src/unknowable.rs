@@ -193,7 +193,7 @@ impl Limits {
         }
     }
 
-    /// The sentences.
+    /// What the run cannot show, one sentence for each thing.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let mut out = Vec::new();

@@ -121,7 +121,7 @@ fn peers_have_bytes_waits_and_a_fit() {
     let [there, back] = report.peers.as_slice() else { panic!("{:?}", report.peers) };
     let comm_ranks = [there.comm_src, there.comm_dst, back.comm_src, back.comm_dst];
     assert_eq!(comm_ranks, [0, 1, 1, 0]);
-    // No launcher told a rank: those of the largest communicator count.
+    // No launcher gave a rank: those of the largest communicator count.
     assert_eq!([there.src, there.dst, back.src, back.dst], [0, 1, 1, 0].map(Some));
     assert_eq!(there.transfers, 8 + 8 + 1);
     assert_eq!(there.bytes, Some(8 * (512 << 10) + 9 * 1000));

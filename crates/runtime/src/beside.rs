@@ -10,7 +10,7 @@ in a process's life, since libraries are loaded when they are first needed.
 use std::fs;
 use std::time::Duration;
 
-/// Parts of paths, and what is told for them.
+/// Parts of paths, and the names reported for them.
 const LIBRARIES: &[(&str, &str)] = &[
     ("/libnvshmem", "nvshmem"),
     ("/deep_ep", "deep_ep"),

@@ -145,7 +145,6 @@ impl Drain {
         }
     }
 
-    /// Starts to measure.
     pub(crate) fn measure(&mut self, meter: Meter) {
         self.meter = Some(meter);
     }

@@ -94,7 +94,7 @@ pub enum LaunchState {
 /// The counts of the probe, in launches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Measured.
+    /// Those whose events gave a time.
     pub measured: u64,
     /// Not measured, because their stream was capturing a graph.
     pub captured: u64,
@@ -152,7 +152,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The launch.
+    /// Handle of the launch that the events are around.
     #[must_use]
     pub fn launch(&self) -> Handle {
         self.launch

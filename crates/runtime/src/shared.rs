@@ -20,7 +20,6 @@ use std::path::Path;
 /// Communicators of API v1 to v3 whose hash can be learned from their operations.
 const LEARNERS: usize = 256;
 
-/// The shared state.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// What callbacks write to.

@@ -20,7 +20,7 @@ pub struct Details {
     pub steps: Vec<StepDetails>,
 }
 
-/// A step.
+/// What each worker did in one step.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StepDetails {
     /// How long another worker waited for the own work of each worker, mean over all others, ms; in

@@ -187,7 +187,7 @@ pub struct GpuStall {
     pub ns: f64,
 }
 
-/// A job.
+/// A job as any kind of input shows it: the workers, and when each took part in what.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Job {
     /// The workers.

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The most last arrivers that a report lists.
 const ARRIVERS: usize = 1000;
 
-/// A step.
+/// A training step in the report: how long it took, and what the others waited for.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StepRow {
     /// Its number.

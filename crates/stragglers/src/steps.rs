@@ -20,7 +20,7 @@ const MOST: usize = 200;
 /// How often a class of collectives must occur to delimit steps.
 const REPEATS: usize = 10;
 
-/// One step.
+/// A training step of the job.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
     /// Its number in the input; [`Step::NONE`] for operations that belong to no step.

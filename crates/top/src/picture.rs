@@ -89,7 +89,7 @@ pub struct Operation {
     pub in_flight: u64,
 }
 
-/// The rate of a function.
+/// How often a function of a communicator runs, and how fast.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FunctionRate {
     /// The communicator.
@@ -106,7 +106,7 @@ pub struct FunctionRate {
     pub duration_s: Option<f64>,
 }
 
-/// The rate of a link.
+/// How much moves over the network between a rank and another one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LinkRate {
     /// The communicator.

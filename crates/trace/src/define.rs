@@ -56,7 +56,7 @@ pub struct CommDevice {
     pub uuid: String,
 }
 
-/// One definition.
+/// What a recording says once, and records refer to by number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Definition {
     /// A string of the string table.
@@ -119,7 +119,6 @@ const COUNTER: u8 = 11;
 const COMM_DEVICE: u8 = 12;
 /// Bytes around a definition's body.
 const FRAME: usize = 9;
-/// Bytes of a link.
 pub(crate) const LINK_BYTES: u64 = FRAME as u64 + 4;
 /// Bytes of a name that are kept, and of a longer text.
 const NAME_BYTES: usize = 255;
@@ -128,7 +127,6 @@ const TEXT_BYTES: usize = 32 << 10;
 /// The content of the definitions area.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Item {
-    /// A definition.
     Definition(Definition),
     /// The definitions continue in this segment of the block ring.
     Link(u32),

@@ -13,7 +13,6 @@ use std::sync::OnceLock;
 /// open one again for each block takes as long as to read it.
 const FEW_HELD: usize = 64;
 const MOST_HELD: usize = 8192;
-/// The usual limit.
 const USUAL_LIMIT: usize = 1024;
 /// Descriptors that reading one recording takes: its file, the same again, and its lanes.
 const READER: usize = 3;

@@ -122,7 +122,7 @@ impl Follower {
         // First whether it ended: then nothing comes after the blocks that are read now.
         self.read_header()?;
         let end = self.how_it_ended();
-        // Before the events, and told after them: whatever they count was read.
+        // Read before the events, and reported after them: whatever they count was read.
         let heartbeats = self.read_blocks(Ring::Heartbeats, u64::MAX)?;
         self.read_events(u64::MAX, &mut news)?;
         self.tell(&heartbeats, &mut news);

@@ -12,7 +12,7 @@ pub const API_VERSIONS: RangeInclusive<u32> = 1..=7;
 pub const MOST_KINDS: usize = 64;
 /// All events, as NCCL's activation mask (`NCCLSCOPE_EVENTS=all`).
 pub const ALL_EVENTS: u32 = mask_of(0);
-/// The events that NCCL is asked for unless told otherwise (`NCCLSCOPE_EVENTS=default`), as its
+/// The events that NCCL is asked for unless set otherwise (`NCCLSCOPE_EVENTS=default`), as its
 /// activation mask: all but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
 pub const DEFAULT_EVENTS: u32 = ALL_EVENTS & !mask_of(OFF);
 /// Events that only add detail, and from which no other event hangs: a recording without them still

@@ -21,7 +21,7 @@ pub struct LocalMember<'a> {
     pub rank: i32,
     /// Ranks of the communicator.
     pub nranks: u32,
-    /// The GPU, if the plugin was told.
+    /// The GPU, if the plugin knew it.
     pub device: Option<u32>,
 }
 

@@ -20,7 +20,7 @@ record_fields! {
     }
 }
 
-/// The kind of a mark.
+/// What happened at a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkKind {
     /// Operations issued from here on are recorded.

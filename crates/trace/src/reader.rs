@@ -614,7 +614,7 @@ impl Recording {
     pub fn comm_end(&self, index: u16) -> Option<u64> {
         self.comm_ends.get(&index).copied()
     }
-    /// The device that a communicator is on, where the plugin was told.
+    /// The device that a communicator is on, where the plugin knew it.
     #[must_use]
     pub fn comm_device(&self, index: u16) -> Option<&CommDevice> {
         self.comm_devices.get(&index)

@@ -82,7 +82,7 @@ pub mod slot {
 /// Bits of [`slot::STEP_START`] that hold the time.
 pub const STEP_TIME_MASK: u64 = (1 << 48) - 1;
 
-/// A lane header.
+/// How far a lane is filled and emptied, and what it lost.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct LaneHeader {
     /// Any thread ever used the lane.

@@ -21,7 +21,7 @@ use std::path::Path;
 /// A recording that is being written.
 ///
 /// Writing never fails as a whole: what could not be written is counted in the header, and the
-/// error is returned so that it can be told once.
+/// error is returned so that it can be reported once.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) file: File,

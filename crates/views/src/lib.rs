@@ -4,7 +4,7 @@ Recordings to traces that other tools show: Perfetto's pftrace and Chrome's JSON
 
 [`scene`] makes the picture: which slices there are, on which tracks ([`tracks`]), with which names
 ([`names`]) and arguments ([`args`]). All formats show it: [`chrome`] and [`pftrace`] only
-serialise, and so do the lanes in PyTorch's profiles (`ncclscope-kineto`). Both add curves
+serialise, and so do the tracks in PyTorch's profiles (`ncclscope-kineto`). Both add curves
 ([`counters`]) and arrows ([`flows`]), also between ranks (`step_index`). They stream; `timelines`
 bounds how many processes' events are in memory. [`archive`] holds a pftrace for each process.
 

@@ -151,7 +151,6 @@ impl Name {
 pub(crate) struct CommParts {
     /// Its operations, by index.
     pub(crate) operations: Vec<u32>,
-    /// Its events.
     pub(crate) events: Vec<EventId>,
 }
 

@@ -57,6 +57,7 @@ int64_t now() {
 
 const std::string kName = "ncclscope";
 
+// A track of the trace, as Kineto shows it.
 struct Lane {
   int64_t id;
   std::string name;
@@ -233,7 +234,7 @@ void ncclscope_kineto_attach(const Hooks* given) {
   }
 }
 
-// Sets the process of the lanes that follow.
+// Sets the process of the tracks that follow.
 void ncclscope_kineto_process(
     int64_t id,
     int64_t sort_index,
@@ -247,14 +248,14 @@ void ncclscope_kineto_process(
   }
 }
 
-// Adds a lane; its id is not 0.
+// Adds a track; its id is not 0.
 void ncclscope_kineto_lane(int64_t id, const char* name) {
   if (told != nullptr) {
     told->lanes.push_back({id, name});
   }
 }
 
-// Adds a slice to a lane; times are in ns since 1970. `args` alternates names and values, the
+// Adds a slice to a track; times are in ns since 1970. `args` alternates names and values, the
 // values in JSON, and ends with NULL.
 void ncclscope_kineto_slice(
     int64_t lane,

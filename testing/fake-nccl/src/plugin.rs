@@ -92,7 +92,7 @@ pub struct Plugin {
 unsafe impl Sync for Plugin {}
 
 impl Plugin {
-    /// Loads `path` at `version`, one of [`crate::VERSIONS`]; what is played is told to `log`.
+    /// Loads `path` at `version`, one of [`crate::VERSIONS`]; what is played is written to `log`.
     ///
     /// # Errors
     /// The loader's error text.

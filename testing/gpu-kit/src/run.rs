@@ -129,7 +129,7 @@ fn version(setup: &Setup) -> Result<u32, String> {
     let said = launch::Launch::new(setup, "version").without_plugin();
     let said = said.run(Duration::from_secs(60))?;
     let version = said.value(0, "init", "version")?;
-    // An integer that NCCL told.
+    // An integer that NCCL reported.
     Ok(format!("{version}").parse().unwrap_or(0))
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The events of a recording as its records tell them, with what cannot be told noted as a
+//! The events of a recording as its records tell them, with what is unknown noted as a
 //! violation.
 
 use crate::{Expect, Verdict};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stopped processes (SIGSTOP, a frozen control group) are told as stopped, and not as dead.
+//! Stopped processes (SIGSTOP, a frozen control group) are reported as stopped, and not as dead.
 
 #[path = "common/cgroup.rs"]
 #[expect(dead_code, reason = "of the groups this test needs those with a freezer")]

@@ -107,7 +107,6 @@ pub(super) enum Program {
 /// Beside what the driver prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Also {
-    /// Nothing.
     Nothing,
     /// What the recording holds, in the report's words.
     Report,

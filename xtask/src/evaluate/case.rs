@@ -161,7 +161,7 @@ fn rank_count(ranks: u64) -> f64 {
 /// The age from which on `ncclscope diagnose` holds an operation for stuck.
 const THRESHOLD_S: f64 = 30.0;
 
-/// When a hang would have been told that is looked for once a second, and believed when the
+/// When a hang would have been reported that is looked for once a second, and believed when the
 /// counters stood still twice: the threshold, and two seconds, after the oldest operation that
 /// waits began.
 fn detection(truth: &Value, diagnosis: &Value) -> Option<f64> {

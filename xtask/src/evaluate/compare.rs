@@ -30,7 +30,7 @@ struct Counts {
     found: u64,
     /// Rows of other functions that are slower, and rows that are faster.
     wrong: u64,
-    /// Equal pairs whose answer is that nothing can be told.
+    /// Equal pairs whose answer is that the change is unknown.
     unknown: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn is_good(tool: &Path, scratch: &Path, pairs: u64) -> Outcome<bool> 
     }
     let share = |of: u64| ratio(of, counts.pairs);
     println!(
-        "\ncompare, {RANKS} ranks: {} of {} equal pairs alarm, {} cannot be told; {} of {} \
+        "\ncompare, {RANKS} ranks: {} of {} equal pairs alarm, {} unknown; {} of {} \
          functions that are {:.0} % slower are found, with {} wrong rows",
         counts.alarms,
         counts.pairs,

@@ -65,7 +65,6 @@ impl Cell {
         }
     }
 
-    /// Runs it.
     pub(super) fn run(&self, tools: &Tools) -> Outcome {
         let begin = Instant::now();
         let ended = match self.reason_against() {

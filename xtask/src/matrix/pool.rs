@@ -7,7 +7,7 @@ use std::thread;
 
 use super::cell::{Cell, Outcome};
 
-/// The most cells at once unless told otherwise: each has two ranks or more that spin.
+/// The most cells at once unless set otherwise: each has two ranks or more that spin.
 const JOBS_MAX: usize = 8;
 
 /// Runs `run` on every cell, `jobs` at once or one a core; the outcomes are in the cells' order.

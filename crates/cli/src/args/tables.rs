@@ -4,7 +4,6 @@
 use clap::ValueEnum;
 use ncclscope_report::By;
 
-/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TableFormat {
     /// Text

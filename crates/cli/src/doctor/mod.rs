@@ -19,7 +19,6 @@ use std::path::PathBuf;
 
 pub(crate) use check::{Check, Status};
 
-/// All checks.
 pub(crate) fn checks(args: &DoctorArgs) -> Vec<Check> {
     let mut checks = plugin_checks();
     let libraries = nccl::find(args.nccl.as_deref());

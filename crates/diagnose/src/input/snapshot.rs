@@ -55,7 +55,7 @@ pub(super) struct Member {
     pub(super) role: Option<String>,
     pub(super) nranks: u32,
     pub(super) rank: u32,
-    /// The GPU, if the plugin was told.
+    /// The GPU, if the plugin knew it.
     pub(super) device: Option<u32>,
     pub(super) api: u64,
     pub(super) enqueued: u64,

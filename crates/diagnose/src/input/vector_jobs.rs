@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// What distinguishes a process: its job, its rank there, and its origin.
 pub(super) type ProcessKey = (u64, u32, u64);
 
-/// The vectors of one job.
 #[derive(Debug, Default)]
 pub(super) struct JobVectors<'a> {
     pub(super) vectors: Vec<&'a Vector>,

@@ -48,7 +48,7 @@ fn slices(events: &[Value]) -> Rows<'_> {
     rows
 }
 
-/// Slices of each lane nest, and no tool takes one for time of the GPU.
+/// Slices of each track nest, and no tool takes one for time of the GPU.
 fn assert_lanes(events: &[Value]) {
     for ((pid, tid), mut slices) in slices(events) {
         assert!(pid >= 1 << 30 && (1..10_000).contains(&tid));

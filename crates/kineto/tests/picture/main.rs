@@ -51,7 +51,7 @@ fn profile(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<u8> 
     bytes
 }
 
-/// The lanes in such a profile.
+/// The tracks in such a profile.
 fn in_kineto(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<Shown> {
     let mut shown = read::chrome(&profile(recordings, window, dir), 1 << 30);
     for slice in &mut shown {

@@ -69,7 +69,7 @@ pub(super) struct Part {
     pub(super) ptimer_stop: Option<u64>,
     pub(super) place: Option<Place>,
     pub(super) sent: Sent,
-    /// Bytes that its states told, and what the first of them told (API v1 to v3).
+    /// Bytes that its states reported, and what the first of them reported (API v1 to v3).
     pub(super) told: u64,
     pub(super) told_from: Option<u64>,
     /// Its start, if it is handed over to the process that it belongs to.
@@ -90,7 +90,6 @@ pub(super) struct End {
     epoch: u32,
 }
 
-/// All families.
 #[derive(Debug, Default)]
 pub(super) struct Families {
     families: Map<Handle, Family>,

@@ -13,7 +13,7 @@ use super::attributes::{
 use super::value::{Kind, Value};
 use crate::window::{Channel, Link, Mode, Operations, Proxy, Rank};
 
-/// A metric.
+/// A metric as exporters and docs/metrics.md describe it.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Its name.

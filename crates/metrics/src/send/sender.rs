@@ -142,7 +142,7 @@ impl Sender {
         self.0.changed.notify_all();
     }
 
-    /// What did not arrive so far, as a running total. What was told by requests that did not
+    /// What did not arrive so far, as a running total. What was reported by requests that did not
     /// arrive either is in it again.
     #[must_use]
     pub fn lost(&self) -> Lost {

@@ -140,7 +140,7 @@ fn a_full_window_ends_before_its_time_and_waits_for_nothing() {
     let settled: Vec<u64> = by_count.iter().map(operations).collect();
     assert_eq!(settled.iter().sum::<u64>(), 40);
     assert!(settled[2..].iter().all(|count| *count > 0), "{settled:?}");
-    // The stuck one is told in each window from the first on.
+    // The stuck one is reported in each window from the first on.
     let in_flight = |w: &Metrics| w.ranks.values().map(|rank| rank.in_flight).sum::<u64>();
     assert!(by_count.iter().all(|w| in_flight(w) >= 1));
     assert_eq!(in_flight(by_count.last().unwrap()), 1);

@@ -9,7 +9,6 @@ use maud::{Markup, html};
 pub(crate) struct Tick {
     /// Its coordinate.
     pub(crate) at: f64,
-    /// Its label.
     pub(crate) label: String,
 }
 

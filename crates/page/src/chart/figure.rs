@@ -63,7 +63,6 @@ pub(crate) struct Legend {
     pub(crate) role: Option<String>,
 }
 
-/// A legend.
 pub(crate) fn legend(entries: &[Legend]) -> Markup {
     html! {
         ul.legend {

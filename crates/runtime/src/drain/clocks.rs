@@ -36,7 +36,6 @@ impl Clocks {
         &self.first
     }
 
-    /// Compares the clocks.
     pub(super) fn compare(&mut self) -> &ClockSync {
         self.latest = clock::compare();
         let ns = self.latest.monotonic_ns.saturating_sub(self.first.monotonic_ns);

@@ -101,7 +101,6 @@ impl Attributes {
         unsafe { libc::pthread_attr_setinheritsched(&raw mut self.0, how) };
     }
 
-    /// Starts a thread.
     fn start(mut self, start: Start) -> Result<()> {
         let start = Box::into_raw(Box::new(start));
         let mut result = self.create(start);

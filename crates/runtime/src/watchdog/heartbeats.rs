@@ -215,7 +215,7 @@ fn still(tracker: &Tracker, steps: &[StepSeen], clock: Clock) -> BTreeMap<u16, V
 }
 
 impl LastWritten {
-    /// Whether it differs in more than time from what was told, or that was long ago.
+    /// Whether it differs in more than time from what was written, or that was long ago.
     fn is_news(&mut self, progress: &Progress, ops: &[OpProgress], clock: Clock) -> bool {
         let Progress { ticks, age_ms, .. } = self.latest;
         let same = Progress { ticks, age_ms, ..*progress } == self.latest

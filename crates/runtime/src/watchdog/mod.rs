@@ -311,7 +311,8 @@ impl Watchdog {
         found
     }
 
-    /// Forgets communicators whose end the look before has told, unless something of them is stuck.
+    /// Forgets communicators whose end the look before has reported, unless something of them is
+    /// stuck.
     fn forget_gone(&mut self) {
         let (detector, place) = (&mut self.detector, &mut self.place);
         let stuck = detector.stuck_comms();

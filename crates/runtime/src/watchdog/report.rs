@@ -21,7 +21,6 @@ const MOST_THREADS: usize = 12;
 /// Other hangs that a report names.
 const MOST_OTHERS: usize = 8;
 
-/// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Happened {
     /// It stands still for longer than the limit.
@@ -157,7 +156,7 @@ impl Place {
         let clock = scene.clock;
         let facts = &op.facts;
         let sort = [facts.algo, facts.proto].map(|id| self.name(id)).join(" ");
-        let sort = Some(sort.trim()).filter(|sort| !sort.is_empty()).unwrap_or("no algorithm told");
+        let sort = Some(sort.trim()).filter(|sort| !sort.is_empty()).unwrap_or("algorithm unknown");
         let variant = Some(self.name(facts.variant)).filter(|name| !name.is_empty());
         let also = variant.map(|name| format!(" {name}")).unwrap_or_default();
         let threads = Some(facts.threads).filter(|&threads| threads > 0);

@@ -20,7 +20,6 @@ pub(super) struct Traffic {
     pub(super) wire_ns: f64,
 }
 
-/// The times of a link.
 #[derive(Debug, Default)]
 pub(super) struct LinkTimes {
     all: Traffic,

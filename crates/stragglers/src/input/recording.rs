@@ -345,7 +345,7 @@ impl Adding<'_> {
             let arrival = self.add_launch(&process, &launch, &mut seen);
             if let Some(kernel) = launch.gpu {
                 let handle = |&at: &usize| process.handle(&process.operations[at]);
-                // What a receive says that may be told early is not a wait for the GPU.
+                // What a receive says that may be reported early is not a wait for the GPU.
                 let counts = |&&at: &&usize| !process.arrives_early(&process.operations[at]);
                 let counted = launch.operations.iter().filter(counts);
                 kernels.extend(counted.map(|at| (handle(at), kernel)));

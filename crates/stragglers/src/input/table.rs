@@ -20,9 +20,6 @@ use std::path::Path;
 
 /// The required columns.
 pub const REQUIRED: [&str; 6] = ["dp_rank", "stage", "step", "optype", "start_ts", "duration"];
-/// The optional columns: the worker's first global rank, the number of the operation among those of
-/// its type in the step, and the chunk of the model.
-pub const OPTIONAL: [&str; 3] = ["rank", "seq_id", "mc"];
 
 /// The most rows of a table, which take about 2 GB. A small file may have far more.
 const MOST_ROWS: i64 = 10_000_000;
@@ -32,7 +29,7 @@ const MOST_TIMELINES: usize = 4_000_000;
 /// Seconds to ns.
 const SECOND: f64 = 1e9;
 
-/// One operation.
+/// One operation: a row of the table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operation {
     /// The worker's position in the layout.

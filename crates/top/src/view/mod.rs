@@ -90,7 +90,7 @@ impl Identity {
     }
 }
 
-/// The view.
+/// What a terminal shows of the picture, and how the user has set it.
 #[derive(Debug)]
 pub struct View {
     shown: Picture,

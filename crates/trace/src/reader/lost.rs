@@ -11,8 +11,8 @@ use crate::kind::EventKind;
 use crate::mark::MarkKind;
 
 impl Recording {
-    /// Events of a kind that NCCL told and that were not recorded: there was no memory for them,
-    /// their lane was full, or they were not written in time.
+    /// Events of a kind that NCCL reported and that were not recorded: there was no memory for
+    /// them, their lane was full, or they were not written in time.
     #[must_use]
     pub fn lost(&self, kind: EventKind) -> u64 {
         let (kind, header) = (kind.index(), &self.header);

@@ -21,7 +21,7 @@ fn run(version: usize, script: &str, ops: usize, folded: Folded) -> (u64, u64, F
 #[test]
 fn null_is_taken_wherever_a_pointer_goes() {
     for version in fake_nccl::VERSIONS {
-        // The one step is told its first and third state twice.
+        // The one step gets its first and third state twice.
         let folded = Folded { states: 2, ..Folded::default() };
         let (stale, unknown, found) = run(version, "nulls", 1, folded);
         // All but six of the 32 states do not belong to steps.

@@ -11,7 +11,6 @@ mod vectors;
 
 use crate::target::Target;
 
-/// All targets.
 pub(crate) static TARGETS: [Target; 11] = [
     recording::TARGET,
     vectors::TARGET,

@@ -9,7 +9,6 @@ use super::setup::Setup;
 /// A part is not begun with less than this share of its time.
 const LEAST_SHARE: f64 = 0.4;
 
-/// One part.
 pub(super) struct Part {
     /// Its number or name.
     pub(super) id: &'static str,

@@ -63,7 +63,6 @@ impl Found {
     }
 }
 
-/// A row.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) id: &'static str,

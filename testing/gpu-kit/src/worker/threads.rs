@@ -4,7 +4,6 @@
 use std::fs;
 use std::time::Duration;
 
-/// A thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Thread {
     id: i32,

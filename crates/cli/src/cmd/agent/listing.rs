@@ -29,7 +29,6 @@ pub(super) struct Listing {
     recordings: BTreeSet<PathBuf>,
 }
 
-/// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// Recordings that were not there.

@@ -28,7 +28,6 @@ impl Page {
         self.lock().text.get_or_insert_with(|| text().into());
     }
 
-    /// Replaces the vectors.
     pub(super) fn set_vectors(&self, table: Table) {
         self.lock().vectors = Some(Arc::new(table));
     }

@@ -25,7 +25,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const COMM_LINGER: Duration = Duration::from_secs(120);
 const COMMS_LINGER: usize = 64;
 
-/// Libraries beside NCCL that are told of a process.
+/// Libraries beside NCCL that are reported for a process.
 const MOST_LIBRARIES: usize = 16;
 
 /// Why events are missing from the metrics. Events overwritten in the block ring are not: the
@@ -44,7 +44,6 @@ pub(super) struct Counted {
     lost: Box<[(&'static str, &'static str, u64)]>,
 }
 
-/// One process.
 #[derive(Debug)]
 pub(crate) struct Process {
     follower: Follower,
@@ -96,7 +95,7 @@ impl Process {
     }
 
     /// Reads what there is, and counts only what happens from now on: the rest was before we began,
-    /// and an agent before us has told it.
+    /// and an agent before us has reported it.
     pub(super) fn count_from_now(&mut self) -> Result<(), Error> {
         self.poll()?;
         self.count_lost();
@@ -104,7 +103,7 @@ impl Process {
         Ok(())
     }
 
-    /// Up to where it is counted. `None` if its recording has ended: what comes is told already.
+    /// Up to where it is counted. `None` if its recording has ended: the rest is reported already.
     pub(super) fn counted(&self) -> Option<Counted> {
         let header = self.follower.header();
         self.follower.end().is_none().then(|| Counted {

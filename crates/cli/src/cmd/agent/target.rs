@@ -21,7 +21,6 @@ const GRPC_PORT: u16 = 4317;
 pub(super) enum Protocol {
     /// Protobuf in an HTTP/1.1 request.
     Http,
-    /// gRPC.
     Grpc,
 }
 

@@ -30,7 +30,6 @@ impl Reach {
         }
     }
 
-    /// Takes a definition.
     pub(super) fn define(&mut self, definition: &Definition) {
         match definition {
             Definition::Comm(comm) => {

@@ -17,7 +17,6 @@ impl Sample<'_> {
     }
 }
 
-/// The samples of a text.
 pub(super) fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(sample)
 }

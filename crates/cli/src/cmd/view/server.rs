@@ -68,7 +68,6 @@ impl Server {
         Ok(Server { url, port: address.port() })
     }
 
-    /// The port.
     pub(super) fn port(&self) -> u16 {
         self.port
     }

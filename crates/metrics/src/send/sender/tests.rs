@@ -20,7 +20,7 @@ fn start(target: Target) -> Sender {
     start_telling(target, Duration::from_secs(5)).0
 }
 
-/// What a sender told.
+/// What a sender reported.
 type Told = Arc<Mutex<Vec<String>>>;
 
 fn start_telling(target: Target, timeout: Duration) -> (Sender, Told) {
