@@ -2,8 +2,8 @@
 /*!
 The whole analysis, and its result as the JSON schema `ncclscope.stragglers/2`.
 
-Each finding has its class, its root cause and the numbers that prove it. [`SlowReport::quiet`] says why
-something is not reported. This module does **not** print.
+Each finding has its class, its root cause and the numbers that prove it. [`SlowReport::quiet`] says
+why something is not reported. This module does **not** print.
 */
 
 use crate::blame::{Blame, blame};

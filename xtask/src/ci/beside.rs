@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs beside a job that waits much, at the lowest priority, a few at a time: builds in target
-//! folders of their own, and jobs whose results do not depend on how fast they run.
+//! What runs beside a job that waits much, at the lowest priority, a few at a time: builds in
+//! target folders of their own, and jobs whose results do not depend on how fast they run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Stdio;

@@ -86,8 +86,8 @@ fn a_link_is_named_with_both_ends() {
 fn a_small_job_that_is_fine_says_what_is_not_judged() {
     for fault in ["slow-nic", "slow-nvlink"] {
         let (lines, _) = report(&["--fault", fault, "--ranks", "4"]);
-        let expected = "FINE  4 ranks: nothing hangs, and no rank or GPU slows them down; not judged, \
-                        because too few are alike: ";
+        let expected = "FINE  4 ranks: nothing hangs, and no rank or GPU slows them down; not \
+                        judged, because too few are alike: ";
         assert!(lines[0].starts_with(expected), "{fault}: {lines:#?}");
         assert!(lines[0].ends_with(" links, 2 communicators within nodes"), "{fault}: {lines:#?}");
     }
