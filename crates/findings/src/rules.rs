@@ -247,6 +247,11 @@ fn network(state: &RankState) -> Option<RankFinding> {
     NETWORK.iter().find_map(|rule| rule(state))
 }
 
+/// The other rank: a rule knows the numbers of one communicator.
+fn peer(it: &Transfer) -> String {
+    format!("rank {} of the communicator", it.peer)
+}
+
 /// The transfers whose oldest step in flight is in this state.
 fn at(state: &RankState, is_send: bool, reached: u8) -> impl Iterator<Item = &Transfer> {
     let is_it = move |it: &&Transfer| it.is_send == is_send && it.reached == Some(reached);
@@ -258,8 +263,9 @@ fn at(state: &RankState, is_send: bool, reached: u8) -> impl Iterator<Item = &Tr
 pub fn flush_stalled(state: &RankState) -> Option<RankFinding> {
     let it = at(state, false, 2).find(|it| !it.is_only_told())?;
     let why = format!(
-        "data from rank {} arrived on channel {} and is not flushed to the GPU (PCIe)",
-        it.peer, it.channel
+        "data from {} arrived on channel {} and is not flushed to the GPU (PCIe)",
+        peer(it),
+        it.channel
     );
     Some(RankFinding::of(FindingClass::FlushStalled, why).by(it))
 }
@@ -273,8 +279,9 @@ pub fn receive_not_taken(state: &RankState) -> Option<RankFinding> {
     let runs = state.kernel.has_started.unwrap_or_else(|| state.transfers.iter().any(has_moved));
     let it = at(state, false, 0).next().filter(|_| runs)?;
     let why = format!(
-        "the network of this rank does not take the receive from rank {} on channel {}",
-        it.peer, it.channel
+        "the network of this rank does not take the receive from {} on channel {}",
+        peer(it),
+        it.channel
     );
     Some(RankFinding::of(FindingClass::ReceiverNotReady, why).by(it))
 }
@@ -288,9 +295,9 @@ fn nothing_came(state: &RankState) -> Option<RankFinding> {
     let is_silent = |it: &&Transfer| !it.is_send && matches!(it.reached, Some(0 | 1));
     let it = state.transfers.iter().filter(is_silent).find(|it| it.ready == 0)?;
     let why = format!(
-        "no data has come from rank {}, which may never have entered, or may be stuck itself: \
-         compare the ranks with ncclscope diagnose",
-        it.peer
+        "no data has come from {}, which may never have entered, or may be stuck itself: compare \
+         the ranks with ncclscope diagnose",
+        peer(it)
     );
     Some(RankFinding::open(None, why).by(it))
 }
@@ -299,9 +306,10 @@ fn nothing_came(state: &RankState) -> Option<RankFinding> {
 fn network_stalled(state: &RankState) -> Option<RankFinding> {
     let it = at(state, true, 3).next()?;
     let why = format!(
-        "data to rank {} was given to the network on channel {} and is not delivered: the link, a \
-         NIC, or the other side",
-        it.peer, it.channel
+        "data to {} was given to the network on channel {} and is not delivered: the link, a NIC, \
+         or the other side",
+        peer(it),
+        it.channel
     );
     Some(RankFinding::of(FindingClass::NetworkStalled, why).by(it))
 }
@@ -309,7 +317,7 @@ fn network_stalled(state: &RankState) -> Option<RankFinding> {
 /// N2 of the other rank: it has no buffer for the data.
 fn peer_not_ready(state: &RankState) -> Option<RankFinding> {
     let it = at(state, true, 2).next()?;
-    let why = format!("rank {} takes no data on channel {}", it.peer, it.channel);
+    let why = format!("{} takes no data on channel {}", peer(it), it.channel);
     Some(RankFinding::of(FindingClass::ReceiverNotReady, why).by(it))
 }
 
@@ -329,17 +337,19 @@ pub fn gpu_stands_still(state: &RankState) -> Option<RankFinding> {
     }
     let it = unread.first()?;
     let why = format!(
-        "this GPU does not take the data that arrived from rank {} on channel {}",
-        it.peer, it.channel
+        "this GPU does not take the data that arrived from {} on channel {}",
+        peer(it),
+        it.channel
     );
     Some(RankFinding::of(FindingClass::GpuNotConsuming, why).by(it))
 }
 
 fn gpu_not_producing(it: &Transfer, does: &str) -> RankFinding {
     let why = format!(
-        "this GPU {does} rank {} on channel {}, and waits for none: its kernel stands still, or \
-         its peers called something else",
-        it.peer, it.channel
+        "this GPU {does} {} on channel {}, and waits for none: its kernel stands still, or its \
+         peers called something else",
+        peer(it),
+        it.channel
     );
     RankFinding::of(FindingClass::GpuNotProducing, why).by(it)
 }
@@ -362,18 +372,19 @@ fn waits_on_network(state: &RankState) -> Option<RankFinding> {
     if let Some(it) = silent {
         let done = state.transfers.iter().map(|it| it.done).max().unwrap_or(0);
         let why = format!(
-            "it waits for data from rank {} (up to {done} steps are done): compare the ranks with \
+            "it waits for data from {} (up to {done} steps are done): compare the ranks with \
              ncclscope diagnose",
-            it.peer
+            peer(it)
         );
         return Some(RankFinding::open(None, why).by(it));
     }
     if let Some(it) = state.transfers.iter().find(|it| it.is_only_told()) {
         let why = format!(
-            "its network reports data from rank {} on channel {}, which with the protocols LL and \
-             LL128 a network plugin may do before it came: it waits for that data, or its GPU \
-             does not take it; compare the ranks with ncclscope diagnose",
-            it.peer, it.channel
+            "its network reports data from {} on channel {}, which with the protocols LL and LL128 \
+             a network plugin may do before it came: it waits for that data, or its GPU does not \
+             take it; compare the ranks with ncclscope diagnose",
+            peer(it),
+            it.channel
         );
         return Some(RankFinding::open(None, why).by(it));
     }

@@ -36,8 +36,17 @@ fn the_oldest_step_shows_which_side_holds_up_a_transfer() {
     use FindingClass::{FlushStalled, GpuNotProducing, NetworkStalled, ReceiverNotReady};
     let one = |transfer| with(&[transfer]);
     expect(&one(send(0, 0)), Some(GpuNotProducing), "produces no data");
-    expect(&one(send(0, 1)), Some(GpuNotProducing), "produces no data for rank 1 on channel 0");
-    let peer = expect(&one(send(0, 2)), Some(ReceiverNotReady), "rank 1 takes no data").peer;
+    expect(
+        &one(send(0, 1)),
+        Some(GpuNotProducing),
+        "produces no data for rank 1 of the communicator on channel 0",
+    );
+    let peer = expect(
+        &one(send(0, 2)),
+        Some(ReceiverNotReady),
+        "rank 1 of the communicator takes no data",
+    )
+    .peer;
     assert_eq!(peer, Some(1));
     expect(&one(send(0, 3)), Some(NetworkStalled), "is not delivered");
     expect(&one(receive(0, 1)), None, "it waits for data from rank 1");
@@ -67,7 +76,7 @@ fn a_gpu_that_waits_for_another_rank_on_the_same_channel_stands_still_for_that()
 #[test]
 fn a_receive_that_the_own_network_does_not_take_is_n2_once_the_kernel_runs() {
     let not_ready = Some(FindingClass::ReceiverNotReady);
-    let says = "does not take the receive from rank 1 on channel 0";
+    let says = "does not take the receive from rank 1 of the communicator on channel 0";
     expect(&with(&[send(0, 1), receive(0, 0)]), not_ready, says);
     // With the application's own buffers it is posted before the kernel runs.
     let unseen = |transfers: &[Transfer]| {

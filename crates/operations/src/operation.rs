@@ -660,9 +660,6 @@ impl Launches {
 }
 
 fn lost_kernels(timeline: &Timeline<'_>) -> bool {
-    let kind = EventKind::KernelCh.index();
-    let (header, lanes) = (timeline.recording().header(), timeline.recording().lanes());
-    let by_cause = [header.without_lane, header.overwritten, header.unwritten];
-    by_cause.iter().any(|lost| lost[kind] != 0)
-        || lanes.iter().any(|lane| lane.header.lost[kind] != 0)
+    let (kind, recording) = (EventKind::KernelCh, timeline.recording());
+    recording.lost(kind) != 0 || recording.header().overwritten[kind.index()] != 0
 }

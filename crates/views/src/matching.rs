@@ -127,9 +127,7 @@ impl Context<'_, '_> {
 /// Some events of a kind are not in the recording, though NCCL reported them or would have.
 fn is_partial(timeline: &Timeline<'_>, kind: EventKind) -> bool {
     let recording = timeline.recording();
-    let (header, kind) = (recording.header(), kind.index());
-    let counts = [header.without_memory()[kind], header.overwritten[kind], header.unwritten[kind]];
-    recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
-        || counts.iter().any(|&count| count != 0)
+    recording.lost(kind) != 0
+        || recording.header().overwritten[kind.index()] != 0
         || is_windowed(recording)
 }

@@ -161,7 +161,7 @@ fn a_kernel_that_never_starts_is_distinguished_from_one_that_waits() {
 fn a_stalled_link_is_the_senders_wire() {
     hangs(
         "stalled-link.toml",
-        &[(1, "N3 network-stalled: data to rank 2 was given to the network")],
+        &[(1, "N3 network-stalled: data to rank 2 of the communicator was given to the network")],
     );
 }
 

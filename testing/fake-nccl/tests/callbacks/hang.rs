@@ -18,12 +18,20 @@ const HANGS: [(&str, &str, usize); 13] = [
     ("hang-channel", "H3b kernel-partly-started: its kernel has started on 1 of 2 channels", 4),
     (
         "hang-sends-nothing",
-        "N1 gpu-not-producing: this GPU produces no data for rank 1 on channel 0",
+        "N1 gpu-not-producing: this GPU produces no data for rank 1 of the communicator",
         4,
     ),
-    ("hang-peer", "N2 receiver-not-ready: rank 1 takes no data on channel 0", 4),
-    ("hang-wire", "N3 network-stalled: data to rank 1 was given to the network on channel 0", 4),
-    ("hang-flush", "N4 flush-stalled: data from rank 1 arrived on channel 0 and is not flushed", 4),
+    (
+        "hang-peer",
+        "N2 receiver-not-ready: rank 1 of the communicator takes no data on channel 0",
+        4,
+    ),
+    ("hang-wire", "N3 network-stalled: data to rank 1 of the communicator was given", 4),
+    (
+        "hang-flush",
+        "N4 flush-stalled: data from rank 1 of the communicator arrived on channel 0",
+        4,
+    ),
     (
         "hang-takes-nothing",
         "N5 gpu-not-consuming: this GPU does not take the data that arrived from rank 1",
@@ -178,7 +186,9 @@ fn proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang() {
     let hangs = recording.hangs();
     let hung = &hangs[0].1;
     assert!(
-        hung.contains("N3 network-stalled: data to rank 1 was given to the network"),
+        hung.contains(
+            "N3 network-stalled: data to rank 1 of the communicator was given to the network"
+        ),
         "{hangs:?}"
     );
     // An operation of the other communicator that ended just before does not raise the limit.
