@@ -15,7 +15,7 @@ mod why;
 use crate::args::RunArgs;
 use crate::cmd::report;
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
-use crate::input::{Input, about_run, recordings_in};
+use crate::input::{Input, about_run, host_name, recordings_in};
 use crate::loading::Loading;
 use ncclscope_answer::Moment;
 use ncclscope_control::directories::above_placeholders;
@@ -100,11 +100,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         warn(NoRecording { seen, loading: &loading, directory, mode, said, code }.text());
         return Ok(ExitCode::from(code));
     }
+    adopt_lanes(&directory, task.is_some());
     let place = directory.display();
     let next = match task {
         _ if args.no_report => String::new(),
         None => {
-            adopt_lanes(&directory);
             finish(&directory)?;
             String::new()
         }
@@ -226,9 +226,14 @@ fn code_of(status: ExitStatus) -> u8 {
 }
 
 /// Fetches what killed ranks of this host left in memory, so that the directory can be moved.
-fn adopt_lanes(directory: &Path) {
+/// `is_shared`: it has the recordings of many hosts, and only those with this host's name are read.
+fn adopt_lanes(directory: &Path, is_shared: bool) {
+    let host = if is_shared { host_name() } else { String::new() };
+    let is_of_host = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.as_bytes().starts_with(host.as_bytes()))
+    };
     let recordings = recordings_in(directory).unwrap_or_default();
-    let lanes = recordings.iter().filter_map(|path| {
+    let lanes = recordings.iter().filter(is_of_host).filter_map(|path| {
         Recording::open(path).ok().and_then(|recording| recording.header().lanes_file.clone())
     });
     for file in lanes {
