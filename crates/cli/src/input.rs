@@ -297,7 +297,7 @@ pub(crate) fn keep_recording(path: &Path) -> Result<(), Failure> {
 }
 
 /// What `ncclscope run` wrote about the run in this directory; `None` if that is not there.
-fn about_run(directory: &Path) -> Option<serde_json::Value> {
+pub(crate) fn about_run(directory: &Path) -> Option<serde_json::Value> {
     let mut bytes = Vec::new();
     let file = open_to_read(&directory.join("run.json")).ok()?;
     file.take(ABOUT_MAX).read_to_end(&mut bytes).ok()?;

@@ -10,7 +10,7 @@ machines, and processes of other users, cannot be seen.
 */
 
 use crate::input::{host_name, recordings_in};
-use ncclscope_control::directories::above_placeholders;
+use ncclscope_control::directories::{above_placeholders, is_recording};
 use ncclscope_control::launcher::Place;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
@@ -68,7 +68,8 @@ impl Unrecorded {
                 continue;
             }
             let place = Place::of(|name| environment.get(name).cloned());
-            if with_recording.contains(&pid) {
+            // In a container host and number are others, and the file's name has those.
+            if with_recording.contains(&pid) || holds_recording(pid) {
                 found.recorded.extend(place.rank);
             } else {
                 all.extend(process(pid, place));
@@ -254,9 +255,19 @@ fn listening(pid: u32) -> usize {
     };
     let sockets: BTreeSet<String> =
         tables.iter().flat_map(|text| text.lines()).filter_map(inode).collect();
+    let is_one = |name: &PathBuf| name.to_str().is_some_and(|name| sockets.contains(name));
+    open_files(pid).filter(is_one).count()
+}
+
+/// The process has a recording open, whatever that is called.
+fn holds_recording(pid: u32) -> bool {
+    open_files(pid).any(|file| is_recording(&file.to_string_lossy()))
+}
+
+/// What a process has open.
+fn open_files(pid: u32) -> impl Iterator<Item = PathBuf> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let names = open.filter_map(|file| fs::read_link(file.path()).ok());
-    names.filter(|name| name.to_str().is_some_and(|name| sockets.contains(name))).count()
+    open.filter_map(|file| fs::read_link(file.path()).ok())
 }
 
 /// The environment of a process as it began; `None` if we may not read it.
@@ -408,6 +419,29 @@ mod tests {
         let names = ["h-7.nscope", "h-8.nscope.1", "h-a-7.nscope", "x"];
         let pids = names.map(|name| pid_of(Path::new(name), "h"));
         assert_eq!(pids, [Some(7), Some(8), None, None]);
+    }
+
+    /// A rank in a container: its recording has the container's name and number.
+    #[test]
+    fn a_process_that_holds_a_recording_of_another_name_is_recorded() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("pod-1-1.nscope");
+        fs::write(&file, []).unwrap();
+        let found = |stdin: fs::File| {
+            let mut rank = std::process::Command::new("sleep");
+            rank.arg("60").env(DIR.name, place.path()).stdin(stdin);
+            let mut rank = rank.env("RANK", "5").env("WORLD_SIZE", "8").spawn().unwrap();
+            // Its environment is there when it is another program than this one.
+            while fs::read_to_string(format!("/proc/{}/comm", rank.id())).unwrap() != "sleep\n" {
+                std::thread::yield_now();
+            }
+            let found = Unrecorded::find(&[place.path().to_owned()]);
+            rank.kill().and_then(|()| rank.wait()).unwrap();
+            (found.processes.iter().filter_map(|one| one.place.rank).collect(), found.recorded)
+        };
+        let silent: (Vec<u32>, _) = found(fs::File::open("/dev/null").unwrap());
+        assert_eq!(silent, (vec![5], BTreeSet::new()));
+        assert_eq!(found(fs::File::open(file).unwrap()), (vec![], [5].into()));
     }
 
     #[test]

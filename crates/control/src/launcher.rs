@@ -4,6 +4,9 @@
 /// A launcher's variables for a process's rank, local rank, node and number of processes.
 type Launcher = [&'static str; 4];
 
+/// Slurm's, for the tasks of a step.
+const SLURM: Launcher = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS"];
+
 /// The launchers. One that was started by another comes before it. Open MPI's node rank is no
 /// number of a node.
 const LAUNCHERS: [Launcher; 7] = [
@@ -11,10 +14,17 @@ const LAUNCHERS: [Launcher; 7] = [
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "", "OMPI_COMM_WORLD_SIZE"],
     ["MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "", "MV2_COMM_WORLD_SIZE"],
     ["PMI_RANK", "MPI_LOCALRANKID", "", "PMI_SIZE"],
-    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS"],
+    SLURM,
     ["PMIX_RANK", "", "", ""],
     ["JAX_PROCESS_ID", "", "", "JAX_NUM_PROCESSES"],
 ];
+
+/// Slurm's first step id that is no step of a user: batch scripts and interactive shells have these
+/// (`SLURM_MAX_NORMAL_STEP_ID`).
+const SLURM_SPECIAL_STEP: u32 = 0xffff_fff0;
+
+/// How the names begin that Slurm's own PMIx server gives its steps.
+const SLURM_PMIX: &str = "slurm.";
 
 /// The place of a process in its job; what its launcher does not say is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,24 +41,61 @@ pub struct Place {
 
 impl Place {
     /// The place in an environment, by the first launcher that sets a rank.
+    ///
+    /// Slurm counts only in a step: it gives a batch script rank 0 of all tasks. With `srun --mpi`
+    /// the MPI's variables come from Slurm, and Slurm's own have what they lack.
     pub fn of(get: impl Fn(&str) -> Option<String>) -> Place {
         let number = |name: &str| get(name)?.parse::<u32>().ok();
-        let launcher = LAUNCHERS.iter().find(|[rank, ..]| number(rank).is_some());
-        let value = |at: usize| number(launcher?[at]);
-        Place { rank: value(0), local_rank: value(1), node_rank: value(2), world_size: value(3) }
+        let is_batch = number("SLURM_JOB_ID").is_some() && slurm_step(&get).is_none();
+        let tells = |one: &Launcher| number(one[0]).is_some() && !(is_batch && *one == SLURM);
+        let place = |[rank, local_rank, node_rank, world_size]: Launcher| Place {
+            rank: number(rank),
+            local_rank: number(local_rank),
+            node_rank: number(node_rank),
+            world_size: number(world_size),
+        };
+        let Some(mut found) = LAUNCHERS.into_iter().find(tells).map(place) else {
+            return Place::default();
+        };
+        let task = Place { world_size: number("SLURM_STEP_NUM_TASKS"), ..place(SLURM) };
+        let is_task = found.rank == task.rank && found.world_size == task.world_size;
+        if is_task && found.world_size.is_some() {
+            found.local_rank = found.local_rank.or(task.local_rank);
+            found.node_rank = found.node_rank.or(task.node_rank);
+        }
+        found
     }
+}
+
+/// The id of the process's step in Slurm's job: a text, as Slurm sets it.
+pub fn slurm_step(get: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is_users = |id: &String| id.parse().is_ok_and(|id: u32| id < SLURM_SPECIAL_STEP);
+    get("SLURM_STEP_ID").filter(is_users)
+}
+
+/// The name that an MPI's launcher gave the ranks that it started; none with Slurm's own PMIx.
+///
+/// Open MPI's mpirun starts its daemons on other nodes by a step of Slurm, and the ranks of its own
+/// node without one: that step is not the ranks'.
+pub fn mpi_launch(get: impl Fn(&str) -> Option<String>) -> Option<String> {
+    get("PMIX_NAMESPACE").filter(|name| !name.starts_with(SLURM_PMIX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(set: &[(&str, &str)]) -> Place {
+        let value = |name: &str| set.iter().find(|(known, _)| *known == name).map(|one| one.1);
+        Place::of(|name| value(name).map(str::to_owned))
+    }
+
+    fn numbers(place: Place) -> [Option<u32>; 4] {
+        [place.rank, place.local_rank, place.node_rank, place.world_size]
+    }
+
     #[test]
     fn one_launcher_tells_the_whole_place() {
-        let of = |set: &[(&str, &str)]| {
-            let value = |name: &str| set.iter().find(|(known, _)| *known == name).map(|one| one.1);
-            Place::of(|name| value(name).map(str::to_owned))
-        };
         // srun starts torchrun, which starts the rank.
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_LOCALID", "0"), ("SLURM_NTASKS", "2")];
         let torch = [("RANK", "11"), ("WORLD_SIZE", "16")];
@@ -56,5 +103,74 @@ mod tests {
         assert_eq!((found.rank, found.local_rank, found.world_size), (Some(11), None, Some(16)));
         assert_eq!(of(&slurm).world_size, Some(2));
         assert_eq!(of(&[("RANK", "x")]), Place::default());
+    }
+
+    /// What Slurm 22.05 sets in a batch script of four tasks, and in the third of a step of it.
+    #[test]
+    fn a_batch_script_is_no_rank() {
+        let batch = [
+            ("SLURM_JOB_ID", "3"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_LOCALID", "0"),
+            ("SLURM_NODEID", "0"),
+            ("SLURM_NTASKS", "4"),
+        ];
+        assert_eq!(of(&batch), Place::default());
+        let interactive = ("SLURM_STEP_ID", "4294967290");
+        assert_eq!(of(&[&batch[..], &[interactive]].concat()), Place::default());
+        let task = [
+            ("SLURM_JOB_ID", "3"),
+            ("SLURM_STEP_ID", "2"),
+            ("SLURM_STEP_NUM_TASKS", "4"),
+            ("SLURM_PROCID", "2"),
+            ("SLURM_LOCALID", "0"),
+            ("SLURM_NODEID", "1"),
+            ("SLURM_NTASKS", "4"),
+        ];
+        assert_eq!(numbers(of(&task)), [Some(2), Some(0), Some(1), Some(4)]);
+    }
+
+    /// What `srun --mpi=pmi2` sets, MPICH's mpirun in the same job, and Open MPI's.
+    #[test]
+    fn slurm_has_what_its_mpi_does_not_tell() {
+        let pmi2 = [
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", "1"),
+            ("SLURM_STEP_NUM_TASKS", "4"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_PROCID", "3"),
+            ("SLURM_LOCALID", "1"),
+            ("SLURM_NODEID", "1"),
+            ("PMI_JOBID", "7.1"),
+            ("PMI_RANK", "3"),
+            ("PMI_SIZE", "4"),
+        ];
+        assert_eq!(numbers(of(&pmi2)), [Some(3), Some(1), Some(1), Some(4)]);
+        let mpich = [
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_LOCALID", "0"),
+            ("SLURM_NODEID", "0"),
+            ("MPI_LOCALRANKID", "0"),
+            ("PMI_RANK", "0"),
+            ("PMI_SIZE", "4"),
+        ];
+        assert_eq!(numbers(of(&mpich)), [Some(0), Some(0), None, Some(4)]);
+        let open_mpi = [
+            ("SLURM_JOB_ID", "6"),
+            ("SLURM_STEP_ID", "5"),
+            ("SLURM_STEP_NUM_TASKS", "1"),
+            ("SLURM_NTASKS", "1"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_LOCALID", "0"),
+            ("SLURM_NODEID", "0"),
+            ("OMPI_COMM_WORLD_RANK", "3"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+        ];
+        assert_eq!(numbers(of(&open_mpi)), [Some(3), Some(1), None, Some(4)]);
     }
 }

@@ -8,7 +8,7 @@ starts on a thread of ours at the first communicator; `init` adds what NCCL pass
 
 use crate::config::Config;
 use crate::sys::cuda::Device;
-use ncclscope_control::launcher::Place;
+use ncclscope_control::launcher::{Place, mpi_launch, slurm_step};
 use ncclscope_control::table;
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::{Comm, Definition};
@@ -131,10 +131,15 @@ fn cut(text: &mut String, bytes: usize) {
     text.truncate((0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0));
 }
 
-/// Slurm's job, with its step.
+/// Slurm's job, with the step if that started the ranks.
 fn slurm(get: Get<'_>) -> Option<String> {
-    let job = get("SLURM_JOB_ID")?;
-    Some(get("SLURM_STEP_ID").map_or_else(|| job.clone(), |step| format!("{job}.{step}")))
+    step(get).or_else(|| get("SLURM_JOB_ID"))
+}
+
+/// The step of Slurm whose tasks are the ranks, or start them.
+fn step(get: Get<'_>) -> Option<String> {
+    let (job, step) = (get("SLURM_JOB_ID")?, slurm_step(get)?);
+    mpi_launch(get).is_none().then(|| format!("{job}.{step}"))
 }
 
 /// torchrun's run id; `none` says that it has none.
@@ -157,11 +162,13 @@ fn run(get: Get<'_>) -> Option<String> {
         Some(count) => format!("{id}#{count}"),
         None => id,
     };
-    let step = slurm(get).filter(|_| get("SLURM_STEP_ID").is_some());
+    let step = step(get);
+    // Slurm's own PMI says the step again.
+    let mpi = mpi_launch(get).or_else(|| get("PMI_JOBID").filter(|id| step.as_ref() != Some(id)));
     let parts = [
         step.map(|id| with(id, "SLURM_RESTART_COUNT")),
         torchelastic(get).map(|id| with(id, "TORCHELASTIC_RESTART_COUNT")),
-        get("PMIX_NAMESPACE").or_else(|| get("PMI_JOBID")),
+        mpi,
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("/"))
@@ -311,6 +318,37 @@ mod tests {
         assert_eq!(run(&torch).as_deref(), Some("a1#2"));
         let mpi = [("SLURM_JOB_ID", "7"), ("PMIX_NAMESPACE", "prterun-n1-99@1")];
         assert_eq!(run(&mpi).as_deref(), Some("prterun-n1-99@1"));
+        let pmi2 = [("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "1"), ("PMI_JOBID", "7.1")];
+        assert_eq!(run(&pmi2).as_deref(), Some("7.1"));
+        let pmix = ("PMIX_NAMESPACE", "slurm.pmix.7.1");
+        assert_eq!(run(&[&pmi2[..2], &[pmix]].concat()).as_deref(), Some("7.1"));
+    }
+
+    /// mpirun of Open MPI 4.1 in a batch job of two nodes: it starts the ranks of its own node
+    /// itself, and those of the other node by a daemon that is a step of Slurm.
+    #[test]
+    fn ranks_of_one_mpirun_are_of_one_job_and_run() {
+        let first = [
+            ("SLURM_JOB_ID", "6"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "4"),
+            ("PMIX_NAMESPACE", "920190977"),
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+        ];
+        let other = [
+            ("SLURM_JOB_ID", "6"),
+            ("SLURM_STEP_ID", "5"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "1"),
+            ("PMIX_NAMESPACE", "920190977"),
+            ("OMPI_COMM_WORLD_RANK", "2"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+        ];
+        let [first, other] = [of(&first), of(&other)];
+        assert_eq!((first.job.as_deref(), first.run.as_deref()), (Some("6"), Some("920190977")));
+        assert_eq!((&other.job, &other.run), (&first.job, &first.run));
+        assert_eq!((first.rank, other.rank), (Some(1), Some(2)));
     }
 
     #[test]

@@ -76,8 +76,8 @@ macro_rules! identity {
 }
 
 identity! {
-    /// The job: of Slurm with its step (`4711.0`), of torchelastic (its run id), of Kubernetes
-    /// (`NAME/UID`), or as the user says.
+    /// The job: of Slurm with its step (`4711.0`; without it if Open MPI's mpirun started the
+    /// ranks), of torchelastic (its run id), of Kubernetes (`NAME/UID`), or as the user says.
     job: String, "text",
         "`NCCLSCOPE_JOB`, `SLURM_JOB_ID` and `SLURM_STEP_ID`, `TORCHELASTIC_RUN_ID`, \
          `JOB_NAME` and `JOB_UID` in Kubernetes";
@@ -103,13 +103,15 @@ identity! {
     /// The process's rank in its job. Unknown where the process has several ranks.
     rank: u32, "number",
         "`RANK`, `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, \
-         `PMIX_RANK`, `JAX_PROCESS_ID`: the first that is set";
+         `PMIX_RANK`, `JAX_PROCESS_ID`: the first that is set; Slurm's only in a step";
     /// Its number among the job's processes on its node.
     local_rank: u32, "number",
         "the same launcher's: `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`, \
-         `MV2_COMM_WORLD_LOCAL_RANK`, `MPI_LOCALRANKID`, `SLURM_LOCALID`";
+         `MV2_COMM_WORLD_LOCAL_RANK`, `MPI_LOCALRANKID`, `SLURM_LOCALID`, the last also with \
+         `srun --mpi`";
     /// The node's number in the job.
-    node_rank: u32, "number", "the same launcher's: `GROUP_RANK`, `SLURM_NODEID`";
+    node_rank: u32, "number",
+        "the same launcher's: `GROUP_RANK`, `SLURM_NODEID`, the last also with `srun --mpi`";
     /// Processes of the job.
     world_size: u32, "number",
         "the same launcher's: `WORLD_SIZE`, `OMPI_COMM_WORLD_SIZE`, `MV2_COMM_WORLD_SIZE`, \

@@ -176,6 +176,28 @@ fn a_rank_killed_in_mid_run_leaves_a_recording_that_names_its_end() {
     assert_eq!(report["lost"]["total"], 0, "{report}");
 }
 
+/// The ranks are killed, and their directory can be moved: also if the report is made elsewhere,
+/// because that was asked for or because a launcher started this for each rank.
+#[test]
+fn what_killed_ranks_left_in_memory_is_fetched_also_without_a_report() {
+    let product = Product::build();
+    let Some(nccl) = wheel::find_or_skip(RELEASES[0]) else { return };
+    for place in [&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")][..], &[]] {
+        let folder = tempfile::tempdir().unwrap();
+        let lanes = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut run = Command::new(&product.cli);
+        run.args(["run", "--no-report", "-o"]).arg(folder.path()).arg("--").arg(&product.job);
+        run.arg("--nccl").arg(&nccl).args(["--timeout-s", "3", "repeat:100000:allreduce:65536"]);
+        run.env("NCCLSCOPE_PLUGIN", &product.plugin).env("NCCLSCOPE_LANES", lanes.path());
+        let output = run.envs(place.iter().copied()).output().unwrap();
+        assert!(!output.status.success(), "{}", text(&output));
+        let left: Vec<_> = std::fs::read_dir(lanes.path()).unwrap().collect();
+        assert!(left.is_empty(), "{left:?} {}", text(&output));
+        let problems = product.report(folder.path())["problems"].to_string();
+        assert!(problems.contains("records taken from its lanes"), "{problems}");
+    }
+}
+
 #[test]
 fn whatever_is_wrong_with_the_recording_the_job_goes_on() {
     let product = Product::build();

@@ -5,16 +5,17 @@
 The command keeps our standard input, output and error. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
 passed on to it, and so are SIGINT and SIGQUIT if a process sent them. The terminal sends its own to
 the whole process group; `run` ignores those and waits for the command. The report comes last on
-standard output.
+standard output, unless this is one of several that a launcher started (`task`).
 */
 
+mod task;
 mod watch;
 mod why;
 
 use crate::args::RunArgs;
 use crate::cmd::report;
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
-use crate::input::{Input, recordings_in};
+use crate::input::{Input, about_run, host_name, recordings_in};
 use crate::loading::Loading;
 use ncclscope_answer::Moment;
 use ncclscope_control::directories::above_placeholders;
@@ -36,6 +37,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, SystemTime};
+use task::Task;
 use watch::{NcclProcess, Watch};
 use why::{NoRecording, nccl_says};
 
@@ -47,6 +49,9 @@ struct RunFile {
     started: String,
     ended: Option<String>,
     exit_code: Option<u8>,
+    /// Whose command this is, where each rank has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
     versions: Versions,
 }
 
@@ -57,28 +62,34 @@ struct Versions {
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let loading = Loading::find()?;
-    let (directory, is_new) = prepare(args)?;
+    let task = Task::find();
+    let (directory, is_new) = prepare(args, task)?;
+    let writes = task.is_none_or(Task::is_first);
     let mut file = RunFile {
         schema: "ncclscope.run/1",
         command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         started: Moment::now().rfc3339(),
         ended: None,
         exit_code: None,
+        rank: task.map(|task| task.rank),
         versions: Versions { ncclscope: env!("CARGO_PKG_VERSION") },
     };
-    save(&directory, &file).map_err(|e| Failure::write(&directory, &e))?;
+    if writes {
+        save(&directory, &file).map_err(|e| Failure::write(&directory, &e))?;
+    }
     // Times of files may lag by a tick of the kernel's.
     let begun = SystemTime::now() - Duration::from_millis(100);
-    let (code, seen) = execute(args, &loading, &directory)?;
+    let says = task.is_none_or(Task::is_first_of_node);
+    let (code, seen) = execute(args, &loading, &directory, says)?;
     // A command that did not start has said so.
-    if seen.is_none() && is_new {
+    if seen.is_none() && is_new && writes {
         let _ = std::fs::remove_file(directory.join("run.json"));
         let _ = std::fs::remove_dir(&directory);
         return Ok(ExitCode::from(code));
     }
     file.ended = Some(Moment::now().rfc3339());
     file.exit_code = Some(code);
-    if let Err(error) = save(&directory, &file) {
+    if let Some(Err(error)) = writes.then(|| save(&directory, &file)) {
         warn(format_args!("cannot write {}/run.json: {error}", directory.display()));
     }
     let Some(seen) = seen else { return Ok(ExitCode::from(code)) };
@@ -89,17 +100,31 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         warn(NoRecording { seen, loading: &loading, directory, mode, said, code }.text());
         return Ok(ExitCode::from(code));
     }
-    if !args.no_report {
-        adopt_lanes(&directory);
-        finish(&directory)?;
+    adopt_lanes(&directory, task.is_some());
+    let place = directory.display();
+    let next = match task {
+        _ if args.no_report => String::new(),
+        None => {
+            finish(&directory)?;
+            String::new()
+        }
+        Some(_) => format!("; when the job has ended: ncclscope report {place}"),
+    };
+    if writes {
+        tell(format_args!("the recordings are in {place}{next}"));
     }
-    tell(format_args!("the recordings are in {}", directory.display()));
     Ok(ExitCode::from(code))
 }
 
 /// Makes the run directory and returns its absolute path, as the command may change its own, and
 /// whether it was not there.
-fn prepare(args: &RunArgs) -> Result<(PathBuf, bool), Failure> {
+fn prepare(args: &RunArgs, task: Option<Task>) -> Result<(PathBuf, bool), Failure> {
+    if let (None, Some(task)) = (&args.output, task) {
+        return Err(Failure::usage(format!(
+            "this is rank {} of {}: name the directory that the ranks share with -o",
+            task.rank, task.of
+        )));
+    }
     let directory = args.output.clone().unwrap_or_else(|| {
         let place = std::env::var_os(DIR.name).unwrap_or_default();
         above_placeholders(Path::new(&place))
@@ -108,7 +133,10 @@ fn prepare(args: &RunArgs) -> Result<(PathBuf, bool), Failure> {
     let failed = |e: std::io::Error| Failure::write(&directory, &e);
     let is_new = std::fs::symlink_metadata(&directory).is_err();
     std::fs::create_dir_all(&directory).map_err(failed)?;
-    if !recordings_in(&directory).map_err(failed)?.is_empty() {
+    // Other ranks of this job may record already; of a run that is over, rank 0 wrote the end.
+    let is_over = || about_run(&directory).is_some_and(|run| run["ended"].is_string());
+    let is_used = !recordings_in(&directory).map_err(failed)?.is_empty();
+    if is_used && (task.is_none() || is_over()) {
         return Err(Failure::environment(format!(
             "{} already holds recordings: choose another directory with -o, or remove it",
             directory.display()
@@ -124,11 +152,12 @@ fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
 }
 
 /// Runs the command and returns its exit code as a shell would give it, and which of its processes
-/// had NCCL, if it could be started.
+/// had NCCL, if it could be started. `says` whether to name processes that do not record for long.
 fn execute(
     args: &RunArgs,
     loading: &Loading,
     directory: &Path,
+    says: bool,
 ) -> Result<(u8, Option<BTreeMap<u32, NcclProcess>>), Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::environment("no command"));
@@ -146,7 +175,7 @@ fn execute(
     match command.spawn() {
         Ok(mut child) => {
             pass_on(signals, &child);
-            let watch = Watch::start(loading.path.clone(), directory.to_owned());
+            let watch = Watch::start(loading.path.clone(), directory.to_owned(), says);
             let status = child.wait();
             let seen = watch.end();
             let code = status.map(code_of);
@@ -197,9 +226,14 @@ fn code_of(status: ExitStatus) -> u8 {
 }
 
 /// Fetches what killed ranks of this host left in memory, so that the directory can be moved.
-fn adopt_lanes(directory: &Path) {
+/// `is_shared`: it has the recordings of many hosts, and only those with this host's name are read.
+fn adopt_lanes(directory: &Path, is_shared: bool) {
+    let host = if is_shared { host_name() } else { String::new() };
+    let is_of_host = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.as_bytes().starts_with(host.as_bytes()))
+    };
     let recordings = recordings_in(directory).unwrap_or_default();
-    let lanes = recordings.iter().filter_map(|path| {
+    let lanes = recordings.iter().filter(is_of_host).filter_map(|path| {
         Recording::open(path).ok().and_then(|recording| recording.header().lanes_file.clone())
     });
     for file in lanes {

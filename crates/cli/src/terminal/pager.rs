@@ -3,16 +3,18 @@
 
 use super::settings;
 use crate::printable::Printable;
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use signal_hook::consts::SIGINT;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Shows a text in the pager. False if it was not shown: standard output is no terminal, the user
-/// wants no pager, or it cannot be started.
+/// Shows a text in the pager. False if it was not shown: standard output is no terminal on which
+/// the user can type to the pager, the user wants no pager, or it cannot be started.
 pub(crate) fn page(text: &str) -> bool {
-    if !io::stdout().is_terminal() || settings().is_none_or(|args| args.no_pager) {
+    if !is_typed_at() || settings().is_none_or(|args| args.no_pager) {
         return false;
     }
     let Some(pager) = pager() else { return false };
@@ -34,6 +36,12 @@ pub(crate) fn page(text: &str) -> bool {
     // The shell found no such program.
     let is_absent = status.is_ok_and(|status| matches!(status.code(), Some(126 | 127)));
     written.is_some() && !is_absent
+}
+
+/// Standard output is the terminal of this session, and its foreground is ours. Open MPI's mpirun
+/// gives each rank a terminal that has no keyboard: a pager there would wait for ever.
+fn is_typed_at() -> bool {
+    tcgetpgrp(io::stdout()).is_ok_and(|group| group == getpgrp())
 }
 
 /// The user's pager, `less` without one; `None` if there should be none.

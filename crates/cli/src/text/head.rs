@@ -117,8 +117,9 @@ fn summary(report: &Report) -> String {
 fn command(page: &mut Page, run: &Value) {
     let words = run["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let words: Vec<&str> = words.collect();
+    let rank = run["rank"].as_u64().map(|rank| format!("rank {rank} ")).unwrap_or_default();
     let ended = match run["exit_code"].as_u64() {
-        Some(code) => format!("with exit status {code}"),
+        Some(code) => format!("{rank}with exit status {code}"),
         None => "unknown".into(),
     };
     page.wrapped("  command     ", &cut(&words.join(" "), COMMAND_MAX));

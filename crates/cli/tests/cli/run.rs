@@ -81,6 +81,51 @@ fn the_report_comes_after_the_commands_own_output() {
     assert!(again.stderr.contains("already holds recordings"), "{again:#?}");
 }
 
+/// `mpirun ncclscope run`: each rank has its own `run`, and all have one directory.
+#[test]
+fn the_ranks_of_a_launcher_share_a_directory_and_print_no_report() {
+    let place = Place::new();
+    let made = Run::new(|p| p.collective(scripts::Call::ALL_REDUCE));
+    let rank = |rank: &str, script: &str| {
+        let mut command = place.tool(&["run", "-o", "out", "--", "sh", "-c", script]);
+        command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "3");
+        Outcome::of(&mut command)
+    };
+    let copy = |name: &str, code: u8| {
+        let copy = format!("cp $file $NCCLSCOPE_DIR/{name}-${{file##*/}}");
+        format!("for file in {}/*.nscope; do {copy}; done; exit {code}", made.text())
+    };
+    // Rank 2 records and ends before the others begin.
+    let last = rank("2", &copy("c", 5)).ends_with(5);
+    assert_eq!((&*last.stdout, &*last.stderr), ("", ""));
+    assert!(!place.file("out/run.json").exists(), "rank 0 alone writes it");
+    rank("1", &copy("b", 0)).ends_with(0);
+    let first = rank("0", &copy("a", 3)).ends_with(3);
+    let out = place.file("out");
+    let says = format!(
+        "ncclscope: the recordings are in {0}; when the job has ended: ncclscope report {0}\n",
+        out.display()
+    );
+    assert_eq!((&*first.stdout, first.stderr), ("", says));
+    let report = place.run(&["report", "out"]);
+    assert!(report.stdout.contains("ended       rank 0 with exit status 3"), "{report:#?}");
+    // Now it is over: another job must not mix with it.
+    let again = rank("1", "true").ends_with(4);
+    assert!(again.stderr.contains("already holds recordings"), "{again:#?}");
+}
+
+#[test]
+fn ranks_that_would_each_have_a_directory_are_refused() {
+    let place = Place::new();
+    let mut command = place.tool(&["run", "--", "true"]);
+    command.envs([("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4")]);
+    let outcome = Outcome::of(&mut command).ends_with(2);
+    let says = "this is rank 1 of 4: name the directory that the ranks share with -o";
+    assert!(outcome.stderr.contains(says), "{outcome:#?}");
+    // A batch script is no rank.
+    Outcome::of(command.env("SLURM_JOB_ID", "7")).ends_with(0);
+}
+
 #[test]
 fn endings_are_those_of_a_shell() {
     let place = Place::new();

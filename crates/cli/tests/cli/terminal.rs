@@ -17,6 +17,19 @@ fn with(args: &[&str]) -> Command {
     command
 }
 
+/// The tool as the user's shell starts it: in the foreground of a terminal (util-linux's setsid).
+fn at_a_terminal() -> Command {
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_ncclscope")]);
+    for (name, value) in tool().get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
 const ESCAPE: char = '\x1b';
 
 #[test]
@@ -105,7 +118,7 @@ fn wide_tables_fit_the_terminal() {
 fn long_text_goes_to_the_pager_of_the_user() {
     let run = run();
     let report = |args: &[&str], pager: &str| {
-        let mut command = tool();
+        let mut command = at_a_terminal();
         command.args(["report", run.text()]).args(args).env("PAGER", pager);
         pty::run(&mut command, 100)
     };
@@ -118,6 +131,17 @@ fn long_text_goes_to_the_pager_of_the_user() {
     assert!(report(&[], "/absent/pager").0.contains("RUN"), "it is shown without a pager");
     // The user reads the beginning and quits.
     assert_eq!(report(&[], "head -n 1 >/dev/null"), (String::new(), Some(0)));
+}
+
+/// A launcher may give its ranks a terminal that no keyboard belongs to.
+#[test]
+fn a_terminal_of_another_session_gets_no_pager() {
+    let run = run();
+    let mut command = tool();
+    command.args(["report", run.text()]).env("PAGER", "echo paged; sed 's/^/> /'");
+    let (text, code) = pty::run(&mut command, 100);
+    assert!(!text.contains("paged") && text.contains("RUN"), "{text}");
+    assert_eq!(code, Some(0));
 }
 
 #[test]

@@ -115,7 +115,8 @@ fn limit(snapshots: &[Snapshot], settings: &InputOptions, job: &mut Job) -> u64 
         }
     };
     let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
-    if snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed) {
+    let is_killed = snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed);
+    if is_killed && !here::writes_elsewhere(snapshots) {
         if snapshots.iter().any(|s| s.is_closed) {
             let note = "all processes are over, and some ended in order before the others were \
                         killed: operations in flight for 0.1 s or more count as stuck";

@@ -6,7 +6,12 @@ use super::snapshot::Snapshot;
 use crate::job::Stop;
 use std::fs::read_to_string;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A process whose recording ends so near to our time, on a host whose clock is its own, may live.
+const RECENT: Duration = Duration::from_secs(60);
+/// Twice the time between two heartbeats: a process that lives has written one.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// The state of a process in `proc_pid_stat(5)`, such as `R`, and when it began, in clock ticks
 /// after boot.
@@ -18,6 +23,29 @@ struct Stat {
 /// The process still exists on this machine.
 pub(super) fn is_alive(snapshot: &Snapshot) -> bool {
     state(snapshot).is_some_and(|state| !matches!(state, b'Z' | b'X'))
+}
+
+/// One of the processes that this machine cannot see (of other hosts, of containers) still writes
+/// its recording. Of a job that was just killed this waits; the latest recording tells for all.
+pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
+    let is_unseen = |one: &&Snapshot| !one.is_closed && !one.is_copy && !is_here(one);
+    let latest = snapshots.iter().filter(is_unseen).max_by_key(|one| one.end_ns);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let is_recent = |one: &&Snapshot| now.abs_diff(Duration::from_nanos(one.end_ns)) < RECENT;
+    latest.filter(is_recent).is_some_and(|one| is_written(&one.facts.path, WAIT))
+}
+
+/// The file is written to within this time.
+fn is_written(path: &Path, wait: Duration) -> bool {
+    let written = || std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    let (before, begun) = (written(), Instant::now());
+    while begun.elapsed() < wait {
+        std::thread::sleep(Duration::from_millis(50));
+        if written() != before {
+            return true;
+        }
+    }
+    false
 }
 
 /// What stops the process, which exists on this machine and has written no record for this time,
@@ -57,16 +85,22 @@ fn is_frozen(groups: &str, mount: &Path) -> bool {
     groups.lines().any(|line| is_it(line) == Some(true))
 }
 
+/// The process is or was one of this machine, with the number that we know.
+fn is_here(snapshot: &Snapshot) -> bool {
+    let here = read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let boot = read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let identity = &snapshot.facts.identity;
+    // A recording names its host up to the first dot.
+    identity.boot_id.as_deref().is_none_or(|id| id == boot.trim())
+        && here.trim().split('.').next() == snapshot.host.split('.').next()
+}
+
 /// The state of the process; `None` if it is gone, or is of another machine.
 fn state(snapshot: &Snapshot) -> Option<u8> {
-    let here = read_to_string("/proc/sys/kernel/hostname").ok()?;
-    let boot = read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let identity = &snapshot.facts.identity;
-    let is_here = identity.boot_id.as_deref().is_none_or(|id| id == boot.trim());
-    // A recording names its host up to the first dot.
-    if !is_here || here.trim().split('.').next() != snapshot.host.split('.').next() {
+    if !is_here(snapshot) {
         return None;
     }
+    let identity = &snapshot.facts.identity;
     let stat = stat(&read_to_string(format!("/proc/{}/stat", snapshot.pid)).ok()?)?;
     let is_it = match (identity.start_ticks, stat.start_ticks) {
         (Some(recorded), Some(now)) => recorded == now,
@@ -114,6 +148,35 @@ mod tests {
         assert!(!is_alive(&snapshot), "another process has had this number");
         let elsewhere = Snapshot { host: "no-such-host".into(), ..own() };
         assert!(!is_alive(&elsewhere));
+    }
+
+    #[test]
+    fn a_process_of_another_host_lives_while_it_writes() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("other-1.nscope");
+        std::fs::write(&path, "1").unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let end_ns = u64::try_from(now.as_nanos()).unwrap();
+        let mut other = Snapshot { host: "no-such-host".into(), end_ns, ..own() };
+        other.facts.path.clone_from(&path);
+        let writes = |snapshot: &Snapshot| writes_elsewhere(std::slice::from_ref(snapshot));
+        assert!(!writes(&other), "it was killed");
+        let writer = std::thread::spawn(move || {
+            for _ in 0..40 {
+                std::fs::write(&path, "2").unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        assert!(writes(&other));
+        for not in [
+            Snapshot { end_ns: end_ns - 100_000_000_000, ..other.clone() },
+            Snapshot { is_closed: true, ..other.clone() },
+            Snapshot { is_copy: true, ..other.clone() },
+            Snapshot { host: own().host, ..other.clone() },
+        ] {
+            assert!(!writes(&not), "{not:?}");
+        }
+        writer.join().unwrap();
     }
 
     #[test]

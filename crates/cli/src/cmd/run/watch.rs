@@ -53,8 +53,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Looks at the processes under this one, which record into `directory`.
-    pub(super) fn start(plugin: PathBuf, directory: PathBuf) -> Watch {
+    /// Looks at the processes under this one, which record into `directory`, and `says` which ones
+    /// of the machine do not.
+    pub(super) fn start(plugin: PathBuf, directory: PathBuf, says: bool) -> Watch {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let (mut all, [mut pause, longest]) = (BTreeMap::new(), PAUSES);
@@ -64,8 +65,10 @@ impl Watch {
                     break;
                 }
                 look(&plugin, &mut all);
-                let found = Unrecorded::find(std::slice::from_ref(&directory));
-                patience.look(&found, Instant::now()).into_iter().for_each(warn_lines);
+                if says {
+                    let found = Unrecorded::find(std::slice::from_ref(&directory));
+                    patience.look(&found, Instant::now()).into_iter().for_each(warn_lines);
+                }
                 pause = pause.mul_f64(1.5).min(longest);
             }
             all
