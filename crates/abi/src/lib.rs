@@ -40,6 +40,7 @@
 //! fields and may leave the rest of the descriptor unset. Sources: `src/include/plugin/profiler/`
 //! and `src/plugin/profiler/` of NCCL v2.23.4-1 to v2.30.7-1, and the debugging information of
 //! libnccl 2.32.3, against which `tests/dwarf.rs` compares every field.
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("NCCL runs on 64-bit little-endian machines; the layouts here are theirs");

@@ -9,6 +9,7 @@ so that the watchdog and `ncclscope diagnose` report the same for the same rank.
 **not** compare ranks and does no I/O: callers fill in the state. The plugin links it.
 */
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 mod help;
 mod page;

@@ -12,6 +12,7 @@ This crate does **not** find an operation's end (that is `operations`), read the
 clock, start threads, or speak TLS or gRPC: a rank links it, and the agent adds both.
 */
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 pub mod collect;
 pub mod encode;

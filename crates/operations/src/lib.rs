@@ -67,6 +67,7 @@ This crate does **not** read files (that is `trace`), print, or give verdicts ab
 is slow.
 */
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 pub mod bandwidth;
 pub mod counts;

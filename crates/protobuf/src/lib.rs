@@ -10,6 +10,7 @@ message and does not panic.
 This crate does **not** read protobuf, know a schema, or check that a field is written once.
 */
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 /// A message that is being written.
 #[derive(Clone, Debug, Default)]
