@@ -3,7 +3,7 @@
 
 use crate::{Answer, Cause, Found, State, age_s, doubt, gpus, is_mismatch_without_wait, since};
 use ncclscope_findings::Confidence;
-use ncclscope_operations::human::{count, duration, if_one};
+use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::Unjudged;
 use std::collections::BTreeSet;
@@ -169,24 +169,9 @@ pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     text
 }
 
-/// `1, 2, 5-8 and 3 more`.
+/// `1-2, 5-8 and 3 more`.
 fn ranges(ranks: &[u32]) -> String {
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for &rank in ranks {
-        match parts.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
-            _ => parts.push((rank, rank)),
-        }
-    }
-    let text = |&(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        _ => format!("{first}-{last}"),
-    };
-    let shown: Vec<String> = parts.iter().take(LISTED).map(text).collect();
-    let hidden: u64 =
-        parts.iter().skip(LISTED).map(|(first, last)| u64::from(last - first) + 1).sum();
-    let more = if hidden == 0 { String::new() } else { format!(" and {hidden} more") };
-    format!("{}{more}", shown.join(", "))
+    list_of_ranges(&human::ranges(ranks.iter().copied()), LISTED)
 }
 
 /// A few names, or how many there are.

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::input::Input;
 use ncclscope_answer::Moment;
 use ncclscope_operations::filter::FUNCTIONS;
-use ncclscope_operations::human::count;
+use ncclscope_operations::human::{count, list_of_ranges, range, ranges};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Declared, Filter, Selection};
@@ -291,7 +291,8 @@ pub(crate) fn has_some_rank(filter: &Filter, ranks: &BTreeSet<u32>) -> Result<()
     if ranks.is_empty() || ranks.iter().any(|&rank| filter.has_rank(rank)) {
         return Ok(());
     }
-    nothing(format!("nothing is of these ranks: the run has ranks {}", ranges(ranks)))
+    let known = list_of_ranges(&ranges(ranks.iter().copied()), LISTED);
+    nothing(format!("nothing is of these ranks: the run has ranks {known}"))
 }
 
 /// The filter of a list of findings: `filter` in JSON.
@@ -323,23 +324,6 @@ impl FindingsNote {
             of,
         })
     }
-}
-
-/// `0-7, 9 and 3 more`.
-fn ranges(ranks: &BTreeSet<u32>) -> String {
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for &rank in ranks {
-        match parts.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
-            _ => parts.push((rank, rank)),
-        }
-    }
-    let parts: Vec<String> = parts.into_iter().map(range).collect();
-    list(parts.iter().map(String::as_str))
-}
-
-fn range((first, last): (u32, u32)) -> String {
-    if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
 /// The filters in words.

@@ -14,6 +14,7 @@ use ncclscope_control::directories::{above_placeholders, is_recording};
 use ncclscope_control::launcher::Place;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
+use ncclscope_operations::human::list_of_ranges;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
@@ -109,7 +110,7 @@ impl Unrecorded {
             lines.push(format!(
                 "rank{s} {} of {} cannot be seen here: not started, on another machine, or of \
                  another user",
-                ranges(&missing),
+                list_of_ranges(&missing, NAMED),
                 size.unwrap_or_default()
             ));
         }
@@ -312,19 +313,6 @@ fn pid_of(recording: &Path, host: &str) -> Option<u32> {
 fn numbers(directory: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// `0-2, 5`, up to a few.
-fn ranges(ranges: &[(u32, u32)]) -> String {
-    let text = |&(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        _ => format!("{first}-{last}"),
-    };
-    let mut parts: Vec<String> = ranges.iter().take(NAMED).map(text).collect();
-    if ranges.len() > NAMED {
-        parts.push("...".into());
-    }
-    parts.join(", ")
 }
 
 #[cfg(test)]

@@ -23,25 +23,10 @@ pub(crate) fn rank(job: &Job, process: u32) -> String {
     text
 }
 
-/// `1, 2, 5-8 and 3 more`.
+/// `1-2, 5-8 and 3 more`.
 pub(crate) fn ranks(ranks: &[u32]) -> String {
     const SHOWN: usize = 12;
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for &rank in ranks {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => parts.push((rank, rank)),
-        }
-    }
-    let text = |&(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    };
-    let shown: Vec<String> = parts.iter().take(SHOWN).map(text).collect();
-    let hidden: u32 = parts.iter().skip(SHOWN).map(|(first, last)| last - first + 1).sum();
-    let more = if hidden == 0 { String::new() } else { format!(" and {hidden} more") };
-    format!("{}{more}", shown.join(", "))
+    human::list_of_ranges(&human::ranges(ranks.iter().copied()), SHOWN)
 }
 
 /// `rank 1`, or `ranks 1, 2`.
@@ -154,7 +139,7 @@ mod tests {
     fn ranks_are_short() {
         assert_eq!(ranks(&[]), "");
         assert_eq!(ranks(&[9, 14]), "9, 14");
-        assert_eq!(ranks(&[0, 1, 2, 3, 7, 8]), "0-3, 7, 8");
+        assert_eq!(ranks(&[0, 1, 2, 3, 7, 8]), "0-3, 7-8");
         let many: Vec<u32> = (0..100).map(|n| n * 2).collect();
         assert!(ranks(&many).ends_with("22 and 88 more"));
     }

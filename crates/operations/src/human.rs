@@ -33,6 +33,36 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// Ascending numbers as ranges with both ends.
+#[must_use]
+pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
+}
+
+/// A range: `7`, `2-5`.
+#[must_use]
+pub fn range((first, last): (u32, u32)) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+/// Ranges, `most` of them: `1, 5-8 and 3 more`, where the last number counts numbers.
+#[must_use]
+pub fn list_of_ranges(ranges: &[(u32, u32)], most: usize) -> String {
+    let (shown, hidden) = ranges.split_at(most.min(ranges.len()));
+    let shown: Vec<String> = shown.iter().map(|&one| range(one)).collect();
+    let hidden: u64 =
+        hidden.iter().map(|(first, last)| u64::from(last.saturating_sub(*first)) + 1).sum();
+    let more = if hidden == 0 { String::new() } else { format!(" and {hidden} more") };
+    format!("{}{more}", shown.join(", "))
+}
+
 /// How many there are of something: `1 step`, `7 steps`, `2 processes`.
 #[must_use]
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, what: &str) -> String {

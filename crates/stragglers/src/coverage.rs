@@ -108,36 +108,17 @@ fn uneven(off: Vec<(u32, f64)>, apart: f64, verb: &str, what: &str) -> Option<St
         format!(
             "the recordings of {} {verb} up to {} {what}: only the time that the members of an \
              operation cover together shows who is slow",
-            names(&ranges(&ranks)),
+            names(&human::ranges(ranks.iter().copied())),
             human::duration(most)
         )
     })
-}
-
-/// Ascending numbers as ranges with both ends.
-fn ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &rank in ranks {
-        match ranges.last_mut() {
-            Some(last) if last.1.checked_add(1) == Some(rank) => last.1 = rank,
-            _ => ranges.push((rank, rank)),
-        }
-    }
-    ranges
 }
 
 /// The most ranges that a note lists.
 const MOST: usize = 8;
 
 fn names(ranges: &[(u32, u32)]) -> String {
-    let name = |&(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        _ => format!("{first}-{last}"),
-    };
-    let mut list = ranges.iter().take(MOST).map(name).collect::<Vec<_>>().join(", ");
-    if ranges.len() > MOST {
-        list.push_str(" and others");
-    }
+    let list = human::list_of_ranges(ranges, MOST);
     let is_one = matches!(ranges, [(first, last)] if first == last);
     format!("{} {list}", if is_one { "rank" } else { "ranks" })
 }

@@ -307,17 +307,8 @@ fn numbers(mask: u64) -> String {
 
 /// The same for people, such as `0-3, 7`.
 fn channels(mask: u64) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for bit in (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0) {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == bit => *last = bit,
-            _ => runs.push((bit, bit)),
-        }
-    }
-    let run = |&(first, last): &(u32, u32)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    runs.iter().map(run).collect::<Vec<_>>().join(", ")
+    let set = (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0);
+    human::list_of_ranges(&human::ranges(set), usize::MAX)
 }
 
 fn launch_line(launch: Launch, state: LaunchState, clock: Clock) -> String {
