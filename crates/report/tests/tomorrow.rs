@@ -41,7 +41,7 @@ fn what_a_later_version_records_is_counted_by_name() {
     let mut writer = Writer::create(&path, header, RING_BYTES as u64).unwrap();
     let name = "tensor memory".into();
     let new = Declaration { code: NEW, name, words: 5, halves: 0, fields: vec![] };
-    writer.define(&Definition::Record(new)).unwrap();
+    writer.define(&Definition::Record(new.into())).unwrap();
     let thread = Heartbeat::Thread(Thread { ticks: 9, tid: 3, ..Thread::default() }).pack();
     writer.append(0, 0, thread.words()).unwrap();
     writer.header_mut().closed = true;
