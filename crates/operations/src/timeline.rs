@@ -268,7 +268,10 @@ impl<'a> Timeline<'a> {
                 }
             }
             Record::Unknown { code, .. } => *self.unknown.entry(*code).or_default() += 1,
-            Record::ClockSync(_) | Record::Mark(_) | Record::Heartbeat(_) => {}
+            Record::ClockSync(_)
+            | Record::Mark(_)
+            | Record::Heartbeat(_)
+            | Record::PairCount(_) => {}
         }
         None
     }

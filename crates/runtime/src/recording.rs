@@ -241,7 +241,7 @@ impl Recording {
     /// Queues a job; returns it if the queue is full.
     pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
         let weight = match &job {
-            Job::Block(block) => block.len(),
+            Job::Block(block) => block.memory(),
             Job::Heartbeats(words) => size_of_val(words.as_slice()),
             _ => 0,
         };

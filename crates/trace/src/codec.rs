@@ -19,6 +19,7 @@ use crate::bytes::{
     In, Out, high, low, u16_at, u32_at, u64_at, unzigzag, unzigzag32, zigzag, zigzag32,
 };
 use crate::kind::{EventKind, KINDS};
+use crate::pairs::{BlockPairs, P2P_START};
 use crate::record::{self, MAX_WORDS, Record, STEP, schema};
 use crate::schema::{MOST_WORDS, Schema};
 use crate::step::Step;
@@ -30,7 +31,8 @@ use std::collections::HashMap;
 pub const MAGIC: u32 = u32::from_le_bytes(*b"NSB1");
 /// Bytes of a block's header.
 pub const HEADER: usize = 64;
-/// Lane number of blocks that hold the recording's own records (clock comparisons).
+/// Lane number of blocks that hold the recording's own records (clock comparisons,
+/// counts of sends and receives).
 pub const META_LANE: u16 = u16::MAX;
 /// Words of a block at most, so that it stays below 192 KiB.
 pub const MAX_BLOCK_WORDS: usize = 16 * 1024;
@@ -75,7 +77,7 @@ pub fn kind_of(words: &[u64]) -> Option<EventKind> {
 
 /// Bytes of a block at most: no record takes more than eleven for each of its words. So many more
 /// may be written behind the last one.
-const MAX_BLOCK: usize = HEADER + 11 * MAX_BLOCK_WORDS;
+pub(crate) const MAX_BLOCK: usize = HEADER + 11 * MAX_BLOCK_WORDS;
 const BEHIND: usize = 8;
 
 /// A block that has no place in a recording yet.
@@ -86,6 +88,10 @@ pub struct Block {
     pub lane: u16,
     /// Records in it by kind of event.
     pub counts: KindCounts,
+    /// Its sends and receives.
+    pub(crate) pairs: BlockPairs,
+    /// The latest time stamp of its records.
+    pub(crate) last_ticks: u64,
     /// Words that no schema knows, which are left out: they end a block.
     pub garbage: u64,
     /// Lane position behind it.
@@ -107,6 +113,12 @@ impl Block {
     #[expect(clippy::len_without_is_empty, reason = "it has a header")]
     pub const fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The memory that its content takes.
+    #[must_use]
+    pub const fn memory(&self) -> usize {
+        self.bytes.len() + self.pairs.bytes()
     }
 }
 
@@ -158,6 +170,8 @@ impl Encoder {
         let mut counts = [0; KINDS];
         let (mut steps, mut others) =
             (Steps::new(header.first_ticks), Prediction::new(header.first_ticks));
+        let Block { mut bytes, mut pairs, .. } = self.spare.pop().unwrap_or_default();
+        pairs.clear();
         let mut out = Out::new(&mut self.out, HEADER);
         let (mut at, mut garbage, mut step_count, mut other_count) = (0, 0, 0, 0);
         while let Some(rest) = words.get(at..)
@@ -181,6 +195,9 @@ impl Encoder {
             if let Some(kind) = kind_of(record) {
                 counts[kind.index()] += 1;
             }
+            if code == P2P_START {
+                pairs.add(record);
+            }
             others.encode(record, halves, &mut out);
             header.last_ticks = header.last_ticks.max(record.get(1).copied().unwrap_or(0));
             other_count += 1;
@@ -190,7 +207,7 @@ impl Encoder {
         counts[EventKind::ProxyStep.index()] += step_count as u64;
         header.records = u32::try_from(step_count + other_count).unwrap_or(u32::MAX);
         header.next_pos = header.first_pos.wrapping_add((at + garbage) as u64);
-        let mut bytes = self.spare.pop().unwrap_or_default().bytes;
+        pairs.merge();
         bytes.clear();
         if length > ROOM / 8 {
             bytes.reserve(ROOM);
@@ -198,8 +215,10 @@ impl Encoder {
         bytes.extend_from_slice(self.out.get(..length).unwrap_or(&[]));
         bytes.resize(length.next_multiple_of(8), 0);
         put_header(&mut bytes, &header);
-        let BlockHeader { lane, next_pos: end, .. } = header;
-        (Block { bytes, lane, counts, garbage: garbage as u64, end }, at + garbage)
+        let BlockHeader { lane, next_pos: end, last_ticks, .. } = header;
+        let garbage_words = garbage as u64;
+        let block = Block { bytes, lane, counts, pairs, last_ticks, garbage: garbage_words, end };
+        (block, at + garbage)
     }
 }
 

@@ -28,6 +28,7 @@ use crate::layout::{
     SLAB_BYTES, SLABS, SLOT_BYTES,
 };
 use crate::mark::Mark;
+use crate::pairs::PairCount;
 use crate::progress::Heartbeat;
 use crate::record::{Record, Step};
 use crate::schema::{Declaration, Schema};
@@ -83,6 +84,8 @@ pub struct Recording {
     /// The latest of all.
     last_ticks: OnceLock<u64>,
     block_numbers: Vec<u64>,
+    /// The first block with counts of sends and receives: its number, and the counts.
+    pairs: Option<(u64, Vec<PairCount>)>,
     /// Records that blocks announce and that cannot be read.
     unreadable: AtomicU64,
     /// How many segments of the block ring are read at most: the newest.
@@ -194,6 +197,7 @@ impl Recording {
             last_own: 0,
             last_ticks: OnceLock::new(),
             block_numbers: Vec::new(),
+            pairs: None,
             unreadable: AtomicU64::new(0),
             most_segments: segments,
             is_whole: true,
@@ -322,6 +326,7 @@ impl Recording {
         // The heartbeats' blocks have numbers of their own.
         self.index_ring(HEARTBEATS, HEARTBEAT_SEGMENTS, usize::MAX)?;
         self.block_numbers.clear();
+        self.pairs = None;
         self.index_ring(BLOCKS, self.header.segments, self.most_segments)?;
         for lane in &mut self.lanes {
             lane.blocks.sort_by_key(|b| b.header.seq);
@@ -370,18 +375,21 @@ impl Recording {
         self.block_numbers.push(block.header.seq);
         if block.header.lane == META_LANE {
             let mut records = Decoder::new(&block.header, payload, &self.schema);
+            let mut pairs = Vec::new();
             for record in records.by_ref() {
                 self.last_own = self.last_own.max(record.ticks());
                 match record {
                     Record::ClockSync(sync) => self.syncs.push(sync),
                     Record::Mark(mark) => self.marks.push(mark),
                     Record::Heartbeat(heartbeat) => self.heartbeats.push(heartbeat),
+                    Record::PairCount(pair) => pairs.push(pair),
                     Record::Unknown { code, .. } => *self.unknown.entry(code).or_default() += 1,
                     _ => {}
                 }
             }
             let left = records.left();
             self.unreadable.fetch_add(left.into(), Relaxed);
+            self.keep_pairs(block.header.seq, pairs, left);
         } else if let Some(lane) = self.lanes.get_mut(usize::from(block.header.lane)) {
             lane.blocks.push(block);
         } else {

@@ -13,8 +13,8 @@ pub use crate::fields::{FieldLayout, Layout, Meaning};
 pub use crate::start::*;
 pub use crate::step::{Step, step_flags};
 pub use crate::words::{
-    CHECKPOINTS, CLOCK_SYNC, MARK, MAX_WORDS, OP_PROGRESS, PROGRESS, Packed, SHORTAGE, START,
-    STATE, STEP, STEP_LONG, STEP_SHIFT, STOP, Sink, THREAD,
+    CHECKPOINTS, CLOCK_SYNC, MARK, MAX_WORDS, OP_PROGRESS, PAIR_COUNT, PROGRESS, Packed, SHORTAGE,
+    START, STATE, STEP, STEP_LONG, STEP_SHIFT, STOP, Sink, THREAD,
 };
 
 use crate::clock::ClockSync;
@@ -22,6 +22,7 @@ use crate::fields::record_fields;
 use crate::handle::Handle;
 use crate::kind::{EventKind, KINDS, State};
 use crate::mark::Mark;
+use crate::pairs::PairCount;
 use crate::progress::{Checkpoints, Heartbeat, OpProgress, Progress, Shortage, Thread};
 use crate::step::{Long, Short};
 use crate::words::{Pack, head};
@@ -45,6 +46,7 @@ pub const fn layout(code: u8) -> Option<(&'static str, Layout)> {
         OP_PROGRESS => ("operation in flight", OpProgress::LAYOUT),
         THREAD => ("thread", Thread::LAYOUT),
         SHORTAGE => ("shortage", Shortage::LAYOUT),
+        PAIR_COUNT => ("pair count", PairCount::LAYOUT),
         START.. if (code as usize) < CODES => {
             let kind = EventKind::from_low_bits((code - START) as u64);
             match Detail::layout(kind) {
@@ -138,6 +140,8 @@ pub enum Record {
     Mark(Mark),
     /// How far the process has come.
     Heartbeat(Heartbeat),
+    /// How many sends or receives there were before.
+    PairCount(PairCount),
     /// A record of a later version: it has a name in [`crate::Recording::record_name`]. A stop or a
     /// state of an event of a later kind has the code of that event's start.
     Unknown {
@@ -219,6 +223,7 @@ impl Record {
             Record::ClockSync(sync) => sync.ticks,
             Record::Mark(mark) => mark.ticks,
             Record::Heartbeat(heartbeat) => heartbeat.ticks(),
+            Record::PairCount(count) => count.ticks,
             Record::Stop { ticks, .. }
             | Record::State { ticks, .. }
             | Record::Unknown { ticks, .. } => *ticks,
@@ -254,6 +259,7 @@ impl Record {
             CLOCK_SYNC => Record::ClockSync(ClockSync::get(all)),
             MARK => Record::Mark(Mark::get(all)),
             PROGRESS..=SHORTAGE => Record::Heartbeat(Heartbeat::unpack(code, all)?),
+            PAIR_COUNT => Record::PairCount(PairCount::unpack(all)),
             _ => Record::Start(Start::unpack(all)),
         })
     }

@@ -94,6 +94,11 @@ impl Ring {
         self.offset + bytes as u64 <= SEGMENT
     }
 
+    /// Nothing was written to the current segment.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.offset == 0
+    }
+
     /// A block of so many bytes was written where [`Ring::at`] says.
     pub(crate) fn wrote(&mut self, bytes: usize, records: &KindCounts) {
         self.offset += bytes as u64;

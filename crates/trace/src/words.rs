@@ -30,6 +30,8 @@ pub const OP_PROGRESS: u8 = 9;
 pub const THREAD: u8 = 10;
 /// Code of [`crate::progress::Shortage`].
 pub const SHORTAGE: u8 = 11;
+/// Code of [`crate::pairs::PairCount`].
+pub const PAIR_COUNT: u8 = 12;
 /// Codes `START + kind` are start records, for up to [`crate::kind::MOST_KINDS`] kinds.
 pub const START: u8 = 0x10;
 

@@ -9,6 +9,7 @@ use crate::layout::{
     BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE,
     LANE_TABLE, RING_LIMITS, SEGMENT,
 };
+use crate::pairs::AllPairs;
 use crate::record::Record;
 use crate::ring::{Held, Ring};
 use crate::version::CURRENT;
@@ -31,6 +32,10 @@ pub struct Writer {
     pub(crate) events: Ring,
     pub(crate) heartbeats: Ring,
     extent: Extent,
+    /// The sends and receives in the block ring, also those that were overwritten.
+    pairs: AllPairs,
+    /// The latest time stamp in the block ring.
+    last_ticks: u64,
     /// Blocks were written since the clocks' last comparison.
     has_news: bool,
     scratch: Vec<u8>,
@@ -87,6 +92,8 @@ impl Writer {
             events: Ring::new(BLOCKS, header.segments),
             heartbeats: Ring::new(HEARTBEATS, HEARTBEAT_SEGMENTS),
             extent: Extent { segment: None, at: DEFINITIONS, end: HEARTBEATS, next: None },
+            pairs: AllPairs::default(),
+            last_ticks: 0,
             has_news: true,
             scratch: Vec::new(),
             is_declared: false,
@@ -299,6 +306,10 @@ impl Writer {
                     self.overwrote(&held);
                 }
             }
+            if to == To::Events && self.events.is_at_start() {
+                let begun = self.write_pairs();
+                result = result.and(begun);
+            }
             let mut bytes = 0;
             let fits = |block: &&Block| {
                 bytes += block.len();
@@ -312,6 +323,16 @@ impl Writer {
         result
     }
 
+    /// Begins a segment with the sends and receives before it, if there are any, so that a reader
+    /// of the end knows them. Where that fails, a reader counts them itself, if it can.
+    fn write_pairs(&mut self) -> io::Result<()> {
+        let words = self.pairs.words(self.last_ticks);
+        let block = self.encoder.encode(META_LANE, &mut 0, &mut &words[..]);
+        block.map_or(Ok(()), |mut block| {
+            self.write_side_by_side(To::Events, std::slice::from_mut(&mut block))
+        })
+    }
+
     /// Writes blocks to the current segment, which has room for them.
     fn write_side_by_side(&mut self, to: To, blocks: &mut [Block]) -> io::Result<()> {
         let (at, (first, epoch)) = (self.ring(to).at(), self.ring(to).next_block());
@@ -323,7 +344,13 @@ impl Writer {
         let written = self.file.write_all_at(&self.scratch, at);
         for block in blocks {
             match written {
-                Ok(()) => self.ring(to).wrote(block.len(), &block.counts),
+                Ok(()) => {
+                    self.ring(to).wrote(block.len(), &block.counts);
+                    if to == To::Events {
+                        self.pairs.add(&block.pairs);
+                        self.last_ticks = self.last_ticks.max(block.last_ticks);
+                    }
+                }
                 Err(_) => add(&mut self.header.unwritten, &block.counts),
             }
         }
@@ -344,6 +371,8 @@ impl Writer {
             events: self.events.clone(),
             heartbeats: self.heartbeats.clone(),
             extent: self.extent,
+            pairs: self.pairs.clone(),
+            last_ticks: self.last_ticks,
             has_news: false,
             scratch: Vec::new(),
             is_declared: self.is_declared,

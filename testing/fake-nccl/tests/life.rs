@@ -59,6 +59,7 @@ fn count(recording: &Recording) -> Counts {
                 | Record::ClockSync(_)
                 | Record::Mark(_)
                 | Record::Heartbeat(_)
+                | Record::PairCount(_)
                 | Record::Unknown { .. } => {}
             }
         }

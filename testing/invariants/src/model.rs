@@ -102,6 +102,7 @@ impl<'a> Model<'a> {
                 Record::ClockSync(_)
                 | Record::Mark(_)
                 | Record::Heartbeat(_)
+                | Record::PairCount(_)
                 | Record::Unknown { .. } => {}
             }
         }

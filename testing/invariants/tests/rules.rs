@@ -201,7 +201,7 @@ fn pack(record: &Record) -> Packed {
             Record::state(*ticks, *handle, *state, *small, *arg)
         }
         Record::ClockSync(sync) => Record::clock_sync(sync),
-        Record::Mark(_) | Record::Heartbeat(_) | Record::Unknown { .. } => {
+        Record::Mark(_) | Record::Heartbeat(_) | Record::PairCount(_) | Record::Unknown { .. } => {
             unreachable!("no case here marks anything")
         }
     }

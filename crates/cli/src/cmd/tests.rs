@@ -16,11 +16,11 @@ use ncclscope_diagnose::{Options, diagnose};
 use ncclscope_findings::Confidence;
 use ncclscope_findings::rank::Pending;
 use ncclscope_simulate::{Fault, JobShape, Planted, Scenario};
-use ncclscope_trace::layout::BLOCKS;
+use ncclscope_trace::layout::{BLOCKS, SEGMENT};
 use ncclscope_trace::record::GroupApi;
-use ncclscope_trace::{Comm, Detail, Handle, Recording, State};
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Recording, State};
 use scripts::{API, Call, EPOCH_NS, Process};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
@@ -136,37 +136,74 @@ fn diagnose_decodes_the_end_of_a_recording_and_finds_the_same() {
     assert_eq!(truth["verdicts"][0]["class"], found.class.code());
 }
 
-/// Those before the end only count: their blocks are decoded once at most, and without the network
-/// steps, which are most of a recording.
-#[test]
-fn diagnose_counts_all_sends_and_receives_of_a_long_recording() {
-    let dir = tempfile::tempdir().unwrap();
-    let job = JobShape { ranks: 4, pp: 4, per_host: 1, microbatches: 8, ..JobShape::default() };
-    let job = JobShape { tp: 1, steps: 400, hold_s: 40, ..job };
-    simulate(job, &[Fault::from_name("p2p-unmatched").unwrap()], dir.path());
-    let run = dir.path().to_str().unwrap();
-    let (read, all) = (decoded(&["diagnose", run]), blocks(dir.path()));
-    assert!(read < all * 3 / 4, "{read} of {all}");
-    let truth = std::fs::read_to_string(dir.path().join("truth.json")).unwrap();
-    let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
-    let found = || {
-        let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();
-        let found = diagnose(&input.job, &Options::default()).verdicts.remove(0);
-        (json!([found.class.code(), found.root_ranks]), found.confidence, input.job.damaged)
-    };
+/// The class and ranks that were planted, and those found first, how surely, and the damage.
+fn planted_and_found(directory: &Path) -> (Value, Value, Confidence, Vec<String>) {
+    let truth = std::fs::read_to_string(directory.join("truth.json")).unwrap();
+    let truth: Value = serde_json::from_str(&truth).unwrap();
     let planted = &truth["verdicts"][0];
     let planted = json!([planted["class"], planted["root_ranks"]]);
-    assert_eq!(found(), (planted, Confidence::Confirmed, vec![]));
-    // With a damaged block among them they are not known, and that is said.
-    for file in crate::input::recordings_in(dir.path()).unwrap() {
-        let end = Recording::open_end(&file, 2).unwrap();
-        assert!(!end.is_whole(), "{}", file.display());
-        let file = std::fs::File::options().write(true).open(&file).unwrap();
-        file.write_all_at(&[0x5a; 8], BLOCKS + 9000).unwrap();
+    let input = input::open(&[directory.into()], &InputOptions::default()).unwrap();
+    let found = diagnose(&input.job, &Options::default()).verdicts.remove(0);
+    let class = json!([found.class.code(), found.root_ranks]);
+    (planted, class, found.confidence, input.job.damaged)
+}
+
+fn simulate_unmatched_send(ring_mib: u32, directory: &Path) {
+    let job = JobShape { ranks: 4, pp: 4, per_host: 1, microbatches: 8, ..JobShape::default() };
+    let job = JobShape { tp: 1, steps: 400, hold_s: 40, ring_mib, ..job };
+    simulate(job, &[Fault::from_name("p2p-unmatched").unwrap()], directory);
+}
+
+/// The end says how many there were before it, also where these were overwritten.
+#[test]
+fn diagnose_knows_all_sends_and_receives_from_the_end_of_a_recording() {
+    for ring_mib in [0, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        simulate_unmatched_send(ring_mib, dir.path());
+        let (mut ends, mut is_overwritten) = (0, true);
+        for file in crate::input::recordings_in(dir.path()).unwrap() {
+            let end = Recording::open_end(&file, 2).unwrap();
+            assert!(!end.is_whole(), "{}", file.display());
+            ends += end.lanes().iter().map(|lane| lane.blocks() as u64).sum::<u64>();
+            is_overwritten &= end.header().overwritten[EventKind::P2p.index()] != 0;
+        }
+        assert_eq!(is_overwritten, ring_mib == 1);
+        let (read, all) =
+            (decoded(&["diagnose", dir.path().to_str().unwrap()]), blocks(dir.path()));
+        assert!(read <= ends && ends < all, "{read} of {ends} of {all}");
+        let (planted, found, confidence, damaged) = planted_and_found(dir.path());
+        assert_eq!((found, confidence, damaged), (planted, Confidence::Confirmed, vec![]));
     }
-    let (_, confidence, damaged) = found();
-    assert_eq!((confidence, damaged.len()), (Confidence::Suspect, 4));
-    assert!(damaged[0].contains("torn block at byte"), "{damaged:?}");
+}
+
+/// Where a recording's end does not say them, because that is damaged, the sends and receives
+/// before it are counted: their blocks are decoded once, and without the network steps, which are
+/// most of a recording. The damage among them makes that vain, and is told.
+#[test]
+fn diagnose_counts_sends_and_receives_that_the_end_does_not_tell() {
+    let dir = tempfile::tempdir().unwrap();
+    simulate_unmatched_send(0, dir.path());
+    for path in crate::input::recordings_in(dir.path()).unwrap() {
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let mut firsts = Vec::new();
+        let len = file.metadata().unwrap().len();
+        for at in (0..).map(|at| BLOCKS + at * SEGMENT).take_while(|&at| at < len) {
+            let mut head = [0; 24];
+            file.read_exact_at(&mut head, at).unwrap();
+            let number = u64::from_le_bytes(head[16..].try_into().unwrap());
+            firsts.extend(head.starts_with(b"NSB1").then_some((number, at)));
+        }
+        firsts.sort_unstable();
+        let (_, counts) = firsts[firsts.len() - 2];
+        file.write_all_at(&[0x5a; 8], counts + 70).unwrap();
+        let end = Recording::open_end(&path, 2).unwrap();
+        assert!(!end.has_hole() && end.pairs_before().is_none());
+    }
+    let (read, all) = (decoded(&["diagnose", dir.path().to_str().unwrap()]), blocks(dir.path()));
+    assert!(all / 4 < read && read < all * 3 / 4, "{read} of {all}");
+    let (_, _, confidence, damaged) = planted_and_found(dir.path());
+    assert_eq!((confidence, damaged.len()), (Confidence::Suspect, 4), "{damaged:?}");
+    assert_eq!(damaged[0].matches("torn block at byte").count(), 1, "{damaged:?}");
 }
 
 /// Two traces of a rank, which follow one another.

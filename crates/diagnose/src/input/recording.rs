@@ -10,12 +10,12 @@ are compared if none of them was lost.
 Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
 
 Only the end of a recording is read: as much as reaches back to the oldest operation in flight and
-the latest call. Where all sends and receives are in the recording, those before its end are
-counted.
+the latest call. It says how many sends and receives there were before; where it does not, and all
+of them are in the recording, they are counted.
 */
 
 use super::losses::has_all_calls;
-use super::older::OlderPairs;
+use super::older::{MOST, OlderComm, OlderPairs};
 use super::options::InputOptions;
 pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
@@ -641,9 +641,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let latest = progress.p2p_enqueued + new as u64;
         let first = (latest + 1).saturating_sub(p2ps.len() as u64);
         let older = self.older.of_comm(self.recording.comms()[position].index);
-        // What was not read must be as much as the heartbeats count.
-        let has_all = self.recording.is_whole() || first == older.map_or(0, |older| older.all) + 1;
-        member.counts_pairs = !self.is_partial && self.older.is_complete && has_all;
+        member.counts_pairs = !self.is_partial && self.has_all_pairs(first, progress, older);
         let before = older.into_iter().flat_map(|older| &older.pairs);
         for (&pair, &count) in before.filter(|((_, peer), _)| *peer != member.rank) {
             let side = PairSide { issued: count, done: count, ..PairSide::default() };
@@ -676,6 +674,19 @@ impl<'t, 'a> Progression<'t, 'a> {
             } else if side.open == 0 {
                 side.done += 1;
             }
+        }
+    }
+
+    /// No send or receive of a communicator is unknown. What was not read must be as much as the
+    /// heartbeats count, which also know what was not recorded; `first` is the number of the first
+    /// that was read.
+    fn has_all_pairs(&self, first: u64, progress: &Progress, older: Option<&OlderComm>) -> bool {
+        let before = older.map_or(0, |older| older.all);
+        let is_all_there = self.recording.is_whole() && self.older.is_empty();
+        let is_number = first == before + 1;
+        match self.older.is_complete {
+            true => is_all_there || is_number,
+            false => is_number && before == 0 && progress.ticks > 0,
         }
     }
 
@@ -722,9 +733,6 @@ impl<'t, 'a> Progression<'t, 'a> {
         samples.into_iter().filter_map(state).collect()
     }
 }
-
-/// What a forged record says at most, so that sums with it are numbers.
-const MOST: u64 = 1 << 62;
 
 fn believable(progress: Progress) -> Progress {
     Progress {

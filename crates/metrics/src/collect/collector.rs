@@ -255,6 +255,7 @@ impl Collector {
             Record::ClockSync(_)
             | Record::Mark(_)
             | Record::Heartbeat(_)
+            | Record::PairCount(_)
             | Record::Unknown { .. } => {}
         }
     }

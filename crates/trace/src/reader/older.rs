@@ -7,6 +7,7 @@ use crate::codec::{BlockHeader, Decoder, HEADER};
 use crate::error::Error;
 use crate::files::read_up_to;
 use crate::layout::{BLOCKS, SEGMENT};
+use crate::pairs::PairCount;
 use crate::record::Record;
 use crate::segment_blocks::{Found, SegmentBlocks};
 use crate::segments::{MissingBlocks, in_short, missing_blocks, segments_to_read, torn};
@@ -22,6 +23,30 @@ pub struct OlderPart {
 }
 
 impl Recording {
+    /// The sends and receives that were written before all that was read of the block ring, also
+    /// those that were overwritten. `None` if the recording does not say it, or blocks are missing
+    /// between those that were read: then these are not all that came after.
+    #[must_use]
+    pub fn pairs_before(&self) -> Option<&[PairCount]> {
+        let (&first, &last) = (self.block_numbers.first()?, self.block_numbers.last()?);
+        if !self.block_numbers.iter().copied().eq(first..=last) {
+            return None;
+        }
+        if first == 0 {
+            return Some(&[]);
+        }
+        let (number, pairs) = self.pairs.as_ref()?;
+        (*number == first).then_some(pairs)
+    }
+
+    /// Keeps the counts of the first block that has some, if all of its records can be read.
+    pub(super) fn keep_pairs(&mut self, number: u64, pairs: Vec<PairCount>, left: u32) {
+        let is_first = self.pairs.as_ref().is_none_or(|(first, _)| number < *first);
+        if is_first && left == 0 && !pairs.is_empty() {
+            self.pairs = Some((number, pairs));
+        }
+    }
+
     /// Hands the records that [`Recording::open_end`] left out to `each`: those of the lanes that
     /// started events of `kinds`, in no order. Each block is read once, and what is on its way to
     /// other lanes is not decoded.
@@ -57,7 +82,9 @@ impl Recording {
                     }
                     Found::Block(..) => {}
                     Found::Torn(byte, lost) => {
-                        part.problems.push(torn(segment, at + byte as u64, lost));
+                        let text = torn(segment, at + byte as u64, lost);
+                        // The end may begin in this segment.
+                        part.problems.extend((!self.problems.contains(&text)).then_some(text));
                     }
                 }
             }

@@ -158,7 +158,10 @@ impl Found {
                         None => found.orphans += 1,
                     },
                     Record::Unknown { .. } => found.of_later_kinds += 1,
-                    Record::ClockSync(_) | Record::Mark(_) | Record::Heartbeat(_) => {}
+                    Record::ClockSync(_)
+                    | Record::Mark(_)
+                    | Record::Heartbeat(_)
+                    | Record::PairCount(_) => {}
                 }
             }
         }

@@ -239,6 +239,7 @@ fn entries(recording: &Recording, lane: usize, version: usize) -> Vec<Entry> {
             Record::ClockSync(_)
             | Record::Mark(_)
             | Record::Heartbeat(_)
+            | Record::PairCount(_)
             | Record::Unknown { .. } => {}
         }
     }

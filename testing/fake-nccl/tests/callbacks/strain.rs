@@ -44,6 +44,7 @@ fn records(played: &Played) -> BTreeMap<K, u64> {
                 Record::ClockSync(_)
                 | Record::Mark(_)
                 | Record::Heartbeat(_)
+                | Record::PairCount(_)
                 | Record::Unknown { .. } => continue,
             };
             *records.entry(kind).or_default() += 1;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sends and receives of two ranks are compared where all of them are known.
+
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::input::recording::job;
+use ncclscope_diagnose::job::CommKind;
+use ncclscope_trace::EventKind;
+use scripts::{Call, Process};
+use std::path::PathBuf;
+
+/// The pairs of a job of two ranks, of which rank 0 has sent and received, and the other may have:
+/// their kinds, and how many each side issued.
+fn pairs(answers: bool, loses: bool) -> Vec<(CommKind, Vec<u64>)> {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |rank: i32| -> PathBuf {
+        let mut process = Process::new(rank, 2);
+        process.collective(Call::ALL_REDUCE);
+        if rank == 0 || answers {
+            process.send_recv(1 - rank, 1 << 10);
+        }
+        if rank == 0 {
+            process.send_recv(1, 1 << 10);
+        }
+        if loses && rank == 1 {
+            process.lose(0, EventKind::P2p, 1);
+        }
+        process.write(dir.path()).unwrap()
+    };
+    let paths = [0, 1].map(write);
+    let job = job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
+    let pairs = job.comms.iter().filter(|comm| comm.parent.is_some());
+    let issued = |comm: &ncclscope_diagnose::job::Communicator| {
+        comm.vectors.iter().map(|vector| vector.enqueued).collect()
+    };
+    pairs.map(|comm| (comm.kind, issued(comm))).collect()
+}
+
+#[test]
+fn a_rank_that_never_sends_nor_receives_is_known_to_have_done_none() {
+    let (sent, received) = ((CommKind::Pair, vec![2, 0]), (CommKind::Pair, vec![0, 2]));
+    assert_eq!(pairs(false, false), [sent, received]);
+    let (sent, received) = ((CommKind::Pair, vec![2, 1]), (CommKind::Pair, vec![1, 2]));
+    assert_eq!(pairs(true, false), [sent, received]);
+}
+
+#[test]
+fn where_some_were_lost_the_sides_are_not_compared() {
+    for answers in [false, true] {
+        let kinds: Vec<CommKind> = pairs(answers, true).into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, [CommKind::Sequence; 2]);
+    }
+}
