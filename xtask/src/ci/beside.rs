@@ -38,8 +38,10 @@ impl Beside {
             (false, Some(words)) => Some((*job, Some(words))),
             (false, None) => None,
         };
-        let jobs: VecDeque<_> = jobs.iter().filter_map(work_of).collect();
-        let jobs = Arc::new(Mutex::new(jobs));
+        let mut work: Vec<_> = jobs.iter().filter_map(work_of).collect();
+        // What runs its tests one by one must not be the last, with a processor idle beside it.
+        work.sort_by_key(|(_, prepare)| prepare.is_some());
+        let jobs = Arc::new(Mutex::new(VecDeque::from(work)));
         let deadline = Instant::now() + limit;
         let threads = if name == TESTS { BESIDE_TESTS } else { BESIDE_OTHERS };
         for _ in 0..threads {
