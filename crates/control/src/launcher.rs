@@ -67,6 +67,12 @@ impl Place {
     }
 }
 
+/// The number of a process among its job's on the node: its place's, else what any launcher says.
+pub fn local_rank(get: impl Fn(&str) -> Option<String>) -> Option<u32> {
+    let said = || LAUNCHERS.iter().find_map(|[_, local_rank, ..]| get(local_rank)?.parse().ok());
+    Place::of(&get).local_rank.or_else(said)
+}
+
 /// The id of the process's step in Slurm's job: a text, as Slurm sets it.
 pub fn slurm_step(get: impl Fn(&str) -> Option<String>) -> Option<String> {
     let is_users = |id: &String| id.parse().is_ok_and(|id: u32| id < SLURM_SPECIAL_STEP);

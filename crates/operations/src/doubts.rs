@@ -271,9 +271,7 @@ impl Kernel {
 
 /// Whether API calls may be missing.
 fn lacks_calls(recording: &Recording) -> bool {
-    let (kind, header) = (EventKind::CollApi, recording.header());
-    header.mask & kind.bit() == 0
-        || header.overwritten[kind.index()] != 0
-        || recording.lost(kind) != 0
-        || recording.has_pauses()
+    let kind = EventKind::CollApi;
+    let is_wanted = recording.header().mask & kind.bit() != 0;
+    !is_wanted || recording.lacks(kind) || recording.has_pauses()
 }

@@ -403,7 +403,7 @@ pub fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u64)> {
 
 impl Judge {
     pub(crate) fn new(timeline: &Timeline<'_>) -> Judge {
-        let orders = (!lost_kernels(timeline)).then(Map::default);
+        let orders = (!timeline.recording().lacks(EventKind::KernelCh)).then(Map::default);
         let (launches, measured) = (Map::default(), Map::default());
         Judge { orders, streams: StreamOrder::default(), launches, measured }
     }
@@ -657,9 +657,4 @@ impl Launches {
             ended,
         }
     }
-}
-
-fn lost_kernels(timeline: &Timeline<'_>) -> bool {
-    let (kind, recording) = (EventKind::KernelCh, timeline.recording());
-    recording.lost(kind) != 0 || recording.header().overwritten[kind.index()] != 0
 }

@@ -34,11 +34,13 @@ type ComparableKey<'a> = (&'a str, Option<u64>, u32, usize);
 
 /// A collective: its end and its transfer time, ns.
 type Sample = (f64, f64);
+/// The transfer times of collectives by class and shape.
+pub(crate) type Samples = BTreeMap<(usize, usize), Vec<Sample>>;
 
 /// Finds changes in a run of `span` ns. Communicators in `explained` are slow for another reason.
 pub(crate) fn find(
     job: &Job,
-    clocks: &Clocks,
+    (clocks, mut samples): (&Clocks, Samples),
     (explained, span): (&BTreeSet<String>, f64),
     limits: &Limits,
 ) -> Vec<Finding> {
@@ -46,7 +48,6 @@ pub(crate) fn find(
     if !job.is_kernel_timed {
         return found;
     }
-    let mut samples = samples(job, clocks);
     samples.retain(|(class, _), _| !explained.contains(&job.classes[*class].comm));
     let slower: Vec<SlowedClass> = samples
         .iter()
@@ -63,7 +64,7 @@ pub(crate) fn find(
 }
 
 /// The transfer times of complete collectives by class and shape, in the order of their ends.
-fn samples(job: &Job, clocks: &Clocks) -> BTreeMap<(usize, usize), Vec<Sample>> {
+pub(crate) fn samples(job: &Job, clocks: &Clocks) -> Samples {
     let mut samples: BTreeMap<(usize, usize), Vec<Sample>> = BTreeMap::new();
     for collective in job.collectives.iter().filter(|c| is_complete(job, c)) {
         let parts = collective.parts.iter();
@@ -178,25 +179,19 @@ fn describe(job: &Job, class: usize) -> String {
 }
 
 /// How many communicators without network traffic have too few others to be compared with.
-pub(crate) fn unjudged(job: &Job, clocks: &Clocks, limits: &Limits) -> usize {
-    let samples = samples(job, clocks);
+pub(crate) fn unjudged(job: &Job, samples: &Samples, limits: &Limits) -> usize {
     let comms = |of: &Vec<ClassTime<'_>>| -> Vec<&str> {
         of.iter().map(|time| job.classes[time.class].comm.as_str()).collect()
     };
     let (judged, others): (Vec<_>, Vec<_>) =
-        alike(job, &samples, limits).into_values().partition(|of| of.len() > limits.min_peers);
+        alike(job, samples, limits).into_values().partition(|of| of.len() > limits.min_peers);
     let judged: BTreeSet<&str> = judged.iter().flat_map(comms).collect();
     let others: BTreeSet<&str> = others.iter().flat_map(comms).collect();
     others.difference(&judged).count()
 }
 
 /// S5: communicators without network traffic that are slower than comparable ones.
-fn inside(
-    job: &Job,
-    samples: &BTreeMap<(usize, usize), Vec<Sample>>,
-    span: f64,
-    limits: &Limits,
-) -> Vec<Finding> {
+fn inside(job: &Job, samples: &Samples, span: f64, limits: &Limits) -> Vec<Finding> {
     let alike = alike(job, samples, limits);
     merged(alike.values().filter_map(|classes| compare(job, classes, span, limits)).collect())
 }
@@ -204,7 +199,7 @@ fn inside(
 /// The classes of communicators without network traffic that can be compared, and their times.
 fn alike<'s>(
     job: &'s Job,
-    samples: &'s BTreeMap<(usize, usize), Vec<Sample>>,
+    samples: &'s Samples,
     limits: &Limits,
 ) -> BTreeMap<ComparableKey<'s>, Vec<ClassTime<'s>>> {
     let networked: BTreeSet<&str> = job.edges.iter().map(|edge| edge.comm.as_str()).collect();

@@ -25,6 +25,9 @@ use ncclscope_operations::human;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Edges that can be compared, by their positions.
+pub(crate) type Pool = Vec<usize>;
+
 /// A slow edge, and the usual cost in its pool.
 struct SlowEdge {
     at: usize,
@@ -32,8 +35,8 @@ struct SlowEdge {
 }
 
 /// Finds the slow links and interfaces of a job that took `span` ns.
-pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
-    let slow = outliers(&job.edges, span, limits);
+pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec<Finding> {
+    let slow = outliers(&job.edges, pools, span, limits);
     let mut left: BTreeSet<usize> = (0..slow.len()).collect();
     let mut found = Vec::new();
     while let Some((nic, covered)) = worst_nic(job, &slow, &left) {
@@ -54,12 +57,12 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
 }
 
 /// The edges that are slower than the others of their pool.
-fn outliers(edges: &[LinkTraffic], span: f64, limits: &Limits) -> Vec<SlowEdge> {
+fn outliers(edges: &[LinkTraffic], pools: &[Pool], span: f64, limits: &Limits) -> Vec<SlowEdge> {
     let mut slow = Vec::new();
-    for pool in pools(edges, limits) {
+    for pool in pools {
         let mut costs: Vec<f64> = pool.iter().map(|&at| edges[at].cost()).collect();
         let Some((_, mad)) = median_mad(&mut costs) else { continue };
-        for at in pool {
+        for &at in pool {
             let edge = &edges[at];
             let usual = median_of_others(&costs, edge.cost());
             let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
@@ -74,10 +77,10 @@ fn outliers(edges: &[LinkTraffic], span: f64, limits: &Limits) -> Vec<SlowEdge> 
 
 /// How many links have enough transfers, and too few others to be compared with: a slow interface
 /// has a link in either direction, and the usual link of a pool must not be one of them.
-pub(crate) fn unjudged(edges: &[LinkTraffic], limits: &Limits) -> usize {
+pub(crate) fn unjudged(edges: &[LinkTraffic], pools: &[Pool], limits: &Limits) -> usize {
     let enough = (0..edges.len()).filter(|&at| edges[at].is_enough(limits));
-    let has_majority = |pool: &Vec<usize>| links(edges, pool) > 2 * limits.min_peers;
-    let judged = pools(edges, limits).into_iter().filter(has_majority).flatten();
+    let has_majority = |pool: &&Pool| links(edges, pool) > 2 * limits.min_peers;
+    let judged = pools.iter().filter(has_majority).flatten().copied();
     let pairs = |at: usize| (edges[at].src, edges[at].dst);
     let judged: BTreeSet<(usize, usize)> = judged.map(pairs).collect();
     enough.map(pairs).filter(|pair| !judged.contains(pair)).collect::<BTreeSet<_>>().len()
@@ -89,7 +92,7 @@ const LINKS: usize = 8;
 
 /// Sets of comparable edges: those of a communicator that move pieces of about the same size; if
 /// these are few links, those of all such communicators with as many channels together.
-fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Vec<usize>> {
+pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
     let mut by_comm: BTreeMap<(&str, u32), Vec<usize>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
         if edge.is_enough(limits) {
@@ -313,6 +316,11 @@ fn comms(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn findings(job: &Job) -> Vec<Finding> {
+        let limits = Limits::default();
+        find(job, &pools(&job.edges, &limits), 1e9, &limits)
+    }
     use crate::model::Worker;
     use crate::time_blocks::TimeBlocks;
 
@@ -343,7 +351,7 @@ mod tests {
         for &(src, dst, _) in flows {
             job.edges.push(LinkTraffic { bytes: 800, ..edge(&(src, dst, false)) });
         }
-        let all = find(&job, 1e9, &Limits::default());
+        let all = findings(&job);
         all.into_iter().map(|f| (f.class, f.root_ranks)).collect()
     }
 
@@ -387,9 +395,9 @@ mod tests {
             let pairs = (0..4).map(|of| edge(format!("pp{at}{of}"), 4 * at + of, 16 + of, 0, 1.0));
             job.edges.extend(pairs);
         }
-        assert!(find(&job, 1e9, &Limits::default()).is_empty());
+        assert!(findings(&job).is_empty());
         job.edges[0].wire_ns *= 3.0;
-        let found = find(&job, 1e9, &Limits::default());
+        let found = findings(&job);
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!((found[0].class, found[0].edge), (FindingClass::SlowLink, Some([0, 8])));
     }

@@ -138,10 +138,15 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     }
     let mut notes = job.notes.clone();
     notes.extend(coverage::notes(job, &clocks, &list));
-    let links = own_links(edges::find(job, span, limits), &summary, &mut notes);
+    let (pools, samples) = (edges::pools(&job.edges, limits), drift::samples(job, &clocks));
+    let unjudged = Unjudged {
+        links: edges::unjudged(&job.edges, &pools, limits),
+        node_communicators: drift::unjudged(job, &samples, limits),
+    };
+    let links = own_links(edges::find(job, &pools, span, limits), &summary, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comms.clone()).collect();
     summary.extend(links);
-    summary.extend(drift::find(job, &clocks, (&explained, span), limits));
+    summary.extend(drift::find(job, (&clocks, samples), (&explained, span), limits));
     let short = shortage::find(job, limits);
     let mut causes = stalls::find(job, (list.len(), span), limits);
     // The proxy thread, which is late as well, says when data comes and goes.
@@ -158,10 +163,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let report = SlowReport {
         schema: "ncclscope.stragglers/2",
         steps: rows(job, &blames, &list),
-        unjudged: Unjudged {
-            links: edges::unjudged(&job.edges, limits),
-            node_communicators: drift::unjudged(job, &clocks, limits),
-        },
+        unjudged,
         quiet: quiet(job, &clocks, &blames, limits),
         summary,
         clock: clock_row(job, &clocks),

@@ -46,10 +46,6 @@ impl PairCount {
         self.set(&mut words);
         Pack.put(words)
     }
-
-    pub(crate) fn unpack(words: &[u64; MAX_WORDS]) -> PairCount {
-        PairCount::get(words)
-    }
 }
 
 /// What is counted apart.

@@ -259,7 +259,7 @@ impl Record {
             CLOCK_SYNC => Record::ClockSync(ClockSync::get(all)),
             MARK => Record::Mark(Mark::get(all)),
             PROGRESS..=SHORTAGE => Record::Heartbeat(Heartbeat::unpack(code, all)?),
-            PAIR_COUNT => Record::PairCount(PairCount::unpack(all)),
+            PAIR_COUNT => Record::PairCount(PairCount::get(all)),
             _ => Record::Start(Start::unpack(all)),
         })
     }

@@ -127,7 +127,5 @@ impl Context<'_, '_> {
 /// Some events of a kind are not in the recording, though NCCL reported them or would have.
 fn is_partial(timeline: &Timeline<'_>, kind: EventKind) -> bool {
     let recording = timeline.recording();
-    recording.lost(kind) != 0
-        || recording.header().overwritten[kind.index()] != 0
-        || is_windowed(recording)
+    recording.lacks(kind) || is_windowed(recording)
 }

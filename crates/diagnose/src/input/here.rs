@@ -6,6 +6,7 @@ use super::snapshot::Snapshot;
 use crate::job::Stop;
 use std::fs::read_to_string;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A process whose recording ends so near to our time, on a host whose clock is its own, may live.
@@ -85,10 +86,15 @@ fn is_frozen(groups: &str, mount: &Path) -> bool {
     groups.lines().any(|line| is_it(line) == Some(true))
 }
 
+/// The name of this machine, and the id of its boot: asked for each of very many processes.
+static MACHINE: LazyLock<[String; 2]> = LazyLock::new(|| {
+    ["hostname", "random/boot_id"]
+        .map(|name| read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default())
+});
+
 /// The process is or was one of this machine, with the number that we know.
 fn is_here(snapshot: &Snapshot) -> bool {
-    let here = read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let boot = read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let [here, boot] = &*MACHINE;
     let identity = &snapshot.facts.identity;
     // A recording names its host up to the first dot.
     identity.boot_id.as_deref().is_none_or(|id| id == boot.trim())

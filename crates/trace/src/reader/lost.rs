@@ -21,6 +21,12 @@ impl Recording {
         causes.into_iter().chain(in_lanes).fold(0, u64::saturating_add)
     }
 
+    /// Events of a kind that NCCL reported are missing: lost, or overwritten by later ones.
+    #[must_use]
+    pub fn lacks(&self, kind: EventKind) -> bool {
+        self.lost(kind) != 0 || self.header.overwritten[kind.index()] != 0
+    }
+
     /// Events are missing in between because they were not to be recorded: recording was stopped
     /// for a time, or operations were sampled.
     #[must_use]

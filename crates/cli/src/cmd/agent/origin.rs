@@ -8,7 +8,7 @@ environment belongs to the rank: another process, or one of another container, m
 process id.
 */
 
-use ncclscope_control::launcher::Place;
+use ncclscope_control::launcher::local_rank;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -43,19 +43,14 @@ impl Origin {
             let mut pairs = environment.split('\0').filter_map(|pair| pair.split_once('='));
             pairs.find(|(known, _)| *known == name).map(|(_, value)| value.trim())
         };
-        let place = Place::of(|name| variable(name).map(str::to_owned));
-        // For a launcher that tells no rank.
-        let launchers =
-            ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
-        let local_rank = place.local_rank.map(|rank| rank.to_string());
+        let local_rank = local_rank(|name| variable(name).map(str::to_owned));
         let devices = variable("CUDA_VISIBLE_DEVICES").unwrap_or_default();
         let is_index = !devices.is_empty() && devices.bytes().all(|byte| byte.is_ascii_digit());
         let is_uuid = devices.starts_with("GPU-") && !devices.contains(',');
         let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
         Origin {
             slurm_job_id: text(variable("SLURM_JOB_ID")),
-            local_rank: local_rank
-                .unwrap_or_else(|| text(launchers.into_iter().find_map(variable))),
+            local_rank: local_rank.map_or_else(String::new, |rank| rank.to_string()),
             gpu: if is_index { format!("GPU{devices}") } else { String::new() },
             gpu_uuid: text(is_uuid.then_some(devices)),
         }
