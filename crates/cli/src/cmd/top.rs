@@ -28,6 +28,11 @@ use watch::{Source, Watch, printable};
 /// How long `--once` waits for rates: longer than two windows of an agent.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// How often, and for how long, `--once` looks for ranks that began a moment ago. A rank that ended
+/// in its first second, or an empty file, never is one that runs.
+const BEGINNING: Duration = Duration::from_millis(100);
+const BEGINNING_AT_MOST: Duration = Duration::from_secs(3);
+
 /// How many readings with rates it takes: so many show a straggler.
 const ENOUGH: u32 = 3;
 
@@ -49,11 +54,16 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints one picture. The first readings show what is in flight and no rates yet.
+/// Prints one picture. The first readings show what is in flight and no rates yet, and a rank that
+/// began a moment ago is not in them.
 fn once(mut watch: Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
     let interval = Duration::from_secs_f64(args.interval);
-    let end = Instant::now() + PATIENCE;
-    let mut picture = watch.look()?;
+    let (begin, mut picture) = (Instant::now(), watch.look()?);
+    let end = begin + PATIENCE;
+    while watch.is_beginning() && begin.elapsed() < BEGINNING_AT_MOST {
+        std::thread::sleep(interval.min(BEGINNING));
+        picture = watch.look()?;
+    }
     let mut with_rates = 0;
     while !picture.ranks.is_empty() && with_rates < ENOUGH && Instant::now() < end {
         std::thread::sleep(interval);

@@ -181,6 +181,11 @@ impl Node {
         self.processes.values()
     }
 
+    /// How many processes began a moment ago: they are among [`Node::processes`] soon.
+    pub(crate) fn beginning(&self) -> usize {
+        self.passed.beginning()
+    }
+
     /// How far the processes have come, as a table.
     pub(crate) fn vectors(&self) -> Table {
         let vectors = self.processes.values().flat_map(Process::vectors).collect();

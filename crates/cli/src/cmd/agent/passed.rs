@@ -127,6 +127,11 @@ impl Passed {
         due
     }
 
+    /// How many begin: their first page is not there yet.
+    pub(super) fn beginning(&self) -> usize {
+        self.0.values().filter(|entry| entry.reason == Reason::Begins).count()
+    }
+
     /// How many cannot be read.
     pub(super) fn unreadable(&self) -> usize {
         let is_unreadable = |entry: &&Entry| matches!(entry.reason, Reason::Unreadable(_));

@@ -138,6 +138,11 @@ impl Live {
 
     /// What to do where there is no rank.
     fn advice(&self) -> Vec<String> {
+        match self.node.beginning() {
+            0 => {}
+            1 => return vec!["1 process began to record a moment ago".into()],
+            n => return vec![format!("{n} processes began to record a moment ago")],
+        }
         if let Some(lines) = Unrecorded::find(&self.directories).lines() {
             return lines;
         }
@@ -174,6 +179,10 @@ impl Source for Live {
             verdicts: hangs.verdicts,
             notes,
         })
+    }
+
+    fn is_beginning(&self) -> bool {
+        self.node.beginning() > 0
     }
 
     /// All windows of the span have passed.

@@ -12,6 +12,11 @@ pub(super) trait Source: Send {
     /// stalled.
     fn read(&mut self, limit: Duration) -> Result<Reading, Failure>;
 
+    /// Some ranks began to record so recently that they are not in the reading yet.
+    fn is_beginning(&self) -> bool {
+        false
+    }
+
     /// Enough was read for rates.
     fn has_rates(&self) -> bool;
 }
@@ -31,6 +36,11 @@ impl Watch {
         let (least, hang_s) = (stall.as_secs_f64(), hang.as_secs_f64());
         let patience = Patience::new(least.min(hang_s), hang_s);
         Watch { source, patience, hang_s, read_at: None }
+    }
+
+    /// Some ranks are not in the picture yet.
+    pub(super) fn is_beginning(&self) -> bool {
+        self.source.is_beginning()
     }
 
     /// Enough was read for rates.
