@@ -4,7 +4,9 @@ The training steps of a job: from marks in the input, or from repeating operatio
 
 Without marks, a step ends with each collective of one class: among the classes with the most
 members, the rarest one. A training step has at least one such collective, often for the norm of the
-gradients. If there are more than `MOST`, several are combined into one step.
+gradients. It may have several, as with gradients in buckets of one size: then the times between them
+repeat, with the longest before the first of a step ([`rhythm`]). If there are more than `MOST`
+steps, several are combined into one.
 
 A step that is not completely recorded on some worker is ignored: missing operations would look like
 work.
@@ -19,6 +21,12 @@ use std::collections::BTreeMap;
 const MOST: usize = 200;
 /// How often a class of collectives must occur to delimit steps.
 const REPEATS: usize = 10;
+/// The most collectives of that class that a step is recognised with.
+const MOST_IN_STEP: usize = 64;
+/// The longest time between two of them is at least this many times the median of the others.
+const PAUSE: f64 = 1.5;
+/// Of the differences between those times, a rhythm leaves at most this share unexplained.
+const UNEXPLAINED: f64 = 0.4;
 
 /// A training step of the job.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -121,7 +129,7 @@ impl Steps {
     }
 
     fn repeating(job: &Job, clocks: &Clocks) -> Steps {
-        let ends = delimiters(job, clocks);
+        let ends = ends_of_steps(&delimiters(job, clocks));
         let times = || parts(job).map(|(part, _)| part);
         let start = times().map(|p| clocks.time(p.worker, p.start)).fold(f64::MAX, f64::min);
         let end = times().map(|p| clocks.time(p.worker, p.end)).fold(f64::MIN, f64::max);
@@ -184,4 +192,75 @@ fn delimiters(job: &Job, clocks: &Clocks) -> Vec<f64> {
         .collect();
     ends.sort_unstable_by(f64::total_cmp);
     ends
+}
+
+/// Of the ends of the collectives that delimit steps, those that are the last of their step.
+fn ends_of_steps(ends: &[f64]) -> Vec<f64> {
+    let intervals: Vec<f64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (size, last) = rhythm(&intervals).unwrap_or((1, 0));
+    ends.iter().skip(last).step_by(size).copied().collect()
+}
+
+/// How many intervals repeat, and which of them is the longest: the pause before a step. `None` if
+/// they are alike, or follow no rhythm.
+fn rhythm(intervals: &[f64]) -> Option<(usize, usize)> {
+    let most = MOST_IN_STEP.min(intervals.len() / REPEATS);
+    let usual = median(&mut intervals.to_vec())?;
+    let differences: f64 = intervals.iter().map(|interval| (interval - usual).abs()).sum();
+    (2..=most).find_map(|size| {
+        let phase = |at| intervals.iter().skip(at).step_by(size).copied();
+        let medians = (0..size).map(|at| median(&mut phase(at).collect::<Vec<f64>>()));
+        let medians: Vec<f64> = medians.map(Option::unwrap_or_default).collect();
+        let left: f64 =
+            intervals.iter().zip(medians.iter().cycle()).map(|(i, m)| (i - m).abs()).sum();
+        let (longest, pause) = medians.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
+        let mut others = medians.clone();
+        others.remove(longest);
+        let is_pause = *pause > PAUSE * median(&mut others)?;
+        let is_rhythm = is_pause && left < UNEXPLAINED * differences;
+        is_rhythm.then_some((size, longest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends of `steps` steps of `size` collectives 5 apart with a pause before each step, of which
+    /// the first is cut off `cut` collectives after its beginning.
+    fn ends(steps: usize, size: usize, pause: impl Fn(usize) -> f64, cut: usize) -> Vec<f64> {
+        let mut now = 0.0;
+        let mut ends = Vec::new();
+        for step in 0..steps {
+            for at in 0..size {
+                now += if at == 0 { pause(step) } else { 5.0 };
+                ends.push(now);
+            }
+        }
+        ends.split_off(cut)
+    }
+
+    #[test]
+    fn equal_buckets_of_gradients_are_one_step() {
+        for (size, cut) in [(1, 0), (2, 0), (4, 0), (4, 3), (7, 2)] {
+            let all =
+                ends(40, size, |step| 100.0 + f64::from(u8::try_from(step % 7).unwrap()), cut);
+            let steps = ends_of_steps(&all);
+            assert_eq!(steps.len(), 40, "{size} {cut}");
+            // Each is the last of a step: what follows comes after a pause.
+            let after = |end: &f64| all.iter().find(|other| *other > end).map(|next| next - end);
+            assert!(steps.iter().filter_map(after).all(|pause| pause >= 100.0), "{size} {cut}");
+        }
+    }
+
+    #[test]
+    fn no_rhythm_is_made_of_noise_or_of_a_run_without_pauses() {
+        let alike: Vec<f64> = ends(60, 1, |_| 50.0, 0);
+        assert_eq!(ends_of_steps(&alike), alike);
+        // A pause now and then, at no fixed distance.
+        let noisy = ends(200, 1, |step| if (step * step) % 23 == 4 { 300.0 } else { 50.0 }, 0);
+        assert_eq!(ends_of_steps(&noisy), noisy);
+        assert_eq!(ends_of_steps(&[]), [0.0; 0]);
+        assert_eq!(ends_of_steps(&[3.0]), [3.0]);
+    }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Synthetic jobs, whose truth is known.
 
+mod buckets;
 mod finds;
 mod hosts;
 mod missing;

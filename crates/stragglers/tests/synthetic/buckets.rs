@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Data parallel training whose gradients are in buckets of one size: all collectives of a step are
+//! of one class.
+
+use ncclscope_findings::FindingClass;
+use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
+use ncclscope_stragglers::{Limits, analyze};
+
+const MS: f64 = 1e6;
+const STEPS: u32 = 40;
+const BUCKETS: u32 = 4;
+
+/// 40 steps of three ranks of a host, of which rank 1 works 60 ms longer before the first bucket.
+fn job() -> Job {
+    let class = CollectiveClass { comm: "dp".into(), members: 3, ..Default::default() };
+    let mut job = Job { is_kernel_timed: true, shapes: vec![String::new()], ..Job::default() };
+    job.workers = (0..3).map(|rank| Worker::new(rank, "node")).collect();
+    job.classes = vec![class];
+    let mut now = 0.0;
+    for _ in 0..STEPS {
+        for bucket in 0..BUCKETS {
+            let work = |worker| match (bucket, worker) {
+                (0, 1) => 90.0 * MS,
+                (0, _) => 30.0 * MS,
+                _ => MS,
+            };
+            let starts: Vec<f64> = (0..3).map(|worker| now + work(worker)).collect();
+            let end = starts.iter().copied().fold(0.0, f64::max) + 4.0 * MS;
+            let part = |(worker, &start)| Part { worker, start, end };
+            let parts = starts.iter().enumerate().map(part).collect();
+            let ends = EndSync::Together;
+            job.collectives.push(Collective { class: 0, shape: 0, step: None, ends, parts });
+            now = end;
+        }
+    }
+    job
+}
+
+/// Found with two ranks that trained on a GPU: one was late in every fourth collective, and a step
+/// was said to be a fourth of one.
+#[test]
+fn a_rank_that_is_late_for_the_first_bucket_is_slow_in_each_step() {
+    let report = analyze(&job(), &Limits::default());
+    let found: Vec<_> = report.summary.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
+    assert_eq!(found, [(FindingClass::SlowRank, vec![1])], "{report:#?}");
+    assert_eq!(report.steps.len(), STEPS as usize);
+}
