@@ -3,8 +3,9 @@
 Which communicators of a process belong to the same rank.
 
 A process may have several ranks: JAX runs eight GPUs in one. Each is in communicators of its own,
-and one of them may wait for another. The devices of the communicators tell them apart, and where
-these are unknown the ranks in the largest communicator do.
+and one of them may wait for another. The devices of the communicators tell them apart. The ranks in
+the largest communicator do where devices are unknown, and where several ranks share one, which NCCL
+permits from 2.30.3 on (`NCCL_MULTI_RANK_GPU_ENABLE`).
 */
 
 use crate::reader::Recording;
@@ -29,21 +30,34 @@ pub struct LocalMember<'a> {
 #[must_use]
 pub fn local_ranks(members: &[LocalMember<'_>]) -> Option<Vec<u32>> {
     let mut ranks: HashMap<(u64, &str), i32> = HashMap::new();
-    let has_several = members.iter().any(|member| {
-        let first = ranks.entry((member.hash, member.name)).or_insert(member.rank);
-        *first != member.rank
-    });
+    let mut on_device: HashMap<(u64, &str, Option<u32>), i32> = HashMap::new();
+    let mut shared = BTreeSet::new();
+    let mut has_several = false;
+    for member in members {
+        let LocalMember { hash, name, rank, device, .. } = *member;
+        has_several |= *ranks.entry((hash, name)).or_insert(rank) != rank;
+        if *on_device.entry((hash, name, device)).or_insert(rank) != rank {
+            shared.insert(device);
+        }
+    }
     if !has_several {
         return None;
     }
     let most = members.iter().map(|member| member.nranks).max();
     let of_most = members.iter().filter(|member| Some(member.nranks) == most);
-    let of_most: BTreeSet<i32> = of_most.map(|member| member.rank).collect();
-    let worlds: BTreeMap<i32, u32> = of_most.into_iter().zip(0..).collect();
-    let number = |member: &LocalMember<'_>| {
-        member.device.or_else(|| worlds.get(&member.rank).copied()).unwrap_or_default()
+    let worlds: BTreeSet<(Option<u32>, i32)> =
+        of_most.map(|member| (member.device, member.rank)).collect();
+    // A member of a smaller communicator belongs to the device's first rank, if its own rank does
+    // not say to which.
+    let place = |member: &LocalMember<'_>| {
+        let LocalMember { device, rank, .. } = *member;
+        let is_of_world = shared.contains(&device) && worlds.contains(&(device, rank));
+        let mut here = worlds.range((device, i32::MIN)..=(device, i32::MAX));
+        (device, if is_of_world { rank } else { here.next().map_or(-1, |&(_, rank)| rank) })
     };
-    Some(members.iter().map(number).collect())
+    let places: BTreeSet<_> = members.iter().map(place).collect();
+    let numbers: BTreeMap<_, u32> = places.into_iter().zip(0..).collect();
+    Some(members.iter().map(|member| numbers[&place(member)]).collect())
 }
 
 impl Recording {
@@ -81,6 +95,14 @@ mod tests {
         assert_eq!(local_ranks(&[known(0), known(1)].concat()), Some(vec![0, 0, 1, 1]));
         let unknown = [member(1, 2, 4, None), member(1, 3, 4, None)];
         assert_eq!(local_ranks(&unknown), Some(vec![0, 1]));
+        let shared = [
+            member(1, 4, 8, Some(0)),
+            member(1, 5, 8, Some(0)),
+            member(1, 6, 8, Some(1)),
+            member(2, 5, 6, Some(0)),
+            member(3, 0, 2, Some(1)),
+        ];
+        assert_eq!(local_ranks(&shared), Some(vec![0, 1, 2, 1, 2]), "two ranks on a device");
         let one = [member(1, 4, 8, Some(0)), member(2, 0, 2, Some(0))];
         assert_eq!(local_ranks(&one), None, "a process of one rank");
     }
