@@ -198,13 +198,15 @@ impl Gpu {
         Ok(kernels.written(count))
     }
 
-    /// A kernel of `ms` milliseconds, by the GPU's timer and between two CUDA events, ns.
+    /// A kernel of `ms` milliseconds, by the GPU's timer and between two CUDA events, ns. Another
+    /// kernel is before it: on an idle stream the first event would come before the launch.
     ///
     /// # Errors
     /// There are no kernels, or CUDA's status.
     pub(crate) fn compare(&self, stream: &Stream<'_>, ms: u64) -> Result<(u64, f64), String> {
         let kernels = self.kernels()?;
         let (begin, end) = (self.event()?, self.event()?);
+        kernels.launch(kernels.spin, 2_000_000, stream)?;
         self.record(begin, stream)?;
         kernels.launch(kernels.spin, ms * 1_000_000, stream)?;
         self.record(end, stream)?;

@@ -14,7 +14,7 @@ use crate::facts;
 pub(super) const PLUGIN: Part = Part {
     id: "cost",
     title: "cost of the plugin: AllReduce of 1 KiB to 256 MiB, interleaved rounds",
-    expected: "by default at most 1.05 times the time without a plugin, at every size",
+    expected: "by default at most 1.05 times the time without a plugin at every size, or the noise",
     seconds: 90,
     run: plugin,
 };
@@ -47,8 +47,10 @@ pub(super) const PROBE: Part = Part {
 /// A way to run the plugin: its name and the variables that make it; none for no plugin.
 type Mode = (&'static str, Option<&'static [(&'static str, &'static str)]>);
 
-const MODES: [Mode; 4] = [
+const MODES: [Mode; 5] = [
     ("off", None),
+    // Without a plugin once more: what the machine's noise alone makes of a ratio.
+    ("again", None),
     ("summary", Some(&[("NCCLSCOPE_EVENTS", "default,-ProxyStep"), ("NCCLSCOPE_KERNEL", "off")])),
     ("default", Some(&[])),
     (
@@ -128,29 +130,33 @@ fn times(said: &Said, sizes: &[u64]) -> Vec<Vec<f64>> {
     sizes.iter().map(of).collect()
 }
 
-/// Medians and their ratios to those without a plugin.
+/// The medians of the ratios, round by round, to the time without a plugin.
 fn ratios(setup: &Setup, sizes: &[u64], rounds: usize, measured: &[Vec<Vec<f64>>]) -> Found {
-    let (mut figures, mut worst, mut parts) = (Vec::new(), 0.0_f64, Vec::new());
+    let (mut figures, mut worst, mut noise, mut parts) = (Vec::new(), 1.0_f64, 1.0_f64, Vec::new());
     for (at, size) in sizes.iter().enumerate() {
-        let of = |mode: usize| median(measured[mode][at].clone());
-        let off = of(0);
+        let off = median(measured[0][at].clone());
         figures.push((format!("off_{size}_us"), off));
         let mut words = vec![];
         for (mode, (name, _)) in MODES.iter().enumerate().skip(1) {
-            let ratio = of(mode) / off;
+            let pairs = measured[mode][at].iter().zip(&measured[0][at]);
+            let ratio = median(pairs.map(|(us, off)| us / off).collect());
             figures.push((format!("{name}_{size}_ratio"), ratio));
             words.push(format!("{ratio:.3}"));
-            worst = if *name == "default" { worst.max(ratio) } else { worst };
+            match *name {
+                "again" => noise = noise.max(ratio).max(1.0 / ratio),
+                "default" => worst = worst.max(ratio),
+                _ => {}
+            }
         }
         parts.push(format!("{} KiB: {off:.1} us, {}", size >> 10, words.join(" ")));
     }
     let names: Vec<&str> = MODES[1..].iter().map(|(name, _)| *name).collect();
     let text = format!(
-        "medians of {rounds} rounds off, then the ratios of {}: {}",
+        "medians of {rounds} rounds without, then of the ratios of {}: {}",
         names.join(", "),
         parts.join("; ")
     );
-    Found::judged(setup.stand_in || worst <= 1.05, text)
+    Found::judged(setup.stand_in || worst <= noise.max(1.05), text)
         .figure("rounds", rounds as f64)
         .figures(figures)
 }
@@ -271,8 +277,9 @@ fn probe(setup: &Setup, limit: Duration) -> Result<Found, String> {
             us[at].extend(job.run(left)?.values(0, "allreduce", "us").last());
         }
     }
-    let job = Launch::new(setup, "8-probe/beside").layout(layout(setup));
-    let job = job.env("NCCLSCOPE_CUDA_EVENTS", "on");
+    // Two processes: ranks of one that share a GPU share its default stream, too, where the kernel
+    // of one would wait for that of the other behind it.
+    let job = Launch::new(setup, "8-probe/beside").env("NCCLSCOPE_CUDA_EVENTS", "on");
     let job = job.steps(["allreduce:4096:5", "null:4096:20", "0/capture-beside:4096:10"]);
     let job = job.step("1/allreduce:4096:10");
     let said = job.run(limit.saturating_sub(begin.elapsed()).max(Duration::from_secs(5)))?;

@@ -14,13 +14,16 @@ use super::setup::Setup;
 pub(super) const TORCH: Part = Part {
     id: "11",
     title: "PyTorch: two ranks with torch.profiler, merged with our recordings",
-    expected: "`merge` puts our lanes into both traces; the process still has a thread key for us",
+    expected: "`merge` puts our operations onto the kernels of both traces, to 20 us",
     seconds: 55,
     run: torch,
 };
 
-/// A key from this number on gives a thread's lane no way back (recorder, `registry.rs`).
-const KEYS: f64 = 32.0;
+/// By how much the start of an operation may differ from that of its kernel, us: the GPU's clock is
+/// placed by us and by CUPTI.
+const APART_US: f64 = 20.0;
+/// AllReduces of a rank under the profiler, in the script.
+const PROFILED: usize = 5;
 const SCRIPT: &str = include_str!("torch.py");
 
 fn torch(setup: &Setup, limit: Duration) -> Result<Found, String> {
@@ -52,29 +55,41 @@ fn torch(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let mut merge = Command::new(setup.bin.join("ncclscope"));
     merge.arg("merge").arg("--kineto").args(&traces).arg("-o").arg(folder.join("merged"));
     let merged = merge.arg("--").arg(&folder).output().map_err(|e| format!("merge: {e}"))?;
-    let lanes = lanes(&folder.join("merged"));
+    let apart = apart_us(&folder.join("merged"));
+    let worst = apart.iter().copied().fold(0.0, f64::max);
     let text = format!(
-        "torch {version}: merge {}, {lanes} of our lanes; pthread key {key} after the first CUDA \
-         call",
-        merged.status
+        "torch {version}: merge {}; {} of our operations start within {worst:.1} us of their \
+         kernels; pthread key {key} after the first CUDA call",
+        merged.status,
+        apart.len()
     );
-    Ok(Found::judged(merged.status.success() && lanes > 0 && key < KEYS, text)
+    let is_exact = apart.len() == 2 * PROFILED && worst <= APART_US;
+    Ok(Found::judged(merged.status.success() && is_exact, text)
         .figure("pthread_key", key)
-        .figure("lanes", lanes as f64))
+        .figure("operations", apart.len() as f64)
+        .figure("apart_us", worst))
 }
 
-/// How many tracks of ours the merged traces have: names of threads or processes that name us.
-fn lanes(folder: &std::path::Path) -> usize {
+/// How far each operation's start is from that of its kernel, us: those of a stream run in order.
+fn apart_us(folder: &std::path::Path) -> Vec<f64> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let traces = files.filter_map(|file| {
-        let text = std::fs::read(file.path()).ok()?;
-        serde_json::from_slice::<Value>(&text).ok()
-    });
-    let names = |trace: &Value| {
-        let events = trace["traceEvents"].as_array();
-        let meta = events.into_iter().flatten().filter(|event| event["ph"] == "M");
-        meta.filter(|event| event["args"]["name"].to_string().to_lowercase().contains("nccl"))
-            .count()
+    let traces = files
+        .filter_map(|file| serde_json::from_slice::<Value>(&std::fs::read(file.path()).ok()?).ok());
+    let of = |trace: Value| {
+        let [kernels, ours] =
+            [("kernel", "nccl"), ("nccl_operation", "")].map(|(category, word)| {
+                let events = trace["traceEvents"].as_array().into_iter().flatten();
+                let events = events.filter(|event| event["cat"] == category && event["ph"] == "X");
+                let named =
+                    |event: &&Value| event["name"].to_string().to_lowercase().contains(word);
+                let mut starts: Vec<f64> =
+                    events.filter(named).filter_map(|event| event["ts"].as_f64()).collect();
+                starts.sort_by(f64::total_cmp);
+                starts
+            });
+        let is_whole = kernels.len() == ours.len();
+        let pairs = kernels.into_iter().zip(ours).map(|(kernel, own)| (kernel - own).abs());
+        pairs.take(if is_whole { PROFILED } else { 0 }).collect::<Vec<_>>()
     };
-    traces.map(|trace| names(&trace)).sum()
+    traces.flat_map(of).collect()
 }
