@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope merge` as its users meet it: what it writes, what it says, and how it ends.
 
+mod gpu;
+
 use scripts::{Call, EPOCH_NS, Process};
 use serde_json::{Value, json};
 use std::io::Read;
