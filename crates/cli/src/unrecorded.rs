@@ -61,8 +61,7 @@ impl Unrecorded {
         let files = directories.iter().flat_map(|path| recordings_in(path).unwrap_or_default());
         let host = host_name();
         let with_recording: BTreeSet<u32> = files.filter_map(|file| pid_of(&file, &host)).collect();
-        let mut found = Unrecorded::default();
-        let mut all = Vec::new();
+        let (mut recorded, mut others) = (Vec::new(), Vec::new());
         for pid in numbers(Path::new("/proc")) {
             let Some(environment) = environment(pid) else { continue };
             if !records_into(pid, &environment, &directories) {
@@ -70,18 +69,31 @@ impl Unrecorded {
             }
             let place = Place::of(|name| environment.get(name).cloned());
             // In a container host and number are others, and the file's name has those.
-            if with_recording.contains(&pid) || holds_recording(pid) {
-                found.recorded.extend(place.rank);
+            let of = if with_recording.contains(&pid) || holds_recording(pid) {
+                &mut recorded
             } else {
-                all.extend(process(pid, place));
-            }
+                &mut others
+            };
+            of.extend(process(pid, place));
         }
-        // What a rank starts, such as its data loaders, has its variables and libraries.
-        all.retain(|one: &Process| !with_recording.contains(&one.parent));
-        found.processes = one_for_each_rank(all);
-        let recorded = &found.recorded;
-        found.processes.retain(|one| one.place.rank.is_none_or(|rank| !recorded.contains(&rank)));
-        found
+        Unrecorded::among(&recorded, others)
+    }
+
+    /// The ranks among `others`, of a run of which `recorded` have recordings.
+    fn among(recorded: &[Process], mut others: Vec<Process>) -> Unrecorded {
+        // What a rank starts, such as its data loaders, has its variables and libraries; what
+        // starts ranks, such as torchrun, has loaded NCCL too.
+        others.retain(|one| {
+            recorded.iter().all(|other| other.pid != one.parent && other.parent != one.pid)
+        });
+        let recorded: BTreeSet<u32> = recorded.iter().filter_map(|one| one.place.rank).collect();
+        let mut processes = one_for_each_rank(others);
+        let is_other = |rank: Option<u32>| match rank {
+            Some(rank) => !recorded.contains(&rank),
+            None => recorded.is_empty(),
+        };
+        processes.retain(|one| is_other(one.place.rank));
+        Unrecorded { processes, recorded }
     }
 
     /// What they do, a line each; `None` if there are none.
@@ -371,6 +383,22 @@ mod tests {
         let loader = Process { parent: 7, ..one(8, None, true, 0) };
         let found = one_for_each_rank(vec![one(6, None, false, 0), one(7, None, true, 2), loader]);
         assert_eq!(found, [one(7, None, true, 2)]);
+    }
+
+    /// As seen with torchrun, whose agent has loaded NCCL with PyTorch and listens for its store.
+    #[test]
+    fn what_starts_ranks_is_no_rank() {
+        let agent = one(5, None, true, 2);
+        let rank = |pid, rank| Process { parent: 5, ..one(pid, rank, true, 1) };
+        for recorded in [[rank(6, Some(0)), rank(7, Some(1))], [rank(6, None), rank(7, None)]] {
+            assert_eq!(Unrecorded::among(&recorded, vec![agent.clone()]).lines(), None);
+        }
+        // Through another process, such as a shell.
+        let far = [Process { parent: 9, ..one(6, Some(0), true, 1) }];
+        assert_eq!(Unrecorded::among(&far, vec![agent.clone()]).lines(), None);
+        let found = Unrecorded::among(&[rank(6, Some(0))], vec![agent, rank(7, Some(1))]);
+        let pids: Vec<u32> = found.processes.iter().map(|one| one.pid).collect();
+        assert_eq!(pids, [7], "a rank that does not record yet");
     }
 
     #[test]

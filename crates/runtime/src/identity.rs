@@ -24,9 +24,10 @@ const COMMAND_BYTES: u64 = 1 << 10;
 const VARIABLES: usize = 128;
 const VARIABLE_BYTES: usize = 256;
 /// NCCL's variables that no comparison of two runs needs: they differ from launch to launch, or may
-/// hold credentials.
-const LEFT_OUT: [&str; 4] =
-    ["NCCL_COMM_ID", "NCCL_DEBUG_FILE", "NCCL_PROFILER_OTEL_", "NCCL_INSPECTOR_"];
+/// hold credentials. NCCL does not read `NCCL_VERSION`: NVIDIA's images say in it which package they
+/// were built with, which need not be the NCCL that runs.
+const LEFT_OUT: [&str; 5] =
+    ["NCCL_COMM_ID", "NCCL_DEBUG_FILE", "NCCL_PROFILER_OTEL_", "NCCL_INSPECTOR_", "NCCL_VERSION"];
 /// Live communicators, the oldest first, in which another rank of this process is searched.
 const OLDEST: usize = 64;
 
@@ -410,6 +411,7 @@ mod tests {
             ("NCCL_COMM_ID", "10.0.0.1:4000"),
             ("NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT", "https://me:secret@collector"),
             ("NCCL_NET", ""),
+            ("NCCL_VERSION", "2.28.3-1"),
             ("NCCL_TOPO_FILE", &long),
         ];
         let all = all.map(|(name, value)| (OsString::from(name), OsString::from(value)));
