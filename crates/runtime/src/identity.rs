@@ -24,8 +24,8 @@ const COMMAND_BYTES: u64 = 1 << 10;
 const VARIABLES: usize = 128;
 const VARIABLE_BYTES: usize = 256;
 /// NCCL's variables that no comparison of two runs needs: they differ from launch to launch, or may
-/// hold credentials. NCCL does not read `NCCL_VERSION`: NVIDIA's images say in it which package they
-/// were built with, which need not be the NCCL that runs.
+/// hold credentials. NCCL does not read `NCCL_VERSION`: NVIDIA's images say in it which package
+/// they were built with, which need not be the NCCL that runs.
 const LEFT_OUT: [&str; 5] =
     ["NCCL_COMM_ID", "NCCL_DEBUG_FILE", "NCCL_PROFILER_OTEL_", "NCCL_INSPECTOR_", "NCCL_VERSION"];
 /// Live communicators, the oldest first, in which another rank of this process is searched.

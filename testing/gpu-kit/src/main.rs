@@ -23,23 +23,36 @@ mod gpu;
 mod run;
 mod worker;
 
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// Measure the plugin on a real GPU (docs/gpu.md)
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Do the parts one after the other
+    Run(run::Options),
+    /// Count on the CPU stand-in what events make NCCL do
+    EventCosts(run::event_costs::Options),
+    /// Be one process of a job
+    Worker(worker::Options),
+}
+
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.split_first() {
-        Some((verb, rest)) if verb == "worker" => match worker::run(rest) {
+    match Arguments::parse().verb {
+        Verb::Run(options) => run::run(&options),
+        Verb::EventCosts(options) => run::event_costs::run(&options),
+        Verb::Worker(options) => match worker::run(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("gpu-kit worker: {error}");
                 ExitCode::FAILURE
             }
         },
-        Some((verb, rest)) if verb == "run" => run::run(rest),
-        Some((verb, rest)) if verb == "event-costs" => run::event_costs::run(rest),
-        _ => {
-            eprintln!("gpu-kit: `run` or `worker` is missing (docs/gpu.md)");
-            ExitCode::from(2)
-        }
     }
 }

@@ -16,6 +16,7 @@ mod setup;
 mod smoke;
 mod torch;
 
+use clap::Args;
 use serde_json::json;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -46,42 +47,41 @@ const PARTS: [&Part; 14] = [
 ];
 
 /// The command line.
-#[derive(Debug, Default)]
-struct Options {
-    out: Option<PathBuf>,
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Directory for recordings, reports and results.json
+    #[arg(long, value_name = "DIR", default_value = "gpu-run")]
+    out: PathBuf,
+    /// NCCL, instead of the one that the kit finds
+    #[arg(long, value_name = "SO")]
     nccl: Option<PathBuf>,
+    /// libcudart, instead of the one that the kit finds
+    #[arg(long, value_name = "SO")]
     cuda: Option<PathBuf>,
+    /// Run on the CPU stand-in; needs --nccl
+    #[arg(long, requires = "nccl")]
     stand_in: bool,
+    /// Do only enough of each part to show that it works
+    #[arg(long)]
     small: bool,
-    seconds: Option<u64>,
+    /// Time for all parts
+    #[arg(long, value_name = "S", default_value_t = SECONDS)]
+    seconds: u64,
+    /// Run only these parts
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = part_id)]
     only: Vec<String>,
 }
 
+fn part_id(text: &str) -> Result<String, String> {
+    let is_known = PARTS.iter().any(|part| part.id == text);
+    if is_known { Ok(text.into()) } else { Err(format!("there is no part {text}")) }
+}
+
 impl Options {
-    fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Self::default();
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
-            match arg.as_str() {
-                "--out" => options.out = Some(value()?.into()),
-                "--nccl" => options.nccl = Some(value()?.into()),
-                "--cuda" => options.cuda = Some(value()?.into()),
-                "--stand-in" => options.stand_in = true,
-                "--small" => options.small = true,
-                "--seconds" => {
-                    let seconds = value()?.parse().map_err(|_| format!("{arg}: no number"))?;
-                    options.seconds = Some(seconds);
-                }
-                "--only" => options.only = value()?.split(',').map(String::from).collect(),
-                _ => return Err(format!("unknown argument {arg}")),
-            }
-        }
-        let unknown = options.only.iter().find(|id| PARTS.iter().all(|part| part.id != **id));
-        match unknown {
-            Some(id) => Err(format!("there is no part {id}")),
-            None => Ok(options),
-        }
+    /// Those of a whole run on the stand-in.
+    fn of_stand_in(nccl: PathBuf, out: PathBuf) -> Options {
+        let (nccl, cuda) = (Some(nccl), None);
+        Options { out, nccl, cuda, stand_in: true, small: false, seconds: SECONDS, only: vec![] }
     }
 
     fn setup(&self) -> Result<Setup, String> {
@@ -95,8 +95,7 @@ impl Options {
             None if self.stand_in => stand_in(),
             None => found("libcudart.so.1")?,
         };
-        let out = std::path::absolute(self.out.clone().unwrap_or_else(|| "gpu-run".into()));
-        let out = out.map_err(|e| e.to_string())?;
+        let out = std::path::absolute(&self.out).map_err(|e| e.to_string())?;
         let (stand_in, small) = (self.stand_in, self.small);
         let mut setup = Setup { bin, out, nccl, cuda, version: 0, stand_in, small };
         links(&setup).map_err(|e| format!("{}: {e}", setup.out.display()))?;
@@ -134,14 +133,7 @@ fn version(setup: &Setup) -> Result<u32, String> {
 }
 
 /// Runs the parts.
-pub(crate) fn run(args: &[String]) -> ExitCode {
-    let options = match Options::parse(args) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("gpu-kit: {error}");
-            return ExitCode::from(2);
-        }
-    };
+pub(crate) fn run(options: &Options) -> ExitCode {
     let begin = Instant::now();
     let setup = match options.setup() {
         Ok(setup) => setup,
@@ -150,7 +142,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
             return ExitCode::from(4);
         }
     };
-    let end = begin + Duration::from_secs(options.seconds.unwrap_or(SECONDS));
+    let end = begin + Duration::from_secs(options.seconds);
     let is_asked =
         |part: &&&Part| options.only.is_empty() || options.only.contains(&part.id.into());
     let mut rows = Vec::new();
@@ -215,13 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn unknown_parts_and_arguments_are_usage_errors() {
-        let parse = |words: &str| {
-            Options::parse(&words.split_whitespace().map(String::from).collect::<Vec<_>>())
-        };
-        assert_eq!(parse("--only 1,cost").unwrap().only, ["1", "cost"]);
-        for wrong in ["--only 13", "--nonesuch", "--seconds x", "--out"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
+    fn only_parts_that_there_are_can_be_chosen() {
+        assert_eq!(part_id("cost"), Ok("cost".into()));
+        assert!(part_id("13").is_err());
     }
 }

@@ -8,6 +8,7 @@
 mod steps;
 mod threads;
 
+use clap::Args;
 use rig::cuda::{Cuda, Floats, Graph, Stream};
 use rig::meeting::Meeting;
 use rig::nccl::{Comm, Nccl};
@@ -18,63 +19,48 @@ use std::time::{Duration, Instant};
 use crate::gpu::Gpu;
 
 /// The command line.
-#[derive(Debug, Default)]
-struct Options {
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// libcudart, or the stand-in
+    #[arg(long, value_name = "SO")]
     cuda: PathBuf,
+    #[arg(long, value_name = "SO")]
     nccl: PathBuf,
+    /// The file by which the processes meet
+    #[arg(long, value_name = "FILE")]
     meeting: PathBuf,
+    /// The first rank of this process
+    #[arg(long, value_name = "RANK")]
     first: usize,
+    /// The job's ranks
+    #[arg(long, value_name = "N")]
     ranks: usize,
-    /// A device for each rank of the process.
+    /// A device for each rank of the process
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',', required = true)]
     devices: Vec<i32>,
+    /// After which the process ends in any case
+    #[arg(long, value_name = "S", default_value_t = 120)]
     timeout_s: u64,
+    /// What the ranks do
+    #[arg(value_name = "STEP")]
     steps: Vec<String>,
-}
-
-impl Options {
-    fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Self { timeout_s: 120, ..Self::default() };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            if !arg.starts_with("--") {
-                options.steps.push(arg.clone());
-                continue;
-            }
-            let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
-            let number = || value.parse().map_err(|_| format!("{arg} {value}: no number"));
-            match arg.as_str() {
-                "--cuda" => options.cuda = value.into(),
-                "--nccl" => options.nccl = value.into(),
-                "--meeting" => options.meeting = value.into(),
-                "--first" => options.first = number()?,
-                "--ranks" => options.ranks = number()?,
-                "--timeout-s" => options.timeout_s = number()? as u64,
-                "--devices" => {
-                    let devices = value.split(',').map(str::parse).collect::<Result<_, _>>();
-                    options.devices = devices.map_err(|_| format!("{arg} {value}: no numbers"))?;
-                }
-                _ => return Err(format!("unknown option {arg}")),
-            }
-        }
-        let known =
-            !options.devices.is_empty() && options.first + options.devices.len() <= options.ranks;
-        if known { Ok(options) } else { Err("no such rank".into()) }
-    }
 }
 
 /// Does a worker's work.
 ///
 /// # Errors
 /// What NCCL or CUDA refused, or a step that there is not.
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let options = Options::parse(args)?;
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    if options.first + options.devices.len() > options.ranks {
+        return Err("no such rank".into());
+    }
     let limit = Duration::from_secs(options.timeout_s);
     std::thread::spawn(move || end_after(limit));
     let cuda = Cuda::load(&options.cuda)?;
     let nccl = Nccl::new(cuda.open_nccl(&options.nccl)?)?;
     std::thread::scope(|scope| {
         let ranks = (0..options.devices.len()).map(|thread| {
-            let (options, cuda, nccl) = (&options, &cuda, &nccl);
+            let (cuda, nccl) = (&cuda, &nccl);
             scope.spawn(move || work(options, thread, cuda, nccl))
         });
         let ranks: Vec<_> = ranks.collect();

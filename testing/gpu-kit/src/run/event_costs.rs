@@ -5,12 +5,12 @@
 //! counts what NCCL puts into streams and into graphs, `/proc` the threads and their processor
 //! time while work is queued. Other times are left out: they are a processor's.
 
+use clap::Args;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::Options;
 use super::launch::{Launch, Layout, Said};
 use super::setup::Setup;
 
@@ -48,6 +48,14 @@ const BUSY: f64 = 15.0;
 /// that shares its cores.
 const SLOW_MS: f64 = 250.0;
 const LIMIT: Duration = Duration::from_secs(90);
+
+/// The command line.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The releases of NCCL
+    #[arg(value_name = "LIBNCCL", required = true)]
+    libraries: Vec<PathBuf>,
+}
 
 /// What one rank makes NCCL do, each in the order of [`COUNTED`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -133,8 +141,8 @@ impl Work {
 }
 
 /// Prints the table for the NCCL libraries that are given.
-pub(crate) fn run(args: &[String]) -> ExitCode {
-    match table(args) {
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match table(&options.libraries) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -146,18 +154,13 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     }
 }
 
-fn table(libraries: &[String]) -> Result<String, String> {
+fn table(libraries: &[PathBuf]) -> Result<String, String> {
     let mut text = String::from("| NCCL | ranks | without a plugin | more with |\n");
     text += "| --- | --- | --- | --- |\n";
     for library in libraries {
         let out = std::env::temp_dir().join(format!("event-costs-{}", std::process::id()));
-        let options = Options {
-            nccl: Some(PathBuf::from(library)),
-            out: Some(out.clone()),
-            stand_in: true,
-            ..Options::default()
-        };
-        let rows = options.setup().and_then(|setup| rows(&setup));
+        let setup = super::Options::of_stand_in(library.clone(), out.clone()).setup();
+        let rows = setup.and_then(|setup| rows(&setup));
         // A leftover in a folder for such.
         let _ = std::fs::remove_dir_all(&out);
         text += &rows?;
