@@ -6,35 +6,66 @@ pub(crate) use crate::printable::in_a_line;
 use crate::printable::Printable;
 use crate::terminal;
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 /// Standard output. What is written appears at [`Write::flush`], or when it is dropped.
+pub(crate) type Screen<W = StdoutLock<'static>> = BufWriter<Shown<W>>;
+
+/// Writes text as it may be shown, behind a buffer: JSON comes in millions of short pieces.
 #[derive(Debug)]
-pub(crate) struct Screen<W: Write = StdoutLock<'static>>(BufWriter<W>);
+pub(crate) struct Shown<W: Write> {
+    to: W,
+    /// The beginning of a character whose rest comes with the next piece.
+    begun: Vec<u8>,
+}
 
 /// Standard output for text and JSON.
 pub(crate) fn screen() -> Screen {
-    Screen(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+    BufWriter::with_capacity(64 << 10, Shown::new(io::stdout().lock()))
 }
 
-impl<W: Write> Write for Screen<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Most of JSON, which comes in millions of short pieces.
-        if bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t')) {
-            self.0.write_all(bytes)?;
-            return Ok(bytes.len());
-        }
-        for chunk in bytes.utf8_chunks() {
-            write!(self.0, "{}", Printable(chunk.valid()))?;
-            if !chunk.invalid().is_empty() {
-                self.0.write_all("\u{fffd}".as_bytes())?;
+impl<W: Write> Shown<W> {
+    fn new(to: W) -> Shown<W> {
+        Shown { to, begun: Vec::new() }
+    }
+
+    /// Writes what is not ASCII, or would act on a terminal.
+    fn write_other(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend(bytes);
+        let mut shown = String::with_capacity(all.len());
+        let mut chunks = all.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            let _ = write!(shown, "{}", Printable(chunk.valid()));
+            let invalid = chunk.invalid();
+            let is_begun = |error: std::str::Utf8Error| error.error_len().is_none();
+            match std::str::from_utf8(invalid) {
+                Err(error) if chunks.peek().is_none() && is_begun(error) => {
+                    self.begun = invalid.to_vec();
+                }
+                Err(_) => shown.push('\u{fffd}'),
+                Ok(_) => {}
             }
+        }
+        self.to.write_all(shown.as_bytes())
+    }
+}
+
+impl<W: Write> Write for Shown<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+        // Most of JSON. Without a branch for each byte it is done in vectors.
+        if self.begun.is_empty() && bytes.iter().fold(true, |all, byte| all & is_plain(byte)) {
+            self.to.write_all(bytes)?;
+        } else {
+            self.write_other(bytes)?;
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.to.flush()
     }
 }
 
@@ -62,9 +93,9 @@ mod tests {
     use crate::printable::Colour;
 
     fn shown(text: &[u8]) -> String {
-        let mut screen = Screen(BufWriter::new(Vec::new()));
+        let mut screen = Shown::new(Vec::new());
         screen.write_all(text).unwrap();
-        String::from_utf8(screen.0.into_inner().unwrap()).unwrap()
+        String::from_utf8(screen.to).unwrap()
     }
 
     #[test]
@@ -85,6 +116,7 @@ mod tests {
             assert_eq!(shown(hostile.as_bytes()), expected);
         }
         assert_eq!(shown(b"a\xffb"), "a\u{fffd}b");
+        assert_eq!(shown(b"a\xc3\xc3b"), "a\u{fffd}\u{fffd}b");
         assert_eq!(in_a_line("one\ntwo\x1b"), "one\\ntwo\\u001b");
     }
 
@@ -94,5 +126,16 @@ mod tests {
         let text = shown(serde_json::to_string_pretty(&value).unwrap().as_bytes());
         assert!(!text.contains(crate::printable::is_active));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    /// A writer of CSV passes on its buffer when it is full, wherever that is.
+    #[test]
+    fn a_character_may_come_in_pieces() {
+        let text = "node-\u{fc}\u{20ac}\u{1f600}\x1b";
+        let mut screen = Shown::new(Vec::new());
+        for byte in text.as_bytes() {
+            screen.write_all(std::slice::from_ref(byte)).unwrap();
+        }
+        assert_eq!(String::from_utf8(screen.to).unwrap(), "node-\u{fc}\u{20ac}\u{1f600}\\u001b");
     }
 }
