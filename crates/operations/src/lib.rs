@@ -70,6 +70,7 @@ is slow.
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 pub mod bandwidth;
+pub mod comm_set;
 pub mod counts;
 mod doubts;
 pub mod ends;

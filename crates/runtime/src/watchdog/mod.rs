@@ -59,6 +59,7 @@ pub(crate) use place::Place;
 pub(crate) use report::{Hang, Happened};
 use seen::{StepSeen, Threads};
 use shortage::Shortages;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use still::Seen;
@@ -196,9 +197,15 @@ impl Watchdog {
         self.place.device(comm, device);
     }
 
-    /// The communicator was finalized.
+    /// The communicator was finalized. Before its cell is given to another.
     pub(crate) fn end_comm(&mut self, index: u16) {
         self.detector.tracker.end_comm(index);
+        // It may have begun after the counts were read, for the look that finds its end.
+        if let (Entry::Vacant(unread), Some(counts)) =
+            (self.counts.entry(index), call_counters::counts(index))
+        {
+            unread.insert(counts);
+        }
         self.next = 0;
     }
 
