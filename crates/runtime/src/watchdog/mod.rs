@@ -321,13 +321,14 @@ impl Watchdog {
     /// Forgets communicators whose end the look before has reported, unless something of them is
     /// stuck.
     fn forget_gone(&mut self) {
-        let (detector, place) = (&mut self.detector, &mut self.place);
+        let (detector, place, blind) = (&mut self.detector, &mut self.place, &mut self.blind);
         let stuck = detector.stuck_comms();
         self.told.retain(|&comm, told| {
             let keep = !told.ended || stuck.contains(&comm);
             if !keep {
                 detector.forget_comm(comm);
                 place.forget(comm);
+                blind.forget(comm);
             }
             keep
         });

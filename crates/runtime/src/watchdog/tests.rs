@@ -106,3 +106,27 @@ fn a_communicator_that_comes_and_goes_between_two_looks_leaves_nothing_behind() 
         assert_eq!(watchdog.detector.tracker.comms().count(), 0);
     }
 }
+
+/// One whose hangs cannot be seen, and that is finalized while recording is stopped.
+#[test]
+fn a_communicator_that_is_gone_is_not_one_that_cannot_be_seen() {
+    let mut watchdog = hung(0, 0);
+    watchdog.comm(&Comm { index: 0, hash: 9, ranks: 2, ..Comm::default() });
+    let detail = Detail::Coll(Coll { count: 1, channels: 1, ..Coll::default() });
+    let (handle, parent) = (Handle::value(1, EventKind::Coll, 0, 1), Handle::NULL);
+    let start = Start { ticks: 1, comm: 0, handle, parent, detail };
+    watchdog.words(0, start.pack().words());
+    let look = |watchdog: &mut Watchdog, halves, sample| {
+        look(watchdog, halves);
+        let Watchdog { blind, detector, place, seen, .. } = watchdog;
+        blind.look(sample, detector.tracker.comms(), place, *seen);
+        blind.now()
+    };
+    (0..13).for_each(|halves| drop(look(&mut watchdog, halves, Some(1))));
+    let now = look(&mut watchdog, 13, Some(1));
+    assert!(now.len() == 1 && now[0].contains("communicator 0x9"), "{now:?}");
+    watchdog.end_comm(0);
+    look(&mut watchdog, 14, None);
+    watchdog.forget_gone();
+    assert_eq!(look(&mut watchdog, 16, Some(1)), [""; 0]);
+}
