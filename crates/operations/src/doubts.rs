@@ -273,5 +273,5 @@ impl Kernel {
 fn lacks_calls(recording: &Recording) -> bool {
     let kind = EventKind::CollApi;
     let is_wanted = recording.header().mask & kind.bit() != 0;
-    !is_wanted || recording.lacks(kind) || recording.has_pauses()
+    !is_wanted || recording.lacks(kind) || recording.is_windowed()
 }

@@ -98,7 +98,6 @@ pub mod steps;
 pub mod threads;
 pub mod timeline;
 pub mod tracks;
-pub mod windows;
 
 pub use facts::{Facts, Launched};
 pub use filter::{Declared, Filter, Selection};
