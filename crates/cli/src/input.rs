@@ -9,7 +9,7 @@ would be worse than one that fails a script.
 
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::terminal::{self, Progress};
-use ncclscope_control::directories::is_recording;
+use ncclscope_control::directories::{self, is_recording};
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::layout::MAGIC;
@@ -353,8 +353,7 @@ pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The host's name up to its first dot, as recordings have it.
+/// The name of this host as recordings have it.
 pub(crate) fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    name.split('.').next().unwrap_or_default().to_owned()
+    directories::host_name(&rustix::system::uname().nodename().to_string_lossy())
 }

@@ -96,6 +96,15 @@ pub fn pid_of_socket(socket: &Path) -> Option<u32> {
     name.split_once('-')?.0.parse().ok()
 }
 
+/// The host's name as recordings and their files have it: `node`, the system's, up to its first
+/// dot, with `_` for what is no letter, digit, `-` or `_`; `host` where nothing is left.
+#[must_use]
+pub fn host_name(node: &str) -> String {
+    let own = node.split('.').next().unwrap_or_default();
+    let fit = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
+    if own.is_empty() { "host".into() } else { own.chars().map(fit).collect() }
+}
+
 /// `HOST-PID.nscope`. Where a process of that name left one, the next one has a number behind it.
 #[must_use]
 pub fn recording_name(host: &str, pid: u32) -> String {
@@ -135,6 +144,19 @@ mod tests {
         assert!(!is_recording("h-1.nscope."));
         assert!(is_recording_file(Path::new("/x/a.nscope")) && !is_recording_file(Path::new("/x")));
         assert!(!is_recording_file(Path::new("h-1.nscope.12")));
+    }
+
+    #[test]
+    fn names_of_hosts_are_fit_for_files() {
+        for (node, name) in [
+            ("node-1.example.org", "node-1"),
+            ("a b/c_d", "a_b_c_d"),
+            ("k\u{f6}ln", "k_ln"),
+            (".org", "host"),
+            ("", "host"),
+        ] {
+            assert_eq!(host_name(node), name, "{node}");
+        }
     }
 
     #[test]

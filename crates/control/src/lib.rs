@@ -8,8 +8,9 @@ Every rank links this crate: it starts nothing and keeps no state. It does **not
 reads; the runtime and the tool do.
 
 Modules, each of which uses those before it: `text`, `quantity`, `window`, `message`, `signal`,
-`directories`, `launcher`, `value` (values and parsers), `variable` (the type of a variable),
-`aliases`, `table` (the variables), `reader` (in a rank), `doctor` and `page` (in the tool).
+`directories`, `launcher`, `releases` (kernel events by release), `value` (values and parsers),
+`variable` (the type of a variable), `aliases`, `table` (the variables), `reader` (in a rank),
+`doctor` and `page` (in the tool).
 */
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
@@ -22,6 +23,7 @@ pub mod message;
 pub mod page;
 pub mod quantity;
 pub mod reader;
+pub mod releases;
 pub mod signal;
 pub mod table;
 pub mod text;

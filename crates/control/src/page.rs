@@ -2,6 +2,7 @@
 //! `docs/env.md`, made from the table of variables.
 
 use crate::aliases::NOT_TAKEN;
+use crate::releases;
 use crate::table::VARIABLES;
 use crate::variable::ReadBy;
 
@@ -35,6 +36,11 @@ pub fn markdown() -> String {
             out.push_str(&format!("| {names} | {values} | {unset} | {meaning} |\n"));
         }
     }
+    out.push_str(&format!(
+        "\n## Kernel channel events by release\n\nWhat `NCCLSCOPE_KERNEL=auto` does, from the \
+         table in `crates/control/src/releases.rs`:\n\n{}",
+        releases::markdown()
+    ));
     out.push_str(EVENT_COSTS);
     out.push_str(
         "\n## Other profilers' variables that are ignored\n\nThey have another meaning, or none, \

@@ -133,15 +133,11 @@ variables! {
     KERNEL: KernelEvents = plugin(value::kernel_events, || KernelEvents::Auto).help(
         "`auto`, `on`, `off`",
         "`auto`",
-        "Kernel channel events. `auto` is on up to NCCL 2.30, except for 2.30.3, which may crash \
-         with them (NVIDIA/nccl#2112). It is off from 2.31 on: after a Broadcast these releases \
-         give each kernel the times of another kernel, or none (NVIDIA/nccl#2368), and may crash \
-         when a communicator is destroyed; on 2.31 they slow operations of 128 KiB to 4 MiB by 4 \
-         to 13 % (NVIDIA/nccl#2355). With `on`, times after a Broadcast are discarded and counted. \
-         The same happens with 2.29 and 2.30 after broadcasts from several roots in one group (an \
-         uneven all_gather of PyTorch), which NCCL_ALLGATHERV_ENABLE=0 avoids. Up to 2.30, NCCL \
-         with these events and any profiler may crash when a communicator that shares its \
-         parent's resources (`splitShare`) is destroyed on an overloaded machine; `off` avoids it.",
+        "Kernel channel events. `auto` is on where they are reliable, [by \
+         release](#kernel-channel-events-by-release). Times that are not believed are discarded \
+         and counted. Up to 2.30, NCCL with these events and any profiler may crash when a \
+         communicator that shares its parent's resources (`splitShare`) is destroyed on an \
+         overloaded machine; `off` avoids it.",
     );
 
     CUDA_EVENTS: bool = plugin(value::switch, || false).help(

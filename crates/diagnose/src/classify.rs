@@ -372,7 +372,7 @@ impl<'a> Classifier<'a> {
                     let text = format!("{who} last called NCCL {} ago", words::duration(idle));
                     add(line(text).with([("idle_s", to_f64(idle) / 1e9)]));
                 }
-                let api = one.threads.iter().filter(|thread| thread.is_api);
+                let api = one.threads.iter().filter(|thread| thread.role.enqueues());
                 for Thread { tid, state, place, .. } in api.map(|thread| &thread.thread) {
                     let place = if place.is_empty() { "user code" } else { place };
                     let state = if *state == 0 { '?' } else { char::from(*state) };

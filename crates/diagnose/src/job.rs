@@ -7,6 +7,7 @@ format and on no rule.
 */
 
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
+use ncclscope_operations::threads::Role;
 use std::collections::BTreeMap;
 
 /// [`Job::source`] of recordings.
@@ -123,10 +124,8 @@ pub struct Process {
 pub struct ThreadState {
     /// The kernel's accounting of it.
     pub thread: Thread,
-    /// It progresses network transfers.
-    pub is_proxy: bool,
-    /// It makes the application's calls.
-    pub is_api: bool,
+    /// What it does for NCCL.
+    pub role: Role,
 }
 
 /// What the numbers of a communicator's operations mean.

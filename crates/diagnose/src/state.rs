@@ -3,6 +3,7 @@
 
 use crate::job::{CommKind, Communicator, InFlightOp, Job, Vector};
 use ncclscope_findings::rank::{Kernel, Pending, RankState, Thread, Transfer};
+use ncclscope_operations::threads::Role;
 
 pub(crate) fn transfers(comm: &Communicator, member: usize) -> &[Transfer] {
     flight(comm, member).map_or(&[], |flight| &flight.transfers)
@@ -40,7 +41,7 @@ pub(crate) fn with_proxy(
 ) -> RankState {
     let state = inside(comm, member);
     let threads = job.processes[comm.vectors[member].process as usize].threads.iter();
-    let threads = threads.filter(|thread| thread.is_proxy && !thread.is_api);
+    let threads = threads.filter(|thread| thread.role == Role::Proxy);
     let proxy_threads: Vec<Thread> = threads.map(|thread| thread.thread.clone()).collect();
     let awaits_proxy = is_awaited || state.transfers.iter().any(Transfer::is_open);
     RankState { proxy_threads, awaits_proxy, ..state }

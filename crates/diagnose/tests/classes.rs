@@ -8,6 +8,7 @@ use ncclscope_diagnose::job::{
 use ncclscope_diagnose::{Diagnosis, Options, Verdict, diagnose, text};
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::threads::Role;
 use proptest::prelude::*;
 
 const MINUTE: Option<u64> = Some(60_000_000_000);
@@ -429,8 +430,7 @@ fn p1_by_its_transfers_or_its_thread() {
     let mut job = ring([(Some(1), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
     job.processes[2].threads.push(ThreadState {
         thread: Thread { tid: 7, state: b'D', span_ns: 1_000_000_000, ..Thread::default() },
-        is_proxy: true,
-        is_api: false,
+        role: Role::Proxy,
     });
     expect(&job, FindingClass::ProxyStalled, &[2]);
 }

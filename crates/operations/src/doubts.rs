@@ -4,12 +4,13 @@
 
 use crate::facts::Launched;
 use crate::hash::Mix;
-use crate::kernels::{Drift, Drifts, of_release};
+use crate::kernels::Drifts;
 use crate::operation::valid_ptimers;
 use crate::ptimer::{ClockFit, launch_of};
 use crate::stamps::{Stamps, Verdict};
 use crate::timeline::marks;
 use crate::{EventId, GpuClock, Parent, Timeline};
+use ncclscope_control::releases::{Drift, of_release};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind, Handle, Recording};
 use std::collections::HashSet;
@@ -273,5 +274,5 @@ impl Kernel {
 fn lacks_calls(recording: &Recording) -> bool {
     let kind = EventKind::CollApi;
     let is_wanted = recording.header().mask & kind.bit() != 0;
-    !is_wanted || recording.lacks(kind) || recording.has_pauses()
+    !is_wanted || recording.lacks(kind) || recording.is_windowed()
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How reliable the kernel channel events (KernelCh) of each release are: one table.
+Since when the kernel channel events (KernelCh) of a communicator are not believed. Which releases
+that concerns is in [`ncclscope_control::releases`].
 
 NCCL's kernels count their works on each channel, and its profiler on the host keeps the same count:
 a kernel's times are those with the same number. If one side counts a work that the other omits, all
@@ -8,6 +9,7 @@ later times belong to other works, and a channel may show none at all.
 */
 
 use crate::hash::Map;
+use ncclscope_control::releases::{Drift, of_release};
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::{Comm, Handle, Start, StrId};
 
@@ -15,90 +17,6 @@ use ncclscope_trace::{Comm, Handle, Start, StrId};
 const BROADCAST: &str = "Broadcast";
 /// Functions that each communicator distinguishes.
 const FUNCTIONS: usize = 32;
-
-/// The cause by which the two counts differ.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Drift {
-    /// Nothing that is known.
-    Never,
-    /// Broadcasts from several roots in one group (an uneven AllGather of PyTorch): kernels count
-    /// them (`profiler()` of `src/device/common.h`), and the host does not
-    /// (`src/scheduler/allgatherv_sched.cc@v2.30.7-1`).
-    GroupedRoots,
-    /// Any Broadcast: from 2.31 on the host counts only what it profiles
-    /// (`ncclProfilerPostPlanWork` of `src/plugin/profiler.cc@v2.31.2-1`, NVIDIA/nccl#2368).
-    Broadcast,
-}
-
-/// Kernel channel events of a range of releases.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Release {
-    /// The first release, as `ncclGetVersion` has it: 22809 is 2.28.9.
-    pub from: u32,
-    /// Whether they are requested by default.
-    pub by_default: bool,
-    /// The cause by which the counts differ.
-    pub drift: Drift,
-    /// Why, in one sentence.
-    pub reason: &'static str,
-}
-
-const TABLE: [Release; 7] = [
-    Release {
-        from: 0,
-        by_default: true,
-        drift: Drift::Never,
-        reason: "NCCL 2.26 is the first release that has them",
-    },
-    Release {
-        from: 22_600,
-        by_default: true,
-        drift: Drift::Never,
-        reason: "they tell when kernels ran",
-    },
-    Release {
-        from: 22_900,
-        by_default: true,
-        drift: Drift::GroupedRoots,
-        reason: "they tell when kernels ran; times after grouped broadcasts from several roots \
-                 are not believed (NCCL_ALLGATHERV_ENABLE=0 avoids those)",
-    },
-    Release {
-        from: 23_003,
-        by_default: false,
-        drift: Drift::GroupedRoots,
-        reason: "NCCL 2.30.3 may crash with them (NVIDIA/nccl#2112)",
-    },
-    Release {
-        from: 23_004,
-        by_default: true,
-        drift: Drift::GroupedRoots,
-        reason: "they tell when kernels ran; times after grouped broadcasts from several roots \
-                 are not believed (NCCL_ALLGATHERV_ENABLE=0 avoids those)",
-    },
-    Release {
-        from: 23_100,
-        by_default: false,
-        drift: Drift::Broadcast,
-        reason: "after a Broadcast NCCL 2.31 gives each kernel the times of another one, or none \
-                 (NVIDIA/nccl#2368), and they cost 4 to 13 % on 128 KiB to 4 MiB \
-                 (NVIDIA/nccl#2355)",
-    },
-    Release {
-        from: 23_200,
-        by_default: false,
-        drift: Drift::Broadcast,
-        reason: "after a Broadcast NCCL from 2.31 on gives each kernel the times of another one, \
-                 or none, and may crash when the communicator is destroyed (NVIDIA/nccl#2368)",
-    },
-];
-
-/// The row of a release; 0 is one that is not known, of which the best is assumed.
-#[must_use]
-pub fn of_release(nccl_version: u32) -> &'static Release {
-    let row = TABLE.iter().rev().find(|row| row.from <= nccl_version);
-    row.unwrap_or(&TABLE[0])
-}
 
 /// Since when the kernels of each communicator have others' times, by the API calls.
 #[derive(Debug, Default)]
@@ -209,17 +127,5 @@ mod tests {
         assert_eq!(since(23_007, &[(1, 7, 0), (2, 7, 1)]), None, "in groups of their own");
         assert_eq!(since(23_007, &[(1, 7, 0), (2, 7, 0), (2, 7, 1), (2, 7, 2)]), Some(12));
         assert_eq!(since(22_809, &[(1, 7, 0), (1, 7, 1)]), None, "2.28 counts them");
-    }
-
-    #[test]
-    fn every_release_has_its_row() {
-        assert!(TABLE.is_sorted_by_key(|row| row.from) && TABLE[0].from == 0);
-        let on = [0, 22_304, 22_605, 22_809, 22_907, 23_002, 23_004, 23_007];
-        assert!(on.iter().all(|&version| of_release(version).by_default));
-        let off = [23_003, 23_100, 23_102, 23_203, 23_300];
-        assert!(off.iter().all(|&version| !of_release(version).by_default));
-        assert_eq!(of_release(22_809).drift, Drift::Never);
-        assert_eq!(of_release(23_007).drift, Drift::GroupedRoots);
-        assert_eq!(of_release(23_203).drift, Drift::Broadcast);
     }
 }

@@ -70,6 +70,7 @@ is slow.
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 pub mod bandwidth;
+pub mod comm_set;
 pub mod counts;
 mod doubts;
 pub mod ends;
@@ -97,7 +98,6 @@ pub mod steps;
 pub mod threads;
 pub mod timeline;
 pub mod tracks;
-pub mod windows;
 
 pub use facts::{Facts, Launched};
 pub use filter::{Declared, Filter, Selection};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which of NCCL's threads a lane belonged to, by the kinds of its events.
+//! Which of NCCL's threads one is, or a lane belonged to, by the kinds of events started there.
 
 use ncclscope_trace::Recording;
 use ncclscope_trace::kind::Part;
@@ -10,31 +10,83 @@ const PROXY: u32 = Part::Proxy.kinds() | Part::Control.kinds();
 const KERNEL: u32 = Part::Kernel.kinds();
 const NET: u32 = Part::Net.kinds();
 
-/// The role of the thread (or threads, one after another) that used a lane, from the kinds of
-/// event started on it. `has_api`: the process has API events.
-#[must_use]
-pub fn role(kinds: u32, has_api: bool) -> &'static str {
-    let has = |mask: u32| kinds & mask != 0;
-    match (has(API), has(PLAN), has(PROXY)) {
-        (true, _, true) | (_, true, true) => "mixed",
-        (true, _, false) => "api",
-        // Plans are handed over by the calling thread, or by CUDA's callback thread for graphs.
-        (false, true, false) if has_api => "callback",
-        (false, true, false) => "api",
-        (false, false, true) => "proxy",
-        (false, false, false) if has(KERNEL) => "kernel",
-        (false, false, false) if has(NET) => "net",
-        // It only stopped events.
-        _ => "other",
+/// What a thread does for NCCL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It makes the application's calls, and enqueues.
+    Api,
+    /// CUDA's thread, which enqueues what graphs replay.
+    Callback,
+    /// The proxy thread, which progresses network transfers.
+    Proxy,
+    /// It enqueues, and progresses network transfers: as a rule two threads, one after another.
+    Mixed,
+    /// It reports kernels only.
+    Kernel,
+    /// It reports the network plugin only.
+    Net,
+    /// It started no events.
+    #[default]
+    Other,
+}
+
+impl Role {
+    /// The role of the thread (or threads, one after another) that started events of these
+    /// `kinds`. `has_api`: the process has API events.
+    #[must_use]
+    pub const fn of(kinds: u32, has_api: bool) -> Role {
+        match (kinds & API != 0, kinds & PLAN != 0, kinds & PROXY != 0) {
+            (true, _, true) | (_, true, true) => Role::Mixed,
+            (true, _, false) => Role::Api,
+            // Plans are handed over by the calling thread, or by CUDA's callback thread for graphs.
+            (false, true, false) if has_api => Role::Callback,
+            (false, true, false) => Role::Api,
+            (false, false, true) => Role::Proxy,
+            (false, false, false) if kinds & KERNEL != 0 => Role::Kernel,
+            (false, false, false) if kinds & NET != 0 => Role::Net,
+            _ => Role::Other,
+        }
     }
+
+    /// Its name for users.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Api => "api",
+            Role::Callback => "callback",
+            Role::Proxy => "proxy",
+            Role::Mixed => "mixed",
+            Role::Kernel => "kernel",
+            Role::Net => "net",
+            Role::Other => "other",
+        }
+    }
+
+    /// Whether it makes the application's calls, or enqueues.
+    #[must_use]
+    pub const fn enqueues(self) -> bool {
+        matches!(self, Role::Api | Role::Callback | Role::Mixed)
+    }
+
+    /// Whether it progresses network transfers.
+    #[must_use]
+    pub const fn is_proxy(self) -> bool {
+        matches!(self, Role::Proxy | Role::Mixed)
+    }
+}
+
+/// Whether a process has API events: `kinds` are those of its lanes.
+#[must_use]
+pub fn has_api(mut kinds: impl Iterator<Item = u32>) -> bool {
+    kinds.any(|kinds| kinds & API != 0)
 }
 
 /// The roles of the used lanes of a recording, in the order of the lanes.
 #[must_use]
 pub fn roles(recording: &Recording) -> Vec<&'static str> {
     let used = || recording.lanes().iter().filter(|lane| lane.header.used);
-    let has_api = used().any(|lane| lane.header.kinds & API != 0);
-    used().map(|lane| role(lane.header.kinds, has_api)).collect()
+    let has_api = has_api(used().map(|lane| lane.header.kinds));
+    used().map(|lane| Role::of(lane.header.kinds, has_api).name()).collect()
 }
 
 #[cfg(test)]
@@ -44,6 +96,7 @@ mod tests {
 
     #[test]
     fn roles_by_kinds() {
+        let role = |kinds, has_api| Role::of(kinds, has_api).name();
         let bits = |kinds: &[EventKind]| kinds.iter().fold(0, |mask, kind| mask | kind.bit());
         let plan = bits(&[EventKind::Group, EventKind::Coll]);
         assert_eq!(role(bits(&[EventKind::GroupApi]) | plan, true), "api");

@@ -8,7 +8,7 @@ use ncclscope_report::schema::OperationRow;
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::{ApiCall, Coll, GroupApi, KernelCh, KernelLaunch};
-use ncclscope_trace::{Detail, EventKind, Handle, Recording, State, StrId};
+use ncclscope_trace::{Detail, EventKind, Handle, Mark, MarkKind, Recording, State, StrId};
 use scripts::{API, PROXY, Process};
 
 const MS: u64 = 1_000_000;
@@ -211,6 +211,22 @@ fn after_a_broadcast_kernels_are_believed_where_nccl_counts_it() {
         let kernel =
             timed(&metrics).0.iter().filter(|(timing, _)| *timing == Timing::Kernel).count();
         assert_eq!(kernel, 1, "{version}");
+    }
+}
+
+/// A Broadcast may have been called before recording started, and while it was stopped.
+#[test]
+fn kernels_are_not_believed_where_a_broadcast_may_not_be_recorded() {
+    for (what, is_late, believed) in
+        [(MarkKind::Start, false, 1), (MarkKind::Start, true, 0), (MarkKind::Stop, true, 0)]
+    {
+        let mut p = process(23_203);
+        let ticks = if is_late { p.now + 1 } else { 0 };
+        p.marks.push(Mark { ticks, what, name: StrId::NONE, value: 1 });
+        all_reduce(&mut p, Play { algo: "RING", ..NVLS });
+        let report = report(&p);
+        let timings = &row(&report).timings;
+        assert_eq!(timings.get("kernel").copied().unwrap_or(0), believed, "{what:?} {is_late}");
     }
 }
 

@@ -12,7 +12,6 @@ or a sample of them, or has several communicators without a hash (API v1 to v3).
 */
 
 use crate::ident::{Hash, Map};
-use ncclscope_operations::windows::is_windowed;
 use ncclscope_operations::{EventId, Operation, Parent, Timeline};
 use ncclscope_trace::{Detail, EventKind};
 
@@ -127,5 +126,5 @@ impl Context<'_, '_> {
 /// Some events of a kind are not in the recording, though NCCL reported them or would have.
 fn is_partial(timeline: &Timeline<'_>, kind: EventKind) -> bool {
     let recording = timeline.recording();
-    recording.lacks(kind) || is_windowed(recording)
+    recording.lacks(kind) || recording.is_windowed()
 }

@@ -86,7 +86,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "ncclscope-metrics",
         &["ncclscope-control", "ncclscope-operations", "ncclscope-protobuf", "ncclscope-trace"],
     ),
-    ("ncclscope-operations", &["ncclscope-trace"]),
+    ("ncclscope-operations", &["ncclscope-control", "ncclscope-trace"]),
     ("ncclscope-recorder", &["ncclscope-trace"]),
     ("ncclscope-control", &["ncclscope-trace"]),
     ("ncclscope-findings", &[]),

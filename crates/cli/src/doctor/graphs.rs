@@ -2,35 +2,30 @@
 //! The additional work that kernel channel events cause in a CUDA graph, by release.
 
 use super::check::Check;
+use ncclscope_control::releases::{InGraphs, of_release};
 use ncclscope_control::value::KernelEvents;
-use ncclscope_operations::kernels;
-
-/// The releases that have kernel channel events, and poll for them on a thread of their own.
-const POLLS: std::ops::Range<u32> = 22600..23100;
-/// Crashes with kernel channel events and graphs (NVIDIA/nccl#2112).
-const CRASHES: u32 = 23003;
 
 /// Of a release (23007 is 2.30.7) with a value of `NCCLSCOPE_KERNEL`; nothing where these events
 /// are off.
 pub(super) fn check(version: u32, kernel: KernelEvents) -> Option<Check> {
+    let release = of_release(version);
     let is_on = match kernel {
         KernelEvents::Off => false,
-        KernelEvents::On => version >= POLLS.start,
-        KernelEvents::Auto => version >= POLLS.start && kernels::of_release(version).by_default,
+        KernelEvents::On => true,
+        KernelEvents::Auto => release.by_default,
     };
-    if !is_on {
-        return None;
-    }
     let name = "CUDA graphs";
-    if version == CRASHES {
-        let detail = "NCCL 2.30.3 may crash with kernel events and graphs (NVIDIA/nccl#2112)";
-        return Some(Check::warn(name, detail, "leave NCCLSCOPE_KERNEL unset, or use 2.30.7"));
-    }
-    // Counted on the CPU stand-in: `cargo xtask event-costs`.
-    let polls = if version < POLLS.end {
-        ", and a thread of NCCL polls for each communicator while work is queued"
-    } else {
-        ""
+    let polls = match release.in_graphs {
+        _ if !is_on => return None,
+        InGraphs::Nothing => return None,
+        InGraphs::Crashes => {
+            let advice = "leave NCCLSCOPE_KERNEL unset, or use 2.30.7";
+            return Some(Check::warn(name, release.reason, advice));
+        }
+        InGraphs::Polls => {
+            ", and a thread of NCCL polls for each communicator while work is queued"
+        }
+        InGraphs::HostFunctions => "",
     };
     let detail = format!(
         "among ranks of one node, kernel events put a host function into a graph for each launch \

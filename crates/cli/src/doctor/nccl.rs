@@ -4,10 +4,10 @@
 use super::check::Check;
 use super::graphs;
 use crate::nccl::{LIBRARY, Release};
+use ncclscope_control::releases;
 use ncclscope_control::table::KERNEL;
 use ncclscope_control::value::KernelEvents;
 use ncclscope_control::variable::environment;
-use ncclscope_operations::kernels;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,14 +67,14 @@ fn check(library: &Library) -> Vec<Check> {
         Some(api) => {
             let detail = format!("{text} at {shown}: profiler API v{api}");
             let graphs = graphs::check(release.number(), KERNEL.value(&environment));
-            let events = kernel_events(api, kernels::of_release(release.number()));
+            let events = kernel_events(api, releases::of_release(release.number()));
             [Check::ok("NCCL", detail), events].into_iter().chain(graphs).collect()
         }
     }
 }
 
 /// What kernel events cost with a release, and what is blind without them.
-fn kernel_events(api: u32, release: &kernels::Release) -> Check {
+fn kernel_events(api: u32, release: &releases::Release) -> Check {
     let name = "kernel events";
     let blind = "without them no duration is the GPU's, and operations within a node show no end";
     let is_off = KERNEL.value(&environment) == KernelEvents::Off;

@@ -27,6 +27,7 @@ use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::StepExt;
+use ncclscope_operations::threads::{Role, has_api};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, Operation, Timeline, Whole, human};
 use ncclscope_trace::progress::{
@@ -709,9 +710,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 samples.entry(thread.tid).or_default().push(*thread);
             }
         }
-        let proxy = EventKind::ProxyOp.bit() | EventKind::ProxyStep.bit();
-        let api = EventKind::CollApi.bit() | EventKind::P2pApi.bit() | EventKind::GroupApi.bit();
-        let plan = EventKind::Coll.bit() | EventKind::P2p.bit() | EventKind::Group.bit();
+        let has_api = has_api(self.recording.lanes().iter().map(|lane| lane.header.kinds));
         let state = |(tid, samples): (u32, Vec<Thread>)| {
             let last = *samples.last()?;
             // About the latest ten seconds.
@@ -727,8 +726,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 cpu_ns: last.cpu_ns.saturating_sub(before.cpu_ns),
                 delay_ns: last.run_delay_ns.saturating_sub(before.run_delay_ns),
             };
-            let is_proxy = last.kinds & proxy != 0;
-            Some(ThreadState { thread, is_proxy, is_api: last.kinds & (api | plan) != 0 })
+            Some(ThreadState { thread, role: Role::of(last.kinds, has_api) })
         };
         samples.into_iter().filter_map(state).collect()
     }

@@ -9,6 +9,7 @@ communicator that ended is removed when none of its operations is outstanding.
 
 use super::streams::Streams;
 use crate::window::{CommKey, Device, Metrics, Name, RankKey};
+use ncclscope_operations::comm_set::CommSet;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::kernels::Drifts;
 use ncclscope_operations::operation::Evidence;
@@ -32,7 +33,7 @@ pub(super) struct Comms {
     /// Communicators with a key of their own, and of how many numbers of this process.
     keys: BTreeMap<CommKey, u32>,
     /// Numbers of communicators that were forgotten; something late may still come.
-    forgotten: BTreeSet<u16>,
+    forgotten: CommSet,
     /// When the latest window ended, in ticks.
     window_end: u64,
     /// The latest window had operations in flight of communicators without a key.
@@ -160,7 +161,7 @@ impl Comms {
     /// A communicator, or additional facts about one. Returns the one that had its number until
     /// now, if nothing more will come of that.
     pub(super) fn comm(&mut self, comm: &Comm) -> Option<CommKey> {
-        self.forgotten.remove(&comm.index);
+        self.forgotten.remove(comm.index);
         self.drifts.comm(comm);
         let state = self.comms.entry(comm.index).or_default();
         let name = comm.name.as_deref().unwrap_or_default().into();
@@ -268,14 +269,14 @@ impl Comms {
     pub(super) fn place(&self, comm: u16) -> u16 {
         match self.comms.get(&comm) {
             Some(state) if !state.is_told => OTHERS,
-            None if self.forgotten.contains(&comm) => OTHERS,
+            None if self.forgotten.contains(comm) => OTHERS,
             _ => comm,
         }
     }
 
     /// The known facts about a communicator.
     fn state(&mut self, comm: u16) -> &mut State {
-        let (is_forgotten, window_end) = (self.forgotten.contains(&comm), self.window_end);
+        let (is_forgotten, window_end) = (self.forgotten.contains(comm), self.window_end);
         self.comms.entry(comm).or_insert_with(|| State {
             is_told: !is_forgotten,
             // It is forgotten once more.

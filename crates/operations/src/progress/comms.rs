@@ -2,6 +2,7 @@
 //! Communicators of a process: their counts, and which events their operations usually have.
 
 use super::usual::Usual;
+use crate::comm_set::CommSet;
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
 use crate::kernels::Drifts;
@@ -241,6 +242,8 @@ struct Last {
 #[derive(Debug, Default)]
 pub(super) struct Comms {
     states: BTreeMap<u16, CommState>,
+    /// Those that were forgotten; something late may still come.
+    forgotten: CommSet,
     /// By hash, as of this look.
     last: Map<u64, Last>,
     /// The latest time, in ticks, in which the process did not run.
@@ -251,12 +254,28 @@ pub(super) struct Comms {
 
 impl Comms {
     pub(super) fn get(&mut self, comm: u16) -> &mut CommState {
-        self.states.entry(comm).or_default()
+        let Comms { states, forgotten, .. } = self;
+        let new = || CommState { ended: forgotten.contains(comm), ..CommState::default() };
+        states.entry(comm).or_insert_with(new)
     }
 
-    /// The communicator was forgotten.
+    /// A communicator, which may have the number of one that was forgotten.
+    pub(super) fn known(&mut self, comm: u16) -> &mut CommState {
+        if self.forgotten.remove(comm) {
+            self.states.remove(&comm);
+        }
+        self.get(comm)
+    }
+
+    /// The communicator is forgotten: what may still come of it is of one that has ended.
     pub(super) fn forget(&mut self, comm: u16) {
         self.states.remove(&comm);
+        self.forgotten.insert(comm);
+    }
+
+    /// The look is over: what came late of forgotten communicators goes, too.
+    pub(super) fn end_look(&mut self) {
+        self.states.retain(|&comm, _| !self.forgotten.contains(comm));
     }
 
     /// An operation of `comm` is over.

@@ -85,7 +85,7 @@ pub struct Tracker {
 impl Tracker {
     /// A communicator, or additional facts about one.
     pub fn comm(&mut self, comm: &Comm) {
-        let state = self.comms.get(comm.index);
+        let state = self.comms.known(comm.index);
         state.rank = Some(comm.rank).filter(|&rank| rank >= 0);
         state.hash = comm.hash;
         state.order.api(comm.api_version);
@@ -104,7 +104,7 @@ impl Tracker {
     }
 
     /// The communicator was finalized, and a look has found what was left of it: a process may have
-    /// tens of thousands, one after another.
+    /// tens of thousands, one after another. What comes late does not bring it back.
     pub fn forget_comm(&mut self, index: u16) {
         self.comms.forget(index);
         self.names.drifts.forget(index);
@@ -307,6 +307,7 @@ impl Tracker {
             self.ops.ask(&mut self.comms, outside.fate);
         }
         self.ops.look(&mut self.comms, &self.names, (now, self.hz), in_a_hurry);
+        self.comms.end_look();
         self.is_full = false;
         self.calls.look(now, self.hz);
     }

@@ -311,7 +311,8 @@ impl Ops {
         self.learn(comms);
         let streams = &self.streams;
         let mut over = Vec::new();
-        self.ops.retain(|_, op| {
+        let mut left_open: Map<Handle, ()> = Map::default();
+        self.ops.retain(|&handle, op| {
             let quiet = now.saturating_sub(op.changed);
             let Some(head) = &op.head else { return quiet < hz.saturating_mul(PATIENCE_S) };
             // A collective moves something to, or from, every rank.
@@ -347,8 +348,14 @@ impl Ops {
                     FinishedOperation { number, facts, start: own.start, end: op.changed },
                 ));
             }
+            if comm.ended && op.open_kernels + op.open_parts > 0 {
+                left_open.insert(handle, ());
+            }
             !settles && !comm.ended
         });
+        if !left_open.is_empty() {
+            self.children.retain(|_, (parent, _)| !left_open.contains_key(parent));
+        }
         over.sort_unstable_by_key(|(_, past)| past.start);
         for (comm, past) in over {
             comms.add_past(comm, past);

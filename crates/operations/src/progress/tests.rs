@@ -340,6 +340,52 @@ fn what_a_communicator_leaves_undone_is_told_once() {
     assert_eq!(rank.comm().oldest_coll, None);
 }
 
+/// A process may have tens of thousands, one after another.
+#[test]
+fn what_comes_late_of_a_communicator_that_is_forgotten_does_not_bring_it_back() {
+    let mut rank = Rank::new();
+    rank.whole();
+    let proxy = rank.coll();
+    let proxy = rank.proxy(proxy, true);
+    rank.tracker.end_comm(0);
+    rank.look();
+    rank.tracker.forget_comm(0);
+    rank.step(proxy, 0);
+    let late = rank.coll();
+    rank.kernel(late, 0);
+    for _ in 0..3 {
+        assert_eq!(rank.look(), [], "it never moves again");
+        assert_eq!(rank.tracker.comms().count(), 0);
+    }
+    rank.tracker.comm(&Comm { index: 0, rank: 0, ranks: 2, ..Comm::default() });
+    let next = rank.coll();
+    rank.kernel(next, 0);
+    assert_eq!(rank.look()[0].handle, next, "of another one with its number");
+    assert_eq!((rank.comm().colls, rank.comm().ended), (1, false));
+}
+
+/// As of communicators that are aborted: else their kernels leave no room for those of others.
+#[test]
+fn kernels_that_a_communicator_leaves_open_are_forgotten() {
+    let mut rank = Rank::new();
+    rank.tracker.comm(&Comm { index: 1, rank: 0, ranks: 2, ..Comm::default() });
+    for _ in 0..300 {
+        let op = rank.coll();
+        for channel in 0..64 {
+            rank.kernel(op, channel);
+        }
+        rank.tracker.end_comm(0);
+        assert_eq!(rank.look(), []);
+        rank.tracker.forget_comm(0);
+        rank.tracker.comm(&Comm { index: 0, rank: 0, ranks: 2, ..Comm::default() });
+    }
+    let op = rank.coll();
+    let kernels = [0, 1].map(|channel| rank.kernel(op, channel));
+    assert_eq!(rank.look()[0].handle, op, "it is followed");
+    kernels.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
+    assert_eq!(rank.look(), []);
+}
+
 #[test]
 fn a_slot_that_is_free_again_ends_its_operation() {
     let mut rank = Rank::new();

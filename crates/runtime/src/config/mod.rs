@@ -13,12 +13,12 @@ use crate::own;
 use ncclscope_control::directories::{Placeholders, expand};
 use ncclscope_control::quantity::MIB;
 use ncclscope_control::reader::{Reader, Settings};
+use ncclscope_control::releases::of_release;
 use ncclscope_control::table::{self, DIR};
 use ncclscope_control::text::beginning;
 use ncclscope_control::value::{KernelEvents, Mode, SeriesLabels, SocketDirectory};
 use ncclscope_control::variable::{Get, Variable};
 use ncclscope_metrics::encode::Labels;
-use ncclscope_operations::kernels;
 use ncclscope_trace::EventKind;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -106,7 +106,7 @@ impl Config {
         match self.get(&table::KERNEL) {
             KernelEvents::On => events | bit,
             KernelEvents::Off => events & !bit,
-            KernelEvents::Auto if kernels::of_release(nccl_version).by_default => events,
+            KernelEvents::Auto if of_release(nccl_version).by_default => events,
             KernelEvents::Auto => events & !bit,
         }
     }

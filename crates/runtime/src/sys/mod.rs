@@ -20,6 +20,7 @@ pub use thread::spawn_quiet;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use ncclscope_control::directories;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -29,20 +30,15 @@ pub fn write_stderr(text: &str) {
     unsafe { libc::write(2, text.as_ptr().cast::<c_void>(), text.len()) };
 }
 
-/// The host's name, up to its first dot.
+/// The name of this host as recordings have it.
 #[must_use]
 pub fn host_name() -> String {
     let mut buffer = [0u8; 256];
     // SAFETY: the buffer is valid for one byte more than the length given, so it stays terminated.
     let result =
         unsafe { libc::gethostname(buffer.as_mut_ptr().cast::<c_char>(), buffer.len() - 1) };
-    let name = CStr::from_bytes_until_nul(&buffer).unwrap_or_default().to_string_lossy();
-    let name: String = name
-        .chars()
-        .take_while(|&c| c != '.')
-        .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' })
-        .collect();
-    if result != 0 || name.is_empty() { "host".into() } else { name }
+    let name = CStr::from_bytes_until_nul(&buffer).ok().filter(|_| result == 0);
+    directories::host_name(&name.unwrap_or_default().to_string_lossy())
 }
 
 static PID: AtomicI32 = AtomicI32::new(0);
@@ -138,15 +134,4 @@ pub(crate) fn nccl_version(nccl: &image::Image) -> u32 {
         }
     }
     u32::try_from(version).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_fit_for_files() {
-        let name = host_name();
-        assert!(!name.is_empty() && !name.contains(['/', '.', ' ']));
-    }
 }

@@ -90,6 +90,12 @@ impl Blind {
         })
     }
 
+    /// The communicator is gone, perhaps while nothing was recorded.
+    pub(super) fn forget(&mut self, comm: u16) {
+        self.silent.remove(&comm);
+        self.names.remove(&comm);
+    }
+
     /// Looks for what is left out, and for communicators whose operations end unseen; every
     /// `sample`-th operation is recorded, as of now. A line for each when that is news.
     pub(super) fn look(

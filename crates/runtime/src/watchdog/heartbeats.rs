@@ -133,9 +133,10 @@ impl Context<'_> {
         let mut heartbeats = Vec::new();
         let mut still = still(tracker, steps, clock);
         for view in tracker.comms() {
-            let (Some(counts), Some(told)) =
-                (self.counts.get(&view.comm), told.get_mut(&view.comm))
-            else {
+            let Some(told) = told.get_mut(&view.comm) else { continue };
+            // Also of one that was never counted nothing follows its end.
+            let had_ended = std::mem::replace(&mut told.ended, view.ended);
+            let Some(counts) = self.counts.get(&view.comm).filter(|_| !had_ended) else {
                 continue;
             };
             let progress = self.progress(&view, counts, &told.latest, clock);
@@ -152,7 +153,6 @@ impl Context<'_> {
                 let (ticks, comm, hashes) = (clock.now, view.comm, counts.checkpoints);
                 heartbeats.push(Heartbeat::Checkpoints(Checkpoints { ticks, comm, at, hashes }));
             }
-            told.ended = view.ended;
         }
         heartbeats.extend(pauses.due(still.into_values().flatten().collect(), clock));
         heartbeats
@@ -222,9 +222,7 @@ impl LastWritten {
             && (age_ms == 0) == (progress.age_ms == 0)
             && ops.len() == self.ops.len()
             && ops.iter().zip(&self.ops).all(|(op, told)| OpProgress { ticks, ..*op } == *told);
-        if self.ended {
-            false
-        } else if same {
+        if same {
             self.pause.is_over(clock)
         } else {
             let again = if progress.age_ms == 0 { IDLE_AGAIN_S } else { AGAIN_S };

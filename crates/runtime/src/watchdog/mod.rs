@@ -59,6 +59,7 @@ pub(crate) use place::Place;
 pub(crate) use report::{Hang, Happened};
 use seen::{StepSeen, Threads};
 use shortage::Shortages;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use still::Seen;
@@ -196,9 +197,15 @@ impl Watchdog {
         self.place.device(comm, device);
     }
 
-    /// The communicator was finalized.
+    /// The communicator was finalized. Before its cell is given to another.
     pub(crate) fn end_comm(&mut self, index: u16) {
         self.detector.tracker.end_comm(index);
+        // It may have begun after the counts were read, for the look that finds its end.
+        if let (Entry::Vacant(unread), Some(counts)) =
+            (self.counts.entry(index), call_counters::counts(index))
+        {
+            unread.insert(counts);
+        }
         self.next = 0;
     }
 
@@ -314,13 +321,14 @@ impl Watchdog {
     /// Forgets communicators whose end the look before has reported, unless something of them is
     /// stuck.
     fn forget_gone(&mut self) {
-        let (detector, place) = (&mut self.detector, &mut self.place);
+        let (detector, place, blind) = (&mut self.detector, &mut self.place, &mut self.blind);
         let stuck = detector.stuck_comms();
         self.told.retain(|&comm, told| {
             let keep = !told.ended || stuck.contains(&comm);
             if !keep {
                 detector.forget_comm(comm);
                 place.forget(comm);
+                blind.forget(comm);
             }
             keep
         });

@@ -375,7 +375,7 @@ fn proxy_json(op: &OpProgress, clock: Clock) -> String {
 
 fn thread_line(thread: &Thread) -> String {
     let Thread { now, span_ns, cpu_ns, delay_ns, .. } = thread;
-    let role = thread.role();
+    let role = thread.role.name();
     if thread.is_gone() {
         return format!("thread {} ({role}): gone", now.tid);
     }

@@ -2,11 +2,12 @@
 //! What the watchdog reads besides the records: steps in flight, and the system's view of the
 //! threads.
 
-use crate::sys::threads::{self, Seen};
+use crate::sys::threads::{GONE, Seen, UNKNOWN, look};
 use ncclscope_findings::rank;
+use ncclscope_operations::threads::{self, Role};
 use ncclscope_recorder::{Recorder, slots};
+use ncclscope_trace::progress;
 use ncclscope_trace::record::{STEP_SHIFT, Step, step_flags};
-use ncclscope_trace::{EventKind, progress};
 use std::collections::BTreeMap;
 
 /// Two looks at a thread this far apart show whether it works: ns.
@@ -62,6 +63,7 @@ pub(super) struct Thread {
     pub(super) now: Seen,
     /// Kinds of events that it started, as bits.
     pub(super) kinds: u32,
+    pub(super) role: Role,
     /// Between the two looks: time, processor time, and time it was ready and did not run; ns.
     pub(super) span_ns: u64,
     pub(super) cpu_ns: u64,
@@ -86,10 +88,12 @@ impl Threads {
         now_ns: u64,
     ) -> Vec<(progress::Thread, String)> {
         let mut told = Vec::new();
+        let has_api = threads::has_api(recorder.lanes().map(|(_, lane)| lane.kinds()));
         for (lane, header) in recorder.lanes().filter(|(_, lane)| lane.thread() != 0).take(MOST) {
-            let seen = threads::look(header.thread());
+            let seen = look(header.thread());
             let kinds = header.kinds();
-            if seen.state == threads::UNKNOWN {
+            let role = Role::of(kinds, has_api);
+            if seen.state == UNKNOWN {
                 // What is remembered of it would be taken for how it is now.
                 self.lanes.remove(&lane);
                 continue;
@@ -107,8 +111,8 @@ impl Threads {
                 seen.place.clone(),
             ));
             match self.lanes.get_mut(&lane).filter(|thread| thread.now.tid == seen.tid) {
-                Some(thread) => thread.see(seen, kinds, now_ns),
-                None => drop(self.lanes.insert(lane, Thread::new(seen, kinds, now_ns))),
+                Some(thread) => thread.see(seen, (kinds, role), now_ns),
+                None => drop(self.lanes.insert(lane, Thread::new(seen, (kinds, role), now_ns))),
             }
         }
         told
@@ -131,14 +135,14 @@ impl Threads {
 }
 
 impl Thread {
-    fn new(now: Seen, kinds: u32, at: u64) -> Thread {
+    fn new(now: Seen, (kinds, role): (u32, Role), at: u64) -> Thread {
         let before = (now.clone(), at);
-        Thread { now, kinds, span_ns: 0, cpu_ns: 0, delay_ns: 0, before, at }
+        Thread { now, kinds, role, span_ns: 0, cpu_ns: 0, delay_ns: 0, before, at }
     }
 
-    fn see(&mut self, seen: Seen, kinds: u32, at: u64) {
+    fn see(&mut self, seen: Seen, (kinds, role): (u32, Role), at: u64) {
         if at.saturating_sub(self.at) > OLDEST_NS {
-            *self = Thread::new(seen, kinds, at);
+            *self = Thread::new(seen, (kinds, role), at);
             return;
         }
         if at.saturating_sub(self.before.1) > OLDEST_NS {
@@ -148,12 +152,12 @@ impl Thread {
         self.span_ns = at.saturating_sub(*then);
         self.cpu_ns = seen.cpu_ns.saturating_sub(before.cpu_ns);
         self.delay_ns = seen.run_delay_ns.saturating_sub(before.run_delay_ns);
-        (self.now, self.kinds, self.at) = (seen, kinds, at);
+        (self.now, self.kinds, self.role, self.at) = (seen, kinds, role, at);
     }
 
     /// It has exited.
     pub(super) fn is_gone(&self) -> bool {
-        self.now.state == threads::GONE
+        self.now.state == GONE
     }
 
     /// As the rules judge it.
@@ -170,22 +174,6 @@ impl Thread {
 
     /// Whether a report should name it: of other threads it is ordinary to end.
     pub(super) fn is_worth_telling(&self) -> bool {
-        !self.is_gone() || self.role() == "proxy"
-    }
-
-    /// What it does for NCCL, by the events that it started.
-    pub(super) fn role(&self) -> &'static str {
-        let has = |kind: EventKind| self.kinds & kind.bit() != 0;
-        if has(EventKind::ProxyOp) || has(EventKind::ProxyStep) {
-            "proxy"
-        } else if has(EventKind::GroupApi) || has(EventKind::CollApi) || has(EventKind::P2pApi) {
-            "API"
-        } else if has(EventKind::Coll) || has(EventKind::P2p) {
-            "enqueues"
-        } else if has(EventKind::KernelCh) {
-            "kernel events"
-        } else {
-            "other"
-        }
+        !self.is_gone() || self.role.is_proxy()
     }
 }

@@ -3,6 +3,7 @@
 //! square.
 
 use super::*;
+use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::record::{Coll, KernelCh};
 use ncclscope_trace::{Detail, Record, Start};
 use std::cell::Cell;
@@ -73,4 +74,59 @@ fn of_thousands_that_hang_only_those_are_described_that_are_told() {
     let why = why(&mut watchdog);
     assert!((10..200).contains(&why.hangs.len()), "{}", why.hangs.len());
     assert_eq!((why.count, DESCRIBED.get()), (2000, why.hangs.len() + 1), "and how many more");
+}
+
+/// The communicators of the records, each with whether it has ended.
+fn told(found: &Found) -> Vec<(u16, bool, u64)> {
+    let ended = |progress: &Progress| progress.flags & progress_flags::ENDED != 0;
+    found.progress().map(|it| (it.comm, ended(it), it.enqueued)).collect()
+}
+
+/// As where NCCL makes and finalizes communicators one after another: of each the end is told, and
+/// then nothing is kept.
+#[test]
+fn a_communicator_that_comes_and_goes_between_two_looks_leaves_nothing_behind() {
+    // It has no cell, as where too many live at a time.
+    let (counted, uncounted) = (61_000, 61_001);
+    let mut watchdog = hung(0, 0);
+    for halves in 0..3 {
+        // The counts of those that are known are read first: that is of none.
+        watchdog.counts.clear();
+        assert!(call_counters::watch(counted));
+        call_counters::enqueued(counted);
+        for index in [counted, uncounted] {
+            watchdog.comm(&Comm { index, hash: 9, ranks: 2, ..Comm::default() });
+            watchdog.end_comm(index);
+        }
+        assert_eq!(told(&look(&mut watchdog, 2 * halves)), [(counted, true, 1)]);
+        call_counters::leave(counted);
+        watchdog.forget_gone();
+        assert!(told(&look(&mut watchdog, 2 * halves + 1)).is_empty());
+        assert!(watchdog.told.is_empty() && watchdog.place.first().is_none());
+        assert_eq!(watchdog.detector.tracker.comms().count(), 0);
+    }
+}
+
+/// One whose hangs cannot be seen, and that is finalized while recording is stopped.
+#[test]
+fn a_communicator_that_is_gone_is_not_one_that_cannot_be_seen() {
+    let mut watchdog = hung(0, 0);
+    watchdog.comm(&Comm { index: 0, hash: 9, ranks: 2, ..Comm::default() });
+    let detail = Detail::Coll(Coll { count: 1, channels: 1, ..Coll::default() });
+    let (handle, parent) = (Handle::value(1, EventKind::Coll, 0, 1), Handle::NULL);
+    let start = Start { ticks: 1, comm: 0, handle, parent, detail };
+    watchdog.words(0, start.pack().words());
+    let look = |watchdog: &mut Watchdog, halves, sample| {
+        look(watchdog, halves);
+        let Watchdog { blind, detector, place, seen, .. } = watchdog;
+        blind.look(sample, detector.tracker.comms(), place, *seen);
+        blind.now()
+    };
+    (0..13).for_each(|halves| drop(look(&mut watchdog, halves, Some(1))));
+    let now = look(&mut watchdog, 13, Some(1));
+    assert!(now.len() == 1 && now[0].contains("communicator 0x9"), "{now:?}");
+    watchdog.end_comm(0);
+    look(&mut watchdog, 14, None);
+    watchdog.forget_gone();
+    assert_eq!(look(&mut watchdog, 16, Some(1)), [""; 0]);
 }

@@ -28,7 +28,6 @@ use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
-use ncclscope_operations::windows::is_windowed;
 use ncclscope_operations::{
     Completion, Event, EventId, GpuClocks, Operation, Timeline, Timing, Whole,
 };
@@ -210,7 +209,7 @@ impl Process<'_, '_> {
         recording.header().overwritten[EventKind::P2p.index()] != 0
             || !recording.is_whole()
             || is_lossy(recording, &[EventKind::P2p])
-            || is_windowed(recording)
+            || recording.is_windowed()
     }
 
     /// The time from which nothing is overwritten, ns since 1970; `None` if nothing was.

@@ -2,13 +2,13 @@
 //! What a recording lacks, for all who must know whether they see everything.
 //!
 //! Four things may be missing, and each is asked apart, for they spoil different conclusions: what
-//! was lost ([`Recording::lost`]), what was not to be recorded ([`Recording::has_pauses`]), what
-//! was overwritten by later events ([`crate::layout::Header::overwritten`]), and what is damaged
-//! ([`Recording::has_hole`]).
+//! was lost ([`Recording::lost`]), what was not to be recorded ([`Recording::has_pauses`], and from
+//! the first communicator on [`Recording::is_windowed`]), what was overwritten by later events
+//! ([`crate::layout::Header::overwritten`]), and what is damaged ([`Recording::has_hole`]).
 
 use super::Recording;
 use crate::kind::EventKind;
-use crate::mark::MarkKind;
+use crate::mark::{Mark, MarkKind};
 
 impl Recording {
     /// Events of a kind that NCCL reported and that were not recorded: there was no memory for
@@ -31,6 +31,21 @@ impl Recording {
     /// for a time, or operations were sampled.
     #[must_use]
     pub fn has_pauses(&self) -> bool {
-        self.header.left_out != 0 || self.marks.iter().any(|mark| mark.what == MarkKind::Stop)
+        let leaves_out = |mark: &Mark| match mark.what {
+            MarkKind::Stop => true,
+            MarkKind::Start => mark.value > 1,
+            _ => false,
+        };
+        self.header.left_out != 0 || self.marks.iter().any(leaves_out)
+    }
+
+    /// Not everything since the first communicator was to be recorded: there are pauses, or
+    /// recording started later. The window that opens with the run is none of these.
+    #[must_use]
+    pub fn is_windowed(&self) -> bool {
+        let first = self.comms.iter().map(|comm| comm.ticks).min();
+        let is_late = |mark: &Mark| first.is_some_and(|first| first < mark.ticks);
+        let mut starts = self.marks.iter().filter(|mark| mark.what == MarkKind::Start);
+        self.has_pauses() || starts.any(is_late)
     }
 }

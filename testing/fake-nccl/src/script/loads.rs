@@ -55,9 +55,9 @@ const CYCLES_FIRST: usize = 100;
 const CYCLES_A_LIBRARY: usize = 5;
 
 /// The time between two samples of a process's resources, how many must be equal, and the most
-/// samples.
+/// samples. The watchdog forgets what has ended at its next look, up to 1.25 s later.
 const SETTLE: Duration = Duration::from_millis(200);
-const SETTLED: usize = 3;
+const SETTLED: usize = 7;
 const SETTLES_MAX: usize = 50;
 
 /// `ops` times: the library is loaded if needed, a communicator is initialised, used by two threads

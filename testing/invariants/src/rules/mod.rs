@@ -9,7 +9,7 @@ mod time;
 mod tree;
 
 use crate::{Expect, KindCount, Model, Verdict};
-use ncclscope_operations::threads::role;
+use ncclscope_operations::threads::Role;
 use ncclscope_trace::Recording;
 
 /// The most violations of one rule that a verdict lists; the rest is a number.
@@ -51,7 +51,7 @@ fn count(model: &Model<'_>, verdict: &mut Verdict) {
         count.stopped_again += u64::from(event.stops.saturating_sub(1));
         let parent = model.parent(event).and_then(|parent| model.events[parent].stop);
         count.late += u64::from(parent.is_some_and(|stop| stop < event.start.ticks));
-        let thread = role(lanes[event.lane].header.kinds, has_api);
+        let thread = Role::of(lanes[event.lane].header.kinds, has_api).name();
         count.threads.insert(thread);
         if event.steps.is_empty() {
             continue;

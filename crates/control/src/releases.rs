@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What NCCL's releases do with kernel channel events (KernelCh): one table, from which come what the
+plugin requests, which times are believed, what `ncclscope doctor` says, and a part of docs/env.md.
+*/
+
+use ncclscope_trace::identity::nccl_version;
+
+/// The cause by which the counts of the kernels and of the host differ, so that a kernel has the
+/// times of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drift {
+    /// Nothing that is known.
+    Never,
+    /// Broadcasts from several roots in one group (an uneven AllGather of PyTorch): kernels count
+    /// them (`profiler()` of `src/device/common.h`), and the host does not
+    /// (`src/scheduler/allgatherv_sched.cc@v2.30.7-1`).
+    GroupedRoots,
+    /// Any Broadcast: from 2.31 on the host counts only what it profiles
+    /// (`ncclProfilerPostPlanWork` of `src/plugin/profiler.cc@v2.31.2-1`, NVIDIA/nccl#2368).
+    Broadcast,
+}
+
+/// What these events add to a CUDA graph, among ranks of one node: `cargo xtask event-costs` counts
+/// it on the CPU stand-in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InGraphs {
+    /// There are no such events.
+    Nothing,
+    /// A host function for each launch; and a thread polls for each communicator while work is
+    /// queued.
+    Polls,
+    /// A host function for each launch.
+    HostFunctions,
+    /// NCCL may crash.
+    Crashes,
+}
+
+/// Kernel channel events of a range of releases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Release {
+    /// The first release, as `ncclGetVersion` has it: 22809 is 2.28.9.
+    pub from: u32,
+    /// Whether they are requested by default.
+    pub by_default: bool,
+    /// The cause by which the counts differ.
+    pub drift: Drift,
+    /// What they add to a CUDA graph.
+    pub in_graphs: InGraphs,
+    /// Why, in one sentence.
+    pub reason: &'static str,
+}
+
+const TABLE: [Release; 7] = [
+    Release {
+        from: 0,
+        by_default: true,
+        drift: Drift::Never,
+        in_graphs: InGraphs::Nothing,
+        reason: "NCCL 2.26 is the first release that has them",
+    },
+    Release {
+        from: 22_600,
+        by_default: true,
+        drift: Drift::Never,
+        in_graphs: InGraphs::Polls,
+        reason: "they tell when kernels ran",
+    },
+    Release {
+        from: 22_900,
+        by_default: true,
+        drift: Drift::GroupedRoots,
+        in_graphs: InGraphs::Polls,
+        reason: GROUPED_ROOTS,
+    },
+    Release {
+        from: 23_003,
+        by_default: false,
+        drift: Drift::GroupedRoots,
+        in_graphs: InGraphs::Crashes,
+        reason: "NCCL 2.30.3 may crash with kernel events and graphs (NVIDIA/nccl#2112)",
+    },
+    Release {
+        from: 23_004,
+        by_default: true,
+        drift: Drift::GroupedRoots,
+        in_graphs: InGraphs::Polls,
+        reason: GROUPED_ROOTS,
+    },
+    Release {
+        from: 23_100,
+        by_default: false,
+        drift: Drift::Broadcast,
+        in_graphs: InGraphs::HostFunctions,
+        reason: "after a Broadcast NCCL 2.31 gives each kernel the times of another one, or none \
+                 (NVIDIA/nccl#2368), and they cost 4 to 13 % on 128 KiB to 4 MiB \
+                 (NVIDIA/nccl#2355)",
+    },
+    Release {
+        from: 23_200,
+        by_default: false,
+        drift: Drift::Broadcast,
+        in_graphs: InGraphs::HostFunctions,
+        reason: "after a Broadcast NCCL from 2.31 on gives each kernel the times of another one, \
+                 or none, and may crash when the communicator is destroyed (NVIDIA/nccl#2368)",
+    },
+];
+
+const GROUPED_ROOTS: &str = "they tell when kernels ran; times after grouped broadcasts from \
+                             several roots (an uneven all_gather of PyTorch) are not \
+                             believed; NCCL_ALLGATHERV_ENABLE=0 avoids those";
+
+/// The row of a release; 0 is one that is not known, of which the best is assumed.
+#[must_use]
+pub fn of_release(nccl_version: u32) -> &'static Release {
+    let row = TABLE.iter().rev().find(|row| row.from <= nccl_version);
+    row.unwrap_or(&TABLE[0])
+}
+
+/// The table as a page has it, without releases that have no such events.
+pub(crate) fn markdown() -> String {
+    let mut out = String::from("| NCCL from | `auto` is | why |\n| --- | --- | --- |\n");
+    for row in TABLE.iter().filter(|row| row.in_graphs != InGraphs::Nothing) {
+        let state = if row.by_default { "on" } else { "off" };
+        let Release { from, reason, .. } = row;
+        let from = nccl_version(*from).unwrap_or_default();
+        out.push_str(&format!("| {from} | {state} | {reason} |\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_release_has_its_row() {
+        assert!(TABLE.is_sorted_by_key(|row| row.from) && TABLE[0].from == 0);
+        let on = [0, 22_304, 22_605, 22_809, 22_907, 23_002, 23_004, 23_007];
+        assert!(on.iter().all(|&version| of_release(version).by_default));
+        let off = [23_003, 23_100, 23_102, 23_203, 23_300];
+        assert!(off.iter().all(|&version| !of_release(version).by_default));
+        assert_eq!(of_release(22_809).drift, Drift::Never);
+        assert_eq!(of_release(23_007).drift, Drift::GroupedRoots);
+        assert_eq!(of_release(23_203).drift, Drift::Broadcast);
+        assert!(markdown().contains("| 2.30.3 | off | NCCL 2.30.3 may crash"));
+    }
+}
