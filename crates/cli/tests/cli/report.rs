@@ -293,7 +293,7 @@ fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
     assert!(array("peers").iter().any(differ), "{report}");
     let verdict = &found["verdicts"][0];
     let (comm, operation) = (&verdict["comm"], &verdict["op"]);
-    let is_it = |row: &&Value| row["comm"] == *comm && row["number"] == operation["index"];
+    let is_it = |row: &&Value| row["comm"] == *comm && row["number"] == operation["number"];
     let open = array("open_operations");
     let open: Vec<&Value> = open.iter().filter(is_it).collect();
     assert!(!open.is_empty(), "{verdict}\n{report}");
@@ -354,7 +354,7 @@ fn sends_and_receives_have_one_number_in_all_tools() {
             assert_eq!(fault, "host-stuck", "{found}");
             continue;
         };
-        let number = op["index"].as_u64().unwrap();
+        let number = op["number"].as_u64().unwrap();
         assert!(reported.iter().any(|(_, name, at)| name == func && *at == number), "{found}");
         let text = ncclscope(&["diagnose", folder]).ends_with(1).stdout;
         let says = [format!("operation {number} ({func}, "), format!("operation {number}, {func}")];
