@@ -53,7 +53,7 @@ struct Cause {
     factor: Option<f64>,
 }
 
-/// The answer, as `answer` in the schema `ncclscope.report/2`.
+/// The answer, as `answer` in the schema `ncclscope.report/3`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     /// Whether it hangs, is slow or is fine.

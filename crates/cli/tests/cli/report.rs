@@ -89,7 +89,7 @@ fn a_recording_made_by_the_page_of_the_format_is_read() {
     let report: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
     let operation = &report["operations"][0];
     assert_eq!(operation["func"], "AllReduce", "{report:#}");
-    assert_eq!((&operation["bytes"], &operation["algo"]), (&(4 << 20).into(), &"RING".into()));
+    assert_eq!((&operation["bytes"], &operation["algorithm"]), (&(4 << 20).into(), &"RING".into()));
     assert_eq!(operation["duration_ns"]["max"], 585_000);
     let peer = &report["peers"][0];
     assert_eq!((&peer["bytes"], &peer["transfers"]), (&(2 << 20).into(), &4.into()));
@@ -177,7 +177,7 @@ fn json_follows_the_schema() {
     std::fs::write(run.file("run.json"), r#"{"command":["x"],"exit_code":0}"#).unwrap();
     let text = ncclscope(&["report", "--format", "json", run.text()]).ends_with(0).stdout;
     let json: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["schema"], "ncclscope.report/2");
+    assert_eq!(json["schema"], "ncclscope.report/3");
     assert_eq!(json["run"]["command"][0], "x");
     assert_eq!(json["ranks"][1]["events"]["KernelCh"]["started"], 2);
     assert_eq!(json["operations"][0]["timing"], "kernel");
