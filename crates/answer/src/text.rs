@@ -97,7 +97,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             )
         }
         State::Slow => {
-            let steps: Vec<f64> = slow.steps.iter().map(|step| step.duration_ms).collect();
+            let steps: Vec<f64> = slow.steps.iter().map(|step| step.duration_ms()).collect();
             let mean = steps.iter().sum::<f64>() / to_f64(steps.len().max(1) as u64);
             let step = match steps.is_empty() {
                 true => String::new(),

@@ -170,7 +170,7 @@ fn means(details: &Details, slow: &SlowReport) -> HashMap<u32, [f64; 2]> {
         .zip(&slow.steps)
         .filter(|(step, _)| step.caused_ms.len() == details.ranks.len())
         .collect();
-    let whole: f64 = known.iter().map(|(_, row)| row.duration_ms).sum();
+    let whole: f64 = known.iter().map(|(_, row)| row.duration_ms()).sum();
     let mean = |at: usize| {
         let caused: f64 = known.iter().map(|(step, _)| f64::from(step.caused_ms[at])).sum();
         let own: f64 = known.iter().map(|(step, _)| f64::from(step.own_ms[at])).sum();

@@ -261,8 +261,8 @@ fn many(mut shown: Shown) -> Shown {
         step,
         root: None,
         share: 0.5,
-        waiting: Some(0.2),
-        duration_ms: 812.5,
+        waiting_share: Some(0.2),
+        duration_ns: 812_500_000,
     };
     shown.slow.steps = (0..2000).map(step).collect();
     shown.details.ranks = (0..4096).collect();
