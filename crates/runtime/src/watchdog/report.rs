@@ -467,6 +467,8 @@ mod tests {
             r#""device":5,"device_pci":null,"device_uuid":"GPU-4f""#,
         ];
         says.into_iter().for_each(|says| assert!(json.contains(says), "{says}: {json}"));
+        let retired = ["\"global_rank\"", "\"peer\"", "\"index\"", "_s\":"];
+        retired.into_iter().for_each(|old| assert!(!json.contains(old), "{old}: {json}"));
         let text = hang.lines().concat();
         assert!(text.contains("has not moved for 301.2 s"), "{text}");
         assert!(text.contains("(host h, pid 7, rank 9 of the job"), "{text}");
