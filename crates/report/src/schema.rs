@@ -377,8 +377,8 @@ pub struct PeerRow {
     pub bytes: Option<u64>,
     /// Network steps that were completed: by the sender where it was recorded, else the receiver.
     pub transfers: u64,
-    /// Network time of a send of size 0, ns, by linear regression; `null` with fewer than two sizes,
-    /// and where the line gives less than 0.
+    /// Network time of a send of size 0, ns, by linear regression; `null` with fewer than two
+    /// sizes, and where the line gives less than 0.
     pub latency_ns: Option<u64>,
     /// GB/s that a send adds, by the same regression.
     pub rate_gbs: Option<f64>,

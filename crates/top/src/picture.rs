@@ -209,11 +209,7 @@ fn ns<S: Serializer>(seconds: &f64, to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// The same where they are known.
-#[expect(
-    clippy::ref_option,
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes references"
-)]
+#[expect(clippy::ref_option, reason = "serde passes references")]
 fn known_ns<S: Serializer>(seconds: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     seconds.map(|seconds| to_u64(seconds * 1e9)).serialize(to)
 }

@@ -12,7 +12,8 @@ use ncclscope_report::schema::{GroupRow, Groups, Label};
 pub(crate) fn groups(content: Content<'_>, groups: &Groups, page: Page) -> String {
     let mut page = page;
     super::answer(&mut page, content);
-    page.heading(&format!("BY {}", groups.by.join(", ").to_uppercase()));
+    let by: Vec<&str> = groups.by.iter().map(|by| head(by)).collect();
+    page.heading(&format!("BY {}", by.join(", ").to_uppercase()));
     if groups.rows.is_empty() {
         page.line("  no operation was recorded");
         return page.into_text();
@@ -31,8 +32,6 @@ pub(crate) fn groups(content: Content<'_>, groups: &Groups, page: Page) -> Strin
 }
 
 fn table(groups: &Groups) -> Table {
-    // The figure beside it is their sum.
-    let head = |by: &'static str| if by == "bytes" { "size" } else { by };
     let keys = groups.by.iter().map(|by| (head(by), align(by)));
     let figures = ["count", "bytes", "time", "waiting", "transfer", "busbw GB/s"];
     let figures = figures.into_iter().map(|name| (name, Align::Right));
@@ -42,6 +41,11 @@ fn table(groups: &Groups) -> Table {
         table.row(cells(groups, row));
     }
     table
+}
+
+/// What people read for a key: the column `bytes` beside it is a sum.
+fn head(by: &'static str) -> &'static str {
+    if by == "bytes" { "size" } else { by }
 }
 
 fn align(by: &str) -> Align {

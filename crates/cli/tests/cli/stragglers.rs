@@ -41,8 +41,8 @@ fn ranks_that_arrive_together_have_no_findings() {
     assert!(text.contains("12 steps (from marks)") && text.contains("SLOW\n  nothing"), "{text}");
 }
 
-/// In JSON a communicator is its hash, with the application's name beside it, as in `report`; people
-/// read both in one.
+/// In JSON a communicator is its hash, with the application's name beside it, as in `report`.
+/// People read both in one.
 #[test]
 fn a_communicator_is_its_hash_and_its_name() {
     let directory = tempfile::tempdir().unwrap();

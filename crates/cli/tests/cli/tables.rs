@@ -68,6 +68,20 @@ fn groups_add_up_to_the_rows_of_every_report() {
     }
 }
 
+/// In JSON the size is `bytes` and the sum `total_bytes`; people read `size` and `bytes`.
+#[test]
+fn the_size_of_a_group_is_apart_from_its_sum() {
+    let dir = job();
+    let (all, rows) = groups(&dir, "size");
+    assert_eq!(all["groups"]["by"], serde_json::json!(["bytes"]));
+    let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
+    let is_sum =
+        |row: &Value| number(row, "total_bytes") == number(row, "bytes") * number(row, "count");
+    assert!(!rows.is_empty() && rows.iter().all(is_sum), "{rows:?}");
+    let text = report(&dir, &["--by", "size"]);
+    assert!(text.contains("BY SIZE\n") && !text.contains("BY BYTES"), "{text}");
+}
+
 #[test]
 fn ranks_steps_and_channels_have_rows() {
     let dir = job();
