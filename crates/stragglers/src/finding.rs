@@ -12,7 +12,7 @@ use serde::Serialize;
 /// The slow part of a job: a worker, a stage or a data-parallel rank, as the input names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SlowPart {
-    /// Global rank.
+    /// Rank in the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// Data-parallel rank.
@@ -65,7 +65,7 @@ pub struct Finding {
     /// The slow part of the job, for S1, S7, S8 and N5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<SlowPart>,
-    /// The global ranks at fault; empty if no rank in particular is.
+    /// The ranks at fault, in the job; empty if no rank in particular is.
     pub root_ranks: Vec<u32>,
     /// Where they run, since when it is so, and what it costs: `where`, `since` and `cost`.
     #[serde(flatten)]

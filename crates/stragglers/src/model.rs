@@ -24,7 +24,7 @@ pub struct LayoutPosition {
 /// One timeline: a process, or the tensor-parallel group that a trace shows as one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Worker {
-    /// Its global rank; for a group, the first one.
+    /// Its rank in the job; for a group, the first one.
     pub rank: u32,
     /// Its position in the layout, if the input names workers only by that.
     pub cell: Option<LayoutPosition>,

@@ -353,8 +353,8 @@ fn proxy_line(op: &OpProgress, clock: Clock) -> String {
     );
     let OpProgress { peer, channel, done, steps, posted, ready, transmitted, .. } = op;
     format!(
-        "{way} rank {peer}, channel {channel}: {done} of {steps} steps done, {posted} posted, \
-         {ready} ready, {transmitted} transmitted; {state}"
+        "{way} rank {peer} of the communicator, channel {channel}: {done} of {steps} steps done, \
+         {posted} posted, {ready} ready, {transmitted} transmitted; {state}"
     )
 }
 
