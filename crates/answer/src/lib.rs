@@ -53,7 +53,7 @@ struct Cause {
     factor: Option<f64>,
 }
 
-/// The answer, as `answer` in the schema `ncclscope.report/2`.
+/// The answer, as `answer` in the schema `ncclscope.report/3`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     /// Whether it hangs, is slow or is fine.
@@ -173,7 +173,7 @@ pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
     let is_mismatch = |verdict: &Verdict| {
         matches!(verdict.class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
     };
-    hang.waiting == 0 && !hang.verdicts.is_empty() && hang.verdicts.iter().all(is_mismatch)
+    hang.waiting_ranks == 0 && !hang.verdicts.is_empty() && hang.verdicts.iter().all(is_mismatch)
 }
 
 /// Why a job in which nothing was found may not be fine.
@@ -183,7 +183,7 @@ fn doubt(found: Found<'_>) -> Option<String> {
     if is_empty {
         return Some("no operation was recorded".into());
     }
-    if hang.waiting != 0 {
+    if hang.waiting_ranks != 0 {
         return hang.notes.last().cloned();
     }
     let silent = hang.silent_ranks.len();
@@ -206,19 +206,18 @@ fn since(state: State, found: Found<'_>) -> Option<String> {
 /// Since when the ranks that wait longest do so.
 fn hung_since_ns(found: Found<'_>) -> Option<u64> {
     let end = found.report.ranks.iter().filter_map(|row| row.end_ns).max()?;
-    let age = age_s(found.hang)?;
-    Some(end.saturating_sub(ncclscope_operations::stats::to_u64(age * 1e9)))
+    Some(end.saturating_sub(age_ns(found.hang)?))
 }
 
-/// How long the oldest operation that waits has been in flight, seconds.
-fn age_s(hang: &Diagnosis) -> Option<f64> {
-    hang.verdicts.iter().filter_map(|verdict| verdict.age_s).max_by(f64::total_cmp)
+/// How long the oldest operation that waits has been in flight, ns.
+fn age_ns(hang: &Diagnosis) -> Option<u64> {
+    hang.verdicts.iter().filter_map(|verdict| verdict.age_ns).max()
 }
 
 fn cost(state: State, found: Found<'_>) -> Option<Cost> {
     let share = match state {
         State::Hung => 1.0,
-        State::Slow => found.slow.summary.first().map(|finding| finding.lost)?,
+        State::Slow => found.slow.summary.first().map(|finding| finding.lost_share)?,
         State::Fine | State::Unknown => return None,
     };
     let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));

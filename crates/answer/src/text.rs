@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer as at most five lines.
 
-use crate::{Answer, Cause, Found, State, age_s, doubt, gpus, is_mismatch_without_wait, since};
+use crate::{Answer, Cause, Found, State, age_ns, doubt, gpus, is_mismatch_without_wait, since};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
@@ -86,18 +86,18 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
     match state {
         State::Hung => {
             let since = since(state, found).map(|since| format!("since {since}: "));
-            let age = age_s(hang).map(|s| format!(" for {}", duration(s * 1e9)));
+            let age = age_ns(hang).map(|ns| format!(" for {}", duration(to_f64(ns))));
             format!(
                 "{}{} of {} {} in NCCL{}",
                 since.unwrap_or_default(),
-                hang.waiting,
+                hang.waiting_ranks,
                 count(hang.ranks + hang.silent_ranks.len(), "rank"),
-                if_one(hang.waiting, "waits", "wait"),
+                if_one(hang.waiting_ranks, "waits", "wait"),
                 age.unwrap_or_default()
             )
         }
         State::Slow => {
-            let steps: Vec<f64> = slow.steps.iter().map(|step| step.duration_ms).collect();
+            let steps: Vec<f64> = slow.steps.iter().map(|step| step.duration_ms()).collect();
             let mean = steps.iter().sum::<f64>() / to_f64(steps.len().max(1) as u64);
             let step = match steps.is_empty() {
                 true => String::new(),

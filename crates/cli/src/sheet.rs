@@ -73,6 +73,8 @@ fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
+        // In a list, a communicator is its hash.
+        Value::Object(fields) if fields.contains_key("comm") => text(&fields["comm"]),
         Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }

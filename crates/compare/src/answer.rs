@@ -112,7 +112,7 @@ fn changed(row: &Row) -> String {
 pub fn name(key: &RowKey) -> String {
     let role = key.role.as_deref().unwrap_or("unknown");
     let func = key.func.as_deref().unwrap_or("operation");
-    match (key.kind, key.from, key.to) {
+    match (key.kind, key.src, key.dst) {
         (Kind::Step, ..) => "a training step".into(),
         (Kind::Waiting, ..) => format!("waiting in {func} on {role}"),
         (Kind::Link, Some(from), Some(to)) => format!("the link from rank {from} to {to} ({role})"),

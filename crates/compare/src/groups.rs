@@ -124,8 +124,8 @@ fn transfer(
         func: of.map(|of| of.func.clone()),
         bytes,
         bytes_below,
-        algo: some(algo),
-        proto: some(proto),
+        algorithm: some(algo),
+        protocol: some(proto),
         ..empty(Kind::Transfer)
     };
     group(sides, key, &members.iter().map(|of| of.0).collect::<Vec<_>>())
@@ -138,10 +138,10 @@ fn empty(kind: Kind) -> RowKey {
         func: None,
         bytes: None,
         bytes_below: None,
-        algo: None,
-        proto: None,
-        from: None,
-        to: None,
+        algorithm: None,
+        protocol: None,
+        src: None,
+        dst: None,
     }
 }
 
@@ -153,7 +153,7 @@ fn key_of(measure: &Measure) -> RowKey {
             RowKey { role: some(role), func: some(func), ..empty(Kind::Waiting) }
         }
         Measure::Link { role, from, to } => {
-            RowKey { role: some(role), from: Some(*from), to: Some(*to), ..empty(Kind::Link) }
+            RowKey { role: some(role), src: Some(*from), dst: Some(*to), ..empty(Kind::Link) }
         }
         Measure::Transfer(of) => {
             RowKey { role: some(&of.role), func: some(&of.func), ..empty(Kind::Transfer) }
@@ -201,9 +201,9 @@ mod tests {
     fn names(a: &Run, b: &Run) -> Vec<String> {
         let groups = groups(std::slice::from_ref(a), std::slice::from_ref(b));
         let name = |group: Group| {
-            let RowKey { bytes, bytes_below, algo, proto, .. } = group.key;
+            let RowKey { bytes, bytes_below, algorithm, protocol, .. } = group.key;
             let below = bytes_below.map_or_else(String::new, |below| format!("..{below}"));
-            format!("{}{below} {} {}", bytes.unwrap(), algo.unwrap(), proto.unwrap())
+            format!("{}{below} {} {}", bytes.unwrap(), algorithm.unwrap(), protocol.unwrap())
         };
         groups.into_iter().map(name).collect()
     }

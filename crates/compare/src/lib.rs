@@ -6,7 +6,7 @@ What became slower or faster between two sets of runs, and how sure that is.
 measured, and the [`configuration`]. [`compare`] tests each series of one side against that of the
 other: a rank test for the p value, the Hodges-Lehmann estimate for the effect ([`stats`]), and the
 procedure of Benjamini and Hochberg, because it tests many. [`Comparison`] is the JSON schema
-`ncclscope.compare/1`; docs/compare.md explains the rules.
+`ncclscope.compare/2`; docs/compare.md explains the rules.
 
 The unit is never a rank, and seldom an operation: what one collective's ranks say, and what is done
 within seconds, is nearly one observation. The unit is a block of training steps; with several runs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The comparison: schema `ncclscope.compare/1`.
+The comparison: schema `ncclscope.compare/2`.
 
 These structures *are* the JSON, as docs/schemas/compare.schema.json says. Fields may be added, but
 never renamed or given another meaning. An unknown value is `null`; times are nanoseconds.
@@ -9,7 +9,7 @@ never renamed or given another meaning. An unknown value is `null`; times are na
 use serde::Serialize;
 
 /// Value of [`Comparison::schema`].
-pub const SCHEMA: &str = "ncclscope.compare/1";
+pub const SCHEMA: &str = "ncclscope.compare/2";
 
 /// What became slower or faster from A to B.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -136,13 +136,13 @@ pub struct RowKey {
     /// Where `bytes` begins a class of sizes: the smallest that does not belong to it.
     pub bytes_below: Option<u64>,
     /// The algorithm; of a change, both with ` -> ` between them.
-    pub algo: Option<String>,
+    pub algorithm: Option<String>,
     /// The protocol; likewise.
-    pub proto: Option<String>,
+    pub protocol: Option<String>,
     /// The sender of a link, in the job.
-    pub from: Option<u32>,
+    pub src: Option<u32>,
     /// The receiver.
-    pub to: Option<u32>,
+    pub dst: Option<u32>,
 }
 
 /// The verdict of a row.

@@ -211,7 +211,7 @@ pub struct ProcessStatus {
 pub struct InFlight {
     /// Communicators with something in flight, and calls.
     pub count: u64,
-    /// Them as a JSON array (`ncclscope.hang/1`), as far as there is room.
+    /// Them as a JSON array (`ncclscope.hang/2`), as far as there is room.
     pub hangs: String,
     /// Which hangs the watchdog cannot see, as a JSON array of lines.
     pub blind: String,

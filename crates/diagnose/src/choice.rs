@@ -44,11 +44,11 @@ fn has_comm(verdict: &Verdict, filter: &Filter, job: &Job) -> bool {
     if filter.comms.is_empty() && filter.roles.is_empty() {
         return true;
     }
-    let Some(text) = &verdict.comm else { return true };
+    let Some(of) = &verdict.comm else { return true };
     job.comms.iter().filter(|comm| comm.parent.is_none()).any(|comm| {
         let ranks = Some(comm.nranks).filter(|&ranks| ranks != 0);
         let role = role_or_size(comm.role.as_deref(), ranks);
-        text.contains(&comm.name) && filter.has_named_comm(&comm.name, &role)
+        of.comm == comm.name && filter.has_named_comm(&comm.name, &role)
     })
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::job::{Communicator, Process};
     use crate::verdict::Op;
-    use ncclscope_findings::{Confidence, FindingClass};
+    use ncclscope_findings::{CommId, Confidence, FindingClass};
 
     fn verdict(root_ranks: Vec<u32>, comm: &str, func: &str) -> Verdict {
         Verdict {
@@ -72,9 +72,10 @@ mod tests {
             root_ranks,
             help: ncclscope_findings::Help::default(),
             edge: None,
-            comm: (!comm.is_empty()).then(|| format!("communicator {comm} (tp)")),
+            comm: (!comm.is_empty()).then(|| CommId { comm: comm.into(), name: None }),
+            comm_text: String::new(),
             op: Some(Op { func: func.into(), ..Op::default() }),
-            age_s: None,
+            age_ns: None,
             victims: 1,
             evidence: Vec::new(),
             alternatives: Vec::new(),
@@ -104,7 +105,7 @@ mod tests {
             ranks: 2,
             verdicts: vec![verdict(vec![0], "0x1f", "AllReduce"), verdict(vec![1], "", "")],
             silent_ranks: Vec::new(),
-            waiting: 1,
+            waiting_ranks: 1,
             notes: Vec::new(),
         };
         let shown = |filter: Filter| {

@@ -10,7 +10,7 @@ use crate::verdict::{Evidence, Op, Verdict};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::words;
 use ncclscope_findings::rank::{Pending, Thread};
-use ncclscope_findings::{Confidence, FindingClass, Help};
+use ncclscope_findings::{CommId, Confidence, FindingClass, Help};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -188,8 +188,7 @@ impl<'a> Classifier<'a> {
     fn op(&self, comm: &'a Communicator, member: u32) -> Op {
         let vector = &comm.vectors[member as usize];
         let call = self.call(comm, member, vector.front()).cloned().unwrap_or_default();
-        let index = comm.number(vector);
-        Op { index, func: call.func, datatype: call.datatype, size: call.size }
+        Op::of(comm.number(vector), call)
     }
 
     /// Why a process that waits for nothing is late.
@@ -271,9 +270,9 @@ impl<'a> Classifier<'a> {
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
         if let Some(longest) = first {
             let comm = self.comm(longest.comm);
-            verdict.comm = Some(comm.name.clone());
+            self.locate(&mut verdict, comm);
             verdict.op = Some(self.op(comm, longest.waiter));
-            verdict.age_s = self.age_s(&comm.vectors[longest.waiter as usize]);
+            verdict.age_ns = self.age_ns(&comm.vectors[longest.waiter as usize]);
         }
         verdict.alternatives = match class {
             FindingClass::HostStuck => {
@@ -312,8 +311,16 @@ impl<'a> Classifier<'a> {
         verdict
     }
 
-    fn age_s(&self, vector: &Vector) -> Option<f64> {
-        vector.age_ns.filter(|_| !self.job.is_dump).map(|age| to_f64(age) / 1e9)
+    fn age_ns(&self, vector: &Vector) -> Option<u64> {
+        vector.age_ns.filter(|_| !self.job.is_dump)
+    }
+
+    /// Others wait in this communicator.
+    fn locate(&self, verdict: &mut Verdict, comm: &Communicator) {
+        let whole = comm.parent.map_or(comm, |parent| self.comm(parent));
+        let (hash, name) = (whole.name.clone(), whole.comm_name.clone());
+        verdict.comm = Some(CommId { comm: hash, name });
+        verdict.comm_text.clone_from(&comm.name);
     }
 
     /// The evidence that one process is at fault.
@@ -355,7 +362,7 @@ impl<'a> Classifier<'a> {
         if comm.kind != CommKind::Call {
             line.figures = counts(own);
         }
-        line.figures.extend(self.age_s(by).map(|age| ("waited_s", age)));
+        line.figures.extend(self.age_ns(by).map(|age| ("waited_ns", to_f64(age))));
         let mut lines = vec![line];
         let line = |text: String| Evidence::of(class, rank, text);
         let mut add = |line: Evidence| lines.push(line);
@@ -370,7 +377,7 @@ impl<'a> Classifier<'a> {
             FindingClass::HostStuck | FindingClass::P2pMismatch => {
                 if let Some(idle) = one.idle_ns {
                     let text = format!("{who} last called NCCL {} ago", words::duration(idle));
-                    add(line(text).with([("idle_s", to_f64(idle) / 1e9)]));
+                    add(line(text).with([("idle_ns", to_f64(idle))]));
                 }
                 let api = one.threads.iter().filter(|thread| thread.role.enqueues());
                 for Thread { tid, state, place, .. } in api.map(|thread| &thread.thread) {
@@ -441,8 +448,9 @@ impl<'a> Classifier<'a> {
             help: Help::default(),
             edge: None,
             comm: None,
+            comm_text: String::new(),
             op: None,
-            age_s: None,
+            age_ns: None,
             victims,
             evidence,
             alternatives: Vec::new(),
@@ -460,10 +468,10 @@ impl<'a> Classifier<'a> {
             verdict.edge = cause.edge.map(|(from, to)| [self.job.rank(from), self.job.rank(to)]);
             verdict.alternatives = cause.alternatives;
             if let Some(comm) = comm.map(|comm| self.comm(comm)) {
-                verdict.comm = Some(comm.name.clone());
+                self.locate(&mut verdict, comm);
                 let oldest = comm.vectors.iter().zip(0u32..).max_by_key(|(v, _)| v.age_ns);
                 verdict.op = oldest.map(|(_, at)| self.op(comm, at));
-                verdict.age_s = oldest.and_then(|(v, _)| self.age_s(v));
+                verdict.age_ns = oldest.and_then(|(v, _)| self.age_ns(v));
             }
             verdict
         };
@@ -524,9 +532,9 @@ impl<'a> Classifier<'a> {
         }
         if let Some(wait) = waits.first() {
             let comm = self.comm(wait.comm);
-            verdict.comm = Some(comm.name.clone());
+            self.locate(&mut verdict, comm);
             verdict.op = Some(self.op(comm, wait.member));
-            verdict.age_s = self.age_s(&comm.vectors[wait.member as usize]);
+            verdict.age_ns = self.age_ns(&comm.vectors[wait.member as usize]);
         }
         verdict
     }
@@ -572,15 +580,14 @@ impl<'a> Classifier<'a> {
         };
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
         verdict.alternatives.extend(self.other_side(&unknown));
-        verdict.comm = Some(comm.name.clone());
+        self.locate(&mut verdict, comm);
         let is_in_it = |(v, _): &(&Vector, u32)| v.is_inside() && v.front() == desync.index;
         let waiter = comm.vectors.iter().zip(0u32..).find(is_in_it).filter(|_| comm.is_pair());
         verdict.op = Some(waiter.map_or_else(
             || {
                 let call = desync.groups.first().and_then(|(_, call)| call.clone());
                 let call = call.unwrap_or_default();
-                let index = Some(desync.index);
-                Op { index, func: call.func, datatype: call.datatype, size: call.size }
+                Op::of(Some(desync.index), call)
             },
             |(_, at)| self.op(comm, at),
         ));
@@ -665,7 +672,7 @@ impl<'a> Classifier<'a> {
         let confidence = Confidence::Suspect;
         let mut verdict =
             self.verdict(FindingClass::ProcessGone, confidence, &processes, evidence, victims);
-        verdict.comm = Some(comm.name.clone());
+        self.locate(&mut verdict, comm);
         verdict.op = first_waiter(comm).map(|(_, at)| self.op(comm, at));
         verdict.alternatives =
             vec!["only its input is missing, and it waits like the others".into()];

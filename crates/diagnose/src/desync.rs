@@ -56,8 +56,8 @@ fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync
     };
     let (sent, received) = (size(0)?, size(1)?);
     let group = |member: u32, func: &str, bytes: u64| {
-        let size = human::bytes(bytes);
-        (vec![member], Some(Call { func: func.into(), size, ..Call::default() }))
+        let (size, bytes) = (human::bytes(bytes), Some(bytes));
+        (vec![member], Some(Call { func: func.into(), size, bytes, ..Call::default() }))
     };
     (sent != received).then(|| Desync {
         comm: index,

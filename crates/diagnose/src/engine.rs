@@ -97,12 +97,12 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     notes.extend(unexplained(&verdicts, &waiting, job));
     let diagnosis = Diagnosis {
-        schema: "ncclscope.diagnosis/1",
+        schema: "ncclscope.diagnosis/2",
         source: job.source.clone(),
         ranks: job.processes.iter().filter(|one| one.status != ProcessStatus::Silent).count(),
         verdicts,
         silent_ranks: silent,
-        waiting: waiting.len(),
+        waiting_ranks: waiting.len(),
         notes,
     };
     (diagnosis, wait_roots)
@@ -153,7 +153,7 @@ fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
     let is_by_counters =
         |verdict: &Verdict| matches!(verdict.class, HostStuck | CallNotEnqueued | ProcessGone);
     for verdict in verdicts.iter_mut().filter(|verdict| !is_by_counters(verdict)) {
-        let comm = verdict.comm.as_deref().and_then(|name| comms.get(name));
+        let comm = comms.get(verdict.comm_text.as_str());
         let members = comm.into_iter().flat_map(|comm| &comm.vectors);
         let mut ranks: BTreeSet<u32> = members.map(|vector| job.rank(vector.process)).collect();
         ranks.extend(&verdict.root_ranks);

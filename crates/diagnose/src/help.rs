@@ -5,7 +5,7 @@ use crate::job::Job;
 use crate::verdict::Verdict;
 use jiff::Timestamp;
 use ncclscope_findings::{Cost, Help, Place};
-use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_operations::stats::to_f64;
 use std::collections::HashMap;
 
 /// Adds it to each verdict.
@@ -27,15 +27,15 @@ pub(crate) fn add(job: &Job, verdicts: &mut [Verdict]) {
     for verdict in verdicts {
         verdict.help = Help {
             places: verdict.root_ranks.iter().take(Help::MOST).map(place).collect(),
-            since: since(job, verdict.age_s),
+            since: since(job, verdict.age_ns),
             cost,
         };
     }
 }
 
 /// The time that is so long before the last recorded one, in whole seconds of UTC.
-fn since(job: &Job, age_s: Option<f64>) -> Option<String> {
-    let ns = job.end_ns?.saturating_sub(to_u64(age_s? * 1e9));
+fn since(job: &Job, age_ns: Option<u64>) -> Option<String> {
+    let ns = job.end_ns?.saturating_sub(age_ns?);
     let time = Timestamp::from_nanosecond(i128::from(ns)).ok()?;
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

@@ -147,8 +147,10 @@ pub enum CommKind {
 /// A communicator, or a pair of ranks of one.
 #[derive(Clone, Debug, Default)]
 pub struct Communicator {
-    /// Its name in reports.
+    /// What reports call it: its hash, or the pair of ranks.
     pub name: String,
+    /// The name that the application gave it.
+    pub comm_name: Option<String>,
     /// What the application uses it for, such as `tp`.
     pub role: Option<String>,
     /// How its operations are numbered.
@@ -262,6 +264,8 @@ pub struct Call {
     pub root: Option<i32>,
     /// The size as the input gives it, as text.
     pub size: String,
+    /// The size, as `report` has it, where the input shows it.
+    pub bytes: Option<u64>,
 }
 
 impl Communicator {

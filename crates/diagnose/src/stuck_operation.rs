@@ -354,7 +354,7 @@ impl<'a> StuckOperation<'a> {
             line.figures = vec![
                 ("steps", f64::from(link.steps)),
                 ("steps_done", f64::from(link.done)),
-                ("still_s", to_f64(link.still_ns) / 1e9),
+                ("still_ns", to_f64(link.still_ns)),
             ];
             line.peer = other.map(|other| self.job.rank(other));
         }

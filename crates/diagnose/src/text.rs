@@ -7,6 +7,7 @@ use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
 use ncclscope_findings::{Confidence, Help};
 use ncclscope_operations::human::{are, count, if_one};
+use ncclscope_operations::stats::to_f64;
 use std::fmt::Arguments;
 
 /// The most ranks of a verdict whose places are printed.
@@ -28,9 +29,9 @@ fn line(out: &mut String, line: Arguments<'_>) {
 }
 
 fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, out: &mut String) {
-    let Diagnosis { source, ranks, waiting, verdicts, silent_ranks, notes, .. } = diagnosis;
-    let (ranks, wait) = (count(*ranks, "rank"), if_one(*waiting, "waits", "wait"));
-    line(out, format_args!("{ranks} ({source}), {waiting} of them {wait} in NCCL"));
+    let Diagnosis { source, ranks, waiting_ranks, verdicts, silent_ranks, notes, .. } = diagnosis;
+    let (ranks, wait) = (count(*ranks, "rank"), if_one(*waiting_ranks, "waits", "wait"));
+    line(out, format_args!("{ranks} ({source}), {waiting_ranks} of them {wait} in NCCL"));
     match shown.filter(|shown| shown.of != 0) {
         Some(Shown { shown: 0, of }) => {
             out.push('\n');
@@ -61,14 +62,15 @@ fn one(verdict: &Verdict, is_recorded: bool, out: &mut String) {
         Confidence::Suspect => " (suspect)",
     };
     line(out, format_args!("{}{doubt}  {}", verdict.class, verdict.title));
-    if let Some(comm) = &verdict.comm {
+    if verdict.comm.is_some() {
         let op = verdict.op.as_ref().map_or_else(String::new, |op| {
-            let number = op.index.map(|number| format!(", operation {number}"));
+            let number = op.number.map(|number| format!(", operation {number}"));
             let func = if op.func.is_empty() { "" } else { ", " };
             format!("{}{func}{}", number.unwrap_or_default(), op.func)
         });
-        let age = verdict.age_s.map_or_else(String::new, |age| format!(", for {age:.1} s"));
-        line(out, format_args!("  where        {comm}{op}{age}"));
+        let seconds = verdict.age_ns.map(|ns| to_f64(ns) / 1e9);
+        let age = seconds.map_or_else(String::new, |age| format!(", for {age:.1} s"));
+        line(out, format_args!("  where        {}{op}{age}", verdict.comm_text));
     }
     let Help { places, since, cost } = &verdict.help;
     for place in places.iter().filter(|place| place.host.is_some()).take(PLACES) {

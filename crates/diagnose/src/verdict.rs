@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/1`.
+//! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/2`.
 
+use crate::job::Call;
 pub use ncclscope_findings::Evidence;
-use ncclscope_findings::{Confidence, FindingClass, Help};
+use ncclscope_findings::{CommId, Confidence, FindingClass, Help};
 use serde::Serialize;
 
 /// The operation that a verdict is about.
@@ -11,16 +12,22 @@ pub struct Op {
     /// Its number on the communicator, from 1, as the watchdog and `report` count: sends and
     /// receives apart from collectives. `None` if the input does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub index: Option<u64>,
+    pub number: Option<u64>,
     /// NCCL's function name, where known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub func: String,
     /// Datatype.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub datatype: String,
-    /// Size with its unit, as text.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub size: String,
+    /// Size, as `report` has it. `None` if the input does not show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+impl Op {
+    pub(crate) fn of(number: Option<u64>, call: Call) -> Op {
+        Op { number, func: call.func, datatype: call.datatype, bytes: call.bytes }
+    }
 }
 
 /// One cause, and the ranks that it was found in.
@@ -41,15 +48,18 @@ pub struct Verdict {
     /// From which rank to which, for a network path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
-    /// The communicator in which others wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comm: Option<String>,
+    /// The communicator in which others wait: `comm` and `comm_name`.
+    #[serde(flatten)]
+    pub comm: Option<CommId>,
+    /// The same in words: also the pair of ranks, of sends and receives.
+    #[serde(skip)]
+    pub comm_text: String,
     /// The operation in which they wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<Op>,
-    /// How long the oldest operation that waits for them has been in flight, seconds.
+    /// How long the oldest operation that waits for them has been in flight, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub age_s: Option<f64>,
+    pub age_ns: Option<u64>,
     /// How many ranks wait because of them, directly or through other ranks.
     pub victims: usize,
     /// The evidence for it.
@@ -70,7 +80,7 @@ impl Verdict {
 /// The result of a diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// `ncclscope.diagnosis/1`.
+    /// `ncclscope.diagnosis/2`.
     pub schema: &'static str,
     /// The kind of input.
     pub source: String,
@@ -81,7 +91,7 @@ pub struct Diagnosis {
     /// Ranks without input.
     pub silent_ranks: Vec<u32>,
     /// How many ranks wait for others.
-    pub waiting: usize,
+    pub waiting_ranks: usize,
     /// Further remarks, one sentence each.
     pub notes: Vec<String>,
 }

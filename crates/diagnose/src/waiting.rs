@@ -21,7 +21,7 @@ pub struct Waiting {
     /// NCCL's function; empty if it is not known.
     pub func: String,
     /// The operation's number in the communicator, from 1.
-    pub index: u64,
+    pub number: u64,
     /// The ranks that wait, in this operation or an earlier one, ascending.
     pub ranks: Vec<u32>,
     /// The members that have not come to this operation, ascending: also those without input.
@@ -57,7 +57,7 @@ fn waiting(job: &Job, comm: &Communicator, members: &[u32]) -> Waiting {
         comm: comm.name.clone(),
         role: comm.role.clone().unwrap_or_default(),
         func: func.unwrap_or_default(),
-        index,
+        number: index,
         ranks: ranks(job, members.iter().map(|&member| comm.vectors[member as usize].process)),
         absent: ranks(job, absent),
     }

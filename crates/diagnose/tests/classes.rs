@@ -66,7 +66,7 @@ fn late() -> Job {
 fn h1a_the_rank_that_all_wait_for_directly_or_through_others() {
     let verdict = expect(&late(), FindingClass::HostStuck, &[2]);
     assert_eq!((verdict.victims, verdict.confidence), (3, Confidence::Confirmed));
-    assert_eq!(verdict.op.unwrap().index, Some(5));
+    assert_eq!(verdict.op.unwrap().number, Some(5));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_rank_that_connects_waits_for_those_that_do_not_come() {
     connect(&mut two, &[0, 2]);
     let verdict = expect(&two, FindingClass::HostStuck, &[1]);
     assert_eq!((verdict.victims, verdict.confidence), (2, Confidence::Confirmed));
-    assert_eq!(verdict.op.unwrap().index, Some(5));
+    assert_eq!(verdict.op.unwrap().number, Some(5));
     two.processes[1].status = ProcessStatus::Ended;
     expect(&two, FindingClass::ProcessGone, &[1]);
     // All have called it, and nothing shows why they are not connected.
@@ -172,7 +172,7 @@ fn h2_another_datatype() {
     }
     job.comms.push(comm);
     let verdict = expect(&job, FindingClass::CallMismatch, &[1]);
-    assert_eq!(verdict.op.unwrap().index, Some(5));
+    assert_eq!(verdict.op.unwrap().number, Some(5));
 }
 
 fn pair(src: (u32, u64, u64), dst: (u32, u64, u64)) -> Communicator {

@@ -55,7 +55,7 @@ fn the_faulty_ranks_and_no_others_with_their_class() {
         assert!(found.silent_ranks.is_empty());
         // Each rank that waits is accounted for: roots, victims, or by the note.
         let roots = if class == FindingClass::GpuDead { 2 } else { 0 };
-        let more = found.waiting - verdict.victims - roots;
+        let more = found.waiting_ranks - verdict.victims - roots;
         let note = format!("{more} more ranks wait, and the input does not show");
         assert!(found.notes.iter().any(|line| line.starts_with(&note)), "{:#?}", found.notes);
     }

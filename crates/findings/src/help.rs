@@ -107,6 +107,24 @@ impl Serialize for Help {
     }
 }
 
+/// A communicator: the fields `comm` and `comm_name`, also of an object that it is flattened into.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommId {
+    /// Its hash, or what else the input knows it by.
+    pub comm: String,
+    /// The name that the application gave it.
+    pub name: Option<String>,
+}
+
+impl Serialize for CommId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("CommId", 2)?;
+        fields.serialize_field("comm", &self.comm)?;
+        fields.serialize_field("comm_name", &self.name)?;
+        fields.end()
+    }
+}
+
 /// One line of evidence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {

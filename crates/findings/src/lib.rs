@@ -18,7 +18,7 @@ pub mod rules;
 mod serial;
 mod table;
 
-pub use help::{Cost, Evidence, Help, Place};
+pub use help::{CommId, Cost, Evidence, Help, Place};
 pub use page::page;
 pub use rank::RankState;
 pub use rules::{RankFinding, apply_rules};

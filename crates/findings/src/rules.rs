@@ -401,7 +401,10 @@ fn kernel_alone(state: &RankState) -> RankFinding {
     let is_running = state.launch == Launch::Running;
     let has_ended = kernel.started != 0 && kernel.started == kernel.stopped;
     if let Some(rank) = state.absent.filter(|_| kernel.started != 0 || is_running) {
-        let why = format!("it waits for rank {rank}, which is in this process and has not entered");
+        let why = format!(
+            "it waits for rank {rank} of the communicator, which is in this process and has not \
+             entered"
+        );
         return RankFinding::open(Some(rank), why);
     }
     if has_ended && kernel.stops_early {

@@ -85,7 +85,11 @@ fn lines_of<'a>(
     let mut functions: BTreeMap<&str, BTreeMap<Key<'_>, BTreeMap<u64, Size>>> = BTreeMap::new();
     for row in &report.operations {
         let Some(size) = row.bytes.filter(|&bytes| bytes > 0) else { continue };
-        let key = (facts.role(&row.comm), or_dash(row.algo.as_ref()), or_dash(row.proto.as_ref()));
+        let key = (
+            facts.role(&row.comm),
+            or_dash(row.algorithm.as_ref()),
+            or_dash(row.protocol.as_ref()),
+        );
         let sizes = functions.entry(&row.func).or_default().entry(key).or_default();
         add(sizes.entry(size).or_default(), row);
     }

@@ -50,7 +50,7 @@ pub fn render_comparison(content: ComparisonContent<'_>) -> String {
     sections.extend([sides(inputs, comparison), settings(comparison)]);
     let tables = [times(&comparison.rows), differences(&comparison.config_differences)];
     let tables: Vec<Table> = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
-    let data = script(&Data { schema: "ncclscope.page/1", inputs, comparison, tables: &tables });
+    let data = script(&Data { schema: "ncclscope.page/2", inputs, comparison, tables: &tables });
     let roles: BTreeSet<&str> =
         comparison.rows.iter().filter_map(|row| row.key.role.as_deref()).collect();
     let [a, b] = inputs;
@@ -126,8 +126,8 @@ fn times(rows: &[Row]) -> Table {
     let columns = [
         ("key", "what", Kind::Text),
         ("key.role", "role", Kind::Role),
-        ("key.algo", "algorithm", Kind::Text),
-        ("key.proto", "protocol", Kind::Text),
+        ("key.algorithm", "algorithm", Kind::Text),
+        ("key.protocol", "protocol", Kind::Text),
         ("a", "A", Kind::Three),
         ("b", "B", Kind::Three),
         ("unit", "unit", Kind::Text),
@@ -142,13 +142,13 @@ fn times(rows: &[Row]) -> Table {
     let about = "Medians in us, of links in ns for each byte. Changes by cost, then what is \
                  unknown, then what is the same.";
     Table::new(["rows", "Times", about], &columns, rows, |row| {
-        let is_link = row.key.from.is_some();
+        let is_link = row.key.src.is_some();
         let shown = |value: Option<f64>| value.map(|ns| if is_link { ns } else { ns / 1e3 });
         vec![
             json!(name(&row.key)),
             json!(row.key.role),
-            json!(row.key.algo),
-            json!(row.key.proto),
+            json!(row.key.algorithm),
+            json!(row.key.protocol),
             json!(shown(row.a)),
             json!(shown(row.b)),
             json!(if is_link { "ns/B" } else { "us" }),

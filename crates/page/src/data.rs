@@ -53,7 +53,7 @@ impl<'a> Data<'a> {
     pub(crate) fn of(content: Content<'a>, facts: &Facts<'_>) -> Data<'a> {
         let Content { report, .. } = content;
         Data {
-            schema: "ncclscope.page/1",
+            schema: "ncclscope.page/2",
             input: content.input,
             report_schema: report.schema,
             answer: content.answer,
@@ -107,7 +107,7 @@ fn waits(waiting: &[Waiting]) -> Table {
         ("role", "role", Kind::Role),
         ("comm", "communicator", Kind::Text),
         ("func", "function", Kind::Text),
-        ("index", "operation", Kind::Number),
+        ("number", "operation", Kind::Number),
         ("waiting", "ranks waiting", Kind::Number),
         ("ranks", "which", Kind::Ranks),
         ("absent", "not there", Kind::Ranks),
@@ -118,7 +118,7 @@ fn waits(waiting: &[Waiting]) -> Table {
             json!(row.role),
             json!(row.comm),
             json!(row.func),
-            json!(row.index),
+            json!(row.number),
             json!(row.ranks.len()),
             some(&row.ranks),
             some(&row.absent),
@@ -170,7 +170,7 @@ fn means(details: &Details, slow: &SlowReport) -> HashMap<u32, [f64; 2]> {
         .zip(&slow.steps)
         .filter(|(step, _)| step.caused_ms.len() == details.ranks.len())
         .collect();
-    let whole: f64 = known.iter().map(|(_, row)| row.duration_ms).sum();
+    let whole: f64 = known.iter().map(|(_, row)| row.duration_ms()).sum();
     let mean = |at: usize| {
         let caused: f64 = known.iter().map(|(step, _)| f64::from(step.caused_ms[at])).sum();
         let own: f64 = known.iter().map(|(step, _)| f64::from(step.own_ms[at])).sum();
@@ -257,21 +257,21 @@ fn latencies(latencies: &[LatencyRow]) -> Table {
         ("role", "role", Kind::Role),
         ("func", "function", Kind::Text),
         ("bytes", "size", Kind::Bytes),
-        ("with_waiting.count", "durations", Kind::Number),
-        ("with_waiting.min", "min", Kind::Ns),
-        ("with_waiting.p50", "median", Kind::Ns),
-        ("with_waiting.p90", "p90", Kind::Ns),
-        ("with_waiting.p99", "p99", Kind::Ns),
-        ("with_waiting.max", "max", Kind::Ns),
-        ("transfer.p50", "transfer", Kind::Ns),
-        ("transfer.p99", "p99", Kind::Ns),
-        ("transfer.max", "max", Kind::Ns),
+        ("with_waiting_ns.count", "durations", Kind::Number),
+        ("with_waiting_ns.min", "min", Kind::Ns),
+        ("with_waiting_ns.p50", "median", Kind::Ns),
+        ("with_waiting_ns.p90", "p90", Kind::Ns),
+        ("with_waiting_ns.p99", "p99", Kind::Ns),
+        ("with_waiting_ns.max", "max", Kind::Ns),
+        ("transfer_ns.p50", "transfer", Kind::Ns),
+        ("transfer_ns.p99", "p99", Kind::Ns),
+        ("transfer_ns.max", "max", Kind::Ns),
     ];
     let about = "Of all communicators with one role, those with the most time first: of each rank, \
                  with the wait for later ranks, and of the transfer.";
     Table::new(["latencies", "Durations", about], &columns, latencies, |row| {
-        let with = |pick: fn(&Histogram) -> u64| json!(row.with_waiting.as_ref().map(pick));
-        let transfer = |pick: fn(&Histogram) -> u64| json!(row.transfer.as_ref().map(pick));
+        let with = |pick: fn(&Histogram) -> u64| json!(row.with_waiting_ns.as_ref().map(pick));
+        let transfer = |pick: fn(&Histogram) -> u64| json!(row.transfer_ns.as_ref().map(pick));
         vec![
             json!(row.role),
             json!(row.func),
@@ -297,8 +297,8 @@ fn operations(operations: &[OperationRow], facts: &Facts<'_>) -> Table {
         ("comm", "communicator", Kind::Text),
         ("func", "function", Kind::Text),
         ("bytes", "size", Kind::Bytes),
-        ("algo", "algorithm", Kind::Text),
-        ("proto", "protocol", Kind::Text),
+        ("algorithm", "algorithm", Kind::Text),
+        ("protocol", "protocol", Kind::Text),
         ("channels", "channels", Kind::Number),
         ("count", "count", Kind::Number),
         ("open", "open", Kind::Number),
@@ -319,8 +319,8 @@ fn operations(operations: &[OperationRow], facts: &Facts<'_>) -> Table {
             json!(row.comm),
             json!(row.func),
             json!(row.bytes),
-            json!(row.algo),
-            json!(row.proto),
+            json!(row.algorithm),
+            json!(row.protocol),
             json!(row.channels),
             json!(row.count),
             json!(row.open),

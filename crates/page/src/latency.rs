@@ -48,7 +48,7 @@ pub(crate) fn section(report: &Report) -> Section {
 }
 
 fn chart(rows: &[LatencyRow]) -> Markup {
-    let known = || rows.iter().flat_map(|row| [&row.with_waiting, &row.transfer]).flatten();
+    let known = || rows.iter().flat_map(|row| [&row.with_waiting_ns, &row.transfer_ns]).flatten();
     let low = known().map(|of| to_f64(of.min.max(1))).fold(f64::MAX, f64::min);
     let high = known().map(|of| to_f64(of.max.max(1))).fold(1.0, f64::max);
     let ticks = log_ticks(low, high);
@@ -70,10 +70,10 @@ fn chart(rows: &[LatencyRow]) -> Markup {
                     (short(&name, 38)) title { (name) }
                 }
                 line.grid x1=(px(plot.left)) x2=(px(plot.right)) y1=(px(y)) y2=(px(y)) {}
-                @if let Some(of) = &row.with_waiting {
+                @if let Some(of) = &row.with_waiting_ns {
                     (histogram("waits", "with waiting", of, (x, y, -HIGH)))
                 }
-                @if let Some(of) = &row.transfer {
+                @if let Some(of) = &row.transfer_ns {
                     (histogram("s0", "transfer", of, (x, y, HIGH)))
                 }
             }

@@ -55,7 +55,7 @@ impl Heat {
             .iter()
             .zip(&details.steps)
             .map(|(row, step)| (row, &step.caused_ms[..]))
-            .filter(|(row, caused)| row.duration_ms > 0.0 && caused.len() == details.ranks.len())
+            .filter(|(row, caused)| row.duration_ms() > 0.0 && caused.len() == details.ranks.len())
             .collect();
         if steps.is_empty() || details.ranks.len() < 2 {
             return None;
@@ -81,7 +81,7 @@ impl Heat {
 /// The worst rank of a bin: the share of these steps that the others waited for it, in 1/1000, and
 /// its place in the bin.
 fn cell(steps: &[(&StepRow, &[f32])], ranks: std::ops::Range<usize>) -> (u32, usize) {
-    let whole: f64 = steps.iter().map(|(row, _)| row.duration_ms).sum();
+    let whole: f64 = steps.iter().map(|(row, _)| row.duration_ms()).sum();
     let share = |rank: usize| {
         let caused: f64 = steps.iter().map(|(_, caused)| f64::from(caused[rank])).sum();
         if whole > 0.0 { caused / whole } else { 0.0 }
@@ -95,7 +95,7 @@ fn cell(steps: &[(&StepRow, &[f32])], ranks: std::ops::Range<usize>) -> (u32, us
 pub(crate) fn section(content: Content<'_>) -> Section {
     let body = match Heat::of(content) {
         Some(heat) => chart(&heat, &content.answer.root_ranks),
-        None if content.slow.steps.iter().all(|step| step.duration_ms <= 0.0) => {
+        None if content.slow.steps.iter().all(|step| step.duration_ms() <= 0.0) => {
             absent("No complete step was recorded.")
         }
         None => absent(
@@ -262,7 +262,13 @@ mod tests {
     use super::*;
 
     fn step(number: i64) -> StepRow {
-        StepRow { step: number, root: None, share: 0.0, waiting: None, duration_ms: 100.0 }
+        StepRow {
+            step: number,
+            root: None,
+            share: 0.0,
+            waiting_share: None,
+            duration_ns: 100_000_000,
+        }
     }
 
     #[test]

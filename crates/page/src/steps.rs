@@ -37,7 +37,7 @@ struct Bar {
 }
 
 pub(crate) fn section(content: Content<'_>) -> Section {
-    let is_step = |step: &&StepRow| step.duration_ms > 0.0;
+    let is_step = |step: &&StepRow| step.duration_ms() > 0.0;
     let steps: Vec<StepRow> = content.slow.steps.iter().filter(is_step).cloned().collect();
     let bars: Vec<Bar> = steps.chunks(per_bin(steps.len(), BARS)).filter_map(bar).collect();
     let about = match content.slow.steps_from {
@@ -61,7 +61,8 @@ pub(crate) fn section(content: Content<'_>) -> Section {
 
 fn bar(steps: &[StepRow]) -> Option<Bar> {
     let n = count(steps.len());
-    let waits = || steps.iter().filter_map(|step| Some((step, step.waiting? * step.duration_ms)));
+    let waits =
+        || steps.iter().filter_map(|step| Some((step, step.waiting_share? * step.duration_ms())));
     let mut causes: BTreeMap<String, f64> = BTreeMap::new();
     for (step, waiting) in waits() {
         if let Some(root) = step.root.as_ref() {
@@ -72,7 +73,7 @@ fn bar(steps: &[StepRow]) -> Option<Bar> {
     Some(Bar {
         first: steps.first()?.step,
         last: steps.last()?.step,
-        ms: steps.iter().map(|step| step.duration_ms).sum::<f64>() / n,
+        ms: steps.iter().map(|step| step.duration_ms()).sum::<f64>() / n,
         waiting: (waits().count() > 0).then(|| waits().map(|(_, ms)| ms).sum::<f64>() / n),
         caused: worst.as_ref().map_or(0.0, |(_, ms)| ms / n),
         cause: worst.map(|(cause, _)| cause),
@@ -205,7 +206,13 @@ mod tests {
 
     fn step(number: i64, rank: u32, waiting: f64) -> StepRow {
         let root = Some(SlowPart { rank: Some(rank), ..SlowPart::default() });
-        StepRow { step: number, root, share: 0.5, waiting: Some(waiting), duration_ms: 100.0 }
+        StepRow {
+            step: number,
+            root,
+            share: 0.5,
+            waiting_share: Some(waiting),
+            duration_ns: 100_000_000,
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn table(rows: &[RoleRow]) -> Markup {
 
 fn line(row: &RoleRow, most: f64) -> Markup {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let waiting = row.waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
+    let waiting = row.total_waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
     let waiting = waiting.map(|(waiting, of)| to_f64(waiting) / to_f64(of));
     let percent = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
     let total = row.total_ns.map_or_else(|| "-".to_owned(), |ns| duration(to_f64(ns)));
@@ -80,7 +80,7 @@ fn line(row: &RoleRow, most: f64) -> Markup {
 fn bar(row: &RoleRow, most: f64) -> Markup {
     let total = row.total_ns.unwrap_or(0);
     let judged = row.judged_ns.unwrap_or(0).min(total);
-    let waiting = row.waiting_ns.unwrap_or(0).min(judged);
+    let waiting = row.total_waiting_ns.unwrap_or(0).min(judged);
     let pieces = [("s0", judged - waiting), ("waits", waiting), ("own", total - judged)];
     let mut x = 0.0;
     let pieces = pieces.map(|(class, ns)| {

@@ -191,7 +191,7 @@ fn node(waiting: &[Waiting], func: &str, members: &[usize]) -> Node {
     };
     let who = words(ranks(waiting, members).len(), "rank waits", "ranks wait");
     let place = match members.len() {
-        1 => format!("{who} in operation {}", first.index),
+        1 => format!("{who} in operation {}", first.number),
         comms => format!("{who} in {comms} communicators"),
     };
     let func = if func.is_empty() { "operation" } else { func };
@@ -225,8 +225,11 @@ fn draw(graph: &Graph, hang: &Diagnosis) -> Markup {
     };
     let described: Vec<String> =
         graph.layers.iter().flatten().map(|node| node.lines.join(": ")).take(16).collect();
-    let description =
-        format!("{} ranks wait. From the cause outwards: {}.", hang.waiting, described.join("; "));
+    let description = format!(
+        "{} ranks wait. From the cause outwards: {}.",
+        hang.waiting_ranks,
+        described.join("; ")
+    );
     let figure = Figure {
         id: "waits-for",
         title: "The wait graph",
@@ -279,7 +282,7 @@ mod tests {
             comm: format!("{role}-{}", ranks[0]),
             role: role.into(),
             func: "AllReduce".into(),
-            index: 7,
+            number: 7,
             ranks: ranks.into(),
             absent: absent.into(),
         }
@@ -293,8 +296,9 @@ mod tests {
             root_ranks: roots.into(),
             edge: None,
             comm: None,
+            comm_text: String::new(),
             op: None,
-            age_s: None,
+            age_ns: None,
             victims: 0,
             help: ncclscope_findings::Help::default(),
             evidence: Vec::new(),
@@ -306,7 +310,7 @@ mod tests {
             ranks: 4,
             verdicts: vec![verdict],
             silent_ranks: Vec::new(),
-            waiting: 3,
+            waiting_ranks: 3,
             notes: Vec::new(),
         }
     }

@@ -246,9 +246,9 @@ fn many(mut shown: Shown) -> Shown {
     }
     // As wide as histograms get: nine decades.
     let mut latency = report.latencies[0].clone();
-    let histogram = latency.with_waiting.as_mut().unwrap();
+    let histogram = latency.with_waiting_ns.as_mut().unwrap();
     histogram.buckets = (0..480).map(|at| [1_000_000 + at, 1_000_001 + at, 1_000_000]).collect();
-    latency.transfer = latency.with_waiting.clone();
+    latency.transfer_ns = latency.with_waiting_ns.clone();
     report.latencies = vec![latency; 20_000];
     report.peers.clear();
     for (at, comm) in (0_u32..40_000).zip(comms.iter().cycle()) {
@@ -261,8 +261,8 @@ fn many(mut shown: Shown) -> Shown {
         step,
         root: None,
         share: 0.5,
-        waiting: Some(0.2),
-        duration_ms: 812.5,
+        waiting_share: Some(0.2),
+        duration_ns: 812_500_000,
     };
     shown.slow.steps = (0..2000).map(step).collect();
     shown.details.ranks = (0..4096).collect();

@@ -7,8 +7,10 @@ use crate::losses::Losses;
 use crate::numbers::{Numbers, Place};
 use crate::processes::{clock_steps, dropped, empty_row, file_name, fill_counts, process_row};
 use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
-use crate::schema::{OpenOperation, ProcessRow, RankRow, Report, SCHEMA, Window};
-use crate::summary::Summary;
+use crate::schema::{
+    OpenOperation, OperationRow, PeerRow, ProcessRow, RankRow, Report, SCHEMA, Window,
+};
+use crate::summary::{Summary, comm_names};
 use crate::unknowable::{Limits, ProcessLimits};
 use crate::waiting::waits_for;
 use crate::windows::windows;
@@ -118,7 +120,7 @@ impl Consumer for Seen {
             let event = timeline.event(operation.event);
             let mut open = open_row(timeline, event, timeline.string(operation.func));
             open.bytes = operation.bytes;
-            open.seq = operation.seq;
+            open.nccl_seq = operation.seq;
             open.comm_peer = operation.peer;
             open.waits_for = waits_for(timeline, operation);
             self.open.push((open, place));
@@ -279,6 +281,7 @@ impl ReportBuilder {
         let ((mut operations, facts, groups), mut peers) =
             (self.operations.finish(), self.peers.finish());
         job_ranks.fill(&mut ranks, &mut self.open, &mut operations, &mut peers);
+        name_comms(&ranks, &mut operations, &mut peers);
         let summary = Summary::of(&ranks, &operations);
         let groups = groups.finish(&facts, &job_ranks, &ranks);
         Report {
@@ -389,6 +392,14 @@ impl ReportBuilder {
     }
 }
 
+/// Fills in the names that the application gave to communicators.
+fn name_comms(ranks: &[RankRow], operations: &mut [OperationRow], peers: &mut [PeerRow]) {
+    let names = comm_names(ranks);
+    let name = |comm: &str| names.get(comm).map(|&name| name.to_owned());
+    operations.iter_mut().for_each(|row| row.comm_name = name(&row.comm));
+    peers.iter_mut().for_each(|row| row.comm_name = name(&row.comm));
+}
+
 fn open_row(timeline: &Timeline<'_>, event: &Event, func: &str) -> OpenOperation {
     let header = timeline.recording().header();
     let comm = timeline.comm_of(event);
@@ -398,10 +409,11 @@ fn open_row(timeline: &Timeline<'_>, event: &Event, func: &str) -> OpenOperation
         host: header.host.clone(),
         pid: header.pid,
         comm: comm.map(|comm| comm_name(timeline.comm(comm))),
+        comm_name: comm.and_then(|comm| timeline.comm(comm).name.clone()),
         func: func.into(),
         bytes: None,
         number: None,
-        seq: None,
+        nccl_seq: None,
         peer: None,
         comm_peer: None,
         age_ns: age_ns(timeline, event.start.ticks),

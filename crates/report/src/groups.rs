@@ -15,7 +15,7 @@ channels and of what the network sent over them.
 use crate::job_ranks::JobRanks;
 use crate::key::Key;
 use crate::schema::{GroupRow, Groups, Label, RankRow};
-use crate::summary::comm_roles;
+use crate::summary::{comm_names, comm_roles};
 use ncclscope_operations::operation::Timing;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::BTreeMap;
@@ -64,6 +64,14 @@ impl By {
     #[must_use]
     pub fn of_name(name: &str) -> Option<By> {
         By::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, by)| by)
+    }
+
+    /// The name of the field of a row.
+    fn field(self) -> &'static str {
+        match self {
+            By::Size => "bytes",
+            by => by.name(),
+        }
     }
 
     /// Whether its groups have an order of their own.
@@ -182,7 +190,7 @@ impl Sums {
         if self.by.is_empty() {
             return None;
         }
-        let by = self.by.iter().map(|by| by.name()).collect();
+        let by: Vec<&'static str> = self.by.iter().map(|by| by.field()).collect();
         if self.by.contains(&By::Channel) {
             return Some(Groups { by, rows: self.channels.into_iter().map(channel_row).collect() });
         }
@@ -213,14 +221,18 @@ impl Sums {
                 figures.add(key, cell, *facts);
             }
         }
-        let names: Vec<&'static str> = self.by.iter().map(|by| by.name()).collect();
-        let row = |(labels, figures): (Vec<Label>, Figures)| GroupRow {
-            keys: names.iter().copied().zip(labels).collect(),
-            ..figures.row()
+        let names = comm_names(ranks);
+        let row = |(labels, figures): (Vec<Label>, Figures)| {
+            let mut keys: BTreeMap<_, _> = by.iter().copied().zip(labels).collect();
+            if let Some(Label::Text(comm)) = keys.get(By::Comm.field()) {
+                let name = names.get(comm.as_str()).map(|&name| Label::Text(name.into()));
+                keys.insert("comm_name", name.unwrap_or(Label::Unknown(())));
+            }
+            GroupRow { keys, ..figures.row() }
         };
         let mut rows: Vec<GroupRow> = groups.into_iter().map(row).collect();
         if !self.by.first().is_some_and(|by| by.is_ordered()) {
-            rows.sort_by_key(|row| std::cmp::Reverse(row.time_ns));
+            rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
         }
         Some(Groups { by, rows })
     }
@@ -255,11 +267,11 @@ impl Figures {
         GroupRow {
             keys: BTreeMap::new(),
             count: self.count,
-            bytes: self.bytes,
-            time_ns: self.time.map(to_u64),
+            total_bytes: self.bytes,
+            total_ns: self.time.map(to_u64),
             judged_ns: self.judged.map(to_u64),
-            waiting_ns: self.judged.map(|_| to_u64(self.waiting)),
-            transfer_ns: self.judged.map(|judged| to_u64((judged - self.waiting).max(0.0))),
+            total_waiting_ns: self.judged.map(|_| to_u64(self.waiting)),
+            total_transfer_ns: self.judged.map(|judged| to_u64((judged - self.waiting).max(0.0))),
             busbw_gbs: (self.bus_ns > 0.0).then(|| self.bus_bytes / self.bus_ns),
         }
     }
@@ -272,6 +284,6 @@ fn channel_row((channel, sums): (u8, ChannelSums)) -> GroupRow {
         time: (sums.count != 0).then_some(sums.ns),
         ..Figures::default()
     };
-    let keys = BTreeMap::from([(By::Channel.name(), Label::Number(channel.into()))]);
+    let keys = BTreeMap::from([(By::Channel.field(), Label::Number(channel.into()))]);
     GroupRow { keys, ..figures.row() }
 }

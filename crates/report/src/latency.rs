@@ -78,10 +78,10 @@ pub(crate) fn latencies<'a>(
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, (total, _))| Reverse(*total));
     let row = |((role, func, bytes), (_, [all, transfers])): (Key<'_>, (u64, [Sum; 2]))| {
-        let (with_waiting, transfer) = (all.finish(), transfers.finish());
-        LatencyRow { role: role.into(), func: func.into(), bytes, with_waiting, transfer }
+        let (with_waiting_ns, transfer_ns) = (all.finish(), transfers.finish());
+        LatencyRow { role: role.into(), func: func.into(), bytes, with_waiting_ns, transfer_ns }
     };
-    groups.into_iter().map(row).filter(|row| row.with_waiting.is_some()).collect()
+    groups.into_iter().map(row).filter(|row| row.with_waiting_ns.is_some()).collect()
 }
 
 #[cfg(test)]

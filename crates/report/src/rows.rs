@@ -264,6 +264,7 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
     let busbw = |times| Some(algbw(times)? * factor?);
     let facts = KeyFacts { timing, transfer: mean, factor };
     let row = OperationRow {
+        comm_name: None,
         datatype: sums.datatype,
         channels: key.channels,
         count,
@@ -291,8 +292,8 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
         comm: key.comm,
         func: key.func,
         bytes: key.bytes,
-        algo: key.algo,
-        proto: key.proto,
+        algorithm: key.algo,
+        protocol: key.proto,
         latency,
     };
     (row, facts)
@@ -347,6 +348,7 @@ fn peer_row(
     let wait = |link: Option<Link>, state: usize| link.map(|link| to_u64(link.waits_ns[state]));
     PeerRow {
         comm,
+        comm_name: None,
         src: None,
         dst: None,
         comm_src,
@@ -354,9 +356,12 @@ fn peer_row(
         bytes: (best.sized > 0 || best.is_told || best.transfers == 0).then_some(best.bytes),
         transfers: best.transfers,
         // Less than nothing says that the times are not on a line.
-        latency_us: line.map(|line| line.intercept).filter(|&us| us >= 0.0),
+        latency_ns: line
+            .map(|line| line.intercept)
+            .filter(|&us| us >= 0.0)
+            .map(|us| to_u64(us * 1e3)),
         // The slope is in µs a byte.
-        rate_mb_s: line.map(|line| 1.0 / line.slope),
+        rate_gbs: line.map(|line| 1e-3 / line.slope),
         r2: line.map(|line| line.r2),
         waits_ns: PeerWaits {
             send_gpu: wait(send, 0),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The report: schema `ncclscope.report/2`.
+The report: schema `ncclscope.report/3`.
 
 These structures *are* the JSON: each field is a key. Fields may be added, but never renamed or
 given another meaning. An unknown value is `null`. Bandwidths and sizes are those of nccl-tests
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Value of [`Report::schema`].
-pub const SCHEMA: &str = "ncclscope.report/2";
+pub const SCHEMA: &str = "ncclscope.report/3";
 
 /// What the recordings of one run say.
 #[derive(Clone, Debug, Serialize)]
@@ -162,8 +162,8 @@ pub struct RoleRow {
     /// overlap, so that shares may add up to more than 1.
     pub share: Option<f64>,
     /// How much of `total_ns` ranks waited for later ranks, where the transfer is known.
-    pub waiting_ns: Option<u64>,
-    /// `total_ns` of the rows in which the transfer is known: `waiting_ns` is a part of it.
+    pub total_waiting_ns: Option<u64>,
+    /// `total_ns` of the rows in which the transfer is known: `total_waiting_ns` is a part of it.
     pub judged_ns: Option<u64>,
 }
 
@@ -197,6 +197,8 @@ pub struct SizeRow {
 pub struct LeastBandwidth {
     /// The communicator.
     pub comm: String,
+    /// The name that the application gave the communicator.
+    pub comm_name: Option<String>,
     /// Its bus bandwidth, GB/s.
     pub busbw_gbs: f64,
 }
@@ -206,6 +208,8 @@ pub struct LeastBandwidth {
 pub struct OperationRow {
     /// Communicator.
     pub comm: String,
+    /// The name that the application gave the communicator.
+    pub comm_name: Option<String>,
     /// Function.
     pub func: String,
     /// Size; `null` where the datatype is unknown.
@@ -213,9 +217,9 @@ pub struct OperationRow {
     /// Datatype of the first such operation, as the caller gave it.
     pub datatype: String,
     /// Algorithm; `null` for sends, receives and copy-engine collectives.
-    pub algo: Option<String>,
-    /// Protocol; as `algo`.
-    pub proto: Option<String>,
+    pub algorithm: Option<String>,
+    /// Protocol; as `algorithm`.
+    pub protocol: Option<String>,
     /// Channels used.
     pub channels: Option<u8>,
     /// Operations of the rank that has most of them. A collective counts once, not once a rank.
@@ -269,9 +273,9 @@ pub struct LatencyRow {
     pub bytes: Option<u64>,
     /// From each rank's arrival to the end, the wait for later ranks included; of communicators
     /// whose arrivals are unknown, as in [`OperationRow::duration_ns`].
-    pub with_waiting: Option<Histogram>,
+    pub with_waiting_ns: Option<Histogram>,
     /// From the last rank's arrival to the end; `null` where that is unknown.
-    pub transfer: Option<Histogram>,
+    pub transfer_ns: Option<Histogram>,
 }
 
 /// Durations, ns. The least and the greatest are exact; percentiles, by nearest rank, are off by
@@ -333,6 +337,8 @@ pub struct OpenOperation {
     pub pid: u32,
     /// Communicator.
     pub comm: Option<String>,
+    /// The name that the application gave the communicator.
+    pub comm_name: Option<String>,
     /// Function, or `GroupApi`.
     pub func: String,
     /// Size.
@@ -341,7 +347,7 @@ pub struct OpenOperation {
     /// apart from sends and receives. `null` where the recording lost some.
     pub number: Option<u64>,
     /// NCCL's sequence number among those of its function; sends and receives have none.
-    pub seq: Option<u64>,
+    pub nccl_seq: Option<u64>,
     /// The other rank of a send or receive, in the job.
     pub peer: Option<u32>,
     /// The same in the communicator.
@@ -357,6 +363,8 @@ pub struct OpenOperation {
 pub struct PeerRow {
     /// Communicator.
     pub comm: String,
+    /// The name that the application gave the communicator.
+    pub comm_name: Option<String>,
     /// Sending rank, in the job; `null` unknown.
     pub src: Option<u32>,
     /// Receiving rank, in the job; `null` unknown.
@@ -369,11 +377,11 @@ pub struct PeerRow {
     pub bytes: Option<u64>,
     /// Network steps that were completed: by the sender where it was recorded, else the receiver.
     pub transfers: u64,
-    /// Network time of a send of size 0, by linear regression; `null` with fewer than two sizes,
-    /// and where the line gives less than 0.
-    pub latency_us: Option<f64>,
-    /// 10^6 bytes a second that a send adds, by the same regression.
-    pub rate_mb_s: Option<f64>,
+    /// Network time of a send of size 0, ns, by linear regression; `null` with fewer than two
+    /// sizes, and where the line gives less than 0.
+    pub latency_ns: Option<u64>,
+    /// GB/s that a send adds, by the same regression.
+    pub rate_gbs: Option<f64>,
     /// Share of the variance that the regression explains.
     pub r2: Option<f64>,
     /// Time spent by steps; steps overlap, so that sums may exceed the run.
@@ -474,15 +482,15 @@ pub struct GroupRow {
     /// Operations of all ranks: a collective of 8 ranks counts 8 times. Of a channel: kernels.
     pub count: u64,
     /// Their sizes together; of a channel what was sent over the network. `null` unknown.
-    pub bytes: Option<u64>,
+    pub total_bytes: Option<u64>,
     /// The sum of their durations; `null` if there are none.
-    pub time_ns: Option<u64>,
-    /// `time_ns` of those of which the transfer is known: the next two are parts of it.
+    pub total_ns: Option<u64>,
+    /// `total_ns` of those of which the transfer is known: the next two are parts of it.
     pub judged_ns: Option<u64>,
     /// How much of that ranks waited for later ranks; `null` where the transfer is unknown.
-    pub waiting_ns: Option<u64>,
+    pub total_waiting_ns: Option<u64>,
     /// The rest of it.
-    pub transfer_ns: Option<u64>,
+    pub total_transfer_ns: Option<u64>,
     /// Bus bandwidth of the transfers, GB/s: that of all bytes together.
     pub busbw_gbs: Option<f64>,
 }

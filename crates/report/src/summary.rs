@@ -78,6 +78,11 @@ pub fn comm_roles(ranks: &[RankRow]) -> HashMap<&str, CommRole> {
     comms
 }
 
+/// The names that the application gave to communicators.
+pub(crate) fn comm_names(ranks: &[RankRow]) -> HashMap<&str, &str> {
+    ranks.iter().filter_map(|row| row.comm.as_deref().zip(row.comm_name.as_deref())).collect()
+}
+
 /// The recorded time of all processes, ns.
 fn recorded_ns(ranks: &[RankRow]) -> f64 {
     let mut spans: HashMap<&str, (u64, u64)> = HashMap::new();
@@ -99,7 +104,7 @@ fn role_row((role, func): (&str, &str), rows: &[&OperationRow], recorded: f64) -
         count: rows.iter().map(|row| row.count).sum(),
         total_ns: total,
         share: total.filter(|_| recorded > 0.0).map(|total| to_f64(total) / recorded),
-        waiting_ns: sum(judged().map(|row| row.total_waiting_ns)),
+        total_waiting_ns: sum(judged().map(|row| row.total_waiting_ns)),
         judged_ns: sum(judged().map(|row| row.total_ns)),
     }
 }
@@ -114,8 +119,8 @@ fn size_row(rows: &[&OperationRow]) -> SizeRow {
     let of = |value: fn(&OperationRow) -> Option<f64>| {
         lower_median(&mut rows.iter().filter_map(|row| value(row)).collect::<Vec<_>>())
     };
-    let busbw = |row: &&&OperationRow| row.busbw_gbs.map(|gbs| (gbs, row.comm.clone()));
-    let least = rows.iter().filter_map(|row| busbw(&row)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let known = rows.iter().filter_map(|row| row.busbw_gbs.map(|gbs| (gbs, row)));
+    let least = known.min_by(|a, b| a.0.total_cmp(&b.0));
     SizeRow {
         role: String::new(),
         func: String::new(),
@@ -125,7 +130,11 @@ fn size_row(rows: &[&OperationRow]) -> SizeRow {
         transfer_ns: of(|row| row.transfer_ns.map(|of| to_f64(of.p50))).map(to_u64),
         algbw_gbs: of(|row| row.algbw_gbs),
         busbw_gbs: of(|row| row.busbw_gbs),
-        least: least.map(|(busbw_gbs, comm)| LeastBandwidth { comm, busbw_gbs }),
+        least: least.map(|(busbw_gbs, row)| LeastBandwidth {
+            comm: row.comm.clone(),
+            comm_name: row.comm_name.clone(),
+            busbw_gbs,
+        }),
         busbw_with_waiting_gbs: of(|row| row.busbw_with_waiting_gbs),
     }
 }

@@ -100,7 +100,7 @@ fn one_all_reduce_is_counted_as_nccl_did_it() {
         ("AllReduce", Some(4 << 20), 1, 2)
     );
     assert_eq!((row.timing, row.open, row.channels), ("kernel", 0, Some(2)));
-    assert_eq!((row.algo.as_deref(), row.proto.as_deref()), (Some("RING"), Some("SIMPLE")));
+    assert_eq!((row.algorithm.as_deref(), row.protocol.as_deref()), (Some("RING"), Some("SIMPLE")));
     let durations = row.duration_ns.unwrap();
     let algbw = row.algbw_gbs.unwrap();
     assert!((algbw - f64::from(4 << 20) / durations.p50 as f64).abs() < 1e-9);
@@ -126,8 +126,8 @@ fn peers_have_bytes_waits_and_a_fit() {
     assert_eq!(there.transfers, 8 + 8 + 1);
     assert_eq!(there.bytes, Some(8 * (512 << 10) + 9 * 1000));
     // The simulated network takes 2 µs and 0.1 ns a byte, less 960 ns before SendWait.
-    assert!((there.latency_us.unwrap() - 1.04).abs() < 0.1, "{there:?}");
-    assert!((there.rate_mb_s.unwrap() - 10_000.0).abs() < 100.0, "{there:?}");
+    assert!(there.latency_ns.unwrap().abs_diff(1040) < 100, "{there:?}");
+    assert!((there.rate_gbs.unwrap() - 10.0).abs() < 0.1, "{there:?}");
     assert!(there.r2.unwrap() > 0.99);
     assert_eq!(there.waits_ns.send_gpu, Some(17 * 19 * 16));
     assert_eq!(there.waits_ns.recv_flush, Some(17 * 40 * 16));
@@ -205,7 +205,7 @@ fn a_hang_says_what_it_waits_for() {
         p.collective(Call { fault, ..Call::ALL_REDUCE });
     }));
     let [open] = report.open_operations.as_slice() else { panic!("{:?}", report.open_operations) };
-    assert_eq!((open.rank, open.func.as_str(), open.seq), (Some(0), "AllReduce", Some(1)));
+    assert_eq!((open.rank, open.func.as_str(), open.nccl_seq), (Some(0), "AllReduce", Some(1)));
     assert_eq!(open.waits_for.len(), 2, "{open:?}");
     let (op, kernel) = (&open.waits_for[0], &open.waits_for[1]);
     assert!(
@@ -501,7 +501,7 @@ fn api_version_4_has_no_api_events_and_v3_no_hash() {
 fn json_has_the_keys_of_the_schema() {
     let report = report(&two_ranks(|p| p.collective(Call::ALL_REDUCE)));
     let json = serde_json::to_value(&report).unwrap();
-    assert_eq!(json["schema"], "ncclscope.report/2");
+    assert_eq!(json["schema"], "ncclscope.report/3");
     let rank = &json["ranks"][0];
     let keys =
         ["rank", "nranks", "host", "pid", "comm", "comm_name", "nccl_version", "api_version"];

@@ -94,7 +94,7 @@ impl SlowReport {
         self.summary.retain(|finding| concerns(finding, filter, has_rank, has_comm));
         let has_row = |row: &ArriverRow| {
             let rank = row.last.and_then(|last| last.rank);
-            has_comm(&row.comm)
+            has_comm(&row.comm_text)
                 && filter.has_func(&row.func)
                 && (!filter.chooses_recordings() || rank.is_some_and(has_rank))
         };
@@ -113,7 +113,7 @@ fn concerns(
         finding.root_ranks.iter().chain(finding.edge.iter().flatten()).copied().collect();
     let is_of_rank = !filter.chooses_recordings() || ranks.into_iter().any(has_rank);
     // What is found in no communicator in particular is found in each.
-    is_of_rank && (finding.comms.is_empty() || finding.comms.iter().any(has_comm))
+    is_of_rank && (finding.comm_texts.is_empty() || finding.comm_texts.iter().any(has_comm))
 }
 
 #[cfg(test)]
@@ -165,8 +165,9 @@ mod tests {
             ..Job::default()
         };
         let slow = Finding { root_ranks: vec![1], ..Finding::of(FindingClass::SlowRank) };
-        let comms = vec!["0x1f \"tp\"".to_owned()];
-        let link = Finding { edge: Some([0, 1]), comms, ..Finding::of(FindingClass::SlowLink) };
+        let comm_texts = vec!["0x1f \"tp\"".to_owned()];
+        let link =
+            Finding { edge: Some([0, 1]), comm_texts, ..Finding::of(FindingClass::SlowLink) };
         let found = [slow, link];
         let shown = |filter: &Filter| {
             let mut report = crate::analyze(&Job::default(), &crate::Limits::default());

@@ -166,7 +166,7 @@ fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
         // Chance makes one of many seem early or late.
         onset: median(&mut slower.iter().filter_map(|it| it.since).collect::<Vec<_>>())
             .map(Onset::Job),
-        comms: comms.into_iter().cloned().collect(),
+        comm_texts: comms.into_iter().cloned().collect(),
         evidence: slower.iter().map(line).collect(),
         ..Finding::of(FindingClass::TransfersSlowed)
     }
@@ -228,7 +228,7 @@ fn merged(found: Vec<Finding>) -> Vec<Finding> {
         return found;
     }
     let merge = |mut all: Finding, one: Finding| {
-        all.comms.extend(one.comms);
+        all.comm_texts.extend(one.comm_texts);
         all.evidence.extend(one.evidence);
         all.factor = all.factor.zip(one.factor).map(|(a, b)| a.max(b));
         all.onset = all.onset.or(one.onset);
@@ -291,7 +291,7 @@ fn compare(job: &Job, classes: &[ClassTime<'_>], span: f64, limits: &Limits) -> 
         root_ranks: suspects.iter().map(|&worker| job.workers[worker].rank).collect(),
         factor: Some(slow.iter().map(|&at| classes[at].usual).fold(0.0, f64::max) / usual),
         onset: median(&mut onsets.collect::<Vec<_>>()).map(Onset::Job),
-        comms: comms.collect(),
+        comm_texts: comms.collect(),
         evidence: slow.iter().map(line).collect(),
         ..Finding::of(FindingClass::SlowNodePath)
     })
@@ -346,7 +346,7 @@ fn reconfigured(job: &Job, clocks: &Clocks, limits: &Limits) -> Option<Finding> 
         title: "NCCL runs collectives differently than at first".into(),
         confidence: Confidence::Confirmed,
         onset: onsets.into_iter().reduce(f64::min).map(Onset::Job),
-        comms: comms.into_iter().cloned().collect(),
+        comm_texts: comms.into_iter().cloned().collect(),
         evidence: changes.iter().map(line).collect(),
         ..Finding::of(FindingClass::AlgorithmChanged)
     })

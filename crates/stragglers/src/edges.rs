@@ -268,7 +268,7 @@ fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding 
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
         onset: onset(job, slow, of),
-        comms: comms(job, slow, of),
+        comm_texts: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowNic, job, slow, of),
         ..Finding::of(FindingClass::SlowNic)
     }
@@ -287,7 +287,7 @@ fn pair_finding(job: &Job, nics: &[usize], slow: &[SlowEdge], of: &[usize]) -> F
         root_ranks: ranks,
         factor: Some(factor(job, slow, of)),
         onset: onset(job, slow, of),
-        comms: comms(job, slow, of),
+        comm_texts: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowNic, job, slow, of),
         ..Finding::of(FindingClass::SlowNic)
     }
@@ -302,7 +302,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[SlowEdge], of: &[
         edge: Some([src, dst]),
         factor: Some(factor(job, slow, of)),
         onset: onset(job, slow, of),
-        comms: comms(job, slow, of),
+        comm_texts: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowLink, job, slow, of),
         ..Finding::of(FindingClass::SlowLink)
     }

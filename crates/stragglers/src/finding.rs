@@ -6,13 +6,13 @@ puts them together.
 
 use crate::model::Worker;
 use crate::onset::Onset;
-use ncclscope_findings::{Confidence, Evidence, FindingClass, Help};
+use ncclscope_findings::{CommId, Confidence, Evidence, FindingClass, Help};
 use serde::Serialize;
 
 /// The slow part of a job: a worker, a stage or a data-parallel rank, as the input names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SlowPart {
-    /// Global rank.
+    /// Rank in the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// Data-parallel rank.
@@ -65,7 +65,7 @@ pub struct Finding {
     /// The slow part of the job, for S1, S7, S8 and N5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<SlowPart>,
-    /// The global ranks at fault; empty if no rank in particular is.
+    /// The ranks at fault, in the job; empty if no rank in particular is.
     pub root_ranks: Vec<u32>,
     /// Where they run, since when it is so, and what it costs: `where`, `since` and `cost`.
     #[serde(flatten)]
@@ -83,7 +83,7 @@ pub struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// S1, N5: its excess own time, as a share of the steps; S8: the share of the time.
-    pub lost: f64,
+    pub lost_share: f64,
     /// S1: the number of steps that exceed the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
@@ -92,7 +92,10 @@ pub struct Finding {
     pub factor: Option<f64>,
     /// The communicators concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub comms: Vec<String>,
+    pub comms: Vec<CommId>,
+    /// The same in words.
+    #[serde(skip)]
+    pub(crate) comm_texts: Vec<String>,
     /// The evidence for it.
     pub evidence: Vec<Evidence>,
 }
@@ -111,10 +114,11 @@ impl Finding {
             is_from_first_step: false,
             edge: None,
             share: None,
-            lost: 0.0,
+            lost_share: 0.0,
             steps: None,
             factor: None,
             comms: Vec::new(),
+            comm_texts: Vec::new(),
             evidence: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@ aligns the clocks of the workers ([`clock`]), finds which worker waited for whic
 follows the waits to workers that waited for no other ([`blame`]), and looks for slow links
 ([`edges`]), for GPUs that are slow inside collectives ([`stalls`]), for processes that are short of
 processor time (`shortage`), and for operations that became slower ([`drift`]). [`SlowReport`] is
-the JSON schema `ncclscope.stragglers/2`; the rules and their limits are in `docs/stragglers.md`.
+the JSON schema `ncclscope.stragglers/3`; the rules and their limits are in `docs/stragglers.md`.
 
 This crate does **not** diagnose hangs, print, or know what a rank computes: time without an
 operation counts as the rank's own work.

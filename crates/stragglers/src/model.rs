@@ -8,7 +8,7 @@ data of an input.
 
 use crate::limits::Limits;
 use crate::time_blocks::TimeBlocks;
-use ncclscope_findings::Place;
+use ncclscope_findings::{CommId, Place};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub struct LayoutPosition {
 /// One timeline: a process, or the tensor-parallel group that a trace shows as one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Worker {
-    /// Its global rank; for a group, the first one.
+    /// Its rank in the job; for a group, the first one.
     pub rank: u32,
     /// Its position in the layout, if the input names workers only by that.
     pub cell: Option<LayoutPosition>,
@@ -197,6 +197,8 @@ pub struct Job {
     /// The roles of communicators, by their names: what the application said that they are for,
     /// else the name that it gave, else the size. Empty if the input does not tell them.
     pub roles: BTreeMap<String, String>,
+    /// Hash and name of communicators, by what classes and links call them.
+    pub comms: BTreeMap<String, CommId>,
     /// The classes of sends and receives.
     pub p2p_classes: Vec<P2pClass>,
     /// Algorithms, protocols and channels of collectives, as text.
@@ -278,6 +280,12 @@ impl LinkTraffic {
 }
 
 impl Job {
+    /// Hash and name of the communicator that classes and links call so.
+    pub(crate) fn comm_id(&self, text: &str) -> CommId {
+        let unknown = || CommId { comm: text.to_owned(), name: None };
+        self.comms.get(text).cloned().unwrap_or_else(unknown)
+    }
+
     /// Whether a collective lacks members: for whom the recorded ones waited is then unknown.
     pub(crate) fn is_lacking(&self, collective: &Collective) -> bool {
         let class = self.classes.get(collective.class);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The whole analysis, and its result as the JSON schema `ncclscope.stragglers/2`.
+The whole analysis, and its result as the JSON schema `ncclscope.stragglers/3`.
 
 Each finding has its class, its root cause and the numbers that prove it. [`SlowReport::quiet`] says
 why something is not reported. This module does **not** print.
@@ -19,9 +19,9 @@ use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{coverage, drift, edges, shortage, slow, stalls};
 use jiff::Timestamp;
-use ncclscope_findings::{Cost, Help, Place};
+use ncclscope_findings::{CommId, Cost, Help, Place};
 use ncclscope_operations::human;
-use ncclscope_operations::stats::to_u64;
+use ncclscope_operations::stats::{to_f64, to_u64};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,20 +40,28 @@ pub struct StepRow {
     pub share: f64,
     /// The mean waiting time of a worker, as a share of the step; `None` if arrivals on the GPU are
     /// unknown.
-    pub waiting: Option<f64>,
+    pub waiting_share: Option<f64>,
+    /// Duration, ns.
+    pub duration_ns: u64,
+}
+
+impl StepRow {
     /// Duration, ms.
-    pub duration_ms: f64,
+    #[must_use]
+    pub fn duration_ms(&self) -> f64 {
+        to_f64(self.duration_ns) / 1e6
+    }
 }
 
 /// The quality of the clock alignment.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ClockRow {
     /// The largest amount by which a pair of workers contradicts the alignment.
-    pub max_residual_ms: f64,
+    pub max_residual_ns: u64,
     /// Shorter waits are ignored.
-    pub error_ms: f64,
+    pub error_ns: u64,
     /// The largest difference between two workers' clocks.
-    pub max_offset_ms: f64,
+    pub max_offset_ns: u64,
     /// Pairs of workers compared.
     pub pairs: usize,
     /// Groups of workers that no common operation connects; 1 if all are on one clock.
@@ -63,20 +71,24 @@ pub struct ClockRow {
 /// The last member to arrive at a collective.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ArriverRow {
-    /// The communicator.
-    pub comm: String,
+    /// The communicator: `comm` and `comm_name`.
+    #[serde(flatten)]
+    pub comm: CommId,
+    /// The same in words.
+    #[serde(skip)]
+    pub comm_text: String,
     /// The function.
     pub func: String,
     /// The member; `None` if the clock error exceeds the spread of the arrivals.
     pub last: Option<SlowPart>,
-    /// How much later it arrived than the first member, ms.
-    pub late_ms: f64,
+    /// How much later it arrived than the first member, ns.
+    pub late_ns: u64,
 }
 
 /// The result of the analysis.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SlowReport {
-    /// `ncclscope.stragglers/2`.
+    /// `ncclscope.stragglers/3`.
     pub schema: &'static str,
     /// The steps.
     pub steps: Vec<StepRow>,
@@ -144,7 +156,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         node_communicators: drift::unjudged(job, &samples, limits),
     };
     let links = own_links(edges::find(job, &pools, span, limits), &summary, &mut notes);
-    let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comms.clone()).collect();
+    let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
     summary.extend(links);
     summary.extend(drift::find(job, (&clocks, samples), (&explained, span), limits));
     let short = shortage::find(job, limits);
@@ -161,7 +173,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     shortage::doubt(job, limits, &mut summary);
     help(job, list.first(), &mut summary);
     let report = SlowReport {
-        schema: "ncclscope.stragglers/2",
+        schema: "ncclscope.stragglers/3",
         steps: rows(job, &blames, &list),
         unjudged,
         quiet: quiet(job, &clocks, &blames, limits),
@@ -198,7 +210,8 @@ fn help(job: &Job, first: Option<&Step>, summary: &mut [Finding]) {
         finding.is_from_first_step =
             onset_ns.zip(first_end).is_some_and(|(onset, first_end)| onset < first_end);
         finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
-        finding.help.cost = Cost::of(finding.lost, gpus);
+        finding.help.cost = Cost::of(finding.lost_share, gpus);
+        finding.comms = finding.comm_texts.iter().map(|text| job.comm_id(text)).collect();
         finding.help.since = onset_ns.and_then(in_words);
     }
 }
@@ -245,10 +258,10 @@ fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {
             step: step.number,
             root,
             share: per(blame.total, of),
-            waiting: job
+            waiting_share: job
                 .is_kernel_timed
                 .then(|| per(step.duration, blame.total / count(job.workers.len()).max(1.0))),
-            duration_ms: step.duration / 1e6,
+            duration_ns: to_u64(step.duration),
         }
     };
     blames.iter().zip(steps).map(row).collect()
@@ -276,9 +289,9 @@ fn root(job: &Job, blame: &Blame) -> SlowPart {
 fn clock_row(job: &Job, clocks: &Clocks) -> ClockRow {
     let offsets = (0..job.workers.len()).map(|worker| clocks.offset(worker).ns);
     ClockRow {
-        max_residual_ms: clocks.max_residual / 1e6,
-        error_ms: clocks.error / 1e6,
-        max_offset_ms: crate::waits::spread(offsets) / 1e6,
+        max_residual_ns: to_u64(clocks.max_residual),
+        error_ns: to_u64(clocks.error),
+        max_offset_ns: to_u64(crate::waits::spread(offsets)),
         pairs: clocks.pairs,
         groups: clocks.groups,
     }
@@ -288,10 +301,11 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
     let row = |last: &LastArriver| {
         let class = &job.classes[job.collectives[last.collective].class];
         ArriverRow {
-            comm: class.comm.clone(),
+            comm: job.comm_id(&class.comm),
+            comm_text: class.comm.clone(),
             func: class.func.clone(),
             last: last.worker.map(|worker| SlowPart::of(&job.workers[worker])),
-            late_ms: last.late / 1e6,
+            late_ns: to_u64(last.late),
         }
     };
     last.iter().take(ARRIVERS).map(row).collect()

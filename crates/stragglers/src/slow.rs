@@ -92,7 +92,7 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         }
     }
     let mut findings: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
-    findings.sort_by(|a, b| b.lost.total_cmp(&a.lost));
+    findings.sort_by(|a, b| b.lost_share.total_cmp(&a.lost_share));
     host_bound(job, &mut findings);
     findings
 }
@@ -227,7 +227,7 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
         share: Some(share),
-        lost,
+        lost_share: lost,
         steps: Some(excess.hits),
         onset: Onset::first(&excess.slow, STAYS).map(Onset::Job),
         evidence,

@@ -63,8 +63,8 @@ fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Find
         confidence: Confidence::Confirmed,
         root: Some(root),
         root_ranks: vec![job.workers[worker].rank],
-        lost,
-        comms: of.iter().map(|(stall, _)| stall.comm.clone()).collect(),
+        lost_share: lost,
+        comm_texts: of.iter().map(|(stall, _)| stall.comm.clone()).collect(),
         evidence: of.iter().map(line).collect(),
         ..Finding::of(FindingClass::GpuNotConsuming)
     }

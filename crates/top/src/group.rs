@@ -30,7 +30,7 @@ fn one(rows: &[&Row]) -> Row {
     let first = rows.first().copied().cloned().unwrap_or_default();
     Row {
         rank: None,
-        gpu: String::new(),
+        device: None,
         pid: None,
         flags,
         why: worst.map(|row| row.why.clone()).unwrap_or_default(),

@@ -25,7 +25,7 @@ pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
         None => format!("{} ({})", verdict.title, verdict.class),
     };
     Picture {
-        schema: "ncclscope.top/1",
+        schema: "ncclscope.top/2",
         source: reading.source.clone(),
         at: reading.at.clone(),
         span_s: span,
@@ -62,7 +62,7 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
         job: rank.job.clone(),
         rank: rank.rank,
         host: rank.host.clone(),
-        gpu: rank.gpu.clone(),
+        device: rank.device,
         pid: rank.pid,
         flags,
         why,
@@ -145,7 +145,8 @@ fn in_words(flight: &Flight) -> String {
 fn operation(flight: &Flight) -> Operation {
     Operation {
         func: flight.func.clone(),
-        comm: flight.comm.name.clone(),
+        comm: flight.comm.hash_text(),
+        role: flight.comm.name.clone(),
         bytes: flight.bytes,
         peer: flight.peer,
         age_s: flight.age_s,
@@ -159,7 +160,8 @@ fn functions(work: &Work, span_s: f64) -> Vec<FunctionRate> {
         return Vec::new();
     }
     let rate = |comm: &Comm, func: &str, of: &Function| FunctionRate {
-        comm: comm.name.clone(),
+        comm: comm.hash_text(),
+        role: comm.name.clone(),
         func: func.to_owned(),
         per_s: of.count / span_s,
         io_gbs: of.bytes / span_s / 1e9,
@@ -183,7 +185,8 @@ fn links(work: &Work, span_s: f64) -> Vec<LinkRate> {
     }
     let in_network = |of: &Link| (of.seconds > 0.0).then(|| of.bytes / of.seconds / 1e9);
     let all = work.links.iter().map(|(key, of)| LinkRate {
-        comm: key.comm.name.clone(),
+        comm: key.comm.hash_text(),
+        role: key.comm.name.clone(),
         peer: key.peer,
         direction: if key.is_send { "send" } else { "recv" },
         gbs: of.bytes / span_s / 1e9,
@@ -200,8 +203,8 @@ fn links(work: &Work, span_s: f64) -> Vec<LinkRate> {
 pub(crate) fn over_all(rows: &[Row]) -> Vec<FunctionRate> {
     let mut all: BTreeMap<(&str, &str), FunctionRate> = BTreeMap::new();
     for function in rows.iter().flat_map(|row| &row.functions) {
-        let sum = all.entry((&function.comm, &function.func)).or_insert_with(|| FunctionRate {
-            comm: function.comm.clone(),
+        let sum = all.entry((&function.role, &function.func)).or_insert_with(|| FunctionRate {
+            role: function.role.clone(),
             func: function.func.clone(),
             ..FunctionRate::default()
         });
@@ -305,10 +308,14 @@ mod tests {
     fn what_is_not_known_is_null() {
         let reading = Reading { ranks: vec![Rank::default()], span_s: 1.0, ..Reading::default() };
         let json = serde_json::to_value(judge(&reading, 1.0, 30.0)).unwrap();
-        assert_eq!(json["schema"], "ncclscope.top/1");
+        assert_eq!(json["schema"], "ncclscope.top/2");
         let row = &json["ranks"][0];
         assert_eq!(row["operations_per_s"].to_string(), "0.0");
-        for field in ["rank", "pid", "operation", "busbw_gbs", "sent_gbs", "waiting"] {
+        assert_eq!(
+            (&json["span_ns"], &json["stall_ns"]),
+            (&1_000_000_000.into(), &1_000_000_000.into())
+        );
+        for field in ["job", "rank", "device", "pid", "operation", "busbw_gbs", "waiting_share"] {
             assert!(row[field].is_null(), "{field}: {row}");
         }
     }

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is shown of the ranks: rows with rates and flags. As JSON it is `ncclscope.top/1`.
+What is shown of the ranks: rows with rates and flags. As JSON it is `ncclscope.top/2`.
 
 What is not known is `null`, never zero.
 */
 
-use serde::Serialize;
+use ncclscope_operations::stats::to_u64;
+use serde::{Serialize, Serializer};
 
 /// All that is shown of one reading.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Picture {
-    /// `ncclscope.top/1`.
+    /// `ncclscope.top/2`.
     pub schema: &'static str,
     /// Where it comes from.
     pub source: String,
     /// When it was read, UTC.
     pub at: String,
-    /// The length of the span that rates are of, s.
+    /// The length of the span that rates are of, s; in JSON ns.
+    #[serde(rename = "span_ns", serialize_with = "ns")]
     pub span_s: f64,
-    /// Seconds in flight from which an operation counts as stalled.
+    /// The time in flight from which an operation counts as stalled, s; in JSON ns.
+    #[serde(rename = "stall_ns", serialize_with = "ns")]
     pub stall_s: f64,
     /// The ranks.
     pub ranks: Vec<Row>,
@@ -33,14 +36,15 @@ pub struct Picture {
 /// A rank, or several that are shown as one.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// The job's id; empty without one.
+    /// The job's id; empty without one, in JSON `null`.
+    #[serde(serialize_with = "some")]
     pub job: String,
     /// The rank in the job.
     pub rank: Option<u32>,
     /// The host.
     pub host: String,
-    /// The GPU.
-    pub gpu: String,
+    /// CUDA device of the rank, as its process counts them.
+    pub device: Option<u32>,
     /// The process id.
     pub pid: Option<u32>,
     /// What is wrong with it, the worst first.
@@ -59,6 +63,7 @@ pub struct Row {
     /// Sent over the network, GB/s.
     pub sent_gbs: Option<f64>,
     /// The share of time in which it waited for other ranks in collectives, 0 to 1.
+    #[serde(rename = "waiting_share")]
     pub waiting: Option<f64>,
     /// By function.
     pub functions: Vec<FunctionRate>,
@@ -75,15 +80,20 @@ pub struct Row {
 /// An operation in flight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Operation {
-    /// NCCL's function; empty where it is not known.
+    /// NCCL's function; empty where it is not known, in JSON `null`.
+    #[serde(serialize_with = "some")]
     pub func: String,
-    /// The communicator.
-    pub comm: String,
+    /// The communicator's hash.
+    pub comm: Option<String>,
+    /// What the communicator is for, else its name, else the begin of its hash.
+    pub role: String,
     /// Its bytes.
     pub bytes: Option<u64>,
-    /// The other rank of a send or receive.
+    /// The other rank of a send or receive, in the communicator.
+    #[serde(rename = "comm_peer")]
     pub peer: Option<i32>,
-    /// How long it has been in flight, s.
+    /// How long it has been in flight, s; in JSON ns.
+    #[serde(rename = "age_ns", serialize_with = "ns")]
     pub age_s: f64,
     /// How many operations of the communicator are in flight.
     pub in_flight: u64,
@@ -92,8 +102,10 @@ pub struct Operation {
 /// How often a function of a communicator runs, and how fast.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FunctionRate {
-    /// The communicator.
-    pub comm: String,
+    /// The communicator's hash; of several ranks, whose communicators differ, unknown.
+    pub comm: Option<String>,
+    /// What the communicator is for, else its name, else the begin of its hash.
+    pub role: String,
     /// NCCL's function.
     pub func: String,
     /// Operations per second; of several ranks that of the one with the most.
@@ -102,16 +114,20 @@ pub struct FunctionRate {
     pub io_gbs: f64,
     /// The mean bus bandwidth, GB/s; of several ranks the highest, which waits least.
     pub busbw_gbs: Option<f64>,
-    /// The mean duration, s; of several ranks the shortest.
+    /// The mean duration, s; of several ranks the shortest. In JSON ns.
+    #[serde(rename = "duration_ns", serialize_with = "known_ns")]
     pub duration_s: Option<f64>,
 }
 
 /// How much moves over the network between a rank and another one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LinkRate {
-    /// The communicator.
-    pub comm: String,
+    /// The communicator's hash.
+    pub comm: Option<String>,
+    /// What the communicator is for, else its name, else the begin of its hash.
+    pub role: String,
     /// The other rank in it.
+    #[serde(rename = "comm_peer")]
     pub peer: i32,
     /// `send` or `recv`.
     pub direction: &'static str,
@@ -186,6 +202,23 @@ impl Flag {
     }
 }
 
+/// Seconds as whole nanoseconds.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn ns<S: Serializer>(seconds: &f64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(to_u64(seconds * 1e9))
+}
+
+/// The same where they are known.
+#[expect(clippy::ref_option, reason = "serde passes references")]
+fn known_ns<S: Serializer>(seconds: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    seconds.map(|seconds| to_u64(seconds * 1e9)).serialize(to)
+}
+
+/// A text, or `null`.
+fn some<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    Some(text).filter(|text| !text.is_empty()).serialize(to)
+}
+
 impl Picture {
     /// The same with each text as `of` gives it: texts of processes may contain anything.
     #[must_use]
@@ -195,17 +228,17 @@ impl Picture {
         each(&mut self.verdicts);
         each(&mut self.notes);
         for function in &mut self.functions {
-            (function.comm, function.func) = (of(&function.comm), of(&function.func));
+            (function.role, function.func) = (of(&function.role), of(&function.func));
         }
         for row in &mut self.ranks {
-            (row.job, row.host, row.gpu) = (of(&row.job), of(&row.host), of(&row.gpu));
+            (row.job, row.host) = (of(&row.job), of(&row.host));
             row.why = of(&row.why);
             for function in &mut row.functions {
-                (function.comm, function.func) = (of(&function.comm), of(&function.func));
+                (function.role, function.func) = (of(&function.role), of(&function.func));
             }
-            row.links.iter_mut().for_each(|link| link.comm = of(&link.comm));
+            row.links.iter_mut().for_each(|link| link.role = of(&link.role));
             for operation in row.in_flight.iter_mut().chain(&mut row.operation) {
-                (operation.comm, operation.func) = (of(&operation.comm), of(&operation.func));
+                (operation.role, operation.func) = (of(&operation.role), of(&operation.func));
             }
             row.facts.iter_mut().for_each(|(_, value)| *value = of(value));
         }
@@ -234,17 +267,16 @@ mod tests {
     #[test]
     fn no_text_of_a_process_is_left_as_it_is() {
         let bad = || "\u{1b}".to_owned();
-        let operation = Operation { func: bad(), comm: bad(), ..Operation::default() };
-        let function = FunctionRate { func: bad(), comm: bad(), ..FunctionRate::default() };
+        let operation = Operation { func: bad(), role: bad(), ..Operation::default() };
+        let function = FunctionRate { func: bad(), role: bad(), ..FunctionRate::default() };
         let row = Row {
             job: bad(),
             host: bad(),
-            gpu: bad(),
             why: bad(),
             operation: Some(operation.clone()),
             in_flight: vec![operation],
             functions: vec![function.clone()],
-            links: vec![LinkRate { comm: bad(), ..LinkRate::default() }],
+            links: vec![LinkRate { role: bad(), ..LinkRate::default() }],
             facts: vec![("command".into(), bad())],
             ..Row::default()
         };

@@ -30,7 +30,7 @@ pub struct Rank {
     /// The host's name.
     pub host: String,
     /// The GPU as the process counts it; empty where it is not known.
-    pub gpu: String,
+    pub device: Option<u32>,
     /// The process id.
     pub pid: Option<u32>,
     /// Whether it runs.

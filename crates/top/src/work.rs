@@ -24,6 +24,11 @@ impl Comm {
         let name = if name.is_empty() { format!("{:08x}", hash >> 32) } else { name.to_owned() };
         Comm { hash, name }
     }
+
+    /// Its hash as all outputs have it; `None` if it is unknown.
+    pub(crate) fn hash_text(&self) -> Option<String> {
+        (self.hash != 0).then(|| format!("{:#x}", self.hash))
+    }
 }
 
 /// A function of a communicator.

@@ -134,7 +134,7 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
         self.string(scene, "protocol", operation.proto);
         self.known("channels", operation.channels.unwrap_or(0));
         if let Some(peer) = operation.peer {
-            self.int("peer", peer);
+            self.int("comm_peer", peer);
         }
         match scene.timeline().event(operation.event).start.detail {
             Detail::Coll(coll) => {
@@ -156,11 +156,14 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
             _ => {}
         }
         if let Some(comm) = operation.comm {
-            (self.0)("communicator", Arg::Text(scene.comm_name(comm)));
-            if let Some(rank) = scene.rank(comm) {
-                self.int("rank", rank);
+            (self.0)("comm", Arg::Text(scene.comm(comm)));
+            if let Some(name) = scene.named(comm) {
+                (self.0)("comm_name", Arg::Text(name));
             }
-            self.known("ranks", scene.timeline().comm(comm).ranks);
+            if let Some(rank) = scene.rank(comm) {
+                self.int("comm_rank", rank);
+            }
+            self.known("nranks", scene.timeline().comm(comm).ranks);
         }
         if let Some(ns) = operation.duration_ns {
             (self.0)("timing", Arg::Text(operation.timing.name()));
@@ -246,7 +249,7 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
         }
         if op.foreign {
             self.uint("pid", op.pid);
-            self.int("rank", op.rank);
+            self.int("comm_rank", op.rank);
         }
     }
 

@@ -305,7 +305,17 @@ impl<'t, 'r> Scene<'t, 'r> {
     /// What a communicator is called: as the application does, else by its hash.
     #[must_use]
     pub fn comm_name(&self, position: usize) -> &str {
+        self.named(position).unwrap_or_else(|| self.comm(position))
+    }
+    /// The hash of a communicator.
+    #[must_use]
+    pub fn comm(&self, position: usize) -> &str {
         &self.members[position].0
+    }
+    /// The name that the application gave a communicator.
+    #[must_use]
+    pub fn named(&self, position: usize) -> Option<&str> {
+        self.timeline.comm(position).name.as_deref()
     }
     /// The rank in a communicator.
     #[must_use]
@@ -577,8 +587,7 @@ fn by_comm(timeline: &Timeline<'_>, operations: &[Operation]) -> Map<Option<usiz
 }
 
 fn member(timeline: &Timeline<'_>, position: usize, comm: &Comm) -> (String, Option<i32>) {
-    let name = comm.name.clone().unwrap_or_else(|| comm_name(comm));
-    (name, timeline.rank(position))
+    (comm_name(comm), timeline.rank(position))
 }
 
 /// The GPU's time at which the first kernel channel of an operation began; 0 not known.

@@ -71,7 +71,7 @@ impl Control {
             // SAFETY: the plugin gives back what it was given, which is there until
             // `forget_hangs`.
             let told = unsafe { &*told.cast::<AtomicUsize>() };
-            if json.contains(r#""schema":"ncclscope.hang/1""#) && json.contains(r#""drill":true"#) {
+            if json.contains(r#""schema":"ncclscope.hang/2""#) && json.contains(r#""drill":true"#) {
                 told.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -116,7 +116,7 @@ fn a_tree_all_reduce_whose_peer_is_late_is_in_flight_after_its_stop() {
     let run = TestRun { job: run.job.clone().env("NCCL_ALGO", "Tree"), ..run };
     let report = run.late("allreduce:4096", "the first part of its kernel has ended");
     expect_whole_times(&report, "AllReduce");
-    assert_eq!(report["operations"][0]["algo"], "TREE", "{report}");
+    assert_eq!(report["operations"][0]["algorithm"], "TREE", "{report}");
 }
 
 /// Like NVLS, which only copies its data to where the switch finds it; NVLS itself needs a GPU.

@@ -134,7 +134,7 @@ fn a_rank_that_waits_for_a_missing_rank_reports_it_also_on_request() {
     let [hang] = of(0).expect("it runs")["in_flight"].as_array().expect("a list").as_slice() else {
         panic!("one communicator, one operation: {said}");
     };
-    let told = (&hang["event"], &hang["peer"], &hang["operation"]["number"]);
+    let told = (&hang["event"], &hang["comm_peer"], &hang["operation"]["number"]);
     assert_eq!(told, (&"hung".into(), &1.into(), &3.into()), "{said}");
     // It may have completed meanwhile; if not, it waits for nothing.
     assert!(of(1).is_none_or(|process| process["in_flight"] == Value::Array(vec![])), "{said}");
@@ -216,10 +216,14 @@ fn two_devices_of_one_process_hang_with_nothing_but_cuda_events() {
     let hangs = said["processes"][0]["in_flight"].as_array().expect("a list");
     assert_eq!(hangs.len(), 2, "{said}");
     for hang in hangs {
-        let (operation, device) = (&hang["operation"], &hang["device"]);
-        assert_eq!((&hang["event"], &hang["limit_s"]), (&"hung".into(), &3.0.into()), "{said}");
-        assert_eq!(device["index"], hang["rank"], "{said}");
-        assert!(device["pci"].is_string() && device["uuid"].is_string(), "{said}");
+        let operation = &hang["operation"];
+        assert_eq!(
+            (&hang["event"], &hang["limit_ns"]),
+            (&"hung".into(), &3_000_000_000_u64.into()),
+            "{said}"
+        );
+        assert_eq!(hang["device"], hang["comm_rank"], "{said}");
+        assert!(hang["device_pci"].is_string() && hang["device_uuid"].is_string(), "{said}");
         assert_eq!(operation["algorithm"], "RING", "{said}");
         assert!(operation["protocol"].is_string(), "{said}");
         assert!(operation["threads_per_block"].as_u64().is_some_and(|n| n >= 64), "{said}");

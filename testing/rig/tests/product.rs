@@ -97,7 +97,8 @@ fn one_all_reduce_gives_exactly_the_events_that_nccl_made() {
             assert_eq!(rank["states"]["KernelChStop"], 2);
         }
         let [operation] = array(&report, "operations").as_slice() else { panic!("{report}") };
-        for (field, value) in [("func", "AllReduce"), ("algo", "RING"), ("proto", "SIMPLE")] {
+        for (field, value) in [("func", "AllReduce"), ("algorithm", "RING"), ("protocol", "SIMPLE")]
+        {
             assert_eq!(operation[field], value);
         }
         assert_eq!((&operation["bytes"], &operation["channels"]), (&4_194_304.into(), &2.into()));

@@ -281,7 +281,7 @@ fn once_shows_rates_then_the_rank_that_has_not_called_then_that_all_ended() {
         assert!(job.wait_for_line(rank, &format!("rank {rank} allreduce")), "rank {rank}");
     }
     let (picture, code) = once(&tool, &[run]);
-    assert_eq!((&picture["schema"], code), (&"ncclscope.top/1".into(), Some(0)), "{picture}");
+    assert_eq!((&picture["schema"], code), (&"ncclscope.top/2".into(), Some(0)), "{picture}");
     for rank in 0..4 {
         let row = row(&picture, job.pid(rank));
         assert_eq!((&row["rank"], &row["flags"]), (&rank.into(), &Value::Array(vec![])));
@@ -289,7 +289,7 @@ fn once_shows_rates_then_the_rank_that_has_not_called_then_that_all_ended() {
         let function = &row["functions"][0];
         assert_eq!(function["func"], "AllReduce");
         assert!(function["busbw_gbs"].as_f64() > Some(0.0), "{row}");
-        assert!(row["waiting"].as_f64().is_some_and(|share| share <= 1.0), "{row}");
+        assert!(row["waiting_share"].as_f64().is_some_and(|share| share <= 1.0), "{row}");
     }
     assert!(
         (0..4).any(|rank| row(&picture, job.pid(rank))["links"][0]["gbs"].as_f64() > Some(0.0)),
@@ -306,7 +306,11 @@ fn once_shows_rates_then_the_rank_that_has_not_called_then_that_all_ended() {
     };
     for rank in [0, 2, 3] {
         let row = row(&picture, job.pid(rank));
-        assert_eq!((&row["flags"][0], &row["waiting"]), (&"waits".into(), &1.0.into()), "{row}");
+        assert_eq!(
+            (&row["flags"][0], &row["waiting_share"]),
+            (&"waits".into(), &1.0.into()),
+            "{row}"
+        );
         assert_eq!(row["operation"]["func"], "AllReduce");
         assert!(row["why"].as_str().expect("text").ends_with("for rank 1"), "{row}");
     }

@@ -165,9 +165,8 @@ const THRESHOLD_S: f64 = 30.0;
 /// counters stood still twice: the threshold, and two seconds, after the oldest operation that
 /// waits began.
 fn detection(truth: &Value, diagnosis: &Value) -> Option<f64> {
-    let ages = diagnosis["verdicts"].as_array()?.iter().filter_map(|v| v["age_s"].as_f64());
-    let oldest =
-        ages.fold(None, |oldest: Option<f64>, age| Some(oldest.map_or(age, |o| o.max(age))))?;
+    let ages = diagnosis["verdicts"].as_array()?.iter().filter_map(|v| v["age_ns"].as_u64());
+    let oldest = std::time::Duration::from_nanos(ages.max()?).as_secs_f64();
     let [ended, injected] = ["ended_ns", "injected_ns"].map(|name| truth[name].as_u64());
     let left = std::time::Duration::from_nanos(ended?.saturating_sub(injected?)).as_secs_f64();
     Some((left - oldest).max(0.0) + THRESHOLD_S + 2.0)

@@ -45,7 +45,7 @@ pub(super) fn is_good(folder: &Path, release: &Release, scratch: &Path) -> Outco
         .map(|row| &row["key"])
         .filter(|key| key["kind"] == "link")
         .collect();
-    let is_found = links.len() == 1 && links[0]["from"] == 1 && links[0]["to"] == 2;
+    let is_found = links.len() == 1 && links[0]["src"] == 1 && links[0]["dst"] == 2;
     println!("a link slower by 20 %: {} {}", shown(is_found), in_short(&slower));
     let tree = job.compare(&before, &job.run("tree", MBPS, "NCCL_ALGO = \"Tree\"")?)?;
     let differences = tree["config_differences"].as_array().cloned().unwrap_or_default();

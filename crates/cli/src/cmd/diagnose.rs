@@ -20,16 +20,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The fields of a verdict that a table has.
-const VERDICT: [&str; 11] = [
+const VERDICT: [&str; 13] = [
     "class",
     "name",
     "confidence",
     "root_ranks",
     "edge",
     "comm",
+    "comm_name",
     "op.func",
-    "op.index",
-    "age_s",
+    "op.number",
+    "op.bytes",
+    "age_ns",
     "victims",
     "title",
 ];

@@ -104,13 +104,14 @@ fn words(paths: &[PathBuf]) -> String {
 }
 
 /// The fields of an operation's row that a table has.
-const OPERATION: [&str; 24] = [
+const OPERATION: [&str; 25] = [
     "comm",
+    "comm_name",
     "func",
     "bytes",
     "datatype",
-    "algo",
-    "proto",
+    "algorithm",
+    "protocol",
     "channels",
     "count",
     "open",
@@ -131,14 +132,27 @@ const OPERATION: [&str; 24] = [
     "transfer_unknown",
 ];
 /// The same of a group, behind its keys.
-const GROUP: [&str; 7] =
-    ["count", "bytes", "time_ns", "judged_ns", "waiting_ns", "transfer_ns", "busbw_gbs"];
+const GROUP: [&str; 7] = [
+    "count",
+    "total_bytes",
+    "total_ns",
+    "judged_ns",
+    "total_waiting_ns",
+    "total_transfer_ns",
+    "busbw_gbs",
+];
 
 /// The table of `--by`, else that of operations.
 fn sheet(report: &Report) -> Result<Sheet, Failure> {
     match &report.groups {
         Some(groups) => {
-            let fields: Vec<&str> = groups.by.iter().copied().chain(GROUP).collect();
+            let fields: Vec<&str> = groups
+                .by
+                .iter()
+                .flat_map(|&key| [Some(key), (key == "comm").then_some("comm_name")])
+                .flatten()
+                .chain(GROUP)
+                .collect();
             Sheet::of(&groups.rows, &fields)
         }
         None => Sheet::of(&report.operations, &OPERATION),

@@ -15,6 +15,7 @@ use crate::terminal::{Watched, fitted, painted, say};
 use ncclscope_findings::Help;
 use ncclscope_operations::Filter;
 use ncclscope_operations::human::{are, count, if_one};
+use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::{Job, Limits, Shown, SlowReport, analyze};
@@ -32,7 +33,7 @@ const FINDING: [&str; 10] = [
     "edge",
     "factor",
     "share",
-    "lost",
+    "lost_share",
     "comms",
     "title",
 ];
@@ -221,8 +222,8 @@ fn text(report: &SlowReport, is_recorded: bool) -> String {
     let clock = &report.clock;
     text += &format!(
         "clocks      up to {:.3} ms apart, aligned with a residual of {:.3} ms by {}\n",
-        clock.max_offset_ms,
-        clock.max_residual_ms,
+        to_f64(clock.max_offset_ns) / 1e6,
+        to_f64(clock.max_residual_ns) / 1e6,
         count(clock.pairs, "pair")
     );
     section(&mut text, "SLOW");
@@ -282,7 +283,8 @@ fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
 /// The causes of the waiting in the steps.
 fn steps(text: &mut String, report: &SlowReport) {
     let mut roots: BTreeMap<String, (usize, f64, f64, String)> = BTreeMap::new();
-    for (step, waiting) in report.steps.iter().filter_map(|step| Some((step, step.waiting?))) {
+    for (step, waiting) in report.steps.iter().filter_map(|step| Some((step, step.waiting_share?)))
+    {
         let name = step.root.map_or_else(|| "none".to_owned(), |root| root.name());
         let sum = roots.entry(name).or_default();
         let findings = findings(step.root.as_ref(), report);
@@ -350,8 +352,8 @@ fn arrivers(text: &mut String, report: &SlowReport) {
         let left = ["function", "comm", "last"].map(|name| (name, Align::Left));
         table = Table::new(&[&left[..], &[("later by", Align::Right)], &[FINDING_HEAD]].concat());
         for row in rows {
-            let late = format!("{:.3} ms", row.late_ms);
-            let (comm, finding) = (row.comm.clone(), findings(row.last.as_ref(), report));
+            let late = format!("{:.3} ms", to_f64(row.late_ns) / 1e6);
+            let (comm, finding) = (row.comm_text.clone(), findings(row.last.as_ref(), report));
             table.row(vec![row.func.clone(), comm, last(row.last.as_ref()), late, finding]);
         }
     } else {

@@ -133,7 +133,7 @@ fn short(key: &RowKey) -> String {
 
 fn algorithm(key: &RowKey) -> String {
     let parts: Vec<&str> =
-        [&key.algo, &key.proto].into_iter().flatten().map(String::as_str).collect();
+        [&key.algorithm, &key.protocol].into_iter().flatten().map(String::as_str).collect();
     if parts.is_empty() { "-".into() } else { parts.join(" ") }
 }
 

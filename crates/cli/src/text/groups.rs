@@ -12,7 +12,8 @@ use ncclscope_report::schema::{GroupRow, Groups, Label};
 pub(crate) fn groups(content: Content<'_>, groups: &Groups, page: Page) -> String {
     let mut page = page;
     super::answer(&mut page, content);
-    page.heading(&format!("BY {}", groups.by.join(", ").to_uppercase()));
+    let by: Vec<&str> = groups.by.iter().map(|by| head(by)).collect();
+    page.heading(&format!("BY {}", by.join(", ").to_uppercase()));
     if groups.rows.is_empty() {
         page.line("  no operation was recorded");
         return page.into_text();
@@ -31,7 +32,7 @@ pub(crate) fn groups(content: Content<'_>, groups: &Groups, page: Page) -> Strin
 }
 
 fn table(groups: &Groups) -> Table {
-    let keys = groups.by.iter().map(|by| (*by, align(by)));
+    let keys = groups.by.iter().map(|by| (head(by), align(by)));
     let figures = ["count", "bytes", "time", "waiting", "transfer", "busbw GB/s"];
     let figures = figures.into_iter().map(|name| (name, Align::Right));
     let mut table = Table::new(&keys.chain(figures).collect::<Vec<_>>())
@@ -42,16 +43,21 @@ fn table(groups: &Groups) -> Table {
     table
 }
 
+/// What people read for a key: the column `bytes` beside it is a sum.
+fn head(by: &'static str) -> &'static str {
+    if by == "bytes" { "size" } else { by }
+}
+
 fn align(by: &str) -> Align {
     match by {
-        "rank" | "size" | "channel" | "step" => Align::Right,
+        "rank" | "bytes" | "channel" | "step" => Align::Right,
         _ => Align::Left,
     }
 }
 
 fn cells(groups: &Groups, row: &GroupRow) -> Vec<String> {
     let key = |by: &&'static str| match row.keys.get(by) {
-        Some(Label::Number(size)) if *by == "size" => bytes(*size),
+        Some(Label::Number(size)) if *by == "bytes" => bytes(*size),
         Some(Label::Number(number)) => number.to_string(),
         Some(Label::Text(text)) => text.clone(),
         Some(Label::Unknown(())) | None => "unknown".into(),
@@ -60,10 +66,10 @@ fn cells(groups: &Groups, row: &GroupRow) -> Vec<String> {
     let mut cells: Vec<String> = groups.by.iter().map(key).collect();
     cells.extend([
         row.count.to_string(),
-        or_dash(row.bytes, bytes),
-        time(row.time_ns),
-        time(row.waiting_ns),
-        time(row.transfer_ns),
+        or_dash(row.total_bytes, bytes),
+        time(row.total_ns),
+        time(row.total_waiting_ns),
+        time(row.total_transfer_ns),
         bandwidth(row.busbw_gbs, None),
     ]);
     cells

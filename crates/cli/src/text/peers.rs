@@ -78,8 +78,8 @@ fn cells(row: &PeerRow, role: Option<&str>) -> Vec<String> {
         mean(waits.recv_network),
         mean(waits.recv_flush),
         mean(waits.recv_gpu),
-        or_dash(row.latency_us, three),
-        or_dash(row.rate_mb_s, |rate| three(rate / 1e3)),
+        or_dash(row.latency_ns, |ns| three(to_f64(ns) / 1e3)),
+        or_dash(row.rate_gbs, three),
         or_dash(row.r2, |r2| format!("{r2:.2}")),
     ]
 }

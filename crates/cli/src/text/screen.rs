@@ -45,7 +45,7 @@ fn roles(page: &mut Page, rows: &[RoleRow]) {
         ("of it waiting for ranks", Align::Right),
     ]);
     for row in rows.iter().take(ROWS) {
-        let waiting = row.waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
+        let waiting = row.total_waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
         table.row(vec![
             row.role.clone(),
             row.func.clone(),

@@ -58,7 +58,7 @@ fn equal_runs_are_the_same() {
     let jobs = Jobs::new();
     let (a, b) = (jobs.add("a", 1, ""), jobs.add("b", 2, ""));
     let found = compared(&a, &b);
-    assert_eq!(found["schema"], "ncclscope.compare/1");
+    assert_eq!(found["schema"], "ncclscope.compare/2");
     assert_eq!(found["answer"]["state"], "SAME", "{found:#}");
     assert_eq!(rows(&found, "slower").len() + rows(&found, "faster").len(), 0, "{found:#}");
     // Roles, functions and links of the job are there.
@@ -91,7 +91,7 @@ fn a_function_that_is_five_percent_slower_is_named_and_fails_a_pipeline() {
     let slower = rows(&found, "slower");
     let key = &slower[0]["key"];
     assert_eq!((&key["role"], &key["func"]), (&json!("tp"), &json!("AllReduce")), "{found:#}");
-    assert_eq!((&key["bytes"], &key["algo"]), (&json!(16 << 20), &json!("RING")), "{found:#}");
+    assert_eq!((&key["bytes"], &key["algorithm"]), (&json!(16 << 20), &json!("RING")), "{found:#}");
     let change = slower[0]["change"].as_f64().unwrap();
     assert!((0.03..0.06).contains(&change), "{change}");
     let others = slower.iter().filter(|row| row["key"]["kind"] == "transfer");
@@ -121,7 +121,7 @@ fn a_slow_link_is_named_with_both_ends_and_a_slow_rank_as_waiting() {
     let found = compared(&a, &link);
     let slower = rows(&found, "slower");
     let links: Vec<&&Value> = slower.iter().filter(|row| row["key"]["kind"] == "link").collect();
-    assert!(!links.is_empty() && links.iter().all(|row| row["key"]["from"] == 4), "{found:#}");
+    assert!(!links.is_empty() && links.iter().all(|row| row["key"]["src"] == 4), "{found:#}");
     let change = links[0]["change"].as_f64().unwrap();
     assert!((0.15..0.25).contains(&change), "{change}");
     let slow = jobs.add("slow", 3, &fault("slow-gpu", "rank = 8"));
@@ -144,7 +144,7 @@ fn a_changed_algorithm_stands_in_the_row_and_in_the_configuration() {
             && row["key"]["bytes"] == 16 << 20
             && row["key"]["role"] == "tp"
     });
-    assert_eq!(row.unwrap()["key"]["algo"], "RING -> RING+TREE", "{found:#}");
+    assert_eq!(row.unwrap()["key"]["algorithm"], "RING -> RING+TREE", "{found:#}");
     let differences = found["config_differences"].as_array().unwrap();
     assert_eq!(differences.len(), 1, "{differences:#?}");
     assert_eq!(differences[0]["what"], "AllReduce of 16 MiB on tp");

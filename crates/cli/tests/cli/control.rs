@@ -136,6 +136,8 @@ fn a_listing_says_what_each_process_is() {
     let first = &listing["processes"][0];
     assert_eq!((&first["rank"], &first["device"]), (&0.into(), &4.into()));
     assert_eq!((&first["step"], &first["mode"]), (&7.into(), &"flight".into()));
+    let comm = serde_json::json!([{"comm": "0x1f", "comm_rank": 0, "nranks": 2}]);
+    assert_eq!((&first["comms"], &first["nccl_version"]), (&comm, &"2.28.9".into()));
     assert!(first["recording_bytes"].as_u64().unwrap() > 0, "{first}");
 }
 

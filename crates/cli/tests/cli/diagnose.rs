@@ -29,14 +29,14 @@ fn a_rank_that_others_wait_for() {
     assert!(text.contains("all processes were killed"), "{text}");
     let json = ncclscope(&["diagnose", run.text(), "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(found["schema"], "ncclscope.diagnosis/1");
+    assert_eq!(found["schema"], "ncclscope.diagnosis/2");
     let verdict = &found["verdicts"][0];
     assert_eq!((&verdict["class"], &verdict["name"]), (&"H1a".into(), &"host-stuck".into()));
     assert_eq!(verdict["confidence"], "confirmed");
     assert_eq!(verdict["root_ranks"], serde_json::json!([1]));
     assert_eq!(verdict["comm"], "0x1f2e3d4c");
     assert_eq!(verdict["op"]["func"], "AllReduce");
-    assert_eq!(verdict["op"]["index"], 2);
+    assert_eq!((&verdict["op"]["number"], &verdict["op"]["bytes"]), (&2.into(), &(4 << 20).into()));
     assert_eq!(found["silent_ranks"], serde_json::json!([]));
 }
 
@@ -139,6 +139,24 @@ fn pytorch_reads_the_dumps() {
     assert!(text.contains("missing ranks: {1}"), "{text}");
 }
 
+/// People read which pair of ranks it is; programs find the communicator as in `report`.
+#[test]
+fn the_communicator_of_a_send_is_its_hash() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("job");
+    let out = out.to_str().unwrap();
+    ncclscope(&["simulate", "-o", out, "--fault", "link-down", "--seed", "1"]).ends_with(0);
+    let json = ncclscope(&["diagnose", out, "--format", "json"]).ends_with(1).stdout;
+    let found: Value = serde_json::from_str(&json).unwrap();
+    follows(&found, "diagnosis");
+    let verdict = &found["verdicts"][0];
+    let comm = verdict["comm"].as_str().unwrap();
+    assert!(comm.starts_with("0x") && !comm.contains(' '), "{verdict}");
+    assert!(verdict["comm_name"].is_null() && verdict["edge"].is_array(), "{verdict}");
+    let text = ncclscope(&["diagnose", out]).ends_with(1).stdout;
+    assert!(text.contains(&format!("of {comm}, operation ")), "{text}");
+}
+
 /// Its last operations were under way for more than the limit when it exited, and the others wait
 /// for it a minute longer.
 #[test]
@@ -161,9 +179,9 @@ fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
     ]);
     assert_eq!(verdict["where"], place);
     assert_eq!(verdict["cost"]["gpu_hours_per_day"], 24.0 * 16.0);
-    let age = verdict["age_s"].as_f64().unwrap();
+    let age = verdict["age_ns"].as_f64().unwrap();
     let figures = &verdict["evidence"][0]["figures"];
-    assert_eq!((figures["waited_s"].as_f64(), &figures["called"]), (Some(age), &11.0.into()));
+    assert_eq!((figures["waited_ns"].as_f64(), &figures["called"]), (Some(age), &11.0.into()));
     let text = ncclscope(&["diagnose", out]).ends_with(1).stdout;
     let since = format!("  since        {}\n", verdict["since"].as_str().unwrap());
     let advice = format!("  do           {}\n", verdict["advice"].as_str().unwrap());

@@ -35,3 +35,4 @@ mod trace_size;
 mod usage;
 mod view;
 mod view_browser;
+mod vocabulary;

@@ -89,7 +89,7 @@ fn a_recording_made_by_the_page_of_the_format_is_read() {
     let report: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
     let operation = &report["operations"][0];
     assert_eq!(operation["func"], "AllReduce", "{report:#}");
-    assert_eq!((&operation["bytes"], &operation["algo"]), (&(4 << 20).into(), &"RING".into()));
+    assert_eq!((&operation["bytes"], &operation["algorithm"]), (&(4 << 20).into(), &"RING".into()));
     assert_eq!(operation["duration_ns"]["max"], 585_000);
     let peer = &report["peers"][0];
     assert_eq!((&peer["bytes"], &peer["transfers"]), (&(2 << 20).into(), &4.into()));
@@ -177,7 +177,7 @@ fn json_follows_the_schema() {
     std::fs::write(run.file("run.json"), r#"{"command":["x"],"exit_code":0}"#).unwrap();
     let text = ncclscope(&["report", "--format", "json", run.text()]).ends_with(0).stdout;
     let json: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["schema"], "ncclscope.report/2");
+    assert_eq!(json["schema"], "ncclscope.report/3");
     assert_eq!(json["run"]["command"][0], "x");
     assert_eq!(json["ranks"][1]["events"]["KernelCh"]["started"], 2);
     assert_eq!(json["operations"][0]["timing"], "kernel");
@@ -293,7 +293,7 @@ fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
     assert!(array("peers").iter().any(differ), "{report}");
     let verdict = &found["verdicts"][0];
     let (comm, operation) = (&verdict["comm"], &verdict["op"]);
-    let is_it = |row: &&Value| row["comm"] == *comm && row["number"] == operation["index"];
+    let is_it = |row: &&Value| row["comm"] == *comm && row["number"] == operation["number"];
     let open = array("open_operations");
     let open: Vec<&Value> = open.iter().filter(is_it).collect();
     assert!(!open.is_empty(), "{verdict}\n{report}");
@@ -354,7 +354,7 @@ fn sends_and_receives_have_one_number_in_all_tools() {
             assert_eq!(fault, "host-stuck", "{found}");
             continue;
         };
-        let number = op["index"].as_u64().unwrap();
+        let number = op["number"].as_u64().unwrap();
         assert!(reported.iter().any(|(_, name, at)| name == func && *at == number), "{found}");
         let text = ncclscope(&["diagnose", folder]).ends_with(1).stdout;
         let says = [format!("operation {number} ({func}, "), format!("operation {number}, {func}")];

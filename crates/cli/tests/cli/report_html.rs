@@ -84,7 +84,7 @@ fn a_browser_shows_the_figures_of_the_report_and_asks_for_nothing() {
     let histograms: Vec<&Value> = latencies
         .iter()
         .take(30)
-        .flat_map(|row| [&row["with_waiting"], &row["transfer"]])
+        .flat_map(|row| [&row["with_waiting_ns"], &row["transfer_ns"]])
         .filter(|of| !of.is_null())
         .collect();
     let drawn = page.evaluate(

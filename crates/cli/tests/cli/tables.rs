@@ -52,19 +52,34 @@ fn groups_add_up_to_the_rows_of_every_report() {
     for row in all["roles"].as_array().unwrap() {
         let is_it = |of: &&Value| of["role"] == row["role"] && of["func"] == row["func"];
         let group = roles.iter().find(is_it).unwrap();
-        assert!(close(&group["time_ns"], &row["total_ns"]), "{group} {row}");
+        assert!(close(&group["total_ns"], &row["total_ns"]), "{group} {row}");
         if !row["judged_ns"].is_null() {
             assert!(close(&group["judged_ns"], &row["judged_ns"]), "{group} {row}");
-            assert!(close(&group["waiting_ns"], &row["waiting_ns"]), "{group} {row}");
+            assert!(close(&group["total_waiting_ns"], &row["total_waiting_ns"]), "{group} {row}");
         }
     }
-    let (count, bytes, time) = (sum(&roles, "count"), sum(&roles, "bytes"), sum(&roles, "time_ns"));
+    let (count, bytes, time) =
+        (sum(&roles, "count"), sum(&roles, "total_bytes"), sum(&roles, "total_ns"));
     assert!(count > 0 && bytes > 0 && time > 0);
     for by in ["comm", "rank", "host", "size", "step", "role", "func", "rank,func"] {
         let (_, rows) = groups(&dir, by);
-        assert_eq!((sum(&rows, "count"), sum(&rows, "bytes")), (count, bytes), "{by}");
-        assert!(sum(&rows, "time_ns").abs_diff(time) < 1000, "{by}");
+        assert_eq!((sum(&rows, "count"), sum(&rows, "total_bytes")), (count, bytes), "{by}");
+        assert!(sum(&rows, "total_ns").abs_diff(time) < 1000, "{by}");
     }
+}
+
+/// In JSON the size is `bytes` and the sum `total_bytes`; people read `size` and `bytes`.
+#[test]
+fn the_size_of_a_group_is_apart_from_its_sum() {
+    let dir = job();
+    let (all, rows) = groups(&dir, "size");
+    assert_eq!(all["groups"]["by"], serde_json::json!(["bytes"]));
+    let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
+    let is_sum =
+        |row: &Value| number(row, "total_bytes") == number(row, "bytes") * number(row, "count");
+    assert!(!rows.is_empty() && rows.iter().all(is_sum), "{rows:?}");
+    let text = report(&dir, &["--by", "size"]);
+    assert!(text.contains("BY SIZE\n") && !text.contains("BY BYTES"), "{text}");
 }
 
 #[test]
@@ -74,7 +89,7 @@ fn ranks_steps_and_channels_have_rows() {
     let numbers: Vec<u64> = ranks.iter().map(|row| row["rank"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (0..16).collect::<Vec<_>>());
     // The rank that the others of its group wait for waits least.
-    let waits = |rank: usize| ranks[rank]["waiting_ns"].as_u64().unwrap();
+    let waits = |rank: usize| ranks[rank]["total_waiting_ns"].as_u64().unwrap();
     assert!([8, 9, 10].into_iter().all(|rank| waits(rank) > 5 * waits(11)), "{ranks:#?}");
     let (_, steps) = groups(&dir, "step");
     let numbers: Vec<u64> = steps.iter().filter_map(|row| row["step"].as_u64()).collect();
@@ -83,7 +98,7 @@ fn ranks_steps_and_channels_have_rows() {
     assert_eq!(hosts.len(), 4);
     let (_, channels) = groups(&dir, "channel");
     assert!(channels.iter().all(|row| row["count"].as_u64().unwrap() > 0), "{channels:?}");
-    assert!(sum(&channels, "bytes") > 0 && sum(&channels, "time_ns") > 0);
+    assert!(sum(&channels, "total_bytes") > 0 && sum(&channels, "total_ns") > 0);
     let both = ["report", dir.path().to_str().unwrap(), "--by", "channel,func"];
     assert!(ncclscope(&both).ends_with(2).stderr.contains("--by channel stands alone"));
     let wrong = ["report", dir.path().to_str().unwrap(), "--by", "ranks"];
@@ -106,9 +121,9 @@ fn csv_has_the_figures_of_json() {
     }
     let (_, groups) = groups(&dir, "size,func");
     let rows = csv_rows(&report(&dir, &["--by", "size,func", "--format", "csv"]));
-    let times = |of: &Value| of["time_ns"].to_string();
+    let times = |of: &Value| of["total_ns"].to_string();
     assert_eq!(
-        rows.iter().map(|row| row["time_ns"].clone()).collect::<Vec<_>>(),
+        rows.iter().map(|row| row["total_ns"].clone()).collect::<Vec<_>>(),
         groups.iter().map(times).collect::<Vec<_>>()
     );
 }

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Schemas of reports that can be read begin with it.
 const SCHEMA: &str = "ncclscope.report/";
-/// The version without the times of transfers.
-const OLD: &str = "ncclscope.report/1";
+/// Versions of earlier ncclscopes: without the times of transfers, and with other names.
+const OLD: [&str; 2] = ["ncclscope.report/1", "ncclscope.report/2"];
 
 /// The answer of a report of a job that hangs.
 const HUNG: &str = "HUNG";
@@ -69,8 +69,8 @@ struct Row {
     comm: String,
     func: String,
     bytes: Option<u64>,
-    algo: Option<String>,
-    proto: Option<String>,
+    algorithm: Option<String>,
+    protocol: Option<String>,
     channels: Option<u64>,
     transfer_ns: Option<Durations>,
 }
@@ -90,10 +90,11 @@ pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
     if !schema.starts_with(SCHEMA) {
         return Err("it is not the output of `ncclscope report --format json`".into());
     }
-    if schema == OLD {
-        return Err(
-            "it is a report of an earlier version, without transfers: print it again".into()
-        );
+    if OLD.contains(&schema) {
+        return Err(format!(
+            "it is a report of an earlier ncclscope ({schema}; this one reads {CURRENT}): make it \
+             again with `ncclscope report --format json`"
+        ));
     }
     if schema != CURRENT {
         return Err(format!(
@@ -126,8 +127,8 @@ fn of_saved(name: String, saved: &Saved) -> Run {
             func: row.func.clone(),
             bytes: row.bytes,
             shape: Shape {
-                algo: row.algo.clone().unwrap_or_default(),
-                proto: row.proto.clone().unwrap_or_default(),
+                algo: row.algorithm.clone().unwrap_or_default(),
+                proto: row.protocol.clone().unwrap_or_default(),
                 channels: row.channels.map_or_else(String::new, |n| n.to_string()),
             },
         };
@@ -184,11 +185,11 @@ mod tests {
 
     #[test]
     fn medians_of_communicators_are_values_of_their_role() {
-        let json = r#"{"schema": "ncclscope.report/2", "later": 1,
+        let json = r#"{"schema": "ncclscope.report/3", "later": 1,
             "ranks": [{"comm": "0x1", "role": "tp", "nranks": 2, "host": "n1", "file": "f"},
                       {"comm": "0x2", "nranks": 2, "host": "n1", "file": "g"}],
             "operations": [
-                {"comm": "0x1", "func": "AllReduce", "bytes": 64, "algo": "RING",
+                {"comm": "0x1", "func": "AllReduce", "bytes": 64, "algorithm": "RING",
                  "transfer_ns": {"min": 1, "p50": 5, "p99": 7, "max": 9}},
                 {"comm": "0x2", "func": "AllReduce", "bytes": 64, "transfer_ns": null}]}"#;
         let run = read("x.json".into(), json.as_bytes()).unwrap();
@@ -204,8 +205,11 @@ mod tests {
         let why = |json: &str| read("x".into(), json.as_bytes()).unwrap_err();
         assert!(why("{}").contains("report --format json"));
         assert!(why("[1").contains("EOF"));
-        assert!(why(r#"{"schema": "ncclscope.report/1"}"#).contains("earlier version"));
-        assert!(why(r#"{"schema": "ncclscope.report/2", "ranks": 1}"#).contains("invalid type"));
+        for old in OLD {
+            let why = why(&format!(r#"{{"schema": "{old}", "operations": []}}"#));
+            assert!(why.contains("make it again") && why.contains(CURRENT), "{why}");
+        }
+        assert!(why(r#"{"schema": "ncclscope.report/3", "ranks": 1}"#).contains("invalid type"));
         assert!(why(r#"{"schema": "ncclscope.report/99"}"#).contains("does not read"));
     }
 }

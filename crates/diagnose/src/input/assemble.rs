@@ -418,6 +418,7 @@ fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
     let Some((_, first, _)) = members.first() else { return };
     let mut comm = Communicator {
         name: first.name.clone(),
+        comm_name: first.comm_name.clone(),
         role: first.role.clone(),
         nranks: first.nranks,
         ..Communicator::default()

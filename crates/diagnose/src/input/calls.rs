@@ -47,6 +47,7 @@ pub(super) fn add(members: &[PlacedMember<'_>], parent: usize, job: &mut Job) {
         let flight = InFlightOp { call: text(call), ..InFlightOp::default() };
         job.comms.push(Communicator {
             name: group.name.clone(),
+            comm_name: group.comm_name.clone(),
             role: group.role.clone(),
             kind: CommKind::Call,
             nranks: group.nranks,

@@ -233,8 +233,11 @@ fn call(name: &str, value: &Value) -> Call {
         let sizes = shape.as_array().into_iter().flatten().filter_map(Value::as_u64);
         sizes.fold(1, u64::saturating_mul)
     };
-    let shapes = value["input_sizes"].as_array().into_iter().flatten();
-    let input = shapes.map(numel).fold(0, u64::saturating_add);
+    let elements = |key: &str| {
+        let shapes = value[key].as_array().into_iter().flatten();
+        shapes.map(numel).fold(0, u64::saturating_add)
+    };
+    let input = elements("input_sizes");
     // Sizes that may differ between ranks are not compared.
     let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
     let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
@@ -244,8 +247,25 @@ fn call(name: &str, value: &Value) -> Call {
         count: is_alike.then_some(input),
         root: None,
         size: format!("{sizes} {datatype}"),
+        // The larger side is all ranks' data, as in nccl-tests.
+        bytes: element_bytes(&datatype)
+            .and_then(|bytes| bytes.checked_mul(input.max(elements("output_sizes"))))
+            .filter(|&bytes| bytes > 0),
         datatype,
     }
+}
+
+/// Bytes of an element of a datatype by PyTorch's name; `None` for any other.
+fn element_bytes(datatype: &str) -> Option<u64> {
+    Some(match datatype {
+        "Byte" | "Char" | "Bool" => 1,
+        "Short" | "Half" | "BFloat16" => 2,
+        "Int" | "Float" => 4,
+        "Long" | "Double" | "ComplexFloat" => 8,
+        "ComplexDouble" => 16,
+        name if name.starts_with("Float8") => 1,
+        _ => return None,
+    })
 }
 
 fn group_name(entry: &Value) -> Option<&str> {
@@ -397,6 +417,18 @@ impl GroupBuilder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_size_of_an_operation_is_that_of_the_larger_side() {
+        let bytes = |datatype: &str| {
+            let entry = serde_json::json!({"input_sizes": [[2, 3]], "output_sizes": [[4, 2, 3]],
+                "input_dtypes": [datatype]});
+            call("nccl:all_gather", &entry).bytes
+        };
+        assert_eq!(["BFloat16", "Float8_e5m2", "Long"].map(bytes), [48, 24, 192].map(Some));
+        assert_eq!(bytes("QInt8"), None);
+        assert_eq!(call("nccl:barrier", &serde_json::json!({"input_dtypes": ["Int"]})).bytes, None);
+    }
 
     #[test]
     fn groups_larger_than_there_are_make_no_job() {

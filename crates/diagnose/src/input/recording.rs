@@ -21,6 +21,7 @@ pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
 use ncclscope_findings::rank::{self, Pending, Transfer};
+use ncclscope_operations::bandwidth::size_bytes;
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::operation::Completion;
 use ncclscope_operations::parallel::in_order;
@@ -351,6 +352,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let mut member = Member {
             hash: comm.hash,
             name: comm_name(comm),
+            comm_name: comm.name.clone(),
             role: self.recording.role(comm).map(str::to_owned).or_else(|| comm.name.clone()),
             nranks: comm.ranks,
             rank,
@@ -458,7 +460,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
         let numbered = ((last + 1).saturating_sub(calls.len() as u64)..).zip(calls);
         let kept = calls.len().saturating_sub(MAX_CALLS);
-        numbered.skip(kept).map(|(at, (_, call))| (at, self.api_call(call))).collect()
+        numbered.skip(kept).map(|(at, (event, call))| (at, self.api_call(event, call))).collect()
     }
 
     /// The recorded calls of collectives, in order.
@@ -471,12 +473,14 @@ impl<'t, 'a> Progression<'t, 'a> {
         events.filter_map(|event| Some((event, call(event)?))).collect()
     }
 
-    fn api_call(&self, call: &ApiCall) -> Call {
+    fn api_call(&self, event: &Event, call: &ApiCall) -> Call {
         let func = self.timeline.string(call.func).to_owned();
         let datatype = self.timeline.string(call.datatype).to_owned();
         let count = count_matters(&func).then_some(call.count);
+        let nranks = self.timeline.comm_of(event).map(|at| self.timeline.comm(at).ranks);
         Call {
             size: format!("{} elements", call.count),
+            bytes: size_bytes(&func, &datatype, call.count, nranks.filter(|&ranks| ranks > 0)),
             func,
             datatype,
             count,
@@ -496,6 +500,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             root,
             datatype: self.timeline.string(op.datatype).to_owned(),
             size: op.bytes.map(human::bytes).unwrap_or_default(),
+            bytes: op.bytes,
             func,
         }
     }

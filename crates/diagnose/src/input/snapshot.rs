@@ -52,6 +52,8 @@ impl Snapshot {
 pub(super) struct Member {
     pub(super) hash: u64,
     pub(super) name: String,
+    /// The name that the application gave it.
+    pub(super) comm_name: Option<String>,
     pub(super) role: Option<String>,
     pub(super) nranks: u32,
     pub(super) rank: u32,

@@ -225,7 +225,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// What the process waits for, each as JSON (`ncclscope.hang/1`): what is in flight, the oldest
+    /// What the process waits for, each as JSON (`ncclscope.hang/2`): what is in flight, the oldest
     /// of each communicator first, as far as an answer has room; how many there are; and what hangs
     /// its watchdog cannot see, a line each. Takes a fifth of a second, to see what threads do. For
     /// threads of ours: it waits for the drain thread.

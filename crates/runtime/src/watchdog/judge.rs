@@ -238,7 +238,12 @@ mod tests {
         let early = OpView { stops_early: true, ..kernel(3, 3) };
         expect(&[early], &[(1, RUNS)], "", "the first part of its kernel has ended");
         let absent = OpView { absent: Some(5), ..kernel(3, 3) };
-        expect(&[absent], &[], "", "it waits for rank 5, which is in this process");
+        expect(
+            &[absent],
+            &[],
+            "",
+            "it waits for rank 5 of the communicator, which is in this process",
+        );
         let untold = "its kernel has ended, by its CUDA event, and NCCL has not reported that";
         expect(&[kernel(3, 1)], &[(1, DONE)], "P1", untold);
         let waits = OpView { awaits_kernel: true, ..op(1, 0x51) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The process and its communicators, as reports name them.
 
-use super::json::{Json, string as string_json};
+use super::json::string as string_json;
 use super::subject::Subject;
 use crate::sys::cuda::Device;
 use ncclscope_operations::ends::arrives_early;
@@ -85,7 +85,8 @@ impl Place {
     }
 
     pub(super) fn text(&self, comm: u16) -> String {
-        let global = self.global.map(|rank| format!(", global rank {rank}")).unwrap_or_default();
+        let global =
+            self.global.map(|rank| format!(", rank {rank} of the job")).unwrap_or_default();
         let device = self.devices.get(&comm).map(|device| format!(", {device}"));
         format!("host {}, pid {}{global}{}", self.host, self.pid, device.unwrap_or_default())
     }
@@ -129,27 +130,24 @@ impl Place {
         let mut fields = vec![
             ("host", string_json(&self.host)),
             ("pid", self.pid.to_string()),
-            ("global_rank", global),
+            ("rank", global),
         ];
         if let Some(comm) = comm {
             let name = comm.name.as_deref().map_or_else(|| "null".into(), string_json);
             fields.push(("comm", string_json(&format!("{:#x}", comm.hash))));
             fields.push(("comm_name", name));
-            fields.push(("rank", comm.rank.to_string()));
-            fields.push(("nranks", comm.ranks.to_string()));
+            let known = |known: bool, number: String| if known { number } else { "null".into() };
+            fields.push(("comm_rank", known(comm.rank >= 0, comm.rank.to_string())));
+            fields.push(("nranks", known(comm.ranks > 0, comm.ranks.to_string())));
         }
-        let device = self.devices.get(&index).map_or_else(|| "null".into(), device_json);
-        fields.push(("device", device));
+        let device = self.devices.get(&index);
+        let text = |text: Option<&str>| text.map_or_else(|| "null".into(), string_json);
+        let number = device.map_or_else(|| "null".into(), |device| device.index.to_string());
+        fields.push(("device", number));
+        fields.push(("device_pci", text(device.and_then(|device| device.pci.as_deref()))));
+        fields.push(("device_uuid", text(device.and_then(|device| device.uuid.as_deref()))));
         fields
     }
-}
-
-fn device_json(device: &Device) -> String {
-    Json::object()
-        .raw("index", device.index)
-        .maybe("pci", device.pci.as_deref())
-        .maybe("uuid", device.uuid.as_deref())
-        .end()
 }
 
 #[cfg(test)]

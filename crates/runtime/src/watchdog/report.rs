@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The report of a hang, in lines and as JSON (`ncclscope.hang/1`, docs/hang.md).
+//! The report of a hang, in lines and as JSON (`ncclscope.hang/2`, docs/hang.md).
 
 use super::clock::Clock;
 use super::heartbeats::op_progress;
@@ -129,7 +129,7 @@ impl Place {
             ..self.blank(subject.comm(), clock)
         };
         let peer = verdict.peer.map_or_else(|| "null".into(), |peer| peer.to_string());
-        hang.fields.push(("peer", peer));
+        hang.fields.push(("comm_peer", peer));
         match subject {
             Subject::Op(op) => self.tell_op(&mut hang, scene, op),
             Subject::Call(call) => Self::tell_call(&mut hang, call, clock),
@@ -187,7 +187,7 @@ impl Place {
             .maybe("protocol", Some(self.name(facts.proto)).filter(|name| !name.is_empty()))
             .maybe("variant", variant)
             .raw("threads_per_block", threads.map_or_else(|| "null".into(), |n| n.to_string()))
-            .raw("age_s", decimal(clock.ns_since(op.start)));
+            .raw("age_ns", clock.ns_since(op.start));
         hang.fields.push(("operation", operation.end()));
         let mut proxies = Json::array();
         for proxy in op.proxies.iter().take(MOST_PROXIES) {
@@ -281,15 +281,15 @@ impl Hang {
     /// The same for programs, in one line.
     pub(crate) fn json(&self) -> String {
         let mut json = Json::object()
-            .text("schema", "ncclscope.hang/1")
+            .text("schema", "ncclscope.hang/2")
             .text("event", self.happened.name())
             .raw("drill", self.drill)
             .maybe("class", Some(self.code()).filter(|code| !code.is_empty()))
             .maybe("name", self.class.map(FindingClass::name))
             .text("what", &self.what)
             .text("why", &self.why)
-            .raw("still_s", decimal(self.still_ns))
-            .maybe_raw("limit_s", Some(self.limit_ns).filter(|&limit| limit > 0).map(decimal))
+            .raw("still_ns", self.still_ns)
+            .maybe_raw("limit_ns", Some(self.limit_ns).filter(|&limit| limit > 0))
             .raw("others", self.others);
         for (name, value) in &self.fields {
             json = json.raw(name, value);
@@ -353,15 +353,15 @@ fn proxy_line(op: &OpProgress, clock: Clock) -> String {
     );
     let OpProgress { peer, channel, done, steps, posted, ready, transmitted, .. } = op;
     format!(
-        "{way} rank {peer}, channel {channel}: {done} of {steps} steps done, {posted} posted, \
-         {ready} ready, {transmitted} transmitted; {state}"
+        "{way} rank {peer} of the communicator, channel {channel}: {done} of {steps} steps done, \
+         {posted} posted, {ready} ready, {transmitted} transmitted; {state}"
     )
 }
 
 fn proxy_json(op: &OpProgress, clock: Clock) -> String {
     Json::object()
         .raw("is_send", op.is_send)
-        .raw("peer", op.peer)
+        .raw("comm_peer", op.peer)
         .raw("channel", op.channel)
         .raw("steps", op.steps)
         .raw("posted", op.posted)
@@ -369,7 +369,7 @@ fn proxy_json(op: &OpProgress, clock: Clock) -> String {
         .raw("transmitted", op.transmitted)
         .raw("done", op.done)
         .maybe("state", state_name(op).as_deref())
-        .raw("still_s", decimal(clock.ns_since(op.since)))
+        .raw("still_ns", clock.ns_since(op.since))
         .end()
 }
 
@@ -410,7 +410,8 @@ fn decimal(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_trace::{Handle, StrId};
+    use crate::sys::cuda::Device;
+    use ncclscope_trace::{Comm, Handle, StrId};
 
     #[test]
     fn channels_are_named() {
@@ -436,6 +437,40 @@ mod tests {
             8
         );
         assert_eq!(lines.last().unwrap(), "  also stuck: 3 more");
-        assert!(hang.json().contains(r#""limit_s":null,"others":11"#), "{}", hang.json());
+        assert!(hang.json().contains(r#""limit_ns":null,"others":11"#), "{}", hang.json());
+    }
+
+    /// As in all outputs, `rank` is that in the job.
+    #[test]
+    fn the_rank_in_the_job_and_that_in_the_communicator_are_two() {
+        let mut place = Place::new("h", 7, Some(9));
+        let comm = Comm {
+            index: 1,
+            hash: 0x1f,
+            name: Some("tp".into()),
+            nodes: 0,
+            ranks: 0,
+            rank: 3,
+            ticks: 0,
+            api_version: 1,
+            nccl_version: 22304,
+        };
+        place.comm(&comm);
+        place.device(1, Device { index: 5, pci: None, uuid: Some("GPU-4f".into()), driver: None });
+        let clock = Clock { now: 9, hz: 1 };
+        let hang = Hang { still_ns: 301_234_567_890, ..place.blank(1, clock) };
+        let json = hang.json();
+        let says = [
+            r#""schema":"ncclscope.hang/2""#,
+            r#""still_ns":301234567890"#,
+            r#""pid":7,"rank":9,"comm":"0x1f","comm_name":"tp","comm_rank":3,"nranks":null"#,
+            r#""device":5,"device_pci":null,"device_uuid":"GPU-4f""#,
+        ];
+        says.into_iter().for_each(|says| assert!(json.contains(says), "{says}: {json}"));
+        let retired = ["\"global_rank\"", "\"peer\"", "\"index\"", "_s\":"];
+        retired.into_iter().for_each(|old| assert!(!json.contains(old), "{old}: {json}"));
+        let text = hang.lines().concat();
+        assert!(text.contains("has not moved for 301.2 s"), "{text}");
+        assert!(text.contains("(host h, pid 7, rank 9 of the job"), "{text}");
     }
 }

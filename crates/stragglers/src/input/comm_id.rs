@@ -4,8 +4,8 @@
 use ncclscope_trace::Comm;
 
 /// A communicator on all ranks: its hash, or its index if it has no hash.
-pub(super) type CommId = (u64, u16);
+pub(super) type CommKey = (u64, u16);
 
-pub(super) fn comm_id(comm: &Comm) -> CommId {
+pub(super) fn comm_id(comm: &Comm) -> CommKey {
     (comm.hash, if comm.hash == 0 { comm.index } else { 0 })
 }

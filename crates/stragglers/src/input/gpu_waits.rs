@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Times in which a rank's receives and sends waited for its own GPU at once.
 
-use super::comm_id::CommId;
+use super::comm_id::CommKey;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_trace::Step;
@@ -22,13 +22,13 @@ struct Channel {
 /// By communicator, rank and channel.
 #[derive(Debug, Default)]
 pub(super) struct GpuWaits {
-    numbers: BTreeMap<(CommId, i32, u8), usize>,
+    numbers: BTreeMap<(CommKey, i32, u8), usize>,
     channels: Vec<Channel>,
 }
 
 impl GpuWaits {
     /// The number of a ProxyOp's channel.
-    pub(super) fn channel(&mut self, comm: CommId, op: &ProxyOp) -> usize {
+    pub(super) fn channel(&mut self, comm: CommKey, op: &ProxyOp) -> usize {
         *self.numbers.entry((comm, op.rank, op.channel)).or_insert_with(|| {
             self.channels.push(Channel::default());
             self.channels.len() - 1
@@ -55,8 +55,8 @@ impl GpuWaits {
 
     /// For each rank that sends and receives: its transfers, and how long both directions waited at
     /// once, mean of the channels in ns.
-    pub(super) fn sums(mut self) -> BTreeMap<(CommId, i32), (u64, f64)> {
-        let mut sums: BTreeMap<(CommId, i32), (u64, f64, u64)> = BTreeMap::new();
+    pub(super) fn sums(mut self) -> BTreeMap<(CommKey, i32), (u64, f64)> {
+        let mut sums: BTreeMap<(CommKey, i32), (u64, f64, u64)> = BTreeMap::new();
         for ((comm, rank, _), number) in self.numbers {
             let channel = std::mem::take(&mut self.channels[number]);
             let sum = sums.entry((comm, rank)).or_default();

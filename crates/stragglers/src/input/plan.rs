@@ -2,9 +2,10 @@
 //! What recordings declare of a job before their records are read: its workers, their places in
 //! communicators, who did work for whom (PXN), and who was short of processor time.
 
-use super::comm_id::{CommId, comm_id};
+use super::comm_id::{CommKey, comm_id};
 use super::shortages::ShortTimes;
 use crate::model::{CpuShortage, Worker};
+use ncclscope_findings::CommId;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::timeline::{comm_name, role_or_size};
 use ncclscope_trace::record::ProxyOp;
@@ -26,11 +27,13 @@ pub(super) struct JobPlan<'r> {
     /// The process of each worker.
     processes: Vec<usize>,
     /// The worker of each rank of a communicator.
-    pub(super) members: BTreeMap<(CommId, i32), usize>,
+    pub(super) members: BTreeMap<(CommKey, i32), usize>,
     /// The names of communicators.
-    pub(super) names: BTreeMap<CommId, String>,
+    pub(super) names: BTreeMap<CommKey, String>,
     /// What communicators are for, by their names: as said, else their own name, else their size.
     pub(super) roles: BTreeMap<String, String>,
+    /// Hash and name of communicators, by their names here.
+    pub(super) comms: BTreeMap<String, CommId>,
     /// The workers.
     pub(super) placed: Vec<Worker>,
     pub(super) shortages: Vec<CpuShortage>,
@@ -66,6 +69,7 @@ impl<'r> JobPlan<'r> {
             members: BTreeMap::new(),
             names: BTreeMap::new(),
             roles: BTreeMap::new(),
+            comms: BTreeMap::new(),
             placed: Vec::new(),
             shortages: Vec::new(),
             has_short: short.iter().any(|times| !times.is_empty()),
@@ -90,13 +94,13 @@ impl<'r> JobPlan<'r> {
     }
 
     /// The communicator of a ProxyOp that the process at a place did for another.
-    pub(super) fn owner(&self, place: usize, start: &Start, op: &ProxyOp) -> Option<CommId> {
+    pub(super) fn owner(&self, place: usize, start: &Start, op: &ProxyOp) -> Option<CommKey> {
         let comms = self.recordings[self.pxn.owner_of(place, start, op)?].comms();
         comms.iter().find(|comm| comm.index == start.comm).map(comm_id)
     }
 
     /// When a rank of a communicator was short of processor time; `None` if it was not.
-    pub(super) fn short_times(&self, comm: CommId, rank: i32) -> Option<&ShortTimes> {
+    pub(super) fn short_times(&self, comm: CommKey, rank: i32) -> Option<&ShortTimes> {
         if !self.has_short {
             return None;
         }
@@ -170,6 +174,8 @@ impl<'r> JobPlan<'r> {
             role.map_or_else(|| comm_name(comm), |role| format!("{} \"{role}\"", comm_name(comm)));
         let ranks = (comm.ranks != 0).then_some(comm.ranks);
         self.roles.insert(name.clone(), role_or_size(role, ranks));
+        let known = CommId { comm: comm_name(comm), name: comm.name.clone() };
+        self.comms.insert(name.clone(), known);
         self.names.insert(comm_id(comm), name);
         let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
         match role.map(str::to_ascii_lowercase).as_deref() {

@@ -9,7 +9,7 @@ kernel if the recording has its times (`KernelCh`), converted to the host's cloc
 enqueueing and of the last network step.
 */
 
-use super::comm_id::{CommId, comm_id};
+use super::comm_id::{CommKey, comm_id};
 use super::gpu_waits::{GpuWaits, Span, waited};
 use super::link_times::{LinkTimes, Traffic};
 use super::plan::JobPlan;
@@ -38,10 +38,10 @@ use ncclscope_trace::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A collective: communicator, function, number, and position among those with the same number.
-type CollId = (CommId, String, u64, usize);
+type CollId = (CommKey, String, u64, usize);
 
 /// How often a rank of a communicator did a function with one number.
-type Seen = BTreeMap<(CommId, i32, String, u64), usize>;
+type Seen = BTreeMap<(CommKey, i32, String, u64), usize>;
 
 /// The job of these recordings, one per process, in any order.
 #[must_use]
@@ -121,7 +121,7 @@ impl<'r> JobReader<'r> {
 }
 
 /// A link: communicator, sender, receiver, channel.
-type LinkId = (CommId, i32, i32, u8);
+type LinkId = (CommKey, i32, i32, u8);
 /// A part, its step, whether its start is that of its kernel, and whether its end is known.
 type PlacedPart = (Part, Option<i64>, bool, bool);
 
@@ -153,8 +153,8 @@ pub struct JobPart {
     collectives: BTreeMap<CollId, (CollectiveClass, String, Vec<PlacedPart>)>,
     batches: Vec<(PlacedPart, Option<P2pClass>)>,
     /// Batches of sends, and of receives, from one rank to another in a communicator, in order.
-    sends: BTreeMap<(CommId, i32, i32), Vec<usize>>,
-    receives: BTreeMap<(CommId, i32, i32), Vec<usize>>,
+    sends: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
+    receives: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
     /// Processes whose sends and receives are incomplete, so that they cannot be counted.
     is_partial: bool,
     /// Network sends to ranks that were not recorded.
@@ -240,10 +240,10 @@ impl JobPart {
     /// A job without the operations of its processes.
     fn new(plan: &JobPlan<'_>) -> JobPart {
         let (workers, shortages) = (plan.placed.clone(), plan.shortages.clone());
-        let roles = plan.roles.clone();
+        let (roles, comms) = (plan.roles.clone(), plan.comms.clone());
         let unrecorded = plan.unrecorded();
         let origin_ns = u64::try_from(plan.origin).ok();
-        let job = Job { workers, shortages, roles, unrecorded, origin_ns, ..Job::default() };
+        let job = Job { workers, shortages, roles, comms, unrecorded, origin_ns, ..Job::default() };
         JobPart { job, ..JobPart::default() }
     }
 
@@ -644,7 +644,7 @@ impl LatestFirst {
 /// What one process's network steps show, gathered as they are read.
 #[derive(Debug)]
 struct Network<'p> {
-    comms: BTreeMap<u16, CommId>,
+    comms: BTreeMap<u16, CommKey>,
     clock: TickMap,
     numbers: BTreeMap<LinkId, usize>,
     links: Vec<NetworkLink<'p>>,

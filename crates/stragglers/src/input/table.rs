@@ -34,7 +34,7 @@ const SECOND: f64 = 1e9;
 pub struct Operation {
     /// The worker's position in the layout.
     pub cell: LayoutPosition,
-    /// The worker's first global rank.
+    /// The worker's first rank in the job.
     pub rank: Option<u32>,
     /// The step.
     pub step: i64,

@@ -99,14 +99,18 @@ fn without_arrivals_on_the_gpu_no_rank_is_blamed() {
     let timed = analyze(&job, &Limits::default());
     let slow: Vec<_> = timed.summary.iter().map(|finding| &finding.root_ranks[..]).collect();
     assert_eq!(slow, [&[1]]);
-    assert!(timed.steps.iter().skip(1).all(|step| step.root.is_some() && step.waiting.is_some()));
+    assert!(
+        timed.steps.iter().skip(1).all(|step| step.root.is_some() && step.waiting_share.is_some())
+    );
     // The same times, of hosts that enqueue.
     job.is_kernel_timed = false;
     for ends in [EndSync::Apart, EndSync::Together] {
         job.collectives.iter_mut().for_each(|collective| collective.ends = ends);
         let report = analyze(&job, &Limits::default());
         assert_eq!((&report.summary[..], &report.last_arrivers[..]), (&[][..], &[][..]));
-        assert!(report.steps.iter().all(|step| step.root.is_none() && step.waiting.is_none()));
+        assert!(
+            report.steps.iter().all(|step| step.root.is_none() && step.waiting_share.is_none())
+        );
         let refusal = "which rank the others wait for is not said";
         assert!(report.quiet.iter().any(|line| line.starts_with(refusal)), "{:?}", report.quiet);
     }

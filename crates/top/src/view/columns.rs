@@ -127,8 +127,7 @@ pub fn cell(row: &Row, column: Column) -> String {
         Column::State => row.flag().map_or("ok", |flag| flag.word()).to_owned(),
         Column::Job => row.job.clone(),
         Column::Host => row.host.clone(),
-        Column::Gpu if row.gpu.is_empty() => "-".into(),
-        Column::Gpu => row.gpu.clone(),
+        Column::Gpu => known(row.device.map(|device| device.to_string())),
         Column::Pid => known(row.pid.map(|pid| pid.to_string())),
         Column::Operation => known(row.operation.as_ref().map(operation)),
         Column::Age => known(row.operation.as_ref().map(|operation| age(operation.age_s))),
@@ -150,8 +149,8 @@ pub(super) fn operation(operation: &Operation) -> String {
     if let Some(peer) = operation.peer {
         text += &format!(" peer {peer}");
     }
-    if !operation.comm.is_empty() {
-        text += &format!(" {}", operation.comm);
+    if !operation.role.is_empty() {
+        text += &format!(" {}", operation.role);
     }
     text
 }

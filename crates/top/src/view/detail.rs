@@ -16,7 +16,7 @@ pub(super) fn lines(row: &Row) -> Vec<String> {
     lines.push(format!(
         "host {}   GPU {}   pid {}",
         row.host,
-        if row.gpu.is_empty() { "-" } else { &row.gpu },
+        known(row.device.map(|device| device.to_string())),
         known(row.pid.map(|pid| pid.to_string()))
     ));
     lines.extend(row.facts.iter().map(|(name, value)| format!("{name}: {value}")));
@@ -56,7 +56,7 @@ fn functions(row: &Row, lines: &mut Vec<String>) {
     for of in row.functions.iter().take(LISTED) {
         lines.push(function([
             of.func.clone(),
-            of.comm.clone(),
+            of.role.clone(),
             rate(of.per_s),
             gigabytes(of.io_gbs * 1e9),
             of.busbw_gbs.map_or_else(|| "-".into(), |gbs| gigabytes(gbs * 1e9)),
@@ -80,7 +80,7 @@ fn links(row: &Row, lines: &mut Vec<String>) {
     for of in row.links.iter().take(LISTED) {
         lines.push(link([
             format!("{} {}", of.direction, of.peer),
-            of.comm.clone(),
+            of.role.clone(),
             gigabytes(of.gbs * 1e9),
             of.transfer_gbs.map_or_else(|| "-".into(), |gbs| gigabytes(gbs * 1e9)),
             rate(of.per_s),

@@ -284,7 +284,7 @@ impl View {
 fn matches(row: &Row, wanted: &str) -> bool {
     let texts: Vec<String> =
         Column::ALL.iter().map(|column| cell(row, *column).to_lowercase()).collect();
-    let comms = row.functions.iter().map(|function| function.comm.to_lowercase());
+    let comms = row.functions.iter().map(|function| function.role.to_lowercase());
     let texts: Vec<String> = texts.into_iter().chain(comms).collect();
     wanted.split_whitespace().all(|word| texts.iter().any(|text| text.contains(word)))
 }

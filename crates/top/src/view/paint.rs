@@ -171,7 +171,7 @@ fn align(column: Column, text: String) -> Cell<'static> {
 fn functions(rest: &mut Screen<'_, '_>, functions: &[FunctionRate]) {
     for of in functions.iter().take(FUNCTIONS) {
         let bus = of.busbw_gbs.map_or_else(|| "-".into(), |gbs| gigabytes(gbs * 1e9));
-        let (func, comm) = (&of.func, &of.comm);
+        let (func, comm) = (&of.func, &of.role);
         let (per_s, io) = (rate(of.per_s), gigabytes(of.io_gbs * 1e9));
         let text = format!("{func:14} {comm:12} {per_s:>7} op/s  {io:>7} GB/s  bus {bus:>7} GB/s");
         rest.line(text, Style::new());

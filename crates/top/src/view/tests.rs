@@ -11,7 +11,7 @@ fn row(rank: u32) -> Row {
     Row {
         rank: Some(rank),
         host: format!("node-{}", rank / 8),
-        gpu: (rank % 8).to_string(),
+        device: Some(rank % 8),
         pid: Some(1_000 + rank),
         operations_per_s: 12.5,
         busbw_gbs: Some(100.0),
@@ -24,7 +24,7 @@ fn row(rank: u32) -> Row {
 fn stalled(rank: u32) -> Row {
     let operation = Operation {
         func: "AllReduce".into(),
-        comm: "dp".into(),
+        role: "dp".into(),
         age_s: 4.0,
         ..Operation::default()
     };

@@ -91,7 +91,7 @@ fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
         let timings = row["timings"].as_object().expect("counts by source");
         assert_eq!(timings.len(), 1, "{row}");
         // The stop event of a send or receive kernel is not its end.
-        let is_p2p = row["algo"].is_null();
+        let is_p2p = row["algorithm"].is_null();
         let timing = if is_p2p { "proxy" } else { "kernel" };
         assert_eq!(timings.get(timing).and_then(|count| count.as_u64()), all, "{row}");
     }

@@ -172,7 +172,8 @@ fn inside_a_process_an_early_stop_that_waits_for_a_rank_of_it_is_reported() {
         .env("NCCLSCOPE_KERNEL", "on")
         .steps(["init", "allreduce:4096", "allreduce:4096", "sleep:200", "alone:0x262144"])
         .steps(["sleep:90000"]);
-    let said = "it waits for rank 1, which is in this process and has not entered";
+    let said =
+        "it waits for rank 1 of the communicator, which is in this process and has not entered";
     let reports = Watched::of(job, LIMIT).wait_for(&[(0, said)]);
     let [hung] = reports[&0].as_slice() else { panic!("one rank waits: {reports:#?}") };
     assert!(hung.contains("rank 0 of 2 has not moved for "), "{hung}");

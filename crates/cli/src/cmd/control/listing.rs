@@ -10,6 +10,7 @@ use crate::table::{Align, Table};
 use ncclscope_answer::Moment;
 use ncclscope_control::message::{Boundary, WindowState};
 use ncclscope_operations::human;
+use ncclscope_trace::identity::nccl_version;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::Write;
@@ -28,7 +29,7 @@ struct Row<'a> {
     /// `yes`, `no` or `waiting`.
     recorded: &'a str,
     job: Option<&'a str>,
-    nccl_version: Option<u32>,
+    nccl_version: Option<String>,
     step: Option<u64>,
     comms: Vec<Comm>,
     /// Communicators beyond those listed.
@@ -50,8 +51,8 @@ struct Row<'a> {
 #[derive(Serialize)]
 struct Comm {
     comm: String,
-    rank: i32,
-    nranks: u32,
+    comm_rank: Option<i32>,
+    nranks: Option<u32>,
 }
 
 /// The window that is open or waits: each boundary a time, `step 17` or `steps 3`.
@@ -74,7 +75,7 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
     rows.sort_by(|a, b| (a.job, a.rank, a.pid).cmp(&(b.job, b.rank, b.pid)));
     match args.format {
         TableFormat::Json => {
-            output::json(&Listing { schema: "ncclscope.processes/1", processes: rows })?;
+            output::json(&Listing { schema: "ncclscope.processes/2", processes: rows })?;
             return Ok(ExitCode::SUCCESS);
         }
         TableFormat::Csv => {
@@ -146,14 +147,15 @@ impl Row<'_> {
         let identity = &about.identity;
         let comms = status.comms.iter().map(|member| Comm {
             comm: format!("{:#x}", member.hash),
-            rank: member.rank,
-            nranks: member.ranks,
+            comm_rank: Some(member.rank).filter(|&rank| rank >= 0),
+            // NCCL 2.23 to 2.26 do not report the number of ranks.
+            nranks: Some(member.ranks).filter(|&ranks| ranks > 0),
         });
         Row {
             pid: process.pid,
             recorded: status.recorded.word(),
             job: Some(status.job.as_str()).filter(|job| !job.is_empty()),
-            nccl_version: Some(status.nccl_version).filter(|&version| version != 0),
+            nccl_version: nccl_version(status.nccl_version),
             step: status.step,
             comms: comms.collect(),
             more_comms: status.more_comms,
@@ -174,10 +176,9 @@ impl Row<'_> {
         let Some(first) = self.comms.first() else { return "-".into() };
         let more = self.comms.len() as u64 - 1 + self.more_comms;
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        // NCCL 2.23 to 2.26 do not report the number of ranks.
-        let of = Some(first.nranks).filter(|&ranks| ranks > 0);
-        let of = of.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
-        format!("{} rank {}{of}{more}", first.comm, first.rank)
+        let of = first.nranks.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
+        let rank = first.comm_rank.map(|rank| format!(" rank {rank}{of}")).unwrap_or_default();
+        format!("{}{rank}{more}", first.comm)
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failu
     let is_stuck = |hang: &Value| hang["event"] == "hung";
     let stuck = processes.iter().flat_map(|process| &process.in_flight).any(is_stuck);
     match format {
-        Format::Json => output::json(&WhyReport { schema: "ncclscope.why/1", processes })?,
+        Format::Json => output::json(&WhyReport { schema: "ncclscope.why/2", processes })?,
         Format::Text => processes.iter().try_for_each(print)?,
     }
     Ok(if stuck { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })

@@ -106,7 +106,7 @@ impl Live {
             job: job_of(identity),
             rank,
             host: process.host().to_owned(),
-            gpu: identity.device.map(|device| device.to_string()).unwrap_or_default(),
+            device: identity.device,
             pid: Some(process.pid()),
             life,
             flights: if is_over { Vec::new() } else { flights(process) },
