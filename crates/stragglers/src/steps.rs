@@ -25,6 +25,8 @@ const REPEATS: usize = 10;
 const MOST_IN_STEP: usize = 64;
 /// The longest time between two of them is at least this many times the median of the others.
 const PAUSE: f64 = 1.5;
+/// The most intervals in which a rhythm is searched.
+const SEARCHED: usize = 2000;
 /// Of the differences between those times, a rhythm leaves at most this share unexplained.
 const UNEXPLAINED: f64 = 0.4;
 
@@ -204,6 +206,7 @@ fn ends_of_steps(ends: &[f64]) -> Vec<f64> {
 /// How many intervals repeat, and which of them is the longest: the pause before a step. `None` if
 /// they are alike, or follow no rhythm.
 fn rhythm(intervals: &[f64]) -> Option<(usize, usize)> {
+    let intervals = &intervals[..intervals.len().min(SEARCHED)];
     let most = MOST_IN_STEP.min(intervals.len() / REPEATS);
     let usual = median(&mut intervals.to_vec())?;
     let differences: f64 = intervals.iter().map(|interval| (interval - usual).abs()).sum();
