@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts, one after the other, each within its time; results as JSON and as a table.
 //!
-//! The numbers 1 to 12 are the checks in the order in which a first GPU should see them; between
-//! them stand the GPU's timer and the plugin's cost. A part that cannot be done here says why.
+//! The numbers 1 to 14 are the checks in the order in which a first GPU should see them; between
+//! them stand the GPU's timer and what the plugin costs. A part that cannot be done here says why.
 
 mod cost;
 pub(crate) mod event_costs;
@@ -11,10 +11,12 @@ mod hangs;
 mod kernels;
 mod launch;
 mod part;
+mod python;
 mod row;
 mod setup;
 mod smoke;
 mod torch;
+mod training;
 
 use clap::Args;
 use serde_json::json;
@@ -29,7 +31,7 @@ use setup::Setup;
 
 /// Eight minutes, less what starting takes.
 const SECONDS: u64 = 470;
-const PARTS: [&Part; 14] = [
+const PARTS: [&Part; 17] = [
     &smoke::SMOKE,
     &smoke::TIMER,
     &cost::PLUGIN,
@@ -44,6 +46,9 @@ const PARTS: [&Part; 14] = [
     &kernels::OVERRUN,
     &torch::TORCH,
     &hangs::ONE_PROCESS,
+    &training::STEP,
+    &training::LATE,
+    &training::STOPS,
 ];
 
 /// The command line.
@@ -200,9 +205,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_twelve_checks_are_in_order_and_fit_the_time() {
+    fn the_checks_are_in_order_and_fit_the_time() {
         let numbers: Vec<u32> = PARTS.iter().filter_map(|part| part.id.parse().ok()).collect();
-        assert_eq!(numbers, (1..=12).collect::<Vec<_>>());
+        assert_eq!(numbers, (1..=14).collect::<Vec<_>>());
         assert!(PARTS.iter().map(|part| part.seconds).sum::<u64>() <= SECONDS);
     }
 

@@ -15,7 +15,7 @@ pub(super) const PLUGIN: Part = Part {
     id: "cost",
     title: "cost of the plugin: AllReduce of 1 KiB to 256 MiB, interleaved rounds",
     expected: "by default at most 1.05 times the time without a plugin at every size, or the noise",
-    seconds: 90,
+    seconds: 75,
     run: plugin,
 };
 /// Check 6.
@@ -23,7 +23,7 @@ pub(super) const QUEUE: Part = Part {
     id: "6",
     title: "kernel channel events with 500 AllReduces queued behind a busy stream",
     expected: "nothing lost; NCCL's threads take under 50 % of a core; a call at most 1.5 times",
-    seconds: 35,
+    seconds: 25,
     run: queue,
 };
 /// Check 7.
@@ -32,7 +32,7 @@ pub(super) const GRAPHS: Part = Part {
     title: "kernel channel events in a graph of 100 AllReduces of 64 KiB",
     expected: "in a node a host node for each launch with them and none without; no H2 between \
                ranks that stopped at different replays",
-    seconds: 35,
+    seconds: 25,
     run: graphs,
 };
 /// Check 8.
@@ -81,7 +81,7 @@ fn of_mode<'a>(setup: &'a Setup, name: &str, (_, mode): Mode, layout: Layout) ->
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

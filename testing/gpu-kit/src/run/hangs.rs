@@ -18,7 +18,7 @@ pub(super) const LATE_PEER: Part = Part {
     id: "4",
     title: "send and receive in a group, the peer 5 s late, watchdog at 2 s",
     expected: "the watchdog of the waiting rank reports",
-    seconds: 15,
+    seconds: 10,
     run: late_peer,
 };
 /// Check 5.

@@ -2,11 +2,11 @@
 //! PyTorch's profile of a job with our lanes in it.
 
 use serde_json::Value;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use super::find;
 use super::part::Part;
+use super::python::{Script, version};
 use super::row::Found;
 use super::setup::Setup;
 
@@ -15,7 +15,7 @@ pub(super) const TORCH: Part = Part {
     id: "11",
     title: "PyTorch: two ranks with torch.profiler, merged with our recordings",
     expected: "`merge` puts our operations onto the kernels of both traces, to 20 us",
-    seconds: 55,
+    seconds: 30,
     run: torch,
 };
 
@@ -27,34 +27,19 @@ const PROFILED: usize = 5;
 const SCRIPT: &str = include_str!("torch.py");
 
 fn torch(setup: &Setup, limit: Duration) -> Result<Found, String> {
-    if setup.stand_in {
-        return Ok(Found::skipped("PyTorch needs a GPU"));
-    }
-    let Some(version) = find::torch() else {
-        return Ok(Found::skipped("python3 has no torch that sees a GPU"));
+    let version = match version(setup) {
+        Ok(version) => version,
+        Err(skipped) => return Ok(skipped),
     };
-    let folder = setup.out.join("11-torch");
-    std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-    let script = folder.join("job.py");
-    std::fs::write(&script, SCRIPT).map_err(|e| e.to_string())?;
-    let mut job = Command::new("timeout");
-    job.arg(limit.as_secs().to_string()).arg(setup.bin.join("ncclscope"));
-    job.args(["run", "--no-report", "-o"]).arg(&folder).arg("--").arg("python3").arg(&script);
-    job.arg(&folder).env("NCCL_SOCKET_IFNAME", "lo").env("NCCL_NET", "Socket");
-    job.env("NCCL_IB_DISABLE", "1").env("NCCLSCOPE_KERNEL", "on").stdin(Stdio::null());
-    let output = job.output().map_err(|e| format!("ncclscope run: {e}"))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let last: Vec<&str> = text.lines().rev().take(3).collect();
-        return Err(format!("{}: {}", output.status, last.join(" | ")));
-    }
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut job = Script::new(setup, "11-torch", SCRIPT, (&[], limit, true))?;
+    job = job.env("NCCLSCOPE_KERNEL", "on");
+    let (said, folder) = (job.run()?, &job.folder);
     let key = said.lines().filter_map(|line| line.strip_prefix("key ")?.parse::<f64>().ok());
     let key = key.fold(0.0, f64::max);
     let traces = [folder.join("trace0.json"), folder.join("trace1.json")];
     let mut merge = Command::new(setup.bin.join("ncclscope"));
     merge.arg("merge").arg("--kineto").args(&traces).arg("-o").arg(folder.join("merged"));
-    let merged = merge.arg("--").arg(&folder).output().map_err(|e| format!("merge: {e}"))?;
+    let merged = merge.arg("--").arg(folder).output().map_err(|e| format!("merge: {e}"))?;
     let apart = apart_us(&folder.join("merged"));
     let worst = apart.iter().copied().fold(0.0, f64::max);
     let text = format!(

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Jobs of PyTorch: a script of the kit, with the plugin or without.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use super::find;
+use super::row::Found;
+use super::setup::Setup;
+
+/// A script that runs its own two ranks on the GPU.
+#[derive(Debug)]
+pub(super) struct Script<'a> {
+    setup: &'a Setup,
+    /// Where its recordings go.
+    pub(super) folder: PathBuf,
+    command: Command,
+}
+
+/// PyTorch's version, or why there is no job of it.
+pub(super) fn version(setup: &Setup) -> Result<String, Found> {
+    if setup.stand_in {
+        return Err(Found::skipped("PyTorch needs a GPU"));
+    }
+    find::torch().ok_or_else(|| Found::skipped("python3 has no torch that sees a GPU"))
+}
+
+impl<'a> Script<'a> {
+    /// The script with these arguments after its folder, `name`, for `limit` at most.
+    ///
+    /// # Errors
+    /// The script cannot be written.
+    pub(super) fn new(
+        setup: &'a Setup,
+        name: &str,
+        text: &str,
+        (args, limit, has_plugin): (&[&str], Duration, bool),
+    ) -> Result<Self, String> {
+        let folder = setup.out.join(name);
+        std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+        let script = folder.join("job.py");
+        std::fs::write(&script, text).map_err(|e| e.to_string())?;
+        let mut command = Command::new("timeout");
+        command.arg(limit.as_secs().to_string());
+        if has_plugin {
+            command.arg(setup.bin.join("ncclscope")).args(["run", "--no-report", "-o"]);
+            command.arg(&folder).arg("--");
+        }
+        command.arg("python3").arg(&script).arg(&folder).args(args);
+        command.env("NCCL_SOCKET_IFNAME", "lo").env("NCCL_NET", "Socket");
+        command.env("NCCL_IB_DISABLE", "1").stdin(Stdio::null());
+        Ok(Self { setup, folder, command })
+    }
+
+    pub(super) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it, whatever its end.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn run_anyhow(&mut self) -> Result<Output, String> {
+        self.command.output().map_err(|e| format!("the job: {e}"))
+    }
+
+    /// Runs it to its end; what it printed.
+    ///
+    /// # Errors
+    /// It cannot be started, or fails.
+    pub(super) fn run(&mut self) -> Result<String, String> {
+        let output = self.run_anyhow()?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let last: Vec<&str> = text.lines().rev().take(3).collect();
+        Err(format!("{}: {}", output.status, last.join(" | ")))
+    }
+
+    /// The report of its recordings, as JSON.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn report(&self) -> Result<serde_json::Value, String> {
+        let text = self.setup.tool(&["report", "--format", "json"], &self.folder)?;
+        std::fs::write(self.folder.join("report.json"), &text).map_err(|e| e.to_string())?;
+        serde_json::from_str(&text).map_err(|e| format!("report: {e}"))
+    }
+}
