@@ -5,7 +5,7 @@ The training steps of a job: from marks in the input, or from repeating operatio
 Without marks, a step ends with each collective of one class: among the classes with the most
 members, the rarest one. A training step has at least one such collective, often for the norm of the
 gradients. It may have several, as with gradients in buckets of one size: then the times between
-them repeat, with the longest before the first of a step ([`rhythm`]). If there are more than
+them repeat, with the longest before the first of a step (`rhythm`). If there are more than
 `MOST` steps, several are combined into one.
 
 A step that is not completely recorded on some worker is ignored: missing operations would look like

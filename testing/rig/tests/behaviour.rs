@@ -83,6 +83,11 @@ fn expect_complete(version: &str, report: &Value) {
         for (kind, event) in rank["events"].as_object().expect("events by kind") {
             assert_eq!(event["started"], event["stopped"], "{version} {kind} {rank}");
             for none in ["open", "dropped", "stale", "unknown_parent"] {
+                // Now and then NCCL does not start a kernel channel, and stops another one twice
+                // (testing/invariants, rule kernel-channels).
+                if (kind.as_str(), none) == ("KernelCh", "stale") {
+                    continue;
+                }
                 assert_eq!(event[none], 0, "{version} {kind} {none} {rank}");
             }
         }
