@@ -170,9 +170,14 @@ impl Sender {
     }
 
     /// A farewell with a patience of the caller's: it can be longer than the pause that the
-    /// collector asks for.
+    /// collector asks for. After a failure there is a second try: the collector may only have been
+    /// busy when the last request came.
     pub fn farewell_within(&self, patience: Duration) -> usize {
-        self.0.finish(self.0.lock(), patience)
+        let end = Instant::now() + patience;
+        match self.0.finish(self.0.lock(), patience) {
+            0 => 0,
+            _ => self.0.finish(self.0.lock(), end.saturating_duration_since(Instant::now())),
+        }
     }
 }
 

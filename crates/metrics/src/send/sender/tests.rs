@@ -305,7 +305,26 @@ fn no_farewell_comes_before_the_time_that_a_collector_asks_for() {
 }
 
 #[test]
-fn a_farewell_tries_once_more_at_most() {
+fn a_farewell_brings_what_a_collector_takes_at_the_second_try() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    let sender = start(played(move |stream| {
+        // The farewell comes before the first answer.
+        std::thread::sleep(Duration::from_millis(300));
+        let answer = ["503 Busy\r\nRetry-After: 0", "200 OK"];
+        let answer = answer[count.fetch_add(1, Ordering::Relaxed).min(1)];
+        say(
+            &stream,
+            &format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+        );
+    }));
+    sender.send(vec![1]);
+    assert_eq!(sender.farewell_within(Duration::from_secs(20)), 0);
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_farewell_tries_twice_more_at_most() {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);
     let sender = start(played(move |stream| {
@@ -315,7 +334,7 @@ fn a_farewell_tries_once_more_at_most() {
     sender.send(vec![1]);
     wait_for("it has failed", || sender.0.lock().failures == 1);
     assert_eq!(sender.farewell_within(Duration::from_secs(20)), 1);
-    assert_eq!(requests.load(Ordering::Relaxed), 2);
+    assert_eq!(requests.load(Ordering::Relaxed), 3);
 }
 
 /// How long a farewell takes, and what is left.
