@@ -158,17 +158,7 @@ mod tests {
     #[test]
     fn an_unknown_number_of_ranks_is_left_out() {
         let mut place = Place::new("h", 7, None);
-        let comm = Comm {
-            index: 1,
-            hash: 0x1f,
-            name: None,
-            nodes: 0,
-            ranks: 0,
-            rank: 3,
-            ticks: 0,
-            api_version: 1,
-            nccl_version: 22304,
-        };
+        let comm = Comm { index: 1, hash: 0x1f, rank: 3, ..Comm::default() };
         place.comm(&comm);
         assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3");
         place.comm(&Comm { ranks: 8, ..comm });

@@ -444,17 +444,8 @@ mod tests {
     #[test]
     fn the_rank_in_the_job_and_that_in_the_communicator_are_two() {
         let mut place = Place::new("h", 7, Some(9));
-        let comm = Comm {
-            index: 1,
-            hash: 0x1f,
-            name: Some("tp".into()),
-            nodes: 0,
-            ranks: 0,
-            rank: 3,
-            ticks: 0,
-            api_version: 1,
-            nccl_version: 22304,
-        };
+        let name = Some("tp".into());
+        let comm = Comm { index: 1, hash: 0x1f, name, rank: 3, ..Comm::default() };
         place.comm(&comm);
         place.device(1, Device { index: 5, pci: None, uuid: Some("GPU-4f".into()), driver: None });
         let clock = Clock { now: 9, hz: 1 };
