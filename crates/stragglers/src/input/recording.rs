@@ -206,10 +206,7 @@ impl Process<'_, '_> {
     /// Some of its sends and receives are missing, or were recorded only for a time.
     fn is_partial(&self) -> bool {
         let recording = self.timeline.recording();
-        recording.header().overwritten[EventKind::P2p.index()] != 0
-            || !recording.is_whole()
-            || is_lossy(recording, &[EventKind::P2p])
-            || recording.is_windowed()
+        recording.lacks(EventKind::P2p) || !recording.is_whole() || recording.is_windowed()
     }
 
     /// The time from which nothing is overwritten, ns since 1970; `None` if nothing was.
