@@ -9,6 +9,9 @@ use super::find;
 use super::row::Found;
 use super::setup::Setup;
 
+/// What the scripts share.
+const TWO_RANKS: &str = include_str!("two_ranks.py");
+
 /// A script that runs its own two ranks on the GPU.
 #[derive(Debug)]
 pub(super) struct Script<'a> {
@@ -40,7 +43,9 @@ impl<'a> Script<'a> {
         let folder = setup.out.join(name);
         std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         let script = folder.join("job.py");
-        std::fs::write(&script, text).map_err(|e| e.to_string())?;
+        for (file, text) in [(&script, text), (&folder.join("two_ranks.py"), TWO_RANKS)] {
+            std::fs::write(file, text).map_err(|e| e.to_string())?;
+        }
         let mut command = Command::new("timeout");
         command.arg(limit.as_secs().to_string());
         if has_plugin {

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks on one GPU under torch.profiler. The process forks itself; each writes its trace.
-
-The ranks have different NCCL_HOSTID, so that NCCL takes them for two hosts and lets them share
-the GPU.
-"""
+"""Two ranks on one GPU under torch.profiler; each writes its trace."""
 import ctypes
-import os
-import subprocess
 import sys
+
+import two_ranks
 
 FOLDER = sys.argv[1]
 
@@ -35,14 +31,4 @@ def rank(number):
     dist.destroy_process_group()
 
 
-if len(sys.argv) > 2:
-    rank(int(sys.argv[2]))
-else:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, FOLDER, str(number)],
-            env={**os.environ, "NCCL_HOSTID": f"host{number}"},
-        )
-        for number in range(2)
-    ]
-    sys.exit(max(process.wait() for process in ranks))
+two_ranks.run(rank, arguments=1)

@@ -3,14 +3,11 @@
 
 The second argument says what rank 1 does: `even`, as rank 0; `late`, more work in each step;
 `stops`, it calls NCCL no more from the middle on. Rank 0 prints the median of the steps' times.
-The ranks have different NCCL_HOSTID, so that NCCL takes them for two hosts and lets them share
-the GPU.
 """
-import os
-import signal
-import subprocess
 import sys
 import time
+
+import two_ranks
 
 FOLDER, MODE, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 WIDTH, BUCKETS = 1024, 4
@@ -22,8 +19,6 @@ def rank(number):
     from torch.nn import Linear, ReLU, Sequential
     from torch.nn.parallel import DistributedDataParallel
 
-    # Nothing of the kit may go on using the GPU.
-    signal.alarm(90)
     torch.cuda.set_device(0)
     store = f"file://{FOLDER}/store"
     dist.init_process_group("nccl", init_method=store, rank=number, world_size=2)
@@ -53,21 +48,4 @@ def rank(number):
     dist.destroy_process_group()
 
 
-if len(sys.argv) > 4:
-    rank(int(sys.argv[4]))
-else:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, *sys.argv[1:], str(number)],
-            env={**os.environ, "NCCL_HOSTID": f"host{number}", "OMP_NUM_THREADS": "2"},
-        )
-        for number in range(2)
-    ]
-
-    def end(*_):
-        for process in ranks:
-            process.kill()
-        sys.exit(1)
-
-    signal.signal(signal.SIGTERM, end)
-    sys.exit(max(process.wait() for process in ranks))
+two_ranks.run(rank, arguments=3)
