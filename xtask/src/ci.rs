@@ -33,7 +33,7 @@ const JOBS: &[Job] = &[
     Job { name: "deny", command: "cargo xtask deny", ..Job::NONE },
     Job {
         name: TESTS,
-        command: "cargo xtask test --with browser,prometheus,tmux",
+        command: "cargo xtask test --with browser,prometheus,tmux,torch",
         env: &[("NCCLSCOPE_REQUIRE_NAMESPACES", "1")],
         ..Job::NONE
     },

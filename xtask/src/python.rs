@@ -2,9 +2,9 @@
 //! Python environments with the readers of other projects and with the builder of the site, and
 //! `cargo xtask torch`, which makes those with PyTorch.
 //!
-//! PyTorch's wheels take 1 to 4 GB, so they are installed on request only; `cargo xtask test` uses
-//! them if they are installed. No GPU is needed: of the CUDA wheels only what `import torch` loads
-//! is installed.
+//! PyTorch's wheels take 1 to 4 GB, so they are installed on request only, as CI does; `cargo xtask
+//! test` uses them if they are installed. No GPU is needed: of the CUDA wheels only what `import
+//! torch` loads is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,12 +15,15 @@ use crate::{Outcome, process};
 /// A virtual environment.
 struct Venv {
     folder: &'static str,
-    /// PyPI packages, pinned, in lists. With `alone` nothing but them is installed.
+    /// PyPI packages, pinned, in lists. With `alone` nothing but them is installed, by [`UV`].
     packages: &'static [&'static [&'static str]],
     alone: bool,
     /// Modules that show that they are there.
     modules: &'static [&'static str],
 }
+
+/// Installs gigabytes of wheels in a quarter of pip's time.
+const UV: &str = "uv==0.13.9";
 
 /// Readers of traces and metrics, and what builds a wheel without fetching anything.
 const READERS: Venv = Venv {
@@ -47,9 +50,9 @@ const READERS: Venv = Venv {
     ],
 };
 
-/// Builds the site. Its folder has the version, so that another version makes it anew.
+/// Builds the site.
 const SITE: Venv = Venv {
-    folder: "site-9.8.2",
+    folder: "site-venv",
     packages: &[&[
         "mkdocs-material==9.8.2",
         "mkdocs==1.6.1",
@@ -214,9 +217,8 @@ pub(crate) fn with_torch() -> Outcome<(Vec<Named>, Vec<&'static str>)> {
     for (variable, venvs) in TORCHES {
         let mut pythons = Vec::new();
         for venv in venvs {
-            let python = venv.python()?;
-            if venv.works(&python) {
-                pythons.push(python);
+            if venv.is_made()? {
+                pythons.push(venv.python()?);
             } else {
                 missing.push(venv.folder);
             }
@@ -231,32 +233,51 @@ pub(crate) fn with_torch() -> Outcome<(Vec<Named>, Vec<&'static str>)> {
 
 impl Venv {
     fn python(&self) -> Outcome<PathBuf> {
-        Ok(cache()?.join(self.folder).join("bin/python"))
+        Ok(self.folder()?.join("bin/python"))
     }
 
-    fn works(&self, python: &Path) -> bool {
-        let import = format!("import {}", self.modules.join(", "));
-        process::stdout(Command::new(python).args(["-c", &import])).is_ok()
+    fn folder(&self) -> Outcome<PathBuf> {
+        Ok(cache()?.join(self.folder))
+    }
+
+    /// The file that is written last, and holds the packages.
+    fn list(&self) -> Outcome<PathBuf> {
+        Ok(self.folder()?.join("packages.txt"))
+    }
+
+    /// Whether it is there, with these packages. To import them would take seconds.
+    fn is_made(&self) -> Outcome<bool> {
+        let made = std::fs::read_to_string(self.list()?);
+        Ok(made.is_ok_and(|made| made == self.packages.concat().join("\n")))
     }
 
     /// Its Python, made if it is not there.
     fn make(&self) -> Outcome<PathBuf> {
         let python = self.python()?;
-        if self.works(&python) {
+        if self.is_made()? {
             return Ok(python);
         }
-        let folder = cache()?.join(self.folder);
-        process::check(process::command(&["python3", "-m", "venv", "--clear"]).arg(&folder))?;
-        let pip = "-m pip --disable-pip-version-check install --quiet --no-cache-dir";
-        let mut pip: Vec<&str> = pip.split(' ').collect();
-        if self.alone {
-            pip.push("--no-deps");
+        let mut venv = process::command(&["python3", "-m", "venv", "--clear"]);
+        process::check(venv.arg(self.folder()?))?;
+        self.install(&python)?;
+        let import = format!("import {}", self.modules.join(", "));
+        process::stdout(Command::new(&python).args(["-c", &import]))?;
+        std::fs::write(self.list()?, self.packages.concat().join("\n"))?;
+        Ok(python)
+    }
+
+    fn install(&self, python: &Path) -> Outcome<()> {
+        let pip = |packages: &[&str]| {
+            let words = "-m pip --disable-pip-version-check install --quiet --no-cache-dir";
+            process::check(Command::new(python).args(words.split(' ')).args(packages))
+        };
+        if !self.alone {
+            return pip(&self.packages.concat());
         }
-        process::check(Command::new(&python).args(pip).args(self.packages.concat()))?;
-        if self.works(&python) {
-            Ok(python)
-        } else {
-            Err(format!("{} does not import {}", python.display(), self.modules.join(", ")).into())
-        }
+        pip(&[UV])?;
+        let words = "-m uv pip install --quiet --no-cache --no-deps --python";
+        let mut uv = Command::new(python);
+        uv.args(words.split(' ')).arg(python).args(self.packages.concat());
+        process::check(&mut uv)
     }
 }
