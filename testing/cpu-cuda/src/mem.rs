@@ -317,11 +317,29 @@ impl IpcHandle {
     }
 }
 
+/// Gives the whole pages of a range of device memory back to the system, which shows zeros there
+/// until they are written. Returns the range of these pages' bytes in it; an empty one for memory
+/// of the host. NCCL clears buffers of which it uses little.
+pub(crate) fn clear_pages(base: usize, size: usize) -> std::ops::Range<usize> {
+    const PAGE: usize = 4096;
+    let (start, end) = (base.next_multiple_of(PAGE), (base + size) / PAGE * PAGE);
+    if start >= end || find(base).is_none_or(|range| range.memory.is_none()) {
+        return 0..0;
+    }
+    // SAFETY: the range is mapped by this module, shared and writable, and the client promises that
+    // nothing else uses it; where the system refuses, nothing has changed.
+    let failed = unsafe {
+        libc::madvise(std::ptr::with_exposed_provenance_mut(start), end - start, libc::MADV_REMOVE)
+    };
+    if failed == 0 { start - base..end - base } else { 0..0 }
+}
+
 /// Maps `size` bytes of `file`, or anonymous memory, shared and writable.
 fn map_shared(size: usize, file: Option<&OwnedFd>) -> Result<usize> {
     let (flags, fd) = match file {
         Some(file) => (MAP_SHARED, file.as_raw_fd()),
-        None => (MAP_SHARED | MAP_ANONYMOUS, -1),
+        // NCCL writes all of it at once.
+        None => (MAP_SHARED | MAP_ANONYMOUS | libc::MAP_POPULATE, -1),
     };
     let null = std::ptr::null_mut();
     // SAFETY: a new mapping at an address of the system's choice touches no existing memory.
@@ -379,6 +397,20 @@ mod tests {
     fn empty_allocations_are_null() {
         assert_eq!((alloc(0), alloc_host(0)), (Ok(0), Ok(0)));
         assert_eq!(free(0, &[Origin::Malloc]), Ok(()));
+    }
+
+    #[test]
+    fn whole_pages_of_device_memory_are_cleared() {
+        let base = alloc(4 * 4096).unwrap();
+        bytes(base, 4 * 4096).fill(7);
+        assert_eq!(clear_pages(base + 1, 3 * 4096), 4095..4095 + 2 * 4096);
+        let zeros: Vec<usize> =
+            (0..4 * 4096).filter(|&at| bytes(base, 4 * 4096)[at] == 0).collect();
+        assert_eq!(zeros, (4096..3 * 4096).collect::<Vec<_>>());
+        free(base, &[Origin::Malloc]).unwrap();
+        let host = alloc_host(2 * 4096).unwrap();
+        assert_eq!(clear_pages(host, 2 * 4096), 0..0);
+        free(host, &[Origin::HostAlloc]).unwrap();
     }
 
     #[test]

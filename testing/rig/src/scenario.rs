@@ -159,7 +159,7 @@ impl<'a> Rank<'a> {
     fn all_reduce(&self, team: &Team<'_>, count: usize) -> Result<Duration, Failure> {
         let (send, recv) = (self.filled(team, count)?, self.cuda.floats(count)?);
         let time = self.timed(|| team.comm.all_reduce(&send, &recv, count, self.stream))?;
-        check(&recv, |i| team.sum(i, self.step))?;
+        check(&recv, team.sum(self.step))?;
         Ok(time)
     }
 
@@ -173,7 +173,8 @@ impl<'a> Rank<'a> {
     fn reduce_scatter(&self, team: &Team<'_>, count: usize) -> Result<Duration, Failure> {
         let (send, recv) = (self.filled(team, count * team.size())?, self.cuda.floats(count)?);
         let time = self.timed(|| team.comm.reduce_scatter(&send, &recv, count, self.stream))?;
-        check(&recv, |i| team.sum(team.rank * count + i, self.step))?;
+        let sum = team.sum(self.step);
+        check(&recv, |i| sum(team.rank * count + i))?;
         Ok(time)
     }
 
@@ -192,7 +193,7 @@ impl<'a> Rank<'a> {
         let to = number(root)?;
         let time = self.timed(|| team.comm.reduce(&send, &recv, count, to, self.stream))?;
         if team.rank == root {
-            check(&recv, |i| team.sum(i, self.step))?;
+            check(&recv, team.sum(self.step))?;
         }
         Ok(time)
     }
@@ -245,7 +246,7 @@ impl<'a> Rank<'a> {
                 buffers.iter().try_for_each(|(s, r)| team.comm.all_reduce(s, r, count, self.stream))
             })
         })?;
-        buffers.iter().try_for_each(|(_, recv)| check(recv, |i| team.sum(i, self.step)))?;
+        buffers.iter().try_for_each(|(_, recv)| check(recv, team.sum(self.step)))?;
         Ok(time)
     }
 
@@ -261,7 +262,7 @@ impl<'a> Rank<'a> {
             let step = self.step + replay + 1;
             send.write(&team.values(count, step))?;
             time += self.timed(|| graph.launch(self.stream))?;
-            check(&recv, |i| team.sum(i, step))?;
+            check(&recv, team.sum(step))?;
         }
         Ok(time)
     }

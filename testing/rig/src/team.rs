@@ -36,9 +36,12 @@ impl Team<'_> {
         (0..count).map(|i| self.input(self.rank, i, step)).collect()
     }
 
-    /// The sum over all ranks at `element`.
-    pub(crate) fn sum(&self, element: usize, step: usize) -> f32 {
-        (0..self.size()).map(|rank| self.input(rank, element, step)).sum()
+    /// The sum over all ranks at each element. What does not depend on the element is added up
+    /// once: jobs check millions of them.
+    pub(crate) fn sum(&self, step: usize) -> impl Fn(usize) -> f32 {
+        let size = self.size();
+        let of_ranks: usize = self.members.iter().map(|member| member * 3 + step % 11).sum();
+        move |element| small(of_ranks + size * (element % 97))
     }
 }
 

@@ -121,8 +121,11 @@ impl Copy {
 fn fill(address: usize, value: i32, size: usize) -> Work {
     let value = value.to_le_bytes()[0];
     Work::new(Kind::Memset, move || {
+        let done = if value == 0 { mem::clear_pages(address, size) } else { 0..0 };
         // SAFETY: the client promises a mapped range that nothing else uses until the fill is done.
-        unsafe { super::memory::bytes(address, size) }.fill(std::mem::MaybeUninit::new(value));
+        let bytes = unsafe { super::memory::bytes(address, size) };
+        bytes[..done.start].fill(std::mem::MaybeUninit::new(value));
+        bytes[done.end..].fill(std::mem::MaybeUninit::new(value));
     })
 }
 

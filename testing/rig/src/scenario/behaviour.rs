@@ -63,7 +63,7 @@ impl Rank<'_> {
                 })
             })
         })?;
-        buffers.iter().try_for_each(|(team, _, recv)| check(recv, |i| team.sum(i, self.step)))?;
+        buffers.iter().try_for_each(|(team, _, recv)| check(recv, team.sum(self.step)))?;
         Ok(time)
     }
 
@@ -104,7 +104,7 @@ impl Rank<'_> {
                 })
             })
         })?;
-        [first, second].iter().try_for_each(|(_, recv)| check(recv, |i| team.sum(i, self.step)))?;
+        [first, second].iter().try_for_each(|(_, recv)| check(recv, team.sum(self.step)))?;
         Ok(time)
     }
 
