@@ -9,6 +9,7 @@ one sentence what is wrong with an input.
 use std::fmt;
 use std::path::Path;
 
+mod collectives;
 mod comm_id;
 mod gpu_waits;
 pub mod kineto;

@@ -9,6 +9,7 @@ kernel if the recording has its times (`KernelCh`), converted to the host's cloc
 enqueueing and of the last network step.
 */
 
+use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart};
 use super::comm_id::{CommKey, comm_id};
 use super::gpu_waits::{GpuWaits, Span, waited};
 use super::link_times::{LinkTimes, Traffic};
@@ -36,12 +37,6 @@ use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, Step, TickMap,
 };
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A collective: communicator, function, number, and position among those with the same number.
-type CollId = (CommKey, String, u64, usize);
-
-/// How often a rank of a communicator did a function with one number.
-type Seen = BTreeMap<(CommKey, i32, String, u64), usize>;
 
 /// The job of these recordings, one per process, in any order.
 #[must_use]
@@ -123,7 +118,7 @@ impl<'r> JobReader<'r> {
 /// A link: communicator, sender, receiver, channel.
 type LinkId = (CommKey, i32, i32, u8);
 /// A part, its step, whether its start is that of its kernel, and whether its end is known.
-type PlacedPart = (Part, Option<i64>, bool, bool);
+pub(super) type PlacedPart = (Part, Option<i64>, bool, bool);
 
 /// When a kernel ended, ns since 1970, where `(start, end)` is the span of its channels, and
 /// whether that is exact: the events of some kernels stop early.
@@ -150,7 +145,12 @@ fn end_of(
 #[derive(Debug, Default)]
 pub struct JobPart {
     job: Job,
-    collectives: BTreeMap<CollId, (CollectiveClass, String, Vec<PlacedPart>)>,
+    /// Of the processes that were added.
+    collectives: Collectives,
+    /// Of this process.
+    own: Vec<OwnPart>,
+    /// The communicators' names.
+    names: BTreeMap<CommKey, String>,
     batches: Vec<(PlacedPart, Option<P2pClass>)>,
     /// Batches of sends, and of receives, from one rank to another in a communicator, in order.
     sends: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
@@ -241,7 +241,7 @@ impl JobPart {
         let unrecorded = plan.unrecorded();
         let origin_ns = u64::try_from(plan.origin).ok();
         let job = Job { workers, shortages, roles, comms, unrecorded, origin_ns, ..Job::default() };
-        JobPart { job, ..JobPart::default() }
+        JobPart { job, names: plan.names.clone(), ..JobPart::default() }
     }
 
     /// Adds what the process at the next place adds.
@@ -253,10 +253,7 @@ impl JobPart {
                 all.entry(pair).or_default().extend(batches.into_iter().map(|at| first + at));
             }
         }
-        for (id, (class, shape, parts)) in other.collectives {
-            let known = self.collectives.entry(id);
-            known.or_insert_with(|| (class, shape, Vec::new())).2.extend(parts);
-        }
+        self.collectives.add(other.own);
         self.is_partial |= other.is_partial;
         self.strangers += other.strangers;
         self.unjudged += other.unjudged;
@@ -335,7 +332,7 @@ impl Adding<'_> {
         if whole.is_some() {
             self.part.job.whole_from.extend(all.iter().map(|&worker| (worker, f64::MAX)));
         }
-        let mut seen = Seen::new();
+        let mut seen = OwnCollectives::default();
         let mut kernels: Map<Handle, Span> = Map::default();
         for launch in launches(process.timeline, process.operations, process.clocks) {
             let arrival = self.add_launch(&process, &launch, &mut seen);
@@ -361,7 +358,7 @@ impl Adding<'_> {
         &mut self,
         process: &Process<'_, '_>,
         launch: &launches::Launch,
-        seen: &mut Seen,
+        seen: &mut OwnCollectives,
     ) -> Option<f64> {
         let operations: Vec<&Operation> =
             launch.operations.iter().map(|&at| &process.operations[at]).collect();
@@ -399,29 +396,22 @@ impl Adding<'_> {
         process: &Process<'_, '_>,
         operation: &Operation,
         this: PlacedPart,
-        seen: &mut Seen,
+        seen: &mut OwnCollectives,
     ) {
         let Some((comm, seq)) = process.comm(operation).zip(operation.seq) else { return };
         let text = |id| process.timeline.string(id);
-        let (id, func) = (comm_id(comm), text(operation.func).to_owned());
-        // Replays of a CUDA graph repeat the number.
-        let nth = seen.entry((id, comm.rank, func.clone(), seq)).or_default();
-        let key = (id, func.clone(), seq, *nth);
-        *nth += 1;
-        let shape = format!(
-            "{} {}, {} channels",
-            text(operation.algo),
-            text(operation.proto),
-            operation.channels.map_or_else(|| "unknown".into(), |n| n.to_string())
-        );
-        let class = || CollectiveClass {
-            comm: self.plan.names.get(&id).cloned().unwrap_or_default(),
-            func,
-            bytes: operation.bytes,
-            members: comm.ranks,
-        };
-        let known = self.part.collectives.entry(key);
-        known.or_insert_with(|| (class(), shape, Vec::new())).2.push(this);
+        let func = (operation.func, text(operation.func));
+        let id = seen.next((comm_id(comm), comm.rank), func, seq);
+        let shape = seen.shape((operation.algo, operation.proto, operation.channels), || {
+            format!(
+                "{} {}, {} channels",
+                text(operation.algo),
+                text(operation.proto),
+                operation.channels.map_or_else(|| "unknown".into(), |n| n.to_string())
+            )
+        });
+        let kind = Kind { bytes: operation.bytes, members: comm.ranks, shape };
+        self.part.own.push((id, kind, this));
     }
 
     /// The class of sends and receives of one kernel.
@@ -513,8 +503,7 @@ impl JobPart {
     /// The job, after all processes were added.
     #[must_use]
     pub fn finish(mut self) -> Job {
-        let parts = self.collectives.values().flat_map(|(_, _, parts)| parts);
-        let parts = parts.chain(self.batches.iter().map(|(part, _)| part));
+        let parts = self.collectives.parts().chain(self.batches.iter().map(|(part, _)| part));
         let (timed, all) =
             parts.fold((0, 0), |(timed, all), part| (timed + usize::from(part.2), all + 1));
         // Where kernels have times, the few without are ignored.
@@ -522,18 +511,18 @@ impl JobPart {
         let is_timed = self.job.is_kernel_timed;
         self.finish_batches(is_timed);
         let mut classes: BTreeMap<CollectiveClass, usize> = BTreeMap::new();
-        for (class, shape, mut parts) in std::mem::take(&mut self.collectives).into_values() {
+        for (id, (kind, mut parts)) in self.collectives.take() {
             parts.retain(|part| part.2 || !is_timed);
             if parts.is_empty() {
                 continue;
             }
-            let is_rooted = is_rooted(&class.func);
+            let is_rooted = is_rooted(&id.func);
             let has_ends = parts.iter().all(|part| part.3);
             let next = classes.len();
-            let class = *classes.entry(class).or_insert(next);
+            let class = *classes.entry(self.class(id, &kind)).or_insert(next);
             self.job.collectives.push(Collective {
                 class,
-                shape: Job::intern(&mut self.job.shapes, shape),
+                shape: Job::intern(&mut self.job.shapes, kind.shape.as_ref().to_owned()),
                 step: parts.iter().filter_map(|part| part.1).min(),
                 ends: if is_rooted || !has_ends { EndSync::Apart } else { EndSync::Together },
                 parts: parts.iter().map(|part| part.0).collect(),
@@ -544,6 +533,15 @@ impl JobPart {
         self.job.collectives.sort_by(|a, b| end(a).total_cmp(&end(b)));
         self.notes();
         self.job
+    }
+
+    fn class(&self, id: CollId, kind: &Kind) -> CollectiveClass {
+        CollectiveClass {
+            comm: self.names.get(&id.comm).cloned().unwrap_or_default(),
+            func: id.func.as_ref().to_owned(),
+            bytes: kind.bytes,
+            members: kind.members,
+        }
     }
 
     fn finish_batches(&mut self, is_timed: bool) {
