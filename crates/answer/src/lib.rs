@@ -155,14 +155,14 @@ fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
         edge: finding.edge,
         factor: finding.factor,
     };
-    if !hang.verdicts.is_empty() {
-        let causes = hang.verdicts.iter().map(of_verdict).collect();
+    if !hang.findings.is_empty() {
+        let causes = hang.findings.iter().map(of_verdict).collect();
         // Calls that differ may have ended, with wrong results.
         let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
         return (state, causes);
     }
-    if !slow.summary.is_empty() {
-        return (State::Slow, slow.summary.iter().map(of_finding).collect());
+    if !slow.findings.is_empty() {
+        return (State::Slow, slow.findings.iter().map(of_finding).collect());
     }
     let state = if doubt(found).is_some() { State::Unknown } else { State::Fine };
     (state, Vec::new())
@@ -173,7 +173,7 @@ pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
     let is_mismatch = |verdict: &Verdict| {
         matches!(verdict.class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
     };
-    hang.waiting_ranks == 0 && !hang.verdicts.is_empty() && hang.verdicts.iter().all(is_mismatch)
+    hang.waiting_ranks == 0 && !hang.findings.is_empty() && hang.findings.iter().all(is_mismatch)
 }
 
 /// Why a job in which nothing was found may not be fine.
@@ -198,7 +198,7 @@ fn doubt(found: Found<'_>) -> Option<String> {
 fn since(state: State, found: Found<'_>) -> Option<String> {
     match state {
         State::Hung => hung_since_ns(found).map(|ns| Moment::from_ns(ns).rfc3339()),
-        State::Slow => found.slow.summary.first()?.help.since.clone(),
+        State::Slow => found.slow.findings.first()?.help.since.clone(),
         State::Fine | State::Unknown => None,
     }
 }
@@ -211,13 +211,13 @@ fn hung_since_ns(found: Found<'_>) -> Option<u64> {
 
 /// How long the oldest operation that waits has been in flight, ns.
 fn age_ns(hang: &Diagnosis) -> Option<u64> {
-    hang.verdicts.iter().filter_map(|verdict| verdict.age_ns).max()
+    hang.findings.iter().filter_map(|verdict| verdict.age_ns).max()
 }
 
 fn cost(state: State, found: Found<'_>) -> Option<Cost> {
     let share = match state {
         State::Hung => 1.0,
-        State::Slow => found.slow.summary.first().map(|finding| finding.lost_share)?,
+        State::Slow => found.slow.findings.first().map(|finding| finding.lost_share)?,
         State::Fine | State::Unknown => return None,
     };
     let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));

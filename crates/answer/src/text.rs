@@ -107,7 +107,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             let them = if_one(hang.ranks, "it", "them");
             let ranks = count(hang.ranks, "rank");
             let since = since(state, found).map(|since| {
-                let is_first = slow.summary.first().is_some_and(|first| first.is_from_first_step);
+                let is_first = slow.findings.first().is_some_and(|first| first.is_from_first_step);
                 let first = if is_first { ", from the first recorded step on" } else { "" };
                 format!("since {since}{first}: ")
             });

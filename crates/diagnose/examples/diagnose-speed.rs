@@ -122,8 +122,8 @@ fn measure(bytes: &[u8]) {
     println!("read {read:.2?}, job {:.2?}, verdict {:.2?}", built - read, done - built);
     println!("all {done:.2?}, peak memory so far {} MiB", memory("VmHWM"));
     let lines = text::render(&found, None).lines().count();
-    println!("{} verdicts, {lines} lines", found.verdicts.len());
-    for verdict in found.verdicts.iter().take(4) {
+    println!("{} verdicts, {lines} lines", found.findings.len());
+    for verdict in found.findings.iter().take(4) {
         println!("{} {}: {} victims", verdict.class.name(), verdict.title, verdict.victims);
     }
     println!();

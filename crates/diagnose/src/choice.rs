@@ -25,8 +25,8 @@ impl Diagnosis {
             .iter()
             .filter_map(|process| Some((process.rank?, process.host.as_deref()?)))
             .collect();
-        let of = self.verdicts.len();
-        self.verdicts.retain(|verdict| {
+        let of = self.findings.len();
+        self.findings.retain(|verdict| {
             let ranks = verdict.root_ranks.iter().chain(verdict.edge.iter().flatten());
             let has_rank = |&rank: &u32| {
                 let host = hosts.get(&rank).copied().unwrap_or_default();
@@ -35,7 +35,7 @@ impl Diagnosis {
             let is_of_rank = !filter.chooses_recordings() || ranks.into_iter().any(has_rank);
             is_of_rank && has_comm(verdict, filter, job) && has_func(verdict, filter)
         });
-        Shown { shown: self.verdicts.len(), of }
+        Shown { shown: self.findings.len(), of }
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
             schema: "",
             source: String::new(),
             ranks: 2,
-            verdicts: vec![verdict(vec![0], "0x1f", "AllReduce"), verdict(vec![1], "", "")],
+            findings: vec![verdict(vec![0], "0x1f", "AllReduce"), verdict(vec![1], "", "")],
             silent_ranks: Vec::new(),
             waiting_ranks: 1,
             notes: Vec::new(),
@@ -111,7 +111,7 @@ mod tests {
         let shown = |filter: Filter| {
             let mut diagnosis = found.clone();
             assert_eq!(diagnosis.show(&filter, &job).of, 2);
-            diagnosis.verdicts.iter().map(|one| one.root_ranks[0]).collect::<Vec<_>>()
+            diagnosis.findings.iter().map(|one| one.root_ranks[0]).collect::<Vec<_>>()
         };
         let none = Filter::default;
         assert_eq!(shown(none()), [0, 1]);

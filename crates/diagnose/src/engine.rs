@@ -100,7 +100,7 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         schema: "ncclscope.diagnosis/2",
         source: job.source.clone(),
         ranks: job.processes.iter().filter(|one| one.status != ProcessStatus::Silent).count(),
-        verdicts,
+        findings: verdicts,
         silent_ranks: silent,
         waiting_ranks: waiting.len(),
         notes,

@@ -87,7 +87,7 @@ pub struct Diagnosis {
     /// Ranks with input.
     pub ranks: usize,
     /// The causes, confirmed ones first.
-    pub verdicts: Vec<Verdict>,
+    pub findings: Vec<Verdict>,
     /// Ranks without input.
     pub silent_ranks: Vec<u32>,
     /// How many ranks wait for others.

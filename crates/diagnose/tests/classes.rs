@@ -41,9 +41,9 @@ fn run(job: &Job) -> Diagnosis {
 #[track_caller]
 fn only(job: &Job) -> Verdict {
     let found = run(job);
-    assert_eq!(found.verdicts.len(), 1, "{found:#?}");
-    assert!(text::render(&found, None).contains(found.verdicts[0].class.name()));
-    found.verdicts[0].clone()
+    assert_eq!(found.findings.len(), 1, "{found:#?}");
+    assert!(text::render(&found, None).contains(found.findings[0].class.name()));
+    found.findings[0].clone()
 }
 
 #[track_caller]
@@ -325,7 +325,7 @@ fn data_that_is_only_told_to_be_there_confirms_no_gpu() {
                 transfer.done = if transfer.is_send { sent } else { 1 };
             }
         }
-        let found = run(&job).verdicts;
+        let found = run(&job).findings;
         found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect::<Vec<_>>()
     };
     // Of two that wait, nothing is known of the third's data: it may have come or not.
@@ -379,7 +379,7 @@ fn links_that_meet_in_a_host_are_that_hosts() {
     assert_eq!((verdict.edge, &verdict.evidence[0].text[..]), (None, line));
     // Two links that share neither rank nor host.
     let apart = run(&fabric(64, |rank| rank == 7 || rank == 39));
-    let edges: Vec<_> = apart.verdicts.iter().map(|verdict| verdict.edge).collect();
+    let edges: Vec<_> = apart.findings.iter().map(|verdict| verdict.edge).collect();
     assert_eq!(edges, [Some([7, 8]), Some([39, 40])]);
 }
 
@@ -470,15 +470,15 @@ fn a_rank_whose_counters_advance_is_not_stuck() {
     let mut slow = late();
     slow.processes[2].is_moving = true;
     let found = run(&slow);
-    assert!(found.verdicts.is_empty() && found.notes[0].contains("slow, not stuck"), "{found:#?}");
+    assert!(found.findings.is_empty() && found.notes[0].contains("slow, not stuck"), "{found:#?}");
     let mut young = late();
     for vector in young.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
         vector.age_ns = vector.age_ns.map(|_| 29_000_000_000);
     }
-    assert!(run(&young).verdicts.is_empty());
+    assert!(run(&young).findings.is_empty());
     // The same in a dump that was written because of a hang.
     young.is_dump = true;
-    assert_eq!(run(&young).verdicts.len(), 1);
+    assert_eq!(run(&young).findings.len(), 1);
 }
 
 #[test]
@@ -487,10 +487,10 @@ fn a_job_outside_nccl_gets_no_verdict() {
     job.comms.push(comm("a", &[(0, 5, None, 5), (1, 5, None, 5)]));
     job.processes.iter_mut().for_each(|process| process.idle_ns = MINUTE);
     let found = run(&job);
-    assert!(found.verdicts.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
+    assert!(found.findings.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
     // No rank waits for one that is ahead and has finished.
     job.comms.push(comm("b", &[(0, 5, None, 5), (1, 4, None, 4)]));
-    assert!(run(&job).verdicts.is_empty());
+    assert!(run(&job).findings.is_empty());
 }
 
 proptest! {
@@ -511,7 +511,7 @@ proptest! {
             job.comms.push(comm(&number.to_string(), &members));
         }
         let found = run(&job);
-        let late = found.verdicts.iter().filter(|verdict| verdict.class == FindingClass::HostStuck);
+        let late = found.findings.iter().filter(|verdict| verdict.class == FindingClass::HostStuck);
         for rank in late.flat_map(|verdict| &verdict.root_ranks) {
             let waits = job.comms.iter().any(|comm| {
                 let own = comm.vectors.iter().find(|v| v.process == *rank && v.is_inside());
@@ -521,7 +521,7 @@ proptest! {
         }
         let summary = |found: &Diagnosis| {
             let one = |v: &Verdict| (v.class, v.confidence, v.root_ranks.clone(), v.victims);
-            found.verdicts.iter().map(one).collect::<Vec<_>>()
+            found.findings.iter().map(one).collect::<Vec<_>>()
         };
         let mut turned = job.clone();
         turned.comms.reverse();

@@ -51,7 +51,7 @@ fn found(input: &Input, warning: Option<&str>) -> Vec<(FindingClass, Confidence,
         assert!(line.ends_with(expected), "{line}");
         assert!(input.job.notes.contains(line), "{:?}", input.job.notes);
     }
-    let verdicts = diagnose(&input.job, &Options::default()).verdicts;
+    let verdicts = diagnose(&input.job, &Options::default()).findings;
     verdicts.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
 }
 
@@ -102,7 +102,7 @@ fn a_process_that_is_there_twice_counts_once() {
     let twice = input::open(&paths, &InputOptions::default()).unwrap();
     assert!(twice.job.notes[0].starts_with("8 vectors are left out: "), "{:?}", twice.job.notes);
     let twice = diagnose(&twice.job, &Options::default());
-    assert_eq!(once.verdicts, twice.verdicts);
+    assert_eq!(once.findings, twice.findings);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn run(case: &str, without: &[u32]) -> Option<Diagnosis> {
 }
 
 fn roots(diagnosis: &Diagnosis, confidence: Option<Confidence>) -> Vec<u32> {
-    let wanted = diagnosis.verdicts.iter().filter(|v| confidence.is_none_or(|c| v.confidence == c));
+    let wanted = diagnosis.findings.iter().filter(|v| confidence.is_none_or(|c| v.confidence == c));
     let ranks: BTreeSet<u32> = wanted.flat_map(|v| v.root_ranks.iter().copied()).collect();
     ranks.into_iter().collect()
 }
@@ -47,8 +47,8 @@ fn roots(diagnosis: &Diagnosis, confidence: Option<Confidence>) -> Vec<u32> {
 fn the_faulty_ranks_and_no_others_with_their_class() {
     for (case, class) in CASES {
         let Some(found) = run(case, &[]) else { return };
-        assert_eq!(found.verdicts.len(), 1, "{case}: {found:#?}");
-        let verdict = &found.verdicts[0];
+        assert_eq!(found.findings.len(), 1, "{case}: {found:#?}");
+        let verdict = &found.findings[0];
         assert_eq!((verdict.class, &verdict.root_ranks[..]), (class, &FAULTY[..]), "{case}");
         assert_eq!(verdict.confidence, Confidence::Confirmed);
         assert!(verdict.victims >= 6 && !verdict.evidence.is_empty(), "{verdict:#?}");
@@ -69,7 +69,7 @@ fn also_if_they_left_no_dump() {
             assert_eq!(roots(&found, None), FAULTY, "{case} without {silent:?}: {found:#?}");
             assert_eq!(roots(&found, Some(Confidence::Suspect)), silent);
             assert_eq!(found.silent_ranks, silent);
-            for verdict in &found.verdicts {
+            for verdict in &found.findings {
                 let is_silent = verdict.confidence == Confidence::Suspect;
                 assert_eq!(
                     verdict.class,
@@ -118,7 +118,7 @@ fn json_dumps_say_the_same() {
         }
         let input = input::open(&[directory.path().to_owned()], &InputOptions::default()).unwrap();
         let found = diagnose(&input.job, &Options::default());
-        assert_eq!(found.verdicts[0].class, class);
+        assert_eq!(found.findings[0].class, class);
         assert_eq!(roots(&found, None), FAULTY);
     }
 }

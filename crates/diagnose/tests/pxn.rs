@@ -47,9 +47,9 @@ fn found(ranks: &[usize], is_stuck: bool) -> Diagnosis {
 #[test]
 fn what_another_process_cannot_send_is_a_wait_of_its_rank() {
     let found = found(&[0, 1], true);
-    let roots: Vec<&[u32]> = found.verdicts.iter().map(|it| it.root_ranks.as_slice()).collect();
+    let roots: Vec<&[u32]> = found.findings.iter().map(|it| it.root_ranks.as_slice()).collect();
     assert_eq!((found.waiting_ranks, roots), (1, vec![&[3][..]]), "{found:#?}");
-    let evidence = format!("{:?}", found.verdicts[0].evidence);
+    let evidence = format!("{:?}", found.findings[0].evidence);
     assert!(evidence.contains("rank 0"), "the sender waits, not its neighbour: {evidence}");
 }
 
@@ -57,6 +57,6 @@ fn what_another_process_cannot_send_is_a_wait_of_its_rank() {
 fn what_was_sent_or_is_not_recorded_is_no_wait() {
     for (ranks, is_stuck) in [(&[0, 1][..], false), (&[0], true), (&[1], true)] {
         let found = found(ranks, is_stuck);
-        assert!(found.waiting_ranks == 0 && found.verdicts.is_empty(), "{ranks:?}: {found:#?}");
+        assert!(found.waiting_ranks == 0 && found.findings.is_empty(), "{ranks:?}: {found:#?}");
     }
 }

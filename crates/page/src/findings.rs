@@ -16,12 +16,12 @@ const LINES: usize = 24;
 
 pub(crate) fn section(content: Content<'_>) -> Section {
     let Content { hang, slow, .. } = content;
-    let all = hang.verdicts.len() + slow.summary.len();
+    let all = hang.findings.len() + slow.findings.len();
     let cards: Vec<Markup> = hang
-        .verdicts
+        .findings
         .iter()
         .map(verdict)
-        .chain(slow.summary.iter().map(finding))
+        .chain(slow.findings.iter().map(finding))
         .take(FINDINGS)
         .collect();
     let remarks: Vec<&str> =

@@ -91,7 +91,7 @@ fn distances(waiting: &[Waiting], roots: &BTreeSet<u32>) -> Vec<usize> {
 impl Graph {
     fn of(hang: &Diagnosis, waiting: &[Waiting]) -> Graph {
         let roots: BTreeSet<u32> =
-            hang.verdicts.iter().flat_map(|verdict| verdict.root_ranks.iter().copied()).collect();
+            hang.findings.iter().flat_map(|verdict| verdict.root_ranks.iter().copied()).collect();
         let distances = distances(waiting, &roots);
         let mut groups: BTreeMap<(usize, &str, &str), Vec<usize>> = BTreeMap::new();
         for (at, one) in waiting.iter().enumerate() {
@@ -308,7 +308,7 @@ mod tests {
             schema: "",
             source: String::new(),
             ranks: 4,
-            verdicts: vec![verdict],
+            findings: vec![verdict],
             silent_ranks: Vec::new(),
             waiting_ranks: 3,
             notes: Vec::new(),

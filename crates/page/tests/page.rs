@@ -130,7 +130,7 @@ fn a_finding_says_where_since_when_and_what_to_do() {
         }
         process.now += 60_000_000_000;
     });
-    let verdict = &shown.hang.verdicts[0];
+    let verdict = &shown.hang.findings[0];
     let (place, since) = (&verdict.help.places[0], verdict.help.since.as_ref().unwrap());
     let page = shown.page("run1");
     for line in [
@@ -212,7 +212,7 @@ fn a_hang_shows_who_waits_for_whom() {
     assert_eq!(shown.answer().state, State::Hung, "{:#?}", shown.hang);
     let page = shown.page("run1");
     assert!(page.contains("id=\"wait-graph\"") && page.contains("at fault"));
-    let root = shown.hang.verdicts[0].root_ranks[0];
+    let root = shown.hang.findings[0].root_ranks[0];
     assert!(page.contains(&format!("rank {root}: at fault")), "{root}");
     let table = &data(&page)["tables"][0];
     assert_eq!(table["id"], "waits");

@@ -24,7 +24,7 @@ fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
         let dir = tempfile::tempdir().unwrap();
         let truth = run(&scenario, dir.path()).unwrap().truth;
         let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
-        let verdicts = diagnose(&read.job, &Options::default()).verdicts;
+        let verdicts = diagnose(&read.job, &Options::default()).findings;
         let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
         let planted: Vec<_> =
             truth.verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
@@ -43,7 +43,7 @@ fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
     let dir = tempfile::tempdir().unwrap();
     run(&scenario, dir.path()).unwrap();
     let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
-    let verdicts = diagnose(&read.job, &Options::default()).verdicts;
+    let verdicts = diagnose(&read.job, &Options::default()).findings;
     let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks[..])).collect();
     assert_eq!(found, [(FindingClass::HostStuck, &[5][..])]);
 }
@@ -61,7 +61,7 @@ fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
         let dir = tempfile::tempdir().unwrap();
         let truth = run(&scenario, dir.path()).unwrap().truth;
         let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
-        let verdicts = diagnose(&read.job, &Options::default()).verdicts;
+        let verdicts = diagnose(&read.job, &Options::default()).findings;
         let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
         assert_eq!(found, [(FindingClass::HostStuck, &truth.verdicts[0].root_ranks)], "{seed}");
     }
@@ -82,7 +82,7 @@ fn roots(fault: Fault) -> Vec<(FindingClass, BTreeSet<Option<FindingClass>>)> {
         (0..count).find(|&process| job.rank(process) == rank).unwrap()
     };
     let options = Options::default();
-    let verdicts = diagnose(&job, &options).verdicts;
+    let verdicts = diagnose(&job, &options).findings;
     let roots =
         verdicts.iter().flat_map(|one| one.root_ranks.iter().map(|&rank| (one.class, rank)));
     let alone =

@@ -90,8 +90,8 @@ impl SlowReport {
         let has_comm = |comm: &String| {
             filter.has_named_comm(comm, job.roles.get(comm).map_or("", String::as_str))
         };
-        let of = self.summary.len();
-        self.summary.retain(|finding| concerns(finding, filter, has_rank, has_comm));
+        let of = self.findings.len();
+        self.findings.retain(|finding| concerns(finding, filter, has_rank, has_comm));
         let has_row = |row: &ArriverRow| {
             let rank = row.last.and_then(|last| last.rank);
             has_comm(&row.comm_text)
@@ -99,7 +99,7 @@ impl SlowReport {
                 && (!filter.chooses_recordings() || rank.is_some_and(has_rank))
         };
         self.last_arrivers.retain(has_row);
-        Shown { shown: self.summary.len(), of }
+        Shown { shown: self.findings.len(), of }
     }
 }
 
@@ -171,10 +171,10 @@ mod tests {
         let found = [slow, link];
         let shown = |filter: &Filter| {
             let mut report = crate::analyze(&Job::default(), &crate::Limits::default());
-            report.summary = found.to_vec();
+            report.findings = found.to_vec();
             let Shown { shown, of } = report.show(filter, &job);
-            assert_eq!((shown, of), (report.summary.len(), 2));
-            report.summary.iter().map(|finding| finding.class).collect::<Vec<_>>()
+            assert_eq!((shown, of), (report.findings.len(), 2));
+            report.findings.iter().map(|finding| finding.class).collect::<Vec<_>>()
         };
         let both = vec![FindingClass::SlowRank, FindingClass::SlowLink];
         let link = vec![FindingClass::SlowLink];

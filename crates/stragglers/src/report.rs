@@ -93,7 +93,7 @@ pub struct SlowReport {
     /// The steps.
     pub steps: Vec<StepRow>,
     /// The findings, worst first.
-    pub summary: Vec<Finding>,
+    pub findings: Vec<Finding>,
     /// The quality of the clock alignment.
     pub clock: ClockRow,
     /// The last arrivers of the first 1,000 collectives that end together.
@@ -144,9 +144,9 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let (blames, list): (Vec<Blame>, Vec<Step>) =
         blames.into_iter().zip(steps.list.iter().copied()).filter(|(_, s)| is_step(s)).unzip();
     let span = list.iter().map(|step| step.duration).sum();
-    let mut summary = Vec::new();
+    let mut findings = Vec::new();
     if job.workers.len() > 1 && job.is_kernel_timed {
-        summary.extend(slow::find(job, &blames, &list, limits));
+        findings.extend(slow::find(job, &blames, &list, limits));
     }
     let mut notes = job.notes.clone();
     notes.extend(coverage::notes(job, &clocks, &list));
@@ -155,10 +155,10 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         links: edges::unjudged(&job.edges, &pools, limits),
         node_communicators: drift::unjudged(job, &samples, limits),
     };
-    let links = own_links(edges::find(job, &pools, span, limits), &summary, &mut notes);
+    let links = own_links(edges::find(job, &pools, span, limits), &findings, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
-    summary.extend(links);
-    summary.extend(drift::find(job, (&clocks, samples), (&explained, span), limits));
+    findings.extend(links);
+    findings.extend(drift::find(job, (&clocks, samples), (&explained, span), limits));
     let short = shortage::find(job, limits);
     let mut causes = stalls::find(job, (list.len(), span), limits);
     // The proxy thread, which is late as well, says when data comes and goes.
@@ -168,16 +168,16 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     // Such a GPU or process is also late to the next operations, leaves its links idle, and slows
     // down the communicators inside its node: those findings are its effects.
     let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
-    summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
-    summary.splice(0..0, causes);
-    shortage::doubt(job, limits, &mut summary);
-    help(job, list.first(), &mut summary);
+    findings.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
+    findings.splice(0..0, causes);
+    shortage::doubt(job, limits, &mut findings);
+    help(job, list.first(), &mut findings);
     let report = SlowReport {
         schema: "ncclscope.stragglers/3",
         steps: rows(job, &blames, &list),
         unjudged,
         quiet: quiet(job, &clocks, &blames, limits),
-        summary,
+        findings,
         clock: clock_row(job, &clocks),
         last_arrivers: match job.is_kernel_timed {
             true => arrivers(job, &last_arrivers(job, &clocks)),
@@ -197,7 +197,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
 }
 
 /// Adds to each finding where its ranks run, since when it is seen, and what it costs.
-fn help(job: &Job, first: Option<&Step>, summary: &mut [Finding]) {
+fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
     let workers: BTreeMap<u32, &Worker> = job.workers.iter().map(|one| (one.rank, one)).collect();
     let place = |&rank: &u32| {
         let unknown = || Place { rank, ..Place::default() };
@@ -205,7 +205,7 @@ fn help(job: &Job, first: Option<&Step>, summary: &mut [Finding]) {
     };
     let gpus = count(job.workers.len());
     let first_end = first.and_then(|step| real_ns(job, Onset::Job(step.start + step.duration)));
-    for finding in summary {
+    for finding in findings {
         let onset_ns = finding.onset.and_then(|onset| real_ns(job, onset));
         finding.is_from_first_step =
             onset_ns.zip(first_end).is_some_and(|(onset, first_end)| onset < first_end);

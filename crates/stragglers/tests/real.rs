@@ -61,8 +61,8 @@ fn check(job: &Job, truth: &BTreeMap<i64, SlowPart>) {
     assert!(stage >= 0.95 && dp_rank >= 0.95, "stage {stage}, DP rank {dp_rank}");
     assert!(report.clock.max_residual_ns < 500_000, "{:?}", report.clock);
     assert_eq!(report.clock.groups, 1);
-    let classes: Vec<_> = report.summary.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
-    assert_eq!(classes, [(FindingClass::SlowRank, vec![0])], "{:#?}", report.summary);
+    let classes: Vec<_> = report.findings.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
+    assert_eq!(classes, [(FindingClass::SlowRank, vec![0])], "{:#?}", report.findings);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn the_last_arrivers_of_eight_real_collectives() {
     let last: Vec<u32> =
         report.last_arrivers.iter().map(|row| row.last.unwrap().rank.unwrap()).collect();
     assert_eq!(last, [7, 7, 7, 7, 7, 5, 5, 4]);
-    assert_eq!(report.summary, []);
+    assert_eq!(report.findings, []);
     assert!(report.clock.max_residual_ns < 10_000, "{:?}", report.clock);
     assert!(report.quiet.iter().any(|line| line.contains("10 are needed")), "{:?}", report.quiet);
 }

@@ -32,7 +32,7 @@ pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
         stall_s,
         functions: over_all(&ranks),
         ranks,
-        verdicts: reading.verdicts.iter().map(verdict).collect(),
+        findings: reading.findings.iter().map(verdict).collect(),
         notes: reading.notes.clone(),
     }
 }
@@ -92,7 +92,7 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
         Life::Killed => found.push((Flag::Killed, "the process was killed, or crashed".into())),
         Life::Ended => return (vec![Flag::Ended], "the process exited".into()),
     }
-    let of_job = || reading.verdicts.iter().filter(|verdict| verdict.job == rank.job);
+    let of_job = || reading.findings.iter().filter(|verdict| verdict.job == rank.job);
     let is_root = |verdict: &&Verdict| rank.rank.is_some_and(|rank| verdict.ranks.contains(&rank));
     let stalled = |seconds: f64| if seconds >= limits.hang_s { Flag::Hung } else { Flag::Stalled };
     let waits = rank.oldest().map_or(0.0, |flight| flight.age_s);
@@ -285,15 +285,15 @@ mod tests {
             ..Verdict::default()
         };
         ranks[0].says_hung = true;
-        let mut reading = Reading { ranks, verdicts: vec![verdict], ..Reading::default() };
+        let mut reading = Reading { ranks, findings: vec![verdict], ..Reading::default() };
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(flags_of(&picture), [Some(Flag::Waits), Some(Flag::Stalled), None]);
         assert_eq!(picture.ranks[0].why, "AllReduce of dp has waited for 2.5 s for rank 1");
         assert_eq!(picture.ranks[0].waiting, Some(1.0));
-        assert_eq!(picture.verdicts, ["rank 1 has not called (late, 2.5 s)"]);
-        reading.verdicts[0].age_s = Some(31.0);
+        assert_eq!(picture.findings, ["rank 1 has not called (late, 2.5 s)"]);
+        reading.findings[0].age_s = Some(31.0);
         assert_eq!(judge(&reading, 1.0, 30.0).ranks[1].flag(), Some(Flag::Hung));
-        reading.verdicts.clear();
+        reading.findings.clear();
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(picture.ranks[0].flags, [Flag::Hung, Flag::Stalled], "no other is at fault");
         reading.ranks[0].life = Life::Stopped;

@@ -28,7 +28,7 @@ pub struct Picture {
     /// By function, over all ranks.
     pub functions: Vec<FunctionRate>,
     /// Why ranks wait, a sentence each.
-    pub verdicts: Vec<String>,
+    pub findings: Vec<String>,
     /// What to do, and what is not shown.
     pub notes: Vec<String>,
 }
@@ -225,7 +225,7 @@ impl Picture {
     pub fn printable(mut self, of: impl Fn(&str) -> String) -> Picture {
         let each = |texts: &mut Vec<String>| texts.iter_mut().for_each(|text| *text = of(text));
         self.source = of(&self.source);
-        each(&mut self.verdicts);
+        each(&mut self.findings);
         each(&mut self.notes);
         for function in &mut self.functions {
             (function.role, function.func) = (of(&function.role), of(&function.func));
@@ -284,7 +284,7 @@ mod tests {
             source: bad(),
             ranks: vec![row],
             functions: vec![function],
-            verdicts: vec![bad()],
+            findings: vec![bad()],
             notes: vec![bad()],
             ..Picture::default()
         };

@@ -15,7 +15,7 @@ pub struct Reading {
     /// The ranks.
     pub ranks: Vec<Rank>,
     /// Why ranks wait, as far as the counters of all of them show.
-    pub verdicts: Vec<Verdict>,
+    pub findings: Vec<Verdict>,
     /// What to do where there is no rank, and what the reading does not show.
     pub notes: Vec<String>,
 }

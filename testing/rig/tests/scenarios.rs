@@ -92,7 +92,7 @@ impl Report {
         let found = diagnose.output().expect("the tool starts").stdout;
         let found: Value = serde_json::from_slice(&found).expect("the diagnosis is JSON");
         let (name, said) = (&self.name, said(&self.record));
-        let verdicts = found["verdicts"].as_array().expect("the schema");
+        let verdicts = found["findings"].as_array().expect("the schema");
         assert_eq!(verdicts.is_empty(), !hangs, "{name}: {found:#}");
         for verdict in verdicts {
             let class: FindingClass = verdict["class"].as_str().expect("a code").parse().unwrap();

@@ -113,10 +113,10 @@ impl Case {
             json(command.args([verb, "--format", "json"]).arg(folder).args(&options))
         };
         let diagnosis = verb("diagnose")?;
-        let mut found = Cause::list(&diagnosis["verdicts"])?;
+        let mut found = Cause::list(&diagnosis["findings"])?;
         let mut planted = Cause::list(&truth["verdicts"])?;
         if self.fault.group != Group::Hang {
-            found.extend(Cause::list(&verb("stragglers")?["summary"])?);
+            found.extend(Cause::list(&verb("stragglers")?["findings"])?);
             planted.extend(Cause::list(&truth["slow"])?);
         }
         let hangs = self.fault.group == Group::Hang;
@@ -165,7 +165,7 @@ const THRESHOLD_S: f64 = 30.0;
 /// counters stood still twice: the threshold, and two seconds, after the oldest operation that
 /// waits began.
 fn detection(truth: &Value, diagnosis: &Value) -> Option<f64> {
-    let ages = diagnosis["verdicts"].as_array()?.iter().filter_map(|v| v["age_ns"].as_u64());
+    let ages = diagnosis["findings"].as_array()?.iter().filter_map(|v| v["age_ns"].as_u64());
     let oldest = std::time::Duration::from_nanos(ages.max()?).as_secs_f64();
     let [ended, injected] = ["ended_ns", "injected_ns"].map(|name| truth[name].as_u64());
     let left = std::time::Duration::from_nanos(ended?.saturating_sub(injected?)).as_secs_f64();

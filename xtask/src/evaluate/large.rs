@@ -48,7 +48,7 @@ fn diagnose(tool: &Path, folder: &Path) -> Outcome<u64> {
     let found = json(Command::new("sh").args(["-c", DIAGNOSE]).arg(tool).arg(folder))?;
     let time = children_ms()? - before;
     let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
-    let (found, planted) = (Cause::list(&found["verdicts"])?, Cause::list(&truth["verdicts"])?);
+    let (found, planted) = (Cause::list(&found["findings"])?, Cause::list(&truth["verdicts"])?);
     if found != planted {
         return Err(format!("{}: {found:?} for {planted:?}", folder.display()).into());
     }

@@ -72,11 +72,11 @@ fn one(
     let tool = folder.join("ncclscope");
     let mut diagnose = Command::new(&tool);
     diagnose.args(["diagnose", "--format", "json", "--hang-sec", HANG_SEC]).arg(&record);
-    let mut found = Cause::list(&json(&mut diagnose)?["verdicts"])?;
+    let mut found = Cause::list(&json(&mut diagnose)?["findings"])?;
     if is_slow {
         let mut stragglers = Command::new(&tool);
         stragglers.args(["stragglers", "--format", "json"]).arg(&record);
-        found.extend(Cause::list(&json(&mut stragglers)?["summary"])?);
+        found.extend(Cause::list(&json(&mut stragglers)?["findings"])?);
     }
     let ranks = ranks.iter().copied().collect();
     let planted: Vec<Cause> = class.map(|class| Cause { class, ranks }).into_iter().collect();

@@ -78,8 +78,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             let text = filter.unwrap_or_default() + &text::render(&found, Some(shown));
             output::text(&painted(&fitted(&text)))?;
         }
-        TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,
-        TableFormat::Md => output::text(&Sheet::of(&found.verdicts, &VERDICT)?.markdown())?,
+        TableFormat::Csv => Sheet::of(&found.findings, &VERDICT)?.print_csv()?,
+        TableFormat::Md => output::text(&Sheet::of(&found.findings, &VERDICT)?.markdown())?,
     }
     if shown.of == 0 && !directories.is_empty() {
         let runs: Vec<String> =
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         tell(format_args!("if the job is slow: ncclscope stragglers {}", runs.join(" ")));
     }
     let is_whole = warnings.is_empty() && job.damaged.is_empty();
-    Ok(match (is_whole, found.verdicts.is_empty()) {
+    Ok(match (is_whole, found.findings.is_empty()) {
         // Unreadable or damaged input takes precedence: it may hide the actual cause.
         (false, _) => ExitCode::from(BAD_INPUT),
         (true, false) => ExitCode::from(FINDINGS),

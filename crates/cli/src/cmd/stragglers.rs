@@ -82,8 +82,8 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
             }
             output::text(&painted(&fitted(&text)))?;
         }
-        TableFormat::Csv => Sheet::of(&report.summary, &FINDING)?.print_csv()?,
-        TableFormat::Md => output::text(&Sheet::of(&report.summary, &FINDING)?.markdown())?,
+        TableFormat::Csv => Sheet::of(&report.findings, &FINDING)?.print_csv()?,
+        TableFormat::Md => output::text(&Sheet::of(&report.findings, &FINDING)?.markdown())?,
     }
     if is_hung {
         let runs: Vec<String> =
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         tell(format_args!("the job hangs, see why: ncclscope diagnose {}", runs.join(" ")));
     }
     // Unreadable or damaged input takes precedence over findings: it may hide the actual cause.
-    let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
+    let is_found = code == ExitCode::SUCCESS && !report.findings.is_empty();
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
 }
 
@@ -227,10 +227,10 @@ fn text(report: &SlowReport, is_recorded: bool) -> String {
         count(clock.pairs, "pair")
     );
     section(&mut text, "SLOW");
-    if report.summary.is_empty() {
+    if report.findings.is_empty() {
         text += NOTHING;
     }
-    report.summary.iter().for_each(|finding| add_finding(&mut text, finding, is_recorded));
+    report.findings.iter().for_each(|finding| add_finding(&mut text, finding, is_recorded));
     steps(&mut text, report);
     arrivers(&mut text, report);
     for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {
@@ -329,7 +329,7 @@ fn findings(part: Option<&SlowPart>, report: &SlowReport) -> String {
         }) || part.rank.is_some_and(|rank| finding.root_ranks.contains(&rank))
     };
     let codes: BTreeSet<&str> =
-        report.summary.iter().filter(is_of).map(|finding| finding.class.code()).collect();
+        report.findings.iter().filter(is_of).map(|finding| finding.class.code()).collect();
     match codes.is_empty() {
         true => NOT_SLOW.into(),
         false => codes.into_iter().collect::<Vec<_>>().join(", "),

@@ -130,7 +130,7 @@ fn diagnose_decodes_the_end_of_a_recording_and_finds_the_same() {
     let truth = std::fs::read_to_string(dir.path().join("truth.json")).unwrap();
     let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
     let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();
-    let found = diagnose(&input.job, &Options::default()).verdicts;
+    let found = diagnose(&input.job, &Options::default()).findings;
     let [found] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(truth["verdicts"][0]["root_ranks"], json!(found.root_ranks));
     assert_eq!(truth["verdicts"][0]["class"], found.class.code());
@@ -143,7 +143,7 @@ fn planted_and_found(directory: &Path) -> (Value, Value, Confidence, Vec<String>
     let planted = &truth["verdicts"][0];
     let planted = json!([planted["class"], planted["root_ranks"]]);
     let input = input::open(&[directory.into()], &InputOptions::default()).unwrap();
-    let found = diagnose(&input.job, &Options::default()).verdicts.remove(0);
+    let found = diagnose(&input.job, &Options::default()).findings.remove(0);
     let class = json!([found.class.code(), found.root_ranks]);
     (planted, class, found.confidence, input.job.damaged)
 }

@@ -30,7 +30,7 @@ fn a_rank_that_others_wait_for() {
     let json = ncclscope(&["diagnose", run.text(), "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(found["schema"], "ncclscope.diagnosis/2");
-    let verdict = &found["verdicts"][0];
+    let verdict = &found["findings"][0];
     assert_eq!((&verdict["class"], &verdict["name"]), (&"H1a".into(), &"host-stuck".into()));
     assert_eq!(verdict["confidence"], "confirmed");
     assert_eq!(verdict["root_ranks"], serde_json::json!([1]));
@@ -47,7 +47,7 @@ fn a_rank_that_left_nothing_is_suspected() {
     let json = ncclscope(&["diagnose", run.text(), "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(found["silent_ranks"], serde_json::json!([1]));
-    let verdict = &found["verdicts"][0];
+    let verdict = &found["findings"][0];
     assert_eq!((&verdict["class"], &verdict["confidence"]), (&"H1b".into(), &"suspect".into()));
     assert_eq!(verdict["root_ranks"], serde_json::json!([1]));
 }
@@ -102,8 +102,8 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
     assert!(dumps.join("_dump_0").exists() && dumps.join("flight-recorder.json").exists());
     let json = ncclscope(&["diagnose", to, "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(found["verdicts"][0]["class"], "H1a");
-    assert_eq!(found["verdicts"][0]["root_ranks"], serde_json::json!([1]));
+    assert_eq!(found["findings"][0]["class"], "H1a");
+    assert_eq!(found["findings"][0]["root_ranks"], serde_json::json!([1]));
     assert_eq!(found["source"], "PyTorch Flight Recorder");
     // Dumps are input: no others take their place.
     let before = std::fs::read(dumps.join("_dump_0")).unwrap();
@@ -149,7 +149,7 @@ fn the_communicator_of_a_send_is_its_hash() {
     let json = ncclscope(&["diagnose", out, "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
     follows(&found, "diagnosis");
-    let verdict = &found["verdicts"][0];
+    let verdict = &found["findings"][0];
     let comm = verdict["comm"].as_str().unwrap();
     assert!(comm.starts_with("0x") && !comm.contains(' '), "{verdict}");
     assert!(verdict["comm_name"].is_null() && verdict["edge"].is_array(), "{verdict}");
@@ -168,7 +168,7 @@ fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
     ncclscope(&[&["simulate", "-o", out], &fault[..]].concat()).ends_with(0);
     let json = ncclscope(&["diagnose", out, "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
-    let verdicts = found["verdicts"].as_array().unwrap();
+    let verdicts = found["findings"].as_array().unwrap();
     let said: Vec<_> = verdicts.iter().map(|it| (&it["class"], &it["root_ranks"])).collect();
     assert_eq!(said, [(&"H1b".into(), &serde_json::json!([4]))]);
     // What helps with it is in fields, and the text has it too.

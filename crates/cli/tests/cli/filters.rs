@@ -218,8 +218,8 @@ fn findings_are_chosen_and_all_ranks_are_judged() {
     let all = of(&[], 1);
     assert_eq!(all["filter"], Value::Null);
     let (own, other) = (of(&["--rank", "11"], 1), of(&["--rank", "0-10"], 0));
-    assert_eq!(own["summary"], all["summary"]);
-    assert_eq!((&other["summary"], &other["steps"]), (&serde_json::json!([]), &all["steps"]));
+    assert_eq!(own["findings"], all["findings"]);
+    assert_eq!((&other["findings"], &other["steps"]), (&serde_json::json!([]), &all["steps"]));
     assert_eq!(other["filter"]["text"], "ranks 0-10; 0 of 1 finding shown, all ranks judged");
     let text = job.run("stragglers", &["--host", "node-0002"]).ends_with(1).stdout;
     assert!(text.starts_with("filter      host node-0002; 1 of 1 finding shown"), "{text}");
@@ -228,7 +228,7 @@ fn findings_are_chosen_and_all_ranks_are_judged() {
     let steps: Vec<i64> =
         late["steps"].as_array().unwrap().iter().map(|row| row["step"].as_i64().unwrap()).collect();
     assert_eq!(steps, (2..12).collect::<Vec<_>>());
-    assert_eq!(late["summary"][0]["root_ranks"], serde_json::json!([11]));
+    assert_eq!(late["findings"][0]["root_ranks"], serde_json::json!([11]));
     // In three steps no rank can be called slow, and none is said to be within the limits.
     let few = job.run("stragglers", &["--steps", "2-4"]).ends_with(0).stdout;
     assert!(few.contains("may not be slow: see NOT SAID") && !few.contains("limits"), "{few}");
@@ -253,7 +253,7 @@ fn verdicts_are_chosen_and_all_ranks_are_judged() {
     assert_eq!(own, format!("{line}{all}"));
     let other = diagnose(&["--rank", "0-4,6", "--format", "json"]).ends_with(0).stdout;
     let other: Value = serde_json::from_str(&other).unwrap();
-    assert_eq!(other["verdicts"], serde_json::json!([]));
+    assert_eq!(other["findings"], serde_json::json!([]));
     assert_eq!((&other["filter"]["shown"], &other["filter"]["of"]), (&0.into(), &1.into()));
     let hidden = diagnose(&["--rank", "0-4,6"]).ends_with(0).stdout;
     assert!(hidden.contains("\n1 finding is left out by the filter.\n"), "{hidden}");

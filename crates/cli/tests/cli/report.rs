@@ -291,7 +291,7 @@ fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
     }
     let differ = |row: &Value| row["src"] != row["comm_src"] || row["dst"] != row["comm_dst"];
     assert!(array("peers").iter().any(differ), "{report}");
-    let verdict = &found["verdicts"][0];
+    let verdict = &found["findings"][0];
     let (comm, operation) = (&verdict["comm"], &verdict["op"]);
     let is_it = |row: &&Value| row["comm"] == *comm && row["number"] == operation["number"];
     let open = array("open_operations");
@@ -349,7 +349,7 @@ fn sends_and_receives_have_one_number_in_all_tools() {
         let seen = seen_by_watchdogs(&run);
         let common = seen.intersection(&reported).count();
         assert!(3 * common > 2 * seen.len(), "{fault}: {seen:?} {reported:?}");
-        let op = &found["verdicts"][0]["op"];
+        let op = &found["findings"][0]["op"];
         let Some(func) = op["func"].as_str().filter(|func| ["Send", "Recv"].contains(func)) else {
             assert_eq!(fault, "host-stuck", "{found}");
             continue;

@@ -16,7 +16,7 @@ fn diagnosed(dir: &Path, args: &[&str]) -> (Vec<Value>, String) {
     let fixed = ["diagnose", dir.to_str().unwrap(), "--format", "json"];
     let outcome = ncclscope(&[&fixed[..], args].concat());
     let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    let verdicts = found["verdicts"].as_array().unwrap().iter();
+    let verdicts = found["findings"].as_array().unwrap().iter();
     let short = verdicts.map(|v| json!([v["class"], v["root_ranks"], v["confidence"]]));
     (short.collect(), found["notes"].to_string())
 }
@@ -146,7 +146,7 @@ fn calls_are_not_compared_where_a_recording_has_a_hole() {
         let run = run.to_str().unwrap();
         let json = ncclscope(&["diagnose", run, "--format", "json"]).stdout;
         let found: Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(found["verdicts"], json!([]), "{seed}");
+        assert_eq!(found["findings"], json!([]), "{seed}");
         let report = ncclscope(&["report", run]).stdout;
         assert!(!report.starts_with("HUNG"), "{report}");
     }

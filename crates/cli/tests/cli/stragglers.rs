@@ -34,7 +34,7 @@ fn ranks_that_arrive_together_have_no_findings() {
     let run = healthy();
     let report = json(run.text(), 0);
     assert_eq!(report["schema"], "ncclscope.stragglers/3");
-    assert_eq!(report["summary"], Value::Array(vec![]));
+    assert_eq!(report["findings"], Value::Array(vec![]));
     assert_eq!(report["steps"].as_array().unwrap().len(), 12);
     assert!(report["clock"]["max_residual_ns"].as_u64().unwrap() < 100_000, "{report}");
     let text = ncclscope(&["stragglers", run.text()]).ends_with(0).stdout;
@@ -54,7 +54,7 @@ fn a_communicator_is_its_hash_and_its_name() {
         let comm = of["comm"].as_str().unwrap();
         comm.starts_with("0x") && !comm.contains(' ') && of["comm_name"].is_null()
     };
-    let comms = report["summary"][0]["comms"].as_array().unwrap();
+    let comms = report["findings"][0]["comms"].as_array().unwrap();
     assert!(!comms.is_empty() && comms.iter().all(hashed), "{report}");
     let arrivers = report["last_arrivers"].as_array().unwrap();
     assert!(!arrivers.is_empty() && arrivers.iter().all(hashed), "{report}");
@@ -84,9 +84,9 @@ fn finds_what_was_planted(fault: &str, code: i32) {
     let truth: Value = serde_json::from_slice(&truth).unwrap();
     let report = json(run, code);
     follows(&report, "stragglers");
-    assert_eq!(essence(&report["summary"]), essence(&truth["slow"]), "{fault}");
+    assert_eq!(essence(&report["findings"]), essence(&truth["slow"]), "{fault}");
     // When it is seen first: not before it was planted, by a clock that is off, nor much later.
-    for finding in report["summary"].as_array().unwrap().iter().filter(|it| it["class"] != "N5") {
+    for finding in report["findings"].as_array().unwrap().iter().filter(|it| it["class"] != "N5") {
         let since = Moment::parse_ns(finding["since"].as_str().unwrap()).unwrap() / SECOND;
         let planted = truth["injected_ns"].as_u64().unwrap() / SECOND;
         assert!((planted - 1..planted + 30).contains(&since), "{fault}: {finding:#}");
@@ -134,9 +134,9 @@ fn a_recording_that_cannot_be_read_takes_precedence_over_findings() {
     let run = directory.path().join("run");
     let run = run.to_str().unwrap();
     ncclscope(&["simulate", "-o", run, "--seed", "1", "--fault", "slow-gpu"]).ends_with(0);
-    assert_ne!(json(run, 1)["summary"], Value::Array(vec![]));
+    assert_ne!(json(run, 1)["findings"], Value::Array(vec![]));
     std::fs::write(directory.path().join("run/node-0-1.nscope"), "no recording").unwrap();
-    assert_ne!(json(run, 3)["summary"], Value::Array(vec![]));
+    assert_ne!(json(run, 3)["findings"], Value::Array(vec![]));
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn found(directory: &Path, code: i32) -> (Vec<[String; 3]>, String) {
     let row = |f: &Value| {
         [&f["class"], &f["confidence"], &f["root_ranks"]].map(|of| of.to_string().replace('"', ""))
     };
-    let all = report["summary"].as_array().unwrap().iter().map(row).collect();
+    let all = report["findings"].as_array().unwrap().iter().map(row).collect();
     (all, format!("{}{}", report["notes"], report["quiet"]))
 }
 

@@ -126,7 +126,7 @@ impl Ras {
         for member in self.comms.iter().flat_map(|(_, _, members)| members) {
             member.pid.map(|pid| *members.entry(pid).or_insert(member));
         }
-        for verdict in &mut diagnosis.verdicts {
+        for verdict in &mut diagnosis.findings {
             for &rank in &verdict.root_ranks {
                 let found = pids.get(&rank).and_then(|pid| members.get(pid));
                 if let Some(text) = found.and_then(|member| member.text()) {

@@ -258,7 +258,7 @@ mod tests {
     }
 
     fn ranks_of(job: &Job) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
-        let found = diagnose(job, &Options::default()).verdicts;
+        let found = diagnose(job, &Options::default()).findings;
         found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
     }
 

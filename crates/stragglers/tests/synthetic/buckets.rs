@@ -41,7 +41,7 @@ fn job() -> Job {
 #[test]
 fn a_rank_that_is_late_for_the_first_bucket_is_slow_in_each_step() {
     let report = analyze(&job(), &Limits::default());
-    let found: Vec<_> = report.summary.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
+    let found: Vec<_> = report.findings.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
     assert_eq!(found, [(FindingClass::SlowRank, vec![1])], "{report:#?}");
     assert_eq!(report.steps.len(), STEPS as usize);
 }

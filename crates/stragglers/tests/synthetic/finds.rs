@@ -51,7 +51,7 @@ fn found(rows: &[Operation]) -> SlowReport {
 }
 
 fn names(report: &SlowReport) -> Vec<(FindingClass, SlowPart)> {
-    report.summary.iter().map(|f| (f.class, f.root.unwrap_or_default())).collect()
+    report.findings.iter().map(|f| (f.class, f.root.unwrap_or_default())).collect()
 }
 
 fn of(cell: LayoutPosition) -> SlowPart {
@@ -71,7 +71,7 @@ fn healthy_jobs_are_left_alone() {
     for shape in SHAPES {
         for seed in 0..2 {
             let report = found(&with_offsets(rows(shape, seed, &|_| 1.0), seed));
-            assert_eq!(report.summary, [], "{shape:?}");
+            assert_eq!(report.findings, [], "{shape:?}");
             assert!(report.clock.max_residual_ns < 10_000, "{:?}", report.clock);
         }
     }
@@ -104,7 +104,7 @@ fn a_link_out_of_a_late_worker_is_a_note_not_a_finding() {
         let mut job = job(&rows(shape, 5, &|cell| if cell.dp_rank == 3 { factor } else { 1.0 }));
         job.edges = (0..8).map(|src| ring_edge(src, if src == 3 { 3.0 } else { 1.0 })).collect();
         let report = analyze(&job, &Limits::default());
-        let classes: Vec<FindingClass> = report.summary.iter().map(|f| f.class).collect();
+        let classes: Vec<FindingClass> = report.findings.iter().map(|f| f.class).collect();
         let is_noted = report.notes.iter().any(|note| note.contains("sends after pauses"));
         let expected = if factor > 1.0 {
             (vec![FindingClass::SlowRank], true)
@@ -137,7 +137,7 @@ fn a_slow_stage_is_named_as_one() {
         let all = names(&report);
         let root = SlowPart { stage: Some(stage), ..SlowPart::default() };
         assert_eq!(all, [(FindingClass::SlowRank, root)], "{report:#?}");
-        assert_eq!(report.summary[0].root_ranks.len(), 4);
+        assert_eq!(report.findings[0].root_ranks.len(), 4);
     }
 }
 
@@ -146,7 +146,7 @@ fn two_slow_workers_are_both_named() {
     let shape = Shape { dp: 8, pp: 1, microbatches: 4 };
     let report = found(&rows(shape, 5, &|cell| if cell.dp_rank >= 6 { 1.8 } else { 1.0 }));
     let mut ranks: Vec<u32> =
-        report.summary.iter().flat_map(|f| f.root_ranks.iter().copied()).collect();
+        report.findings.iter().flat_map(|f| f.root_ranks.iter().copied()).collect();
     ranks.sort_unstable();
     assert_eq!(ranks, [6, 7], "{report:#?}");
 }

@@ -97,7 +97,7 @@ fn without_arrivals_on_the_gpu_no_rank_is_blamed() {
         collective.parts.iter_mut().for_each(|part| part.end = end);
     }
     let timed = analyze(&job, &Limits::default());
-    let slow: Vec<_> = timed.summary.iter().map(|finding| &finding.root_ranks[..]).collect();
+    let slow: Vec<_> = timed.findings.iter().map(|finding| &finding.root_ranks[..]).collect();
     assert_eq!(slow, [&[1]]);
     assert!(
         timed.steps.iter().skip(1).all(|step| step.root.is_some() && step.waiting_share.is_some())
@@ -107,7 +107,7 @@ fn without_arrivals_on_the_gpu_no_rank_is_blamed() {
     for ends in [EndSync::Apart, EndSync::Together] {
         job.collectives.iter_mut().for_each(|collective| collective.ends = ends);
         let report = analyze(&job, &Limits::default());
-        assert_eq!((&report.summary[..], &report.last_arrivers[..]), (&[][..], &[][..]));
+        assert_eq!((&report.findings[..], &report.last_arrivers[..]), (&[][..], &[][..]));
         assert!(
             report.steps.iter().all(|step| step.root.is_none() && step.waiting_share.is_none())
         );

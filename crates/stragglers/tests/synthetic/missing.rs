@@ -38,7 +38,7 @@ fn job(slow: usize, steps_of_3: u32) -> Job {
 }
 
 fn found(report: &SlowReport) -> Vec<(Vec<u32>, Confidence)> {
-    report.summary.iter().map(|f| (f.root_ranks.clone(), f.confidence)).collect()
+    report.findings.iter().map(|f| (f.root_ranks.clone(), f.confidence)).collect()
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_rank_that_waits_for_one_without_a_recording_is_not_slow() {
         let report = analyze(&job, &Limits::default());
         let expected =
             if steps_of_3 == 20 { vec![(vec![3], Confidence::Confirmed)] } else { vec![] };
-        assert_eq!(found(&report), expected, "{steps_of_3}: {:#?}", report.summary);
+        assert_eq!(found(&report), expected, "{steps_of_3}: {:#?}", report.findings);
         let why =
             if steps_of_3 == 0 { "no recording of rank 3" } else { "recordings of rank 3 end" };
         assert!(report.notes.iter().any(|note| note.contains(why)), "{:?}", report.notes);
@@ -64,6 +64,6 @@ fn a_slow_rank_is_a_suspicion_where_members_were_not_recorded() {
     assert_eq!(whole.notes, [""; 0]);
     let report = analyze(&job(1, 0), &Limits::default());
     assert_eq!(found(&report), [(vec![1], Confidence::Suspect)]);
-    let evidence = &report.summary[0].evidence;
+    let evidence = &report.findings[0].evidence;
     assert!(evidence.iter().any(|line| line.text.contains("were not recorded")), "{evidence:?}");
 }

@@ -119,7 +119,7 @@ fn hints(view: &View) -> String {
 }
 
 fn table(rest: &mut Screen<'_, '_>, view: &mut View) {
-    for verdict in view.shown.verdicts.iter().take(VERDICTS) {
+    for verdict in view.shown.findings.iter().take(VERDICTS) {
         let bad = view.style(Some(Severity::Bad));
         rest.line(verdict.clone(), bad);
     }

@@ -180,7 +180,7 @@ fn a_thousand_ranks_scroll_and_gather_by_host() {
 #[test]
 fn any_size_of_a_screen_is_painted() {
     let mut view = view_of((0..40).map(stalled).collect());
-    view.shown.verdicts = vec!["rank 1 has not called".into(); 3];
+    view.shown.findings = vec!["rank 1 has not called".into(); 3];
     for pane in [Pane::Table, Pane::Help, Pane::Detail(Identity::of(&row(3)))] {
         view.pane = pane;
         for width in [1, 9, 23, 24, 25, 60, 130] {

@@ -225,7 +225,7 @@ fn one_process(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let stragglers = setup.tool(&["stragglers", "--format", "json"], &job.folder)?;
     let can_read = serde_json::from_str::<Value>(&stragglers).is_ok();
     let is_circle = report.to_string().contains("DEADLOCK");
-    let roots = &report["verdicts"][0]["root_ranks"];
+    let roots = &report["findings"][0]["root_ranks"];
     let reports = reports(&job)?;
     let text = format!(
         "diagnose says {classes:?} of ranks {roots}{}, the watchdog {reports:?}, stragglers {} it",

@@ -12,13 +12,13 @@ pub(crate) type Verdict = (String, String, Vec<u64>);
 /// What `diagnose` finds, where a wait of `limit_s` seconds is a hang.
 #[track_caller]
 pub(crate) fn diagnose(record: &Path, limit_s: &str) -> Vec<Verdict> {
-    found(&["diagnose", "--hang-sec", limit_s], record, "verdicts")
+    found(&["diagnose", "--hang-sec", limit_s], record, "findings")
 }
 
 /// What `stragglers` finds.
 #[track_caller]
 pub(crate) fn stragglers(record: &Path) -> Vec<Verdict> {
-    found(&["stragglers"], record, "summary")
+    found(&["stragglers"], record, "findings")
 }
 
 #[track_caller]

@@ -26,5 +26,5 @@ pub(super) fn read(input: &RunInput, wants_report: bool) -> (Run, Option<Report>
 /// Whether ranks of a job wait and do not advance.
 pub(super) fn hangs(job: &Job) -> bool {
     let found = diagnose(job, &Options::default());
-    found.waiting_ranks != 0 && !found.verdicts.is_empty()
+    found.waiting_ranks != 0 && !found.findings.is_empty()
 }

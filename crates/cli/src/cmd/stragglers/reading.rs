@@ -21,7 +21,7 @@ pub(super) fn job(recordings: &[Recording]) -> (Job, bool) {
         parts = read(&reader).0;
     }
     let job = assemble(snapshots, &InputOptions::default()).unwrap_or_default();
-    let is_hung = !diagnose(&job, &Options::default()).verdicts.is_empty();
+    let is_hung = !diagnose(&job, &Options::default()).findings.is_empty();
     (parts.finish(), is_hung)
 }
 

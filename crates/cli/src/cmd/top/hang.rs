@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Hangs {
     /// Why ranks wait, job by job.
-    pub(super) verdicts: Vec<Verdict>,
+    pub(super) findings: Vec<Verdict>,
     /// The job's number and the rank of those whose own watchdog says that they hang.
     pub(super) stuck: BTreeSet<(u64, u32)>,
 }
@@ -33,8 +33,8 @@ pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
         hangs.stuck.extend(stuck.map(|vector| (number, vector.process)));
         let of_job = build(&vectors, &table.jobs);
         let job = table.jobs.get(&number).cloned().unwrap_or_default();
-        let found = diagnose(&of_job, &Options { hang: limit }).verdicts.into_iter();
-        hangs.verdicts.extend(found.map(|verdict| Verdict {
+        let found = diagnose(&of_job, &Options { hang: limit }).findings.into_iter();
+        hangs.findings.extend(found.map(|verdict| Verdict {
             job: job.clone(),
             class: verdict.class.name().to_owned(),
             title: verdict.title,
@@ -73,10 +73,10 @@ mod tests {
         let jobs = [(7, "train".to_owned())].into();
         let table = Table { vectors, jobs, ..Table::default() };
         let hangs = find(&table, Duration::from_secs(1));
-        let [verdict] = &hangs.verdicts[..] else { panic!("{hangs:?}") };
+        let [verdict] = &hangs.findings[..] else { panic!("{hangs:?}") };
         assert_eq!((verdict.job.as_str(), &verdict.ranks[..]), ("train", &[1][..]));
         assert_eq!(verdict.age_s, Some(2.0));
         assert_eq!(hangs.stuck, [(7, 2)].into());
-        assert!(find(&table, Duration::from_secs(3)).verdicts.is_empty(), "not yet");
+        assert!(find(&table, Duration::from_secs(3)).findings.is_empty(), "not yet");
     }
 }

@@ -176,7 +176,7 @@ impl Source for Live {
             at: Moment::now().rfc3339(),
             span_s: self.lengths.iter().sum::<Duration>().as_secs_f64(),
             ranks,
-            verdicts: hangs.verdicts,
+            findings: hangs.findings,
             notes,
         })
     }

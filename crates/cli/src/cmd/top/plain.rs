@@ -7,7 +7,7 @@ use ncclscope_top::{Column, Picture, cell};
 /// The notes, the verdicts, and a table of all ranks.
 pub(super) fn text(picture: &Picture) -> String {
     let mut lines: Vec<String> = Vec::new();
-    lines.extend(picture.verdicts.iter().cloned());
+    lines.extend(picture.findings.iter().cloned());
     lines.extend(picture.notes.iter().cloned());
     if !picture.ranks.is_empty() {
         let has_jobs = picture.ranks.iter().any(|row| row.job != picture.ranks[0].job);

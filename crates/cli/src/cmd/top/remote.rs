@@ -185,7 +185,7 @@ impl Source for Remote {
             span_s: self.span.as_secs_f64(),
             notes: self.notes(&text, &ranks),
             ranks,
-            verdicts: hangs.verdicts,
+            findings: hangs.findings,
         })
     }
 
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!((function.count, function.timed), (300.0, 300.0));
         assert!((function.seconds - 3.0).abs() < 1e-9);
         assert_eq!(waits.work.links.values().next().unwrap().bytes, 300_000.0);
-        assert_eq!(reading.verdicts[0].ranks, [10], "{reading:?}");
+        assert_eq!(reading.findings[0].ranks, [10], "{reading:?}");
     }
 
     fn table_bytes(of: &Table) -> Vec<u8> {
