@@ -217,7 +217,7 @@ fn age_ns(hang: &Diagnosis) -> Option<u64> {
 fn cost(state: State, found: Found<'_>) -> Option<Cost> {
     let share = match state {
         State::Hung => 1.0,
-        State::Slow => found.slow.findings.first().map(|finding| finding.lost_share)?,
+        State::Slow => found.slow.findings.first().and_then(|finding| finding.lost_share)?,
         State::Fine | State::Unknown => return None,
     };
     let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));

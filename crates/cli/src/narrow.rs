@@ -276,7 +276,7 @@ fn nothing(message: String) -> Result<(), Failure> {
 }
 
 /// The first names of a list.
-fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let shown = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(LISTED) {

@@ -491,8 +491,7 @@ impl<'a> Classifier<'a> {
         let connect = waits.iter().all(is_connecting);
         // All calls were made, in different orders: that is harmless on independent streams.
         let is_weak = waits.iter().all(is_issued) || connect;
-        let (mut processes, mut edge): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
-        let mut evidence = Vec::new();
+        let (mut processes, mut evidence) = (Vec::new(), Vec::new());
         // The rank that is in another communicator than the others comes first.
         let mut alike: BTreeMap<_, usize> = BTreeMap::new();
         waits.iter().for_each(|wait| *alike.entry(wait.comm).or_default() += 1);
@@ -503,7 +502,6 @@ impl<'a> Classifier<'a> {
             let vector = &comm.vectors[wait.member as usize];
             if pairs.contains(&wait.comm) {
                 processes.extend(comm.vectors.iter().map(|v| v.process));
-                edge = comm.vectors.iter().map(|v| self.job.rank(v.process)).collect();
             } else if class == FindingClass::Deadlock {
                 processes.push(wait.process);
             }
@@ -524,13 +522,23 @@ impl<'a> Classifier<'a> {
         let confidence = if is_weak { Confidence::Suspect } else { Confidence::Confirmed };
         let victims = self.wait_roots.victims(&processes, &[]);
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
-        verdict.edge = <[u32; 2]>::try_from(edge).ok();
+        // A rank may also send where the other receives: the circle goes through both.
+        let of_pairs = || waits.iter().filter(|wait| pairs.contains(&wait.comm));
+        let is_lopsided = |wait: &&Wait| {
+            let ends = &self.comm(wait.comm).vectors;
+            ends.iter().any(|end| end.enqueued != ends[0].enqueued)
+        };
+        let lopsided = of_pairs().find(is_lopsided);
+        verdict.edge = lopsided.or_else(|| of_pairs().next_back()).and_then(|wait| {
+            let ends = self.comm(wait.comm).vectors.iter().map(|end| self.job.rank(end.process));
+            <[u32; 2]>::try_from(ends.collect::<Vec<_>>()).ok()
+        });
         if connect {
             let path = "their sends and receives match, and NCCL cannot connect them: an interface \
                         (NCCL_SOCKET_IFNAME), a firewall";
             verdict.alternatives.push(path.into());
         }
-        if let Some(wait) = waits.first() {
+        if let Some(wait) = lopsided.or_else(|| waits.first()) {
             let comm = self.comm(wait.comm);
             self.locate(&mut verdict, comm);
             verdict.op = Some(self.op(comm, wait.member));

@@ -71,7 +71,6 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     doubt(job, &mut verdicts);
     verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
-    help::add(job, &mut verdicts);
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
     let mut silent: Vec<u32> = job
         .processes
@@ -96,6 +95,7 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
     notes.extend(unexplained(&verdicts, &waiting, job));
+    help::add(job, waiting.len(), &mut verdicts);
     let diagnosis = Diagnosis {
         schema: "ncclscope.diagnosis/2",
         source: job.source.clone(),

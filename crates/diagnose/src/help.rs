@@ -9,7 +9,7 @@ use ncclscope_operations::stats::to_f64;
 use std::collections::HashMap;
 
 /// Adds it to each verdict.
-pub(crate) fn add(job: &Job, verdicts: &mut [Verdict]) {
+pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     let numbered = job.processes.iter().zip(0u32..);
     let processes: HashMap<u32, _> = numbered.map(|(one, at)| (job.rank(at), one)).collect();
     let place = |&rank: &u32| {
@@ -22,8 +22,9 @@ pub(crate) fn add(job: &Job, verdicts: &mut [Verdict]) {
             device: known.and_then(|one| one.device),
         }
     };
-    // A job that hangs loses all its time.
-    let cost = Cost::of(1.0, to_f64(job.processes.len() as u64));
+    // A job that hangs loses all its time. Ranks that made different calls need not hang.
+    let gpus = to_f64(job.processes.len() as u64);
+    let cost = Some(gpus).filter(|_| waiting_ranks != 0).and_then(|gpus| Cost::of(1.0, gpus));
     for verdict in verdicts {
         verdict.help = Help {
             places: verdict.root_ranks.iter().take(Help::MOST).map(place).collect(),

@@ -29,7 +29,8 @@ fn line(out: &mut String, line: Arguments<'_>) {
 }
 
 fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, out: &mut String) {
-    let Diagnosis { source, ranks, waiting_ranks, findings: verdicts, silent_ranks, notes, .. } = diagnosis;
+    let Diagnosis { source, ranks, waiting_ranks, findings: verdicts, silent_ranks, notes, .. } =
+        diagnosis;
     let (ranks, wait) = (count(*ranks, "rank"), if_one(*waiting_ranks, "waits", "wait"));
     line(out, format_args!("{ranks} ({source}), {waiting_ranks} of them {wait} in NCCL"));
     match shown.filter(|shown| shown.of != 0) {

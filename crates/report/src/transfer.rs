@@ -258,7 +258,9 @@ impl Unknown {
             Unknown::Function => "a rank may end before another arrives",
             Unknown::Size => "NCCL does not report the number of ranks",
             Unknown::Arrival => "arrival or end of the ranks is not recorded",
-            Unknown::Ranks => "not all ranks of the communicator are in the recordings",
+            Unknown::Ranks => {
+                "no collective has the arrival and the end of all ranks of the communicator"
+            }
             Unknown::Clocks => "the clocks of its hosts are not comparable",
             Unknown::Pair => "a send and its receive are not joined",
             Unknown::Replays => "replays of a CUDA graph cannot be told apart",

@@ -192,7 +192,7 @@ fn the_bandwidth_is_that_of_the_transfer_and_the_waiting_names_the_late_rank() {
     assert!(late.waiting_ns.unwrap().p50.abs_diff(5_000_000) < 1_000, "{late:?}");
     let alone = row(&uneven[..1]);
     assert_eq!((alone.transfer_ns, alone.busbw_gbs), (None, None));
-    let why = "not all ranks of the communicator are in the recordings";
+    let why = "no collective has the arrival and the end of all ranks of the communicator";
     assert_eq!(alone.transfer_unknown, Some(why));
     assert!(alone.busbw_with_waiting_gbs.unwrap() < even.busbw_gbs.unwrap() / 2.0);
 }

@@ -106,3 +106,19 @@ fn a_root_rank_shows_the_class_of_the_verdict_or_none() {
     local.retain(|class| class.is_reported_by(Tool::Watchdog) && *class != FindingClass::GpuDead);
     assert_eq!(seen, local);
 }
+
+/// A rank often also sends where the other receives, and the circle goes through both pairs.
+#[test]
+fn an_unmatched_receive_names_the_path_that_lacks_its_send() {
+    for seed in 1..6 {
+        let planted = Fault::all().find(|one| one.name() == "p2p-unmatched").map(Planted::new);
+        let mut scenario =
+            Scenario { seed, fault: planted.into_iter().collect(), ..Scenario::default() };
+        scenario.job.ranks = 16;
+        let dir = tempfile::tempdir().unwrap();
+        let truth = run(&scenario, dir.path()).unwrap().truth;
+        let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+        let found = diagnose(&read.job, &Options::default()).findings;
+        assert_eq!((found.len(), found[0].edge), (1, truth.verdicts[0].edge), "seed {seed}");
+    }
+}

@@ -38,7 +38,7 @@ impl Job {
         // These are sums over all of the time.
         let has_sums =
             !self.edges.is_empty() || !self.stalls.is_empty() || !self.launches.is_empty();
-        self.edges.clear();
+        self.networked.extend(self.edges.drain(..).map(|edge| edge.comm));
         self.stalls.clear();
         self.launches.clear();
         if has_sums {
@@ -92,13 +92,13 @@ impl SlowReport {
         };
         let of = self.findings.len();
         self.findings.retain(|finding| concerns(finding, filter, has_rank, has_comm));
-        let has_row = |row: &ArriverRow| {
+        self.last_arrivers.retain(|row| has_comm(&row.comm_text) && filter.has_func(&row.func));
+        self.judged_arrivals = self.last_arrivers.len();
+        let has_last = |row: &ArriverRow| {
             let rank = row.last.and_then(|last| last.rank);
-            has_comm(&row.comm_text)
-                && filter.has_func(&row.func)
-                && (!filter.chooses_recordings() || rank.is_some_and(has_rank))
+            !filter.chooses_recordings() || rank.is_some_and(has_rank)
         };
-        self.last_arrivers.retain(has_row);
+        self.last_arrivers.retain(has_last);
         Shown { shown: self.findings.len(), of }
     }
 }
@@ -119,8 +119,9 @@ fn concerns(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::SlowPart;
     use crate::model::{Collective, EndSync, P2pBatch, Part, Worker};
-    use ncclscope_findings::FindingClass;
+    use ncclscope_findings::{CommId, FindingClass};
 
     fn part(start: f64) -> Part {
         Part { worker: 0, start, end: start + 1.0 }
@@ -169,11 +170,23 @@ mod tests {
         let link =
             Finding { edge: Some([0, 1]), comm_texts, ..Finding::of(FindingClass::SlowLink) };
         let found = [slow, link];
+        let row = |rank| ArriverRow {
+            comm: CommId::default(),
+            comm_text: "0x1f \"tp\"".to_owned(),
+            func: "AllReduce".to_owned(),
+            last: Some(SlowPart { rank: Some(rank), ..SlowPart::default() }),
+            late_ns: 1,
+        };
         let shown = |filter: &Filter| {
             let mut report = crate::analyze(&Job::default(), &crate::Limits::default());
             report.findings = found.to_vec();
+            report.last_arrivers = vec![row(1), row(2), row(1)];
             let Shown { shown, of } = report.show(filter, &job);
             assert_eq!((shown, of), (report.findings.len(), 2));
+            // Of how many collectives a rank came last does not depend on the ranks that are shown.
+            let rows = (report.last_arrivers.len(), report.judged_arrivals);
+            let is_of_rank_1 = filter.ranks == [1..=1];
+            assert!(if is_of_rank_1 { rows == (2, 3) } else { rows.1 == rows.0 || rows.0 == 0 });
             report.findings.iter().map(|finding| finding.class).collect::<Vec<_>>()
         };
         let both = vec![FindingClass::SlowRank, FindingClass::SlowLink];

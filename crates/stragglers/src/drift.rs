@@ -202,7 +202,8 @@ fn alike<'s>(
     samples: &'s Samples,
     limits: &Limits,
 ) -> BTreeMap<ComparableKey<'s>, Vec<ClassTime<'s>>> {
-    let networked: BTreeSet<&str> = job.edges.iter().map(|edge| edge.comm.as_str()).collect();
+    let networked = job.edges.iter().map(|edge| &edge.comm).chain(&job.networked);
+    let networked: BTreeSet<&str> = networked.map(String::as_str).collect();
     let mut alike = BTreeMap::<ComparableKey<'_>, Vec<ClassTime<'_>>>::new();
     for (&(class, shape), list) in samples {
         let of = &job.classes[class];

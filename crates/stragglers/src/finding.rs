@@ -83,7 +83,8 @@ pub struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// S1, N5: its excess own time, as a share of the steps; S8: the share of the time.
-    pub lost_share: f64,
+    /// `None` where it is not known.
+    pub lost_share: Option<f64>,
     /// S1: the number of steps that exceed the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
@@ -114,7 +115,7 @@ impl Finding {
             is_from_first_step: false,
             edge: None,
             share: None,
-            lost_share: 0.0,
+            lost_share: None,
             steps: None,
             factor: None,
             comms: Vec::new(),

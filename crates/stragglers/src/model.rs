@@ -211,6 +211,8 @@ pub struct Job {
     pub own: Vec<(Part, Option<i64>)>,
     /// Traffic over network links.
     pub edges: Vec<LinkTraffic>,
+    /// Communicators with such traffic where a filter left out [`Job::edges`].
+    pub networked: BTreeSet<String>,
     /// Delays of kernel starts.
     pub launches: Vec<Launch>,
     /// Of each process that recorded it, how long it was short of processor time.

@@ -98,6 +98,10 @@ pub struct SlowReport {
     pub clock: ClockRow,
     /// The last arrivers of the first 1,000 collectives that end together.
     pub last_arrivers: Vec<ArriverRow>,
+    /// Of how many collectives these are chosen by their ranks: those of the chosen communicators
+    /// and functions.
+    #[serde(skip)]
+    pub judged_arrivals: usize,
     /// Number of workers.
     pub workers: usize,
     /// Number of collectives with at least two recorded members.
@@ -172,6 +176,10 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     findings.splice(0..0, causes);
     shortage::doubt(job, limits, &mut findings);
     help(job, list.first(), &mut findings);
+    let last_arrivers = match job.is_kernel_timed {
+        true => arrivers(job, &last_arrivers(job, &clocks)),
+        false => Vec::new(),
+    };
     let report = SlowReport {
         schema: "ncclscope.stragglers/3",
         steps: rows(job, &blames, &list),
@@ -179,10 +187,8 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         quiet: quiet(job, &clocks, &blames, limits),
         findings,
         clock: clock_row(job, &clocks),
-        last_arrivers: match job.is_kernel_timed {
-            true => arrivers(job, &last_arrivers(job, &clocks)),
-            false => Vec::new(),
-        },
+        judged_arrivals: last_arrivers.len(),
+        last_arrivers,
         workers: job.workers.len(),
         collectives: job.collectives.iter().filter(|c| c.parts.len() > 1).count(),
         batches: job.batches.iter().filter(|batch| !batch.partners.is_empty()).count(),
@@ -210,7 +216,7 @@ fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
         finding.is_from_first_step =
             onset_ns.zip(first_end).is_some_and(|(onset, first_end)| onset < first_end);
         finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
-        finding.help.cost = Cost::of(finding.lost_share, gpus);
+        finding.help.cost = finding.lost_share.and_then(|share| Cost::of(share, gpus));
         finding.comms = finding.comm_texts.iter().map(|text| job.comm_id(text)).collect();
         finding.help.since = onset_ns.and_then(in_words);
     }

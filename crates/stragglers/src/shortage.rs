@@ -98,7 +98,7 @@ pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut [Finding]) {
     let busy = || job.shortages.iter().filter(|of| delay(of) >= limits.min_short);
     let least = |finding: &Finding| match finding.class {
         FindingClass::SlowLink | FindingClass::SlowNic | FindingClass::SlowNodePath => Some(0.0),
-        FindingClass::SlowRank | FindingClass::GpuNotConsuming => Some(finding.lost_share),
+        FindingClass::SlowRank | FindingClass::GpuNotConsuming => finding.lost_share,
         _ => None,
     };
     for finding in findings {
@@ -144,7 +144,7 @@ fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
         confidence: Confidence::Confirmed,
         root: Some(root),
         root_ranks: vec![rank],
-        lost_share: starved.share,
+        lost_share: Some(starved.share),
         onset: of.since.map(Onset::Real),
         evidence,
         ..Finding::of(FindingClass::ShortOfCpu)
@@ -208,7 +208,7 @@ mod tests {
                 ..Job::default()
             };
             let mut found =
-                [Finding { root_ranks: vec![2, 1], lost_share: lost, ..Finding::of(class) }];
+                [Finding { root_ranks: vec![2, 1], lost_share: Some(lost), ..Finding::of(class) }];
             found[0].confidence = Confidence::Confirmed;
             doubt(&job, &Limits::default(), &mut found);
             let [found] = found;

@@ -92,7 +92,9 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         }
     }
     let mut findings: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
-    findings.sort_by(|a, b| b.lost_share.total_cmp(&a.lost_share));
+    findings.sort_by(|a, b| {
+        b.lost_share.unwrap_or_default().total_cmp(&a.lost_share.unwrap_or_default())
+    });
     host_bound(job, &mut findings);
     findings
 }
@@ -227,7 +229,7 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
         share: Some(share),
-        lost_share: lost,
+        lost_share: Some(lost),
         steps: Some(excess.hits),
         onset: Onset::first(&excess.slow, STAYS).map(Onset::Job),
         evidence,

@@ -63,7 +63,7 @@ fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Find
         confidence: Confidence::Confirmed,
         root: Some(root),
         root_ranks: vec![job.workers[worker].rank],
-        lost_share: lost,
+        lost_share: Some(lost),
         comm_texts: of.iter().map(|(stall, _)| stall.comm.clone()).collect(),
         evidence: of.iter().map(line).collect(),
         ..Finding::of(FindingClass::GpuNotConsuming)

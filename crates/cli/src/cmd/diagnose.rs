@@ -5,13 +5,14 @@ use super::export::to_file;
 use super::report::shell_word;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
-use crate::narrow::{FindingsNote, has_some_rank, timeless};
+use crate::narrow::{FindingsNote, has_some_rank, list, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
+use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -71,6 +72,11 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     exists(&filter, &job)?;
     let shown = found.show(&filter, &job);
     let filter = FindingsNote::new(&args.filter, (shown.shown, shown.of), "all ranks judged");
+    if matches!(args.format, TableFormat::Csv | TableFormat::Md) {
+        // A table has no place for them.
+        filter.iter().for_each(|note| tell(format_args!("filter: {}", in_a_line(&note.text))));
+        found.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
+    }
     match args.format {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,
         TableFormat::Text => {
@@ -117,14 +123,48 @@ fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
 /// Checks that the filter matches something of the job.
 fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
     has_some_rank(filter, &job.processes.iter().filter_map(|process| process.rank).collect())?;
+    let hosts: BTreeSet<&str> =
+        job.processes.iter().filter_map(|one| one.host.as_deref()).collect();
+    has_some(&filter.hosts, &hosts, "runs on", |text, host| {
+        Filter { hosts: vec![text.into()], ..Filter::default() }.has_host(host)
+    })?;
     let roles: BTreeSet<&str> = job.comms.iter().filter_map(|comm| comm.role.as_deref()).collect();
-    let is_known = |text: &String| {
-        roles.is_empty() || roles.iter().any(|role| role.eq_ignore_ascii_case(text))
-    };
-    match filter.roles.iter().find(|text| !is_known(text)) {
+    has_some(&filter.roles, &roles, "has the role", str::eq_ignore_ascii_case)?;
+    let comms = job.comms.iter().filter(|comm| comm.parent.is_none());
+    let comms: BTreeSet<&str> = comms.map(|comm| comm.name.as_str()).collect();
+    has_some(&filter.comms, &comms, "is of communicator", |text, name| {
+        let of = Filter { comms: vec![text.into()], ..Filter::default() };
+        job.comms
+            .iter()
+            .any(|one| one.name == name && of.has_comm(name, one.comm_name.as_deref(), ""))
+    })?;
+    let called = job.comms.iter().flat_map(|comm| comm.flights.values());
+    let called = called.map(|flight| flight.call.func.as_str()).filter(|func| !func.is_empty());
+    let funcs: BTreeSet<&str> = FUNCTIONS.into_iter().chain(called).collect();
+    has_some(&filter.funcs, &funcs, "is called", str::eq_ignore_ascii_case)?;
+    let mut processes = job.processes.iter();
+    let has_both = processes.any(|one| {
+        one.rank.is_none_or(|rank| filter.has_rank(rank))
+            && one.host.as_deref().is_none_or(|host| filter.has_host(host))
+    });
+    match job.processes.is_empty() || has_both {
+        true => Ok(()),
+        false => Err(Failure::usage("none of these ranks runs on these hosts")),
+    }
+}
+
+/// Checks that each text of a filter means one of the `known` names, if there are any.
+fn has_some(
+    texts: &[String],
+    known: &BTreeSet<&str>,
+    what: &str,
+    is_like: impl Fn(&str, &str) -> bool,
+) -> Result<(), Failure> {
+    let is_known = |text: &&String| known.is_empty() || known.iter().any(|one| is_like(text, one));
+    match texts.iter().find(|text| !is_known(text)) {
         Some(text) => Err(Failure::usage(format!(
-            "no communicator has the role `{text}`: the roles are {}",
-            roles.into_iter().collect::<Vec<_>>().join(", ")
+            "nothing {what} `{text}`: the job has {}",
+            list(known.iter().copied())
         ))),
         None => Ok(()),
     }

@@ -6,10 +6,10 @@ mod html;
 use super::page_file;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 use crate::input::Input;
 use crate::narrow::{Keep, Narrowed, Note};
-use crate::output;
+use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::terminal;
 use crate::text::{self, Content, Page};
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     }
     let is_page_alone = page_file::is_alone(args.html.as_deref());
     let answer = match narrowed.is_part() {
-        true => Answer::of_a_part(&words(&args.inputs)),
-        false => answer(&assessment, &args.inputs),
+        true => Answer::of_a_part(&words(&args.inputs, args.run.id())),
+        false => answer(&assessment, &words(&args.inputs, args.run.id())),
     };
     let filter = narrowed.note.as_ref();
     match args.format {
@@ -60,7 +60,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
             let run = input.run.as_ref();
             output::json(&Printed { report, answer: &answer, filter, run })?;
         }
-        TableFormat::Csv => sheet(report)?.print_csv()?,
+        TableFormat::Csv => {
+            // A table has no place for it.
+            narrowed
+                .text()
+                .iter()
+                .for_each(|text| tell(format_args!("filter: {}", in_a_line(text))));
+            sheet(report)?.print_csv()?;
+        }
         TableFormat::Text | TableFormat::Md => {
             let page = match args.format {
                 TableFormat::Md => Page::markdown(),
@@ -86,21 +93,22 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 /// Prints the answer and one screen about recordings in `directory`.
 pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
     let assessment = Assessment::of(input, (&Narrowed::default(), &[]), Options::default().hang);
-    let answer = answer(&assessment, &[directory.to_owned()]);
+    let answer = answer(&assessment, &words(&[directory.to_owned()], None));
     let report = &assessment.report;
     let content = Content { answer: &answer, filter: None, report, run: input.run.as_ref() };
     output::text(&text::screen(content, Page::new(terminal::has_colour())))
 }
 
-/// What it shows, as an answer.
-fn answer(Assessment { report, hang, slow, .. }: &Assessment, paths: &[PathBuf]) -> Answer {
-    Answer::of(Found { hang, slow, report }, &words(paths))
+/// What it shows, as an answer; `input` is what the next command reads.
+fn answer(Assessment { report, hang, slow, .. }: &Assessment, input: &str) -> Answer {
+    Answer::of(Found { hang, slow, report }, input)
 }
 
-/// Paths as a shell reads them.
-fn words(paths: &[PathBuf]) -> String {
-    let words: Vec<String> = paths.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
-    words.join(" ")
+/// Paths, and the run that was chosen among theirs, as a shell reads them.
+fn words(paths: &[PathBuf], run: Option<&str>) -> String {
+    let paths = paths.iter().map(|path| shell_word(&path.to_string_lossy()));
+    let run = run.map(|id| format!("--run {}", shell_word(id)));
+    paths.chain(run).collect::<Vec<_>>().join(" ")
 }
 
 /// The fields of an operation's row that a table has.

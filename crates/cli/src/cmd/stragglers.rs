@@ -71,6 +71,10 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         false => "all ranks judged",
     };
     let filter = FindingsNote::new(&args.filter, (shown, of), judged);
+    if matches!(args.format, TableFormat::Csv | TableFormat::Md) {
+        // A table has no place for it.
+        filter.iter().for_each(|note| tell(format_args!("filter: {}", in_a_line(&note.text))));
+    }
     match args.format {
         TableFormat::Json => output::json(&Printed { report: &report, filter })?,
         TableFormat::Text => {
@@ -366,7 +370,11 @@ fn arrivers(text: &mut String, report: &SlowReport) {
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
         for (name, (count, part)) in counts.into_iter().take(LIST_MAX) {
-            table.row(vec![name, format!("{count} of {}", rows.len()), findings(part, report)]);
+            table.row(vec![
+                name,
+                format!("{count} of {}", report.judged_arrivals),
+                findings(part, report),
+            ]);
         }
     }
     table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));

@@ -191,3 +191,16 @@ fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
         assert!(text.contains(line), "{line} {text}");
     }
 }
+
+/// Ranks that made different calls need not hang: results are wrong, and no time is lost.
+#[test]
+fn calls_that_differ_cost_nothing_where_no_rank_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let fault = ["--ranks", "16", "--seed", "1", "--fault", "wrong-type"];
+    ncclscope(&[&["simulate", "-o", path], &fault[..]].concat()).ends_with(0);
+    let json = ncclscope(&["diagnose", path, "--format", "json"]).ends_with(1).stdout;
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&found["waiting_ranks"], &found["findings"][0]["class"]), (&0.into(), &"H2".into()));
+    assert_eq!(found["findings"][0]["cost"], Value::Null);
+}

@@ -258,6 +258,18 @@ fn verdicts_are_chosen_and_all_ranks_are_judged() {
     let hidden = diagnose(&["--rank", "0-4,6"]).ends_with(0).stdout;
     assert!(hidden.contains("\n1 finding is left out by the filter.\n"), "{hidden}");
     assert!(!hidden.contains("Nothing found"), "{hidden}");
+    let table = diagnose(&["--rank", "0-4,6", "--format", "csv"]).ends_with(0);
+    assert!(table.stderr.contains("filter: ranks 0-4, 6; 0 of 1 finding shown"), "{table:?}");
+    for (option, text) in [
+        ("--host", "nope"),
+        ("--comm", "zz"),
+        ("--role", "zz"),
+        ("--func", "allreduc"),
+        ("--rank", "0 --host node-0001"),
+    ] {
+        let args: Vec<&str> = std::iter::once(option).chain(text.split(' ')).collect();
+        diagnose(&args).ends_with(2);
+    }
     let times = diagnose(&["--steps", "1"]).ends_with(2).stderr;
     assert!(times.contains("diagnose judges the end of a run"), "{times}");
     let ranks = diagnose(&["--rank", "99"]).ends_with(2).stderr;

@@ -62,6 +62,8 @@ fn of_two_runs_the_newest_counts_or_the_one_that_is_chosen() {
     }
     let report = ncclscope(&["report", text, "--run", "simulated-2"]).ends_with(0).stdout;
     assert!(report.contains("processes   16 on"), "{report}");
+    let next = format!("ncclscope diagnose {text} --run simulated-2\n");
+    assert!(report.contains(&next), "{report}");
 }
 
 /// Host names and process ids are the same in both.

@@ -206,3 +206,22 @@ fn the_last_arrivers_of_a_real_job() {
     let last: Vec<u64> = rows.map(|row| row["last"]["rank"].as_u64().unwrap()).collect();
     assert_eq!(last, [7, 7, 7, 7, 7, 5, 5, 4]);
 }
+
+/// Links are not judged for a part of the time; a communicator between hosts has them all the same.
+#[test]
+fn a_part_of_the_time_does_not_turn_a_slow_link_into_a_slow_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let fault = ["--ranks", "16", "--seed", "3", "--fault", "slow-link"];
+    ncclscope(&[&["simulate", "-o", path], &fault[..]].concat()).ends_with(0);
+    let found = |options: &[&str]| {
+        let args = [&["stragglers", path, "--format", "json"], options].concat();
+        let report: Value = serde_json::from_str(&ncclscope(&args).stdout).unwrap();
+        report["findings"].as_array().unwrap().clone()
+    };
+    let all = found(&[]);
+    assert_eq!((&all[0]["class"], &all[0]["lost_share"]), (&"S3".into(), &Value::Null));
+    for part in [["--steps", "0-9"], ["--from", "+0.1s"]] {
+        assert!(found(&part).iter().all(|one| one["class"] != "S5"), "{part:?}");
+    }
+}
