@@ -9,10 +9,11 @@ would be worse than one that fails a script.
 
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::terminal::{self, Progress};
-use ncclscope_control::directories::{self, is_recording};
+use ncclscope_control::directories;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::layout::MAGIC;
+use ncclscope_trace::names::is_recording;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, descriptors, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -10,11 +10,12 @@ machines, and processes of other users, cannot be seen.
 */
 
 use crate::input::{host_name, recordings_in};
-use ncclscope_control::directories::{above_placeholders, is_recording};
+use ncclscope_control::directories::above_placeholders;
 use ncclscope_control::launcher::Place;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
 use ncclscope_operations::human::list_of_ranges;
+use ncclscope_trace::names::{is_recording_path, pid_of};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
@@ -274,7 +275,7 @@ fn listening(pid: u32) -> usize {
 
 /// The process has a recording open, whatever that is called.
 fn holds_recording(pid: u32) -> bool {
-    open_files(pid).any(|file| is_recording(&file.to_string_lossy()))
+    open_files(pid).any(|file| is_recording_path(&file))
 }
 
 /// What a process has open.
@@ -313,12 +314,6 @@ fn records_into(pid: u32, environment: &HashMap<String, String>, to: &[PathBuf])
 
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
-}
-
-/// The process of a recording of this host, by the name of the file: `HOST-PID.nscope`.
-fn pid_of(recording: &Path, host: &str) -> Option<u32> {
-    let name = recording.file_name()?.to_str()?;
-    name.split(".nscope").next()?.strip_prefix(host)?.strip_prefix('-')?.parse().ok()
 }
 
 /// The numbers that name entries of a directory.

@@ -6,6 +6,7 @@ sockets and lanes lie, and what they are called.
 Nothing here is made or opened.
 */
 
+use ncclscope_trace::names::SUFFIX;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,8 +15,6 @@ use std::path::{Path, PathBuf};
 
 /// Where lanes files lie unless `NCCLSCOPE_LANES` names another directory.
 pub const LANES: &str = "/dev/shm";
-/// How names of recordings end.
-const RECORDING: &str = ".nscope";
 const SOCKET: &str = ".sock";
 
 /// The user's own directory in a place that all users share: control sockets lie in it, recordings
@@ -105,24 +104,11 @@ pub fn host_name(node: &str) -> String {
     if own.is_empty() { "host".into() } else { own.chars().map(fit).collect() }
 }
 
-/// `HOST-PID.nscope`. Where a process of that name left one, the next one has a number behind it.
-#[must_use]
-pub fn recording_name(host: &str, pid: u32) -> String {
-    format!("{host}-{pid}{RECORDING}")
-}
-
-/// Whether a file of this name is a recording.
-#[must_use]
-pub fn is_recording(name: &str) -> bool {
-    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
-    name.ends_with(RECORDING)
-        || name.rsplit_once(".nscope.").is_some_and(|(_, rest)| is_number(rest))
-}
-
 /// Whether a copy is requested under this very name, and not in the directory of that name.
 #[must_use]
 pub fn is_recording_file(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "nscope")
+    let is_one = |name: &[u8]| name.len() > SUFFIX.len() && name.ends_with(SUFFIX.as_bytes());
+    path.file_name().is_some_and(|name| is_one(name.as_encoded_bytes()))
 }
 
 /// The directory of the `count`th copy of a process in this second: `dump-SECONDS`, which all ranks
@@ -137,11 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_recordings() {
-        assert!(is_recording("node-1-77.nscope") && is_recording("h-1.nscope.12"));
-        assert!(is_recording(&recording_name("h", 1)));
-        assert!(!is_recording("run.json") && !is_recording("h-1.nscope.bak"));
-        assert!(!is_recording("h-1.nscope."));
+    fn a_copy_is_requested_under_a_name_or_in_a_directory() {
         assert!(is_recording_file(Path::new("/x/a.nscope")) && !is_recording_file(Path::new("/x")));
         assert!(!is_recording_file(Path::new("h-1.nscope.12")));
     }

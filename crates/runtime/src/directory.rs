@@ -2,8 +2,8 @@
 //! The directories of recordings, and the names of their files.
 
 use crate::sys::descriptor::FILES;
-use ncclscope_control::directories::recording_name;
 use ncclscope_trace::layout::Header;
+use ncclscope_trace::names::recording_name;
 use ncclscope_trace::{Writer, create_directories};
 use std::io;
 use std::path::{Path, PathBuf};

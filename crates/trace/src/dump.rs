@@ -11,14 +11,13 @@ use crate::codec;
 use crate::files::{Files, open_regular, read_up_to};
 use crate::lanes_file;
 use crate::layout::{DEFINITIONS, HEADER_BYTES, Header, LANE_TABLE};
+use crate::names::SUFFIX;
 use crate::writer::Writer;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// How the names of recordings end, but for numbers.
-const SUFFIX: &str = ".nscope";
 /// Copies to one place at a time, and what is left of copies that were cut off.
 const PARTS: u32 = 1000;
 

@@ -37,6 +37,7 @@ pub mod lanes_file;
 pub mod layout;
 pub mod local_ranks;
 pub mod mark;
+pub mod names;
 pub mod pairs;
 pub mod progress;
 pub mod reader;

@@ -14,13 +14,12 @@ use ncclscope_kineto::{Rank, Trace, merged};
 use ncclscope_operations::Timeline;
 use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::Recording;
+use ncclscope_trace::names::is_recording_path;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How the names of recordings end.
-const RECORDING: &str = ".nscope";
 /// How often a trace is read: to find what is in it, and to copy it.
 const PASSES: u64 = 2;
 const ALL_LEFT_OUT: &str = "the filter leaves out the ranks of all traces";
@@ -30,7 +29,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     // Run directories may stand behind the traces, and then look like some of them.
     let mut runs = args.runs.clone();
     if runs.is_empty() {
-        let is_run = |path: &PathBuf| path.is_dir() || has_ending(path, RECORDING);
+        let is_run = |path: &PathBuf| path.is_dir() || is_recording_path(path);
         while files.len() > 1
             && let Some(run) = files.pop_if(|file| is_run(file) || runs.is_empty())
         {

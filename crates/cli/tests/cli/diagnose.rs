@@ -201,6 +201,9 @@ fn calls_that_differ_cost_nothing_where_no_rank_waits() {
     ncclscope(&[&["simulate", "-o", path], &fault[..]].concat()).ends_with(0);
     let json = ncclscope(&["diagnose", path, "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&found["waiting_ranks"], &found["findings"][0]["class"]), (&0.into(), &"H2".into()));
+    assert_eq!(
+        (&found["waiting_ranks"], &found["findings"][0]["class"]),
+        (&0.into(), &"H2".into())
+    );
     assert_eq!(found["findings"][0]["cost"], Value::Null);
 }

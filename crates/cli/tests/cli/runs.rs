@@ -443,3 +443,22 @@ fn an_empty_directory_among_others_is_named() {
         assert_eq!(outcome.stdout, "", "{verb}: {outcome:#?}");
     }
 }
+
+/// A container's processes all have number 1, so that their recordings have one behind the name.
+#[test]
+fn a_recording_has_one_name_in_all_verbs() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
+    let before = diagnosed(&run, &[]);
+    let first = recordings(&run).remove(0);
+    let numbered = first.with_extension("nscope.1");
+    fs::rename(&first, &numbered).unwrap();
+    fs::copy(&numbered, first.with_extension("nscope.bak")).unwrap();
+    assert_eq!(diagnosed(&run, &[]), before);
+    let trace = dir.path().join("t.json");
+    fs::write(&trace, r#"{"traceEvents": []}"#).unwrap();
+    let out = dir.path().join("merged");
+    let [trace, numbered, out] = [&trace, &numbered, &out].map(|path| path.to_str().unwrap());
+    let merged = ncclscope(&["merge", "--kineto", trace, numbered, "-o", out]);
+    assert!(!merged.stderr.contains("it is not a trace"), "{merged:?}");
+}

@@ -38,6 +38,7 @@ pub use options::{InputOptions, InputProgress};
 use crate::job::Job;
 use dumps::Dumps;
 use file::is_json_dump;
+use ncclscope_trace::names::is_recording_path;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -147,7 +148,7 @@ impl InputFiles {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(cannot_read)? {
             let path = entry.map_err(cannot_read)?.path();
-            if path.is_file() || is_named_as_recording(&path) {
+            if path.is_file() || is_recording_path(&path) {
                 files.push(path);
             }
         }
@@ -156,6 +157,8 @@ impl InputFiles {
             if let Err(error) = self.add(&file) {
                 self.warnings.push(error);
             }
+            // One that was put aside under another name is not of the run, as in all verbs.
+            self.recordings.pop_if(|last| *last == file && !is_recording_path(&file));
         }
         Ok(())
     }
@@ -177,7 +180,7 @@ impl InputFiles {
             FileKind::Pickle => &mut self.pickles,
             FileKind::Json if is_json_dump(file) => &mut self.json,
             // Another file is ignored, but a recording or a table is worth a warning.
-            FileKind::Other if is_named_as_recording(path) => {
+            FileKind::Other if is_recording_path(path) => {
                 let what = if first.is_empty() { "empty" } else { "no recording, or damaged" };
                 return Err(format!("cannot read {}: it is {what}", path.display()));
             }
@@ -191,13 +194,6 @@ impl InputFiles {
         list.push(path.to_owned());
         Ok(true)
     }
-}
-
-/// `HOST-PID.nscope`, or `HOST-PID.nscope.1` and so on.
-fn is_named_as_recording(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let ending = name.rsplit_once(".nscope").map(|(_, ending)| ending);
-    ending.is_some_and(|rest| rest.bytes().all(|b| b == b'.' || b.is_ascii_digit()))
 }
 
 /// `NAME.vectors`.

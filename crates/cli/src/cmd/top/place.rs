@@ -10,8 +10,9 @@ recordings are what they have open (`/proc/PID/fd`). No process is asked.
 use crate::args::TopArgs;
 use crate::control;
 use crate::failure::Failure;
-use ncclscope_control::directories::{is_recording, pid_of_socket};
+use ncclscope_control::directories::pid_of_socket;
 use ncclscope_control::table::DIR;
+use ncclscope_trace::names::is_recording_path;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -38,9 +39,9 @@ fn written_to(sockets: &Path) -> Vec<PathBuf> {
         let files = entries(&PathBuf::from(format!("/proc/{pid}/fd")));
         files.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect::<Vec<_>>()
     });
-    let is_one =
-        |path: &PathBuf| path.file_name().is_some_and(|name| is_recording(&name.to_string_lossy()));
-    let folders = open.filter(is_one).filter_map(|path| path.parent().map(Path::to_owned));
+    let folders = open
+        .filter(|path| is_recording_path(path))
+        .filter_map(|path| path.parent().map(Path::to_owned));
     folders.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
