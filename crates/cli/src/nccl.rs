@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NCCL libraries: their release, and how each release looks for a profiler plugin.
 
+use ncclscope_trace::kind::api_of_release;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -39,18 +40,9 @@ impl Release {
         (self.major * 100 + self.minor) * 100 + self.patch
     }
 
-    /// The highest profiler API of a release (NCCL `src/plugin/profiler.cc` at each tag).
+    /// The highest profiler API of a release.
     pub(crate) fn api(&self) -> Option<u32> {
-        match (self.major, self.minor) {
-            (2, ..23) | (..2, _) => None,
-            (2, 23) => Some(1),
-            (2, 24 | 25) => Some(2),
-            (2, 26) => Some(3),
-            (2, 27) => Some(4),
-            (2, 28) => Some(5),
-            (2, 29 | 30) => Some(6),
-            _ => Some(7),
-        }
+        api_of_release(self.number())
     }
 
     /// The names that the release passes to the dynamic loader, in order, given the value of
@@ -147,10 +139,9 @@ mod tests {
     #[test]
     fn releases_and_their_api() {
         let api = |text: &str| Release::parse(text).unwrap().api();
-        let pairs = [(22, None), (23, Some(1)), (27, Some(4)), (30, Some(6)), (32, Some(7))];
-        for (minor, version) in pairs {
-            assert_eq!(api(&format!("2.{minor}.1")), version);
-        }
+        let versions = (22..=32).map(|minor| api(&format!("2.{minor}.1")));
+        let apis = [1, 2, 2, 3, 4, 5, 6, 6, 7, 7].map(Some);
+        assert!(versions.eq([None].into_iter().chain(apis)));
         assert_eq!((api("1.9.0"), api("3.0.0")), (None, Some(7)));
     }
 

@@ -69,6 +69,7 @@ mod tests {
     #[test]
     fn an_unknown_name_has_the_nearest_one() {
         assert!(problems(&[("NCCLSCOPE_MODE", "off"), ("HOME", "/")]).is_empty());
+        assert!(problems(&[("NCCLSCOPE_HANG_EVENT", "hang")]).is_empty());
         let (detail, advice) = one(&[("NCCLSCOPE_RINGMB", "3")]);
         assert_eq!(detail, "NCCLSCOPE_RINGMB is unknown");
         assert_eq!(advice, "did you mean NCCLSCOPE_RING_MB?");

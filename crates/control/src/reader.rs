@@ -5,7 +5,7 @@ the beginning of a value, and no control characters.
 */
 
 use crate::aliases::NOT_TAKEN;
-use crate::table::{DIR, VARIABLES};
+use crate::table::{DIR, HANG_COMMAND, VARIABLES};
 use crate::text::shown;
 use crate::variable::{Found, Get, PREFIX, ReadBy, Variable};
 use std::collections::BTreeMap;
@@ -155,7 +155,9 @@ pub(crate) fn refusal(name: &str, value: &str, expected: &str) -> String {
 
 /// Those of `names` that begin like ours and are unknown, in order.
 pub(crate) fn unknown(names: &[String]) -> Vec<&str> {
-    let is_known = |name: &str| VARIABLES.iter().any(|variable| variable.name() == name);
+    let is_known = |name: &str| {
+        HANG_COMMAND.contains(&name) || VARIABLES.iter().any(|variable| variable.name() == name)
+    };
     let mut unknown: Vec<&str> = names.iter().map(String::as_str).collect();
     unknown.retain(|name| name.starts_with(PREFIX) && !is_known(name));
     unknown.sort_unstable();

@@ -34,6 +34,18 @@ macro_rules! variables {
     };
 }
 
+/// What the command of `NCCLSCOPE_HANG_ACTION=exec:` has in its environment beside the process's
+/// own: the event, the class, whether it is a drill, communicator, rank, process and report.
+pub const HANG_COMMAND: [&str; 7] = [
+    "NCCLSCOPE_HANG_EVENT",
+    "NCCLSCOPE_HANG_CLASS",
+    "NCCLSCOPE_HANG_DRILL",
+    "NCCLSCOPE_HANG_COMM",
+    "NCCLSCOPE_HANG_RANK",
+    "NCCLSCOPE_HANG_PID",
+    "NCCLSCOPE_HANG_REPORT",
+];
+
 const fn plugin<T>(parse: fn(&str) -> Parsed<T>, default: fn() -> T) -> Variable<T> {
     Variable::new(ReadBy::Plugin, parse, default)
 }

@@ -149,7 +149,7 @@ pub(crate) fn mode(text: &str) -> Parsed<Mode> {
     let mut mode = None;
     for word in text.split(',') {
         mode = Some(match word.trim().to_ascii_lowercase().as_str() {
-            "off" if mode.is_none() => Mode::Off,
+            off if is_off(off) && mode.is_none() => Mode::Off,
             // Metrics go wherever an endpoint is set, and the watchdog watches unless it is off,
             // whatever else is recorded.
             "flight" | "metrics" | "hang" if mode != Some(Mode::Off) => {
@@ -162,19 +162,23 @@ pub(crate) fn mode(text: &str) -> Parsed<Mode> {
     mode.ok_or(EXPECTED)
 }
 
+fn is_on(text: &str) -> bool {
+    text.eq_ignore_ascii_case("on") || text == "1"
+}
+
+fn is_off(text: &str) -> bool {
+    text.eq_ignore_ascii_case("off") || text == "0"
+}
+
 pub(crate) fn switch(text: &str) -> Parsed<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "on" | "1" => Ok(true),
-        "off" | "0" => Ok(false),
-        _ => Err("on or off"),
-    }
+    if is_on(text) || is_off(text) { Ok(is_on(text)) } else { Err("on or off") }
 }
 
 pub(crate) fn first_window(text: &str) -> Parsed<FirstWindow> {
     const EXPECTED: &str = "on, off, or a window such as steps=10, for=30s, sample=1/16";
     match text {
-        "on" => Ok(FirstWindow::On(RecordingWindow::default())),
-        "off" => Ok(FirstWindow::Off),
+        on if is_on(on) => Ok(FirstWindow::On(RecordingWindow::default())),
+        off if is_off(off) => Ok(FirstWindow::Off),
         window => RecordingWindow::parse(window).map(FirstWindow::On).map_err(|_| EXPECTED),
     }
 }
@@ -200,7 +204,7 @@ pub(crate) fn signals(text: &str) -> Parsed<Vec<(SignalRequest, u8)>> {
 
 pub(crate) fn socket_directory(text: &str) -> Parsed<SocketDirectory> {
     match text {
-        "off" => Ok(SocketDirectory::Off),
+        off if is_off(off) => Ok(SocketDirectory::Off),
         // The path of a socket has 107 bytes, and the file's name is up to 24 of them.
         path if path.starts_with('/') && path.len() <= 80 => Ok(SocketDirectory::At(path.into())),
         _ => Err("an absolute path of a directory, of 80 bytes at most, or off"),
@@ -230,10 +234,10 @@ pub(crate) fn events(text: &str) -> Parsed<u32> {
 }
 
 pub(crate) fn kernel_events(text: &str) -> Parsed<KernelEvents> {
-    match text.to_ascii_lowercase().as_str() {
-        "auto" => Ok(KernelEvents::Auto),
-        "on" | "1" => Ok(KernelEvents::On),
-        "off" | "0" => Ok(KernelEvents::Off),
+    match text {
+        on if is_on(on) => Ok(KernelEvents::On),
+        off if is_off(off) => Ok(KernelEvents::Off),
+        auto if auto.eq_ignore_ascii_case("auto") => Ok(KernelEvents::Auto),
         _ => Err("auto, on or off"),
     }
 }
@@ -244,7 +248,7 @@ pub(crate) fn ring_bytes(text: &str) -> Parsed<Option<u64>> {
 
 pub(crate) fn lanes(text: &str) -> Parsed<Option<PathBuf>> {
     match text {
-        "off" => Ok(None),
+        off if is_off(off) => Ok(None),
         path if path.starts_with('/') => Ok(Some(path.into())),
         _ => Err("an absolute path of a directory in memory (tmpfs), or off"),
     }
@@ -260,8 +264,8 @@ pub(crate) fn clock(text: &str) -> Parsed<bool> {
 
 pub(crate) fn metrics_target(text: &str) -> Parsed<MetricsTarget> {
     Ok(match text {
-        "off" | "0" => MetricsTarget::Off,
-        "on" | "1" => MetricsTarget::On,
+        off if is_off(off) => MetricsTarget::Off,
+        on if is_on(on) => MetricsTarget::On,
         url => MetricsTarget::Url(url.to_owned()),
     })
 }
@@ -333,7 +337,7 @@ pub(crate) fn log_to(text: &str) -> Parsed<LogTo> {
     match text.to_ascii_lowercase().as_str() {
         "nccl" => Ok(LogTo::Nccl),
         "stderr" => Ok(LogTo::Stderr),
-        "off" => Ok(LogTo::Off),
+        off if is_off(off) => Ok(LogTo::Off),
         _ => Err("nccl, stderr or off"),
     }
 }
@@ -358,6 +362,21 @@ mod tests {
         assert_eq!(mode("OFF"), Ok(Mode::Off));
         assert_eq!(mode("trace,metrics,hang"), Ok(Mode::Trace));
         assert!(mode("off,trace").is_err());
+    }
+
+    #[test]
+    fn off_is_one_word_of_all_variables() {
+        for text in ["off", "OFF", "0"] {
+            assert_eq!(mode(text), Ok(Mode::Off));
+            assert_eq!(switch(text), Ok(false));
+            assert_eq!(first_window(text), Ok(FirstWindow::Off));
+            assert_eq!(socket_directory(text), Ok(SocketDirectory::Off));
+            assert_eq!(kernel_events(text), Ok(KernelEvents::Off));
+            assert_eq!(lanes(text), Ok(None));
+            assert_eq!(metrics_target(text), Ok(MetricsTarget::Off));
+            assert_eq!(log_to(text), Ok(LogTo::Off));
+        }
+        assert_eq!(metrics_target("ON"), Ok(MetricsTarget::On));
     }
 
     #[test]

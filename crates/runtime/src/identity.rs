@@ -84,16 +84,8 @@ pub(crate) fn of_process(
 fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
     let place = Place::of(get);
     let in_kubernetes = get("KUBERNETES_SERVICE_HOST").is_some();
-    let of_kubernetes = || {
-        let name = get("JOB_NAME").filter(|_| in_kubernetes)?;
-        Some(get("JOB_UID").map_or_else(|| name.clone(), |uid| format!("{name}/{uid}")))
-    };
     Identity {
-        job: job
-            .map(str::to_owned)
-            .or_else(|| slurm(get))
-            .or_else(|| torchelastic(get))
-            .or_else(of_kubernetes),
+        job: job_id(job, get),
         job_name: job_name(get, in_kubernetes),
         run: run(get),
         rank: place.rank,
@@ -130,6 +122,18 @@ fn nccl_variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(Strin
 fn cut(text: &mut String, bytes: usize) {
     let most = text.len().min(bytes);
     text.truncate((0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0));
+}
+
+/// The job's id: the `said` one, else that of what started the process.
+pub(crate) fn job_id(said: Option<&str>, get: Get<'_>) -> Option<String> {
+    let of_kubernetes = || {
+        let name = get("JOB_NAME").filter(|_| get("KUBERNETES_SERVICE_HOST").is_some())?;
+        Some(get("JOB_UID").map_or_else(|| name.clone(), |uid| format!("{name}/{uid}")))
+    };
+    said.map(str::to_owned)
+        .or_else(|| slurm(get))
+        .or_else(|| torchelastic(get))
+        .or_else(of_kubernetes)
 }
 
 /// Slurm's job, with the step if that started the ranks.

@@ -5,8 +5,20 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+/// The first release of NCCL with each version of the profiler API, as `ncclGetVersion` has it
+/// (`src/plugin/profiler.cc` at each tag).
+const FIRST_RELEASES: [u32; *API_VERSIONS.end() as usize] =
+    [22_300, 22_400, 22_600, 22_700, 22_800, 22_900, 23_100];
 /// The versions of NCCL's profiler API that recordings know.
 pub const API_VERSIONS: RangeInclusive<u32> = 1..=7;
+
+/// The highest version of the profiler API that a release has, of those that are known.
+#[must_use]
+pub fn api_of_release(nccl_version: u32) -> Option<u32> {
+    let known = FIRST_RELEASES.partition_point(|first| *first <= nccl_version);
+    API_VERSIONS.take(known).last()
+}
+
 /// Kinds that a recording of any version has room for: in handles, in the codes of starts and in
 /// the counters by kind.
 pub const MOST_KINDS: usize = 64;

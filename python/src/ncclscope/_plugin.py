@@ -332,7 +332,7 @@ class NoPlugin(Library):
 
 def is_off_at_first() -> bool:
     """True if nothing is recorded until a request to start."""
-    return os.environ.get("NCCLSCOPE_START", "").strip().lower() == "off"
+    return os.environ.get("NCCLSCOPE_START", "").strip().lower() in ("off", "0")
 
 
 def _text(text: str) -> bytes:

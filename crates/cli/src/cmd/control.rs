@@ -139,6 +139,12 @@ fn asked(only: &[u32]) -> Result<(Vec<Process>, Vec<control::Problem>), Failure>
     control::processes(&dir, only).map_err(failed)
 }
 
+/// Whether a process's job is the one that is `meant`, or a step of it (Slurm's `88.0` of `88`).
+fn is_of_job(job: &str, meant: &str) -> bool {
+    let is_step = |rest: &str| rest.strip_prefix('.').is_some_and(|step| !step.is_empty());
+    job.strip_prefix(meant).is_some_and(|rest| rest.is_empty() || is_step(rest))
+}
+
 /// The processes that are meant; the only one there is needs no word.
 fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     let only = if target.all || target.job.is_some() { &[][..] } else { &target.pid };
@@ -147,7 +153,7 @@ fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     let is_meant = |process: &Process| {
         target.all
             || target.pid.contains(&process.pid)
-            || target.job.as_deref().is_some_and(|job| process.status.job == job)
+            || target.job.as_deref().is_some_and(|job| is_of_job(&process.status.job, job))
     };
     let is_told = target.all || target.job.is_some() || !target.pid.is_empty();
     let chosen: Vec<Process> = found.into_iter().filter(|p| !is_told || is_meant(p)).collect();
@@ -271,4 +277,15 @@ fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Fa
         tell(format_args!("{}: copied", control::name(process, about)));
     }
     Ok(code_of(results.into_iter().filter_map(Result::err)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_means_its_steps_too() {
+        assert!(is_of_job("88", "88") && is_of_job("88.0", "88") && is_of_job("88.0", "88.0"));
+        assert!(!is_of_job("880.1", "88") && !is_of_job("88.1", "88.0") && !is_of_job("", "88"));
+    }
 }

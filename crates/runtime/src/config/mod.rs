@@ -134,8 +134,9 @@ fn directory(
     (private.join("%j").into_os_string(), Some(private))
 }
 
-/// The job's id: the user's, Slurm's or torchrun's, unless that is `none`.
-pub(crate) fn job(get: Get<'_>) -> Option<String> {
+/// The job's id in the name of a directory: the user's, Slurm's or torchrun's, unless that is
+/// `none`. All steps of a Slurm job share the directory.
+fn job(get: Get<'_>) -> Option<String> {
     let names = [table::JOB.name, "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
     names.iter().find_map(|name| get(name).filter(|job| !matches!(job.as_str(), "" | "none")))
 }

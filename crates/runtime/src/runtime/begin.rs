@@ -3,9 +3,9 @@
 
 use super::Runtime;
 use super::resource::resource;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::drain::{self, Drain};
-use crate::identity::{IdentityOptions, of_process};
+use crate::identity::{IdentityOptions, job_id, of_process};
 use crate::lanes;
 use crate::log::Severity;
 use crate::memory::Memory;
@@ -220,7 +220,8 @@ impl Runtime {
         };
         let place = dir.clone();
         // Not on the thread: the environment is read before the application goes on.
-        let job = config::job(&|name| std::env::var(name).ok()).unwrap_or_default();
+        let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let job = job_id(table::JOB.value(&get).as_deref(), &get).unwrap_or_default();
         let body = move || match socket::open(&place, nonce, job) {
             Ok((file, server)) => {
                 self.shared.lock().socket = Some(file);

@@ -20,6 +20,7 @@ use crate::runtime::{Refusal, Runtime};
 use crate::sys::lock::Lock;
 use crate::sys::{self, exec, signal};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ncclscope_control::table::HANG_COMMAND;
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -262,15 +263,16 @@ impl Work {
         let report = self.report().map(|file| file.display().to_string()).unwrap_or_default();
         let drill = if hang.drill { "1" } else { "0" };
         let more = [
-            format!("NCCLSCOPE_HANG_EVENT={}", hang.happened.name()),
-            format!("NCCLSCOPE_HANG_CLASS={}", hang.code()),
-            format!("NCCLSCOPE_HANG_DRILL={drill}"),
-            format!("NCCLSCOPE_HANG_COMM={:#x}", hang.comm),
-            format!("NCCLSCOPE_HANG_RANK={}", hang.rank),
-            format!("NCCLSCOPE_HANG_PID={}", sys::pid()),
-            format!("NCCLSCOPE_HANG_REPORT={report}"),
+            hang.happened.name().to_owned(),
+            hang.code().to_string(),
+            drill.to_owned(),
+            format!("{:#x}", hang.comm),
+            hang.rank.to_string(),
+            sys::pid().to_string(),
+            report,
         ];
-        exec::shell(command, &more)
+        let more = HANG_COMMAND.iter().zip(more).map(|(name, value)| format!("{name}={value}"));
+        exec::shell(command, &more.collect::<Vec<_>>())
     }
 
     /// The file with the report; `None` if it cannot be written, or takes too long.

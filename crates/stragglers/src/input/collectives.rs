@@ -8,11 +8,14 @@ has millions of operations with a dozen names. [`Collectives`] joins what all pr
 */
 
 use super::comm_id::CommKey;
-use super::recording::PlacedPart;
+use crate::model::Part;
 use ncclscope_trace::StrId;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+/// A part, its step, whether its start is that of its kernel, and whether its end is known.
+pub(super) type PlacedPart = (Part, Option<i64>, bool, bool);
 
 /// A collective: communicator, function, number, and position among those with the same number.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]

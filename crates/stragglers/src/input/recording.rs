@@ -9,7 +9,7 @@ kernel if the recording has its times (`KernelCh`), converted to the host's cloc
 enqueueing and of the last network step.
 */
 
-use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart};
+use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart, PlacedPart};
 use super::comm_id::{CommKey, comm_id};
 use super::gpu_waits::{GpuWaits, Span, waited};
 use super::link_times::{LinkTimes, Traffic};
@@ -117,8 +117,6 @@ impl<'r> JobReader<'r> {
 
 /// A link: communicator, sender, receiver, channel.
 type LinkId = (CommKey, i32, i32, u8);
-/// A part, its step, whether its start is that of its kernel, and whether its end is known.
-pub(super) type PlacedPart = (Part, Option<i64>, bool, bool);
 
 /// When a kernel ended, ns since 1970, where `(start, end)` is the span of its channels, and
 /// whether that is exact: the events of some kernels stop early.
