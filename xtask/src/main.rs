@@ -76,7 +76,7 @@ enum Task {
     Bench(bench::Options),
     /// Fetch and build what the tests need, then run them
     Test(test::Options),
-    /// Fetch the PyTorch releases that some tests need (8 GB)
+    /// Fetch the PyTorch releases that some tests need (14 GB)
     Torch,
     /// Give damaged and forged input to all readers; `--help` after `--` lists the options
     Fuzz {

@@ -124,7 +124,9 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Unknown if is_mismatch_without_wait(hang) => {
             "no rank waits, and ranks made different calls: results may be wrong".into()
         }
-        State::Unknown => "nothing hangs in what was recorded; more cannot be said".into(),
+        State::Unknown => {
+            "nothing hangs in what was recorded; the recordings do not show more".into()
+        }
     }
 }
 

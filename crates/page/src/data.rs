@@ -43,10 +43,24 @@ pub(crate) struct Data<'a> {
     problems: &'a [String],
     notes: &'a [String],
     unknowable: &'a [String],
-    stragglers: &'a SlowReport,
-    diagnosis: &'a Diagnosis,
+    stragglers: AllFindings<'a, SlowReport>,
+    diagnosis: AllFindings<'a, Diagnosis>,
     heat: Option<Heat>,
     tables: Vec<Table>,
+}
+
+/// What a verb finds, as its schema has it: no filter left findings out.
+#[derive(Debug, Serialize)]
+struct AllFindings<'a, T> {
+    #[serde(flatten)]
+    found: &'a T,
+    filter: Option<()>,
+}
+
+impl<'a, T> AllFindings<'a, T> {
+    fn of(found: &'a T) -> AllFindings<'a, T> {
+        AllFindings { found, filter: None }
+    }
 }
 
 impl<'a> Data<'a> {
@@ -64,8 +78,8 @@ impl<'a> Data<'a> {
             problems: first(&report.problems, SENTENCES),
             notes: first(&report.notes, SENTENCES),
             unknowable: first(&report.unknowable, SENTENCES),
-            stragglers: content.slow,
-            diagnosis: content.hang,
+            stragglers: AllFindings::of(content.slow),
+            diagnosis: AllFindings::of(content.hang),
             heat: Heat::of(content),
             tables: tables(content, facts),
         }

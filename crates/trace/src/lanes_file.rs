@@ -205,7 +205,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     if name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes()) {
         return open_regular(path, false);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not called like a lanes file"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "its name is not that of a lanes file"))
 }
 
 /// Puts the lanes of a dead process into its recording and removes the file `lanes`, which must be
@@ -330,7 +330,7 @@ mod tests {
         }
         open(&ours).unwrap();
         for path in [&other, Path::new("/dev/tty"), Path::new("/"), Path::new("")] {
-            assert_eq!(open(path).unwrap_err().to_string(), "it is not called like a lanes file");
+            assert_eq!(open(path).unwrap_err().to_string(), "its name is not that of a lanes file");
         }
     }
 

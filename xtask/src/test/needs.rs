@@ -67,6 +67,13 @@ const NEEDS: &[Need] = &[
         add: "cargo xtask test --with tmux",
     },
     Need {
+        what: "recordings of real GPU jobs",
+        with: None,
+        probes: &[&["test", "-d", "../shared/data"]],
+        packages: &[],
+        add: "put the project's shared/data beside the clone",
+    },
+    Need {
         what: "the right to mount in a namespace",
         with: None,
         probes: &[&[

@@ -18,7 +18,7 @@ pub(crate) struct GlobalArgs {
     /// Show tables and lines on a terminal as wide as they are: nothing is cut or left out
     #[arg(long, global = true)]
     pub(crate) wide: bool,
-    /// Say on standard error what is read and chosen, and how long it takes; twice: each file
+    /// Print on standard error what is read and chosen, and how long that takes; twice: each file
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }

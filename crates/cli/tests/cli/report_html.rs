@@ -4,6 +4,7 @@
 
 use crate::common::{Run, ncclscope};
 use crate::devtools::Devtools;
+use crate::schema::follows;
 use crate::view_browser::browser;
 use scripts::Call;
 use serde_json::{Value, json};
@@ -78,6 +79,8 @@ fn a_browser_shows_the_figures_of_the_report_and_asks_for_nothing() {
     for key in ["answer", "roles", "sizes", "latencies", "lost", "problems", "unknowable"] {
         assert_eq!(data[key], written.report[key], "{key}");
     }
+    follows(&data["stragglers"], "stragglers");
+    follows(&data["diagnosis"], "diagnosis");
     let state = page.evaluate("document.querySelector('#answer .state').textContent");
     assert_eq!(state, "SLOW");
     let latencies = written.report["latencies"].as_array().unwrap();

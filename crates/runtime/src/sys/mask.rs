@@ -16,7 +16,7 @@ impl ActivationMask {
     /// The mask at `pointer`; `None` for NULL.
     ///
     /// # Safety
-    /// `pointer` is NULL, or leads to an integer that everybody accesses atomically, and that is
+    /// `pointer` is NULL, or leads to an integer that all threads access atomically, and that is
     /// there until the communicator whose `init` passed it is finalized.
     #[must_use]
     pub unsafe fn new(pointer: *mut c_int) -> Option<ActivationMask> {
