@@ -153,7 +153,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) hang: HangLimit,
-    /// Write the operations in flight as dumps of PyTorch's Flight Recorder, for its tools
+    /// Write the collectives in flight as dumps of PyTorch's Flight Recorder, for its tools
     #[arg(long, value_name = "DIR")]
     pub(crate) fr_out: Option<PathBuf>,
     /// Output format

@@ -3,7 +3,7 @@
 
 use crate::limits::Limits;
 use crate::schema::{Answer, ConfigDifference, Kind, Row, RowKey, Side, State, Verdict};
-use ncclscope_operations::human;
+use ncclscope_operations::human::{self, percent};
 use ncclscope_operations::stats::count;
 
 /// An unknown row hides a difference if it would cost so much of a step.
@@ -169,10 +169,6 @@ fn config(differences: &[ConfigDifference]) -> String {
         more => format!("; {more} more settings differ"),
     };
     format!("{what}: {a} before, {b} now{more}")
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 #[cfg(test)]

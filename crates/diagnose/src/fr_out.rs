@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The operations in flight in the format of PyTorch's Flight Recorder, so that PyTorch's tools can
-read them.
+The collectives in flight in the format of PyTorch's Flight Recorder, so that PyTorch's tools can
+read them. Sends and receives are left out: the format has no count of those that are over, without
+which a reader cannot say who waits for whom.
 
 [`dumps`] are what PyTorch writes to `_dump_RANK`. PyTorch's `fr_trace` reads them only as pickles,
 which [`pickle`] writes; [`write_all`] writes one JSON value of all ranks, for other tools.

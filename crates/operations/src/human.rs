@@ -4,6 +4,12 @@
 use crate::stats::to_f64;
 use std::fmt::Display;
 
+/// A share in percent: `12.5 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 /// A duration: `870 ns`, `12.3 us`, `4.56 ms`, `7.89 s`, `3 min 20 s`.
 #[must_use]
 pub fn duration(ns: f64) -> String {

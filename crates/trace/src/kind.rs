@@ -259,6 +259,8 @@ impl State {
     pub const KERNEL_CH_STOP: State = State(22);
     /// The phase of the kernel ended; carries the GPU's timer.
     pub const KERNEL_PHASE_STOP: State = State(31);
+    /// NCCL entered `ncclGroupEnd` of the group.
+    pub const GROUP_END_API_START: State = State(24);
     /// Ours, not NCCL's: on a KernelLaunch, its argument is the time from the launch's turn in its
     /// stream to its kernel's end, in ns, by two CUDA events (docs/probe.md).
     pub const CUDA_EVENT: State = State(254);

@@ -23,6 +23,9 @@ const UNSAFE_PATHS: &[&str] = &[
 
 /// Crates whose roots must forbid `unsafe`.
 const FORBID_UNSAFE: &[&str] = &[
+    "crates/answer/",
+    "crates/page/",
+    "crates/top/",
     "crates/compare/",
     "crates/control/",
     "crates/findings/",

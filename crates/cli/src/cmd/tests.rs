@@ -243,7 +243,7 @@ fn a_call_that_does_not_return_costs_no_second_look() {
         let detail = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
         let group = process.start(API, Handle::NULL, detail);
         if is_ending {
-            process.state(API, group, State(24), 0);
+            process.state(API, group, State::GROUP_END_API_START, 0);
         }
         process.write(dir.path()).unwrap();
         let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();

@@ -5,7 +5,7 @@ use super::content::Content;
 use super::page::{Page, bandwidth, or_dash, rank_text};
 use super::{head, losses};
 use crate::table::{Align, Table};
-use ncclscope_operations::human::{bytes, duration};
+use ncclscope_operations::human::{bytes, duration, percent};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
 use ncclscope_report::schema::{RoleRow, SizeRow};
@@ -128,8 +128,4 @@ fn more(page: &mut Page, all: usize, shown: usize) {
     if all > shown {
         page.line(&format!("  ... and {} more: --full", all - shown));
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }

@@ -774,8 +774,7 @@ struct GroupEnds(Vec<(usize, Handle, u64)>);
 
 impl GroupEnds {
     fn add(&mut self, lane: usize, record: &Record) {
-        const GROUP_END_API_START: State = State(24);
-        if let Record::State { handle, ticks, state: GROUP_END_API_START, .. } = *record {
+        if let Record::State { handle, ticks, state: State::GROUP_END_API_START, .. } = *record {
             self.0.push((lane, handle, ticks));
         }
     }

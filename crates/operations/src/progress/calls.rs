@@ -6,8 +6,6 @@ use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::{GroupApi, KernelLaunch};
 use ncclscope_trace::{Detail, EventKind, Handle, Start, State, StrId};
 
-/// NCCL entered `ncclGroupEnd` of the group.
-const GROUP_END_API_START: State = State(24);
 /// Stops that wait for their start at most.
 const MAX_EARLY: usize = 1 << 10;
 /// Seconds for which they wait.
@@ -166,7 +164,7 @@ impl Calls {
     }
 
     pub(super) fn state(&mut self, ticks: u64, handle: Handle, state: State) {
-        if state == GROUP_END_API_START
+        if state == State::GROUP_END_API_START
             && let Some(call) = self.call(handle)
         {
             call.ending = Some(ticks);

@@ -524,7 +524,7 @@ fn calls_that_do_not_return_are_told_with_their_launch() {
     let [open] = calls.as_slice() else { panic!("{calls:?}") };
     assert_eq!((open.colls, open.p2ps, open.func, open.ending), (1, 1, StrId(5), None));
     rank.now += 1_000;
-    rank.put(API, &Record::state(rank.now, group, State(24), 0, 0));
+    rank.put(API, &Record::state(rank.now, group, State::GROUP_END_API_START, 0, 0));
     assert_eq!(rank.tracker.calls()[0].ending, Some(rank.now));
     let launch = rank.start(API, group, Detail::KernelLaunch(KernelLaunch { stream: 0xabc }));
     assert_eq!(rank.tracker.calls()[0].launch.map(|l| (l.stream, l.stop)), Some((0xabc, None)));

@@ -18,7 +18,6 @@ const POLL_NS: u64 = 2_000;
 const STREAM: u64 = 0x7f3a_1000_0000;
 /// States between the start and the end of a group, for which NCCL has no names.
 const GROUP_STARTED: State = State(23);
-const GROUP_ENDS: State = State(24);
 
 /// An operation of a rank, from which progress is counted.
 #[derive(Debug)]
@@ -72,7 +71,7 @@ impl<'a> RankRecorder<'a> {
             self.buffer.start(API, at, none, Detail::GroupApi(GroupApi { graph: false, depth }));
         self.buffer.state(API, at + 100, group_api, GROUP_STARTED, 0);
         let (apis, mut now) = self.calls(op, (comm, group_api), at + 200);
-        self.buffer.state(API, now, group_api, GROUP_ENDS, 0);
+        self.buffer.state(API, now, group_api, State::GROUP_END_API_START, 0);
         let launch = Detail::KernelLaunch(KernelLaunch { stream: STREAM });
         let launch = self.buffer.start(API, now + 100, (comm, group_api), launch);
         let mut life = OpLifetime {
