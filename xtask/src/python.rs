@@ -275,7 +275,8 @@ impl Venv {
             return pip(&self.packages.concat());
         }
         pip(&[UV])?;
-        let words = "-m uv pip install --quiet --no-cache --no-deps --python";
+        // The tests write no bytecode, and to compile PyTorch takes as long as they do.
+        let words = "-m uv pip install --quiet --no-cache --no-deps --compile-bytecode --python";
         let mut uv = Command::new(python);
         uv.args(words.split(' ')).arg(python).args(self.packages.concat());
         process::check(&mut uv)
