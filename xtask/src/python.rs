@@ -245,10 +245,14 @@ impl Venv {
         Ok(self.folder()?.join("packages.txt"))
     }
 
+    fn text(&self) -> String {
+        self.packages.concat().join("\n")
+    }
+
     /// Whether it is there, with these packages. To import them would take seconds.
     fn is_made(&self) -> Outcome<bool> {
         let made = std::fs::read_to_string(self.list()?);
-        Ok(made.is_ok_and(|made| made == self.packages.concat().join("\n")))
+        Ok(made.is_ok_and(|made| made == self.text()))
     }
 
     /// Its Python, made if it is not there.
@@ -262,7 +266,7 @@ impl Venv {
         self.install(&python)?;
         let import = format!("import {}", self.modules.join(", "));
         process::stdout(Command::new(&python).args(["-c", &import]))?;
-        std::fs::write(self.list()?, self.packages.concat().join("\n"))?;
+        std::fs::write(self.list()?, self.text())?;
         Ok(python)
     }
 

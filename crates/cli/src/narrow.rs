@@ -7,7 +7,7 @@ an error that names what there is. Every output says what the filter left out.
 */
 
 use crate::args::{Edge, FilterArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 use crate::input::Input;
 use ncclscope_answer::Moment;
 use ncclscope_operations::filter::FUNCTIONS;
@@ -293,6 +293,11 @@ pub(crate) fn has_some_rank(filter: &Filter, ranks: &BTreeSet<u32>) -> Result<()
     }
     let known = list_of_ranges(&ranges(ranks.iter().copied()), LISTED);
     nothing(format!("nothing is of these ranks: the run has ranks {known}"))
+}
+
+/// Says on standard error what chose the rows of a table, which has no place for it.
+pub(crate) fn tell_filter(text: Option<&str>) {
+    text.into_iter().for_each(|text| tell(format_args!("filter: {text}")));
 }
 
 /// The filter of a list of findings: `filter` in JSON.

@@ -83,10 +83,9 @@ pub(crate) fn of_process(
 
 fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
     let place = Place::of(get);
-    let in_kubernetes = get("KUBERNETES_SERVICE_HOST").is_some();
     Identity {
         job: job_id(job, get),
-        job_name: job_name(get, in_kubernetes),
+        job_name: job_name(get),
         run: run(get),
         rank: place.rank,
         local_rank: place.local_rank,
@@ -127,7 +126,7 @@ fn cut(text: &mut String, bytes: usize) {
 /// The job's id: the `said` one, else that of what started the process.
 pub(crate) fn job_id(said: Option<&str>, get: Get<'_>) -> Option<String> {
     let of_kubernetes = || {
-        let name = get("JOB_NAME").filter(|_| get("KUBERNETES_SERVICE_HOST").is_some())?;
+        let name = kubernetes_job(get)?;
         Some(get("JOB_UID").map_or_else(|| name.clone(), |uid| format!("{name}/{uid}")))
     };
     said.map(str::to_owned)
@@ -147,15 +146,20 @@ fn step(get: Get<'_>) -> Option<String> {
     mpi_launch(get).is_none().then(|| format!("{job}.{step}"))
 }
 
+/// Kubernetes' job, by its name. Elsewhere the variable may mean anything.
+fn kubernetes_job(get: Get<'_>) -> Option<String> {
+    get("JOB_NAME").filter(|_| get("KUBERNETES_SERVICE_HOST").is_some())
+}
+
 /// torchrun's run id; `none` says that it has none.
 fn torchelastic(get: Get<'_>) -> Option<String> {
     get("TORCHELASTIC_RUN_ID").filter(|id| id != "none")
 }
 
 /// What the job is called; bounded, since it is a label of every series.
-fn job_name(get: Get<'_>, in_kubernetes: bool) -> Option<String> {
-    let of_kubernetes = || get("JOB_NAME").filter(|_| in_kubernetes);
-    let mut name = get("SLURM_JOB_NAME").or_else(of_kubernetes).or_else(|| torchelastic(get))?;
+fn job_name(get: Get<'_>) -> Option<String> {
+    let mut name =
+        get("SLURM_JOB_NAME").or_else(|| kubernetes_job(get)).or_else(|| torchelastic(get))?;
     cut(&mut name, JOB_NAME_BYTES);
     Some(name)
 }

@@ -2,10 +2,18 @@
 //! A root rank by itself shows the class that all ranks together give, or none: the watchdog and
 //! `diagnose` never contradict each other.
 
-use ncclscope_diagnose::{Options, diagnose, input};
+use ncclscope_diagnose::{Options, Verdict, diagnose, input};
 use ncclscope_findings::{FindingClass, Tool};
-use ncclscope_simulate::{Fault, Planted, Scenario, run};
+use ncclscope_simulate::{Fault, Planted, Scenario, Truth, run};
 use std::collections::BTreeSet;
+
+/// What was planted in a simulated job, and what all ranks together show of it.
+fn found(scenario: &Scenario) -> (Truth, Vec<Verdict>) {
+    let dir = tempfile::tempdir().unwrap();
+    let truth = run(scenario, dir.path()).unwrap().truth;
+    let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+    (truth, diagnose(&read.job, &Options::default()).findings)
+}
 
 /// Sends and receives within a host (experts) stop early, and those of the next step wait behind
 /// another communicator's kernel on the same stream: this does not make them the cause.
@@ -21,10 +29,7 @@ fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
         let mut scenario =
             Scenario { seed, fault: vec![Planted::new(fault)], ..Scenario::default() };
         scenario.job.ranks = 36;
-        let dir = tempfile::tempdir().unwrap();
-        let truth = run(&scenario, dir.path()).unwrap().truth;
-        let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
-        let verdicts = diagnose(&read.job, &Options::default()).findings;
+        let (truth, verdicts) = found(&scenario);
         let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
         let planted: Vec<_> =
             truth.verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
@@ -40,10 +45,7 @@ fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
     let mut scenario = Scenario { seed: 719_830, fault: planted, ..Scenario::default() };
     let job = &mut scenario.job;
     (job.ranks, job.tp, job.pp, job.dp, job.ep) = (12, 1, 1, 12, 4);
-    let dir = tempfile::tempdir().unwrap();
-    run(&scenario, dir.path()).unwrap();
-    let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
-    let verdicts = diagnose(&read.job, &Options::default()).findings;
+    let (_, verdicts) = found(&scenario);
     let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks[..])).collect();
     assert_eq!(found, [(FindingClass::HostStuck, &[5][..])]);
 }
@@ -58,10 +60,7 @@ fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
             Scenario { seed, fault: planted.into_iter().collect(), ..Scenario::default() };
         let job = &mut scenario.job;
         (job.ranks, job.tp, job.pp, job.dp, job.hold_s) = (4, 1, 4, 1, 12);
-        let dir = tempfile::tempdir().unwrap();
-        let truth = run(&scenario, dir.path()).unwrap().truth;
-        let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
-        let verdicts = diagnose(&read.job, &Options::default()).findings;
+        let (truth, verdicts) = found(&scenario);
         let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
         assert_eq!(found, [(FindingClass::HostStuck, &truth.verdicts[0].root_ranks)], "{seed}");
     }
@@ -115,10 +114,7 @@ fn an_unmatched_receive_names_the_path_that_lacks_its_send() {
         let mut scenario =
             Scenario { seed, fault: planted.into_iter().collect(), ..Scenario::default() };
         scenario.job.ranks = 16;
-        let dir = tempfile::tempdir().unwrap();
-        let truth = run(&scenario, dir.path()).unwrap().truth;
-        let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
-        let found = diagnose(&read.job, &Options::default()).findings;
+        let (truth, found) = found(&scenario);
         assert_eq!((found.len(), found[0].edge), (1, truth.verdicts[0].edge), "seed {seed}");
     }
 }

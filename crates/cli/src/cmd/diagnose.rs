@@ -2,10 +2,10 @@
 //! `ncclscope diagnose`: why a job hangs.
 
 use super::export::to_file;
-use super::report::shell_word;
+use super::report::words;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
-use crate::narrow::{FindingsNote, has_some_rank, list, timeless};
+use crate::narrow::{FindingsNote, has_some_rank, list, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::terminal::{Watched, fitted, painted, say};
@@ -73,8 +73,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let shown = found.show(&filter, &job);
     let filter = FindingsNote::new(&args.filter, (shown.shown, shown.of), "all ranks judged");
     if matches!(args.format, TableFormat::Csv | TableFormat::Md) {
-        // A table has no place for them.
-        filter.iter().for_each(|note| tell(format_args!("filter: {}", in_a_line(&note.text))));
+        tell_filter(filter.as_ref().map(|note| note.text.as_str()));
         found.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
     }
     match args.format {
@@ -88,9 +87,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         TableFormat::Md => output::text(&Sheet::of(&found.findings, &VERDICT)?.markdown())?,
     }
     if shown.of == 0 && !directories.is_empty() {
-        let runs: Vec<String> =
-            directories.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
-        tell(format_args!("if the job is slow: ncclscope stragglers {}", runs.join(" ")));
+        let input = words(&directories, args.run.id());
+        tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
     let is_whole = warnings.is_empty() && job.damaged.is_empty();
     Ok(match (is_whole, found.findings.is_empty()) {

@@ -6,10 +6,10 @@ mod html;
 use super::page_file;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
-use crate::failure::{Failure, tell};
+use crate::failure::Failure;
 use crate::input::Input;
-use crate::narrow::{Keep, Narrowed, Note};
-use crate::output::{self, in_a_line};
+use crate::narrow::{Keep, Narrowed, Note, tell_filter};
+use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal;
 use crate::text::{self, Content, Page};
@@ -18,7 +18,7 @@ use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What `--format json` prints: the report, its answer, the filter of its figures, and what
@@ -61,11 +61,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
             output::json(&Printed { report, answer: &answer, filter, run })?;
         }
         TableFormat::Csv => {
-            // A table has no place for it.
-            narrowed
-                .text()
-                .iter()
-                .for_each(|text| tell(format_args!("filter: {}", in_a_line(text))));
+            tell_filter(narrowed.text());
             sheet(report)?.print_csv()?;
         }
         TableFormat::Text | TableFormat::Md => {
@@ -93,7 +89,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 /// Prints the answer and one screen about recordings in `directory`.
 pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
     let assessment = Assessment::of(input, (&Narrowed::default(), &[]), Options::default().hang);
-    let answer = answer(&assessment, &words(&[directory.to_owned()], None));
+    let answer = answer(&assessment, &words(&[directory], None));
     let report = &assessment.report;
     let content = Content { answer: &answer, filter: None, report, run: input.run.as_ref() };
     output::text(&text::screen(content, Page::new(terminal::has_colour())))
@@ -105,8 +101,8 @@ fn answer(Assessment { report, hang, slow, .. }: &Assessment, input: &str) -> An
 }
 
 /// Paths, and the run that was chosen among theirs, as a shell reads them.
-fn words(paths: &[PathBuf], run: Option<&str>) -> String {
-    let paths = paths.iter().map(|path| shell_word(&path.to_string_lossy()));
+pub(super) fn words(paths: &[impl AsRef<Path>], run: Option<&str>) -> String {
+    let paths = paths.iter().map(|path| shell_word(&path.as_ref().to_string_lossy()));
     let run = run.map(|id| format!("--run {}", shell_word(id)));
     paths.chain(run).collect::<Vec<_>>().join(" ")
 }

@@ -3,11 +3,11 @@
 
 mod reading;
 
-use super::report::shell_word;
+use super::report::words;
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{FINDINGS, Failure, tell};
 use crate::input::{Input, recordings_in};
-use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, timeless};
+use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::table::{Align, Table};
@@ -72,8 +72,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     };
     let filter = FindingsNote::new(&args.filter, (shown, of), judged);
     if matches!(args.format, TableFormat::Csv | TableFormat::Md) {
-        // A table has no place for it.
-        filter.iter().for_each(|note| tell(format_args!("filter: {}", in_a_line(&note.text))));
+        tell_filter(filter.as_ref().map(|note| note.text.as_str()));
     }
     match args.format {
         TableFormat::Json => output::json(&Printed { report: &report, filter })?,
@@ -90,9 +89,8 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         TableFormat::Md => output::text(&Sheet::of(&report.findings, &FINDING)?.markdown())?,
     }
     if is_hung {
-        let runs: Vec<String> =
-            args.inputs.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
-        tell(format_args!("the job hangs, see why: ncclscope diagnose {}", runs.join(" ")));
+        let input = words(&args.inputs, args.run.id());
+        tell(format_args!("the job hangs, see why: ncclscope diagnose {input}"));
     }
     // Unreadable or damaged input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.findings.is_empty();

@@ -49,8 +49,7 @@ fn confirmed(verb: &[&str], run: &Path, codes: &[i32]) -> BTreeSet<String> {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code().is_some_and(|code| codes.contains(&code)), "{verb:?}: {said}");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let lists = [&found["findings"], &found["findings"]];
-    let all = lists.into_iter().filter_map(Value::as_array).flatten();
+    let all = found["findings"].as_array().into_iter().flatten();
     let sure = all.filter(|it| it["confidence"] == "confirmed");
     let sure = sure.map(|it| json!([it["class"], it["root_ranks"], it["edge"]]));
     // A report says it in words.
