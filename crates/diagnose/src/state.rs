@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of one rank, as the rules of `ncclscope_findings` take it.
 
-use crate::job::{CommKind, Communicator, InFlightOp, Job, Vector};
-use ncclscope_findings::rank::{Kernel, Pending, RankState, Thread, Transfer};
+use crate::job::{CommKind, Communicator, InFlightOp, Job};
+use ncclscope_findings::rank::{Kernel, RankState, Thread, Transfer};
 use ncclscope_operations::threads::Role;
 
 pub(crate) fn transfers(comm: &Communicator, member: usize) -> &[Transfer] {
@@ -45,10 +45,4 @@ pub(crate) fn with_proxy(
     let proxy_threads: Vec<Thread> = threads.map(|thread| thread.thread.clone()).collect();
     let awaits_proxy = is_awaited || state.transfers.iter().any(Transfer::is_open);
     RankState { proxy_threads, awaits_proxy, ..state }
-}
-
-/// Where the process's unreturned call is, if there is one.
-pub(crate) fn pending(job: &Job, vector: &Vector) -> Option<Pending> {
-    let entered = job.processes[vector.process as usize].entered;
-    entered.or_else(|| (vector.api > vector.enqueued).then_some(Pending::Inside))
 }

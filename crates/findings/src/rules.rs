@@ -15,7 +15,7 @@ What the state of the oldest step of a transfer means, with the class if this ra
 
 | | the step is posted | 1 | 2 | 3 |
 | --- | --- | --- | --- | --- |
-| send | N1 | N1: the GPU produces nothing | N2: the receiver has no buffer | N3: in transit |
+| send | N1 | N1: the GPU produces nothing | waits for the receiver's buffer | N3: in transit |
 | receive | N2: the network takes no receive | waits for the sender | N4: not flushed | N1, N5 |
 
 A GPU's kernel treats channels independently of each other, but the transfers of one channel in
@@ -88,7 +88,7 @@ const NETWORK: &[Rule] = &[
     receive_not_taken,
     nothing_came,
     network_stalled,
-    peer_not_ready,
+    peer_takes_nothing,
     gpu_stands_still,
 ];
 
@@ -314,11 +314,17 @@ fn network_stalled(state: &RankState) -> Option<RankFinding> {
     Some(RankFinding::of(FindingClass::NetworkStalled, why).by(it))
 }
 
-/// N2 of the other rank: it has no buffer for the data.
-fn peer_not_ready(state: &RankState) -> Option<RankFinding> {
+/// The other rank has no buffer for the data. Its network, its proxy thread or its GPU may be the
+/// cause, or a receive of fewer bytes: this rank cannot know.
+fn peer_takes_nothing(state: &RankState) -> Option<RankFinding> {
     let it = at(state, true, 2).next()?;
-    let why = format!("{} takes no data on channel {}", peer(it), it.channel);
-    Some(RankFinding::of(FindingClass::ReceiverNotReady, why).by(it))
+    let why = format!(
+        "{} takes no data on channel {}: its network, its proxy thread or its GPU, or it receives \
+         less; compare the ranks with ncclscope diagnose",
+        peer(it),
+        it.channel
+    );
+    Some(RankFinding::open(None, why).by(it))
 }
 
 /// N1 and N5: the transfers of a channel wait for this GPU, and it waits for no other rank there.

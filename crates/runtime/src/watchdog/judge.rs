@@ -41,14 +41,13 @@ impl Scene<'_> {
 
     fn state(&self, op: &OpView) -> RankState {
         let [started, stopped] = [op.started, op.stopped].map(u64::count_ones);
-        let is_running = op.started != op.stopped || op.awaits_channels;
         let kernel = Kernel {
             channels: u32::from(op.facts.wanted),
             started,
             stopped,
             has_started: (started > 0 || op.awaits_kernel).then_some(started > 0),
             // Of one whose events were lost in part more channels may have started.
-            needs_all: !op.is_lossy && !op.facts.is_p2p() && is_running,
+            needs_all: !op.is_lossy && !op.facts.is_p2p() && is_running(op),
             stops_early: op.stops_early,
         };
         let not_begun = op.proxies.is_empty().then(|| self.proxy_not_begun(op));
@@ -116,9 +115,14 @@ impl Scene<'_> {
     /// Whether its kernel has started and not ended, or is before others in its stream.
     fn has_kernel(&self, op: &OpView) -> bool {
         let state = self.launch_state(op.launch);
-        op.started != op.stopped
-            || matches!(state, LaunchState::NotStarted | LaunchState::Running { .. })
+        is_running(op) || matches!(state, LaunchState::NotStarted | LaunchState::Running { .. })
     }
+}
+
+/// Whether its kernel has started and not ended: where a channel has found no free SM, the others
+/// may have ended.
+const fn is_running(op: &OpView) -> bool {
+    op.started != op.stopped || op.awaits_channels
 }
 
 /// An API call that does not return.
@@ -218,6 +222,9 @@ mod tests {
         expect(&one, &[(1, Failed { status: 719 })], "H3c", "error 719");
         let same = [op(1, 0x51), op(2, 0x51)];
         expect(&same, &[(1, RUNS), (2, NotStarted)], "", "it is behind operation 1");
+        let partly = OpView { started: 1, stopped: 1, awaits_channels: true, ..op(1, 0x51) };
+        let waits = OpView { awaits_kernel: true, ..op(2, 0x51) };
+        expect(&[partly, waits], &[], "", "it is behind operation 1");
         let other = [op(1, 0x52), op(2, 0x51)];
         expect(&other, &[(1, RUNS), (2, NotStarted)], "H3a", "has not started");
         let unfinished = OpView { enqueued: false, ..op(1, 0x51) };

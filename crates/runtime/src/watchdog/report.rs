@@ -56,7 +56,7 @@ pub(crate) struct Hang {
     /// A drill: nothing is stuck.
     pub(crate) drill: bool,
     /// The class; `None` if one rank cannot know it, and for a drill.
-    class: Option<FindingClass>,
+    pub(super) class: Option<FindingClass>,
     /// Hash of the communicator; 0 unknown.
     pub(crate) comm: u64,
     /// The process's rank in it; -1 unknown.

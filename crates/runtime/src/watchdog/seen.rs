@@ -46,7 +46,8 @@ impl StepSeen {
         (self.lane, self.op_ref)
     }
 
-    fn of(lane: usize, step: &Step) -> StepSeen {
+    /// A step of a lane, as far as it has come.
+    pub(super) fn of(lane: usize, step: &Step) -> StepSeen {
         let flags = [step_flags::THIRD, step_flags::SECOND, step_flags::FIRST];
         let last = (0..).zip(flags).find(|&(_, flag)| step.has(flag)).map(|(at, _)| 3 - at);
         let reached = last.unwrap_or(0);
@@ -110,12 +111,17 @@ impl Threads {
                 },
                 seen.place.clone(),
             ));
-            match self.lanes.get_mut(&lane).filter(|thread| thread.now.tid == seen.tid) {
-                Some(thread) => thread.see(seen, (kinds, role), now_ns),
-                None => drop(self.lanes.insert(lane, Thread::new(seen, (kinds, role), now_ns))),
-            }
+            self.see(lane, seen, (kinds, role), now_ns);
         }
         told
+    }
+
+    /// The thread of a lane, which started events of these kinds, as it is at `now_ns`.
+    pub(super) fn see(&mut self, lane: usize, seen: Seen, (kinds, role): (u32, Role), now_ns: u64) {
+        match self.lanes.get_mut(&lane).filter(|thread| thread.now.tid == seen.tid) {
+            Some(thread) => thread.see(seen, (kinds, role), now_ns),
+            None => drop(self.lanes.insert(lane, Thread::new(seen, (kinds, role), now_ns))),
+        }
     }
 
     /// Whether two looks, far enough apart, show what threads do that existed both times.

@@ -4,6 +4,7 @@
 use super::clock::Clocks;
 use crate::time::Time;
 use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::handle::SLOTS;
 use ncclscope_trace::layout::LANE_STRIDE;
 use ncclscope_trace::record::{Detail, Packed};
 use ncclscope_trace::scratch::lane;
@@ -75,7 +76,9 @@ impl RecordBuffer {
         self.sequence += 1;
         let kind = detail.kind();
         let handle = if kind == EventKind::ProxyOp {
-            Handle::slot_op(self.process, lane, self.sequence, 0)
+            // A slot is one ProxyOp's as long as that is in flight.
+            let slot = usize::try_from(self.sequence).unwrap_or(0) % SLOTS;
+            Handle::slot_op(self.process, lane, self.sequence / SLOTS as u64, slot)
         } else {
             Handle::value(self.process, kind, lane, self.sequence)
         };
