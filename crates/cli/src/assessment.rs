@@ -20,7 +20,6 @@ use std::time::Duration;
 
 /// What a run shows.
 pub(crate) struct Assessment {
-    /// Tables.
     pub(crate) report: Report,
     /// Why it hangs, as `diagnose` finds it.
     pub(crate) hang: Diagnosis,

@@ -91,7 +91,6 @@ impl Loading {
         Ok(Loading { path: path.into(), plugin: path.into(), folder: None, chain: None })
     }
 
-    /// All variables with their values.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let mut variables = vec![(PLUGIN, self.plugin.clone())];
         if let Some(folder) = &self.folder {

@@ -150,7 +150,6 @@ impl ClockFits {
         ClockFits { gpus, fits }
     }
 
-    /// Adds a KernelCh.
     pub(crate) fn add_kernel(&mut self, timeline: &Timeline<'_>, event: &Event) {
         let Detail::KernelCh(KernelCh { ptimer, .. }) = event.start.detail else { return };
         let gpu = timeline.comm_of(event).and_then(|comm| self.gpus.get(comm));

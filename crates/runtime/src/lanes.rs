@@ -82,7 +82,6 @@ impl LanesFile {
         self.file().filter(|file| has_room(file, bytes))
     }
 
-    /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -70,7 +70,6 @@ pub(crate) struct Schedule {
     sample: u32,
 }
 
-/// A window that has not begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PendingWindow {
     /// `None`: with the next training step.

@@ -29,7 +29,6 @@ use std::process::ExitCode;
 #[derive(Debug)]
 enum Source {
     Recordings(Vec<RunInput>),
-    /// Saved reports.
     Saved(Vec<PathBuf>),
 }
 

@@ -21,7 +21,6 @@ const TEMPLATE: &str = "{msg} [{wide_bar}] {percent:>3} %, {elapsed}, {eta} left
 /// The same where the length of the work is not known.
 const ENDLESS: &str = "{msg} {spinner} {elapsed}";
 
-/// The line that is shown.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Writes to the terminal while the line of progress is erased.

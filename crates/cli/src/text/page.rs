@@ -31,7 +31,6 @@ pub(crate) struct Page {
 const SLOWEST: f64 = 0.01;
 
 impl Page {
-    /// An empty page.
     pub(crate) fn new(has_colour: bool) -> Page {
         let columns = terminal::width();
         Page { text: String::new(), has_colour, columns, is_markdown: false }

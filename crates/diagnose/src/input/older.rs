@@ -14,7 +14,6 @@ pub(super) struct OlderPairs {
     by_comm: HashMap<u16, OlderComm>,
     /// All of them are known.
     pub(super) is_complete: bool,
-    /// What is damaged there.
     pub(super) damage: Vec<String>,
 }
 
@@ -69,7 +68,6 @@ impl OlderPairs {
         }
     }
 
-    /// None are known.
     pub(super) fn is_empty(&self) -> bool {
         self.by_comm.is_empty()
     }

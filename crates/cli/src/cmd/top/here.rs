@@ -14,11 +14,9 @@ pub(super) struct Here {
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It exists.
     Alive,
     /// A signal or a debugger stopped it.
     Stopped,
-    /// It does not exist any more.
     Gone,
 }
 

@@ -26,7 +26,6 @@ const PAGE: &str = include_str!("page.html");
 /// What is served.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// Its file.
     pub(super) path: PathBuf,
     /// What the viewer calls it.
     pub(super) title: String,
@@ -72,7 +71,6 @@ impl Server {
         self.port
     }
 
-    /// The page's address.
     pub(super) fn url(&self) -> &str {
         &self.url
     }

@@ -45,7 +45,6 @@ struct Mosaic<'a> {
     p2p: Rows<'a, Operations>,
     ranks: Rows<'a, Link>,
     transfers: Rows<'a, Channel>,
-    /// The links of the transfers.
     links: Rows<'a, Link>,
 }
 
