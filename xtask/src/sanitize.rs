@@ -22,7 +22,7 @@ pub(crate) struct Sanitizer {
     options: (&'static str, &'static str),
     /// The script with the fault that must be found.
     planted: &'static str,
-    /// What it says of it.
+    /// What the sanitizer's report of that fault contains.
     says: &'static str,
 }
 

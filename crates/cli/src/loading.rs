@@ -30,7 +30,7 @@ const VALUE_MAX: usize = 254;
 /// The values to set.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    /// The plugin itself.
+    /// The plugin's file.
     pub(crate) path: PathBuf,
     /// The value of `NCCL_PROFILER_PLUGIN`.
     pub(crate) plugin: OsString,

@@ -46,7 +46,7 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| in_a_line(cell)).collect());
     }
 
-    /// The same for other programs.
+    /// The table for other programs.
     pub(crate) fn sheet(&self) -> Sheet {
         let mut rows = self.rows.iter().cloned();
         let mut sheet = Sheet::new(rows.next().unwrap_or_default());

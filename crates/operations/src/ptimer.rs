@@ -208,7 +208,7 @@ impl ClockFit {
         ClockFit { windows: Vec::new(), width, latest: 0, first: None, divisor: 0 }
     }
 
-    /// One line for all of it.
+    /// A fit of one line to the whole recording.
     pub(crate) fn of_one_line() -> ClockFit {
         ClockFit::of_width(u64::MAX)
     }

@@ -45,7 +45,7 @@ impl Share {
         lot.leading_zeros() >= self.0
     }
 
-    /// Keeps fewer, while there are too many.
+    /// Halves the share, until at most [`KEPT`] are kept.
     fn thin<T>(&mut self, of: &mut Map<u64, T>) {
         while of.len() > KEPT && self.0 < u64::BITS {
             self.0 += 1;

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub(crate) struct LanesFile {
     file: Kept<File>,
-    /// The same, opened again.
+    /// The same file, opened again.
     again: OnceLock<Kept<File>>,
     path: PathBuf,
 }

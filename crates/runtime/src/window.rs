@@ -128,7 +128,7 @@ impl Schedule {
         }
     }
 
-    /// What the time brings.
+    /// What is due at `now`: the beginning or the end of a window.
     pub(crate) fn due(&mut self, now: ClockReading) -> Option<GateAction> {
         if let Some(window) = self.waiting
             && let Some(begin) = window.begin.filter(|&begin| begin <= now.monotonic)

@@ -17,7 +17,7 @@ pub(super) struct Bound {
     pub(super) what: &'static str,
     /// The most that it may be.
     pub(super) limit: f64,
-    /// Of both; `x` for a ratio.
+    /// The unit of the limit and of the numbers; `x` for a ratio.
     pub(super) unit: &'static str,
     /// Which of the rounds counts.
     pub(super) take: Take,

@@ -32,7 +32,7 @@ enum Source {
     Saved(Vec<PathBuf>),
 }
 
-/// A side, read.
+/// The runs of one side of the comparison.
 #[derive(Debug, Default)]
 struct Side {
     runs: Vec<Run>,

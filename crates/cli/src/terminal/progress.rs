@@ -159,7 +159,7 @@ impl Watched {
         })
     }
 
-    /// Of work of unknown length.
+    /// Progress of work of unknown length.
     pub(crate) fn endless(what: &'static str) -> Watched {
         Watched::new(what, 0, || 0)
     }

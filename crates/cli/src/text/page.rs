@@ -211,7 +211,7 @@ pub(super) fn rank_text(rank: Option<u32>, comm_rank: Option<i32>) -> String {
     }
 }
 
-/// The same in a column of ranks.
+/// A rank as [`rank_text`] names it, for a cell in a column of ranks.
 pub(super) fn rank_cell(rank: Option<u32>, comm_rank: Option<i32>) -> String {
     match (rank, comm_rank) {
         (Some(rank), _) => rank.to_string(),

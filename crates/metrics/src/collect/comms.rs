@@ -134,7 +134,7 @@ fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
     pub(super) count: u64,
-    /// When the oldest of them started, in ticks.
+    /// When the oldest operation started, in ticks.
     pub(super) oldest: u64,
     pub(super) facts: Facts,
 }

@@ -63,7 +63,7 @@ pub(super) struct CommState {
     sorts: Vec<Sort>,
     links: Map<Link, ()>,
     pub(super) over: u64,
-    /// When the latest of them ended, in ticks.
+    /// When the latest operation that is over ended, in ticks.
     past_end: u64,
     /// When the latest operation ended whose end something shows, whether it is over or may be.
     pub(super) last_end: u64,
@@ -236,7 +236,7 @@ struct Last {
     is_networked: bool,
 }
 
-/// All of them, by index.
+/// All communicators, by index.
 #[derive(Debug, Default)]
 pub(super) struct Comms {
     states: BTreeMap<u16, CommState>,

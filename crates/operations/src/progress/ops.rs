@@ -119,7 +119,7 @@ impl Head {
     }
 }
 
-/// All of them.
+/// All operations that are tracked.
 #[derive(Debug, Default)]
 pub(super) struct Ops {
     ops: Map<Handle, Op>,

@@ -57,7 +57,7 @@ pub struct ProxyView {
     pub changed: u64,
 }
 
-/// All slots.
+/// All ProxyOps that are tracked.
 #[derive(Debug, Default)]
 pub(super) struct Proxies {
     slots: Vec<Option<Proxy>>,

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 #[derive(Debug)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
-/// What is locked, until it goes.
+/// Holds the lock until it is dropped.
 pub(crate) struct Guard<'a, T>(MutexGuard<'a, T>);
 
 impl<T> Lock<T> {

@@ -524,7 +524,7 @@ impl Watchdog {
 pub(crate) struct Why {
     /// What is in flight, each as JSON, as far as there is room.
     pub(crate) hangs: Vec<String>,
-    /// Their number.
+    /// How much is in flight, described or not.
     pub(crate) count: usize,
     /// What hangs cannot be seen, and why.
     pub(crate) blind: Vec<String>,

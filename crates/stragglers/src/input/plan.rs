@@ -37,7 +37,7 @@ pub(super) struct JobPlan<'r> {
     pub(super) shortages: Vec<CpuShortage>,
     /// When each process was short of processor time, far more than the others.
     short: Vec<ShortTimes>,
-    /// Some process was.
+    /// Some process was short of processor time.
     has_short: bool,
 }
 

@@ -4,7 +4,7 @@
 use crate::input::host_name;
 use ncclscope_trace::Identity;
 
-/// This host.
+/// The identity of this host, which tells whether a process runs on it.
 #[derive(Debug)]
 pub(super) struct Here {
     host: String,

@@ -50,7 +50,7 @@ struct Mosaic<'a> {
 
 /// Values of a metric, in its [`Unit`]'s base.
 enum Spread<'a> {
-    /// All are known.
+    /// Each value is known.
     Values(&'a Histogram),
     /// Their sum and how many they are.
     Sum(f64, u64),
