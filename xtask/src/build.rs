@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::{Outcome, process};
 
-/// What is built.
 const PACKAGES: &[&str] =
     &["ncclscope-plugin", "ncclscope-cli", "cpu-cuda", "rig", "invariants", "gpu-kit"];
 

@@ -164,7 +164,6 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
 }
 
-/// The job of this name.
 pub(crate) fn find(name: &str) -> Result<Job, String> {
     let found = JOBS.iter().find(|job| job.name == name).copied();
     found.ok_or_else(|| "no such job: see --list".into())

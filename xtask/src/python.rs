@@ -12,7 +12,6 @@ use std::process::{Command, ExitCode};
 use crate::nccl::cache;
 use crate::{Outcome, process};
 
-/// A virtual environment.
 struct Venv {
     folder: &'static str,
     /// PyPI packages, pinned, in lists. With `alone` nothing but them is installed, by [`UV`].

@@ -22,7 +22,7 @@ pub(crate) struct Sanitizer {
     options: (&'static str, &'static str),
     /// The script with the fault that must be found.
     planted: &'static str,
-    /// What it says of it.
+    /// What the sanitizer's report of that fault contains.
     says: &'static str,
 }
 
@@ -66,7 +66,6 @@ const PLANTED_TRIES: usize = 5;
 /// The versions of the API that take the most different ways.
 const VERSIONS: [&str; 3] = ["1", "4", "7"];
 
-/// The sanitizer of this name.
 pub(crate) fn find(name: &str) -> Result<&'static Sanitizer, String> {
     let found = SANITIZERS.iter().find(|sanitizer| sanitizer.name == name);
     found.ok_or_else(|| "expected thread or realtime".into())

@@ -138,7 +138,6 @@ impl Answer {
     }
 }
 
-/// The state, and what causes it.
 fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
     let Found { hang, slow, .. } = found;
     let of_verdict = |verdict: &Verdict| Cause {

@@ -18,9 +18,8 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
-/// What a run shows.
+/// The results of all analyses of a run.
 pub(crate) struct Assessment {
-    /// Tables.
     pub(crate) report: Report,
     /// Why it hangs, as `diagnose` finds it.
     pub(crate) hang: Diagnosis,

@@ -37,9 +37,7 @@ const FULL: Duration = Duration::from_millis(20);
 /// A process that answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
-    /// Its id.
     pub(crate) pid: u32,
-    /// What it records.
     pub(crate) status: ProcessStatus,
     socket: PathBuf,
 }

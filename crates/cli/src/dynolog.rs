@@ -54,7 +54,6 @@ impl Profile {
         )
     }
 
-    /// The output file of a process.
     pub(crate) fn file_of(&self, pid: u32) -> PathBuf {
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
         self.file.with_file_name(format!("{name}_{pid}.json"))
@@ -188,7 +187,6 @@ fn remove_if_dead(file: &Path) -> io::Result<()> {
     }
 }
 
-/// A message of a process.
 #[derive(Debug, PartialEq, Eq)]
 enum Message {
     /// The process registers.

@@ -30,7 +30,7 @@ const VALUE_MAX: usize = 254;
 /// The values to set.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    /// The plugin itself.
+    /// The plugin's file.
     pub(crate) path: PathBuf,
     /// The value of `NCCL_PROFILER_PLUGIN`.
     pub(crate) plugin: OsString,
@@ -91,7 +91,6 @@ impl Loading {
         Ok(Loading { path: path.into(), plugin: path.into(), folder: None, chain: None })
     }
 
-    /// All variables with their values.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let mut variables = vec![(PLUGIN, self.plugin.clone())];
         if let Some(folder) = &self.folder {

@@ -50,7 +50,6 @@ pub(crate) struct Narrowed {
 /// What a filter is, for the reader of filtered figures: `filter` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Note {
-    /// In words.
     pub(crate) text: String,
     /// Recordings that it matches.
     pub(crate) recordings: usize,
@@ -120,7 +119,6 @@ impl Narrowed {
         self.filter.of(recording, &self.declared)
     }
 
-    /// What to show of recordings.
     pub(crate) fn shown<'a>(&'a self, recordings: &'a [Recording]) -> Shown<'a> {
         let filter = self.note.as_ref().map(|_| (&self.filter, &self.declared));
         Shown { recordings, filter }
@@ -131,7 +129,6 @@ impl Narrowed {
         self.note.as_ref().is_some_and(|note| self.declared.ranks.len() < note.of)
     }
 
-    /// The filter in words.
     pub(crate) fn text(&self) -> Option<&str> {
         self.note.as_ref().map(|note| note.text.as_str())
     }
@@ -303,9 +300,7 @@ pub(crate) fn tell_filter(text: Option<&str>) {
 /// The filter of a list of findings: `filter` in JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct FindingsNote {
-    /// In words.
     pub(crate) text: String,
-    /// Findings that are shown.
     pub(crate) shown: usize,
     /// Findings of the run.
     pub(crate) of: usize,
@@ -331,7 +326,6 @@ impl FindingsNote {
     }
 }
 
-/// The filters in words.
 fn words(args: &FilterArgs, filter: &Filter) -> String {
     let mut words = Vec::new();
     let ranks: Vec<String> = args.rank.iter().map(|of| range((*of.start(), *of.end()))).collect();

@@ -43,7 +43,6 @@ impl Colour {
         }
     }
 
-    /// The text in this colour.
     pub(crate) fn paint(self, text: &str) -> String {
         format!("{self}{text}{}", Colour::End)
     }

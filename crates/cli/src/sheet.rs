@@ -20,7 +20,6 @@ pub(crate) struct Sheet {
 }
 
 impl Sheet {
-    /// A table without rows.
     pub(crate) fn new(columns: Vec<String>) -> Sheet {
         Sheet { columns, rows: Vec::new() }
     }

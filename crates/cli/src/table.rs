@@ -11,7 +11,6 @@ const GAP: usize = 2;
 /// The shortest text that a cut leaves: names of functions stay whole.
 const SHORTEST: usize = 13;
 
-/// How a column is aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Align {
     /// Text.
@@ -30,7 +29,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these headings.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Table {
         let head = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let align = columns.iter().map(|(_, align)| *align).collect();
@@ -48,7 +46,7 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| in_a_line(cell)).collect());
     }
 
-    /// The same for other programs.
+    /// The table for other programs.
     pub(crate) fn sheet(&self) -> Sheet {
         let mut rows = self.rows.iter().cloned();
         let mut sheet = Sheet::new(rows.next().unwrap_or_default());

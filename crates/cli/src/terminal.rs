@@ -27,7 +27,6 @@ use std::time::Instant;
 /// What the user chose, and when the program began.
 static SETTINGS: OnceLock<(GlobalArgs, Instant)> = OnceLock::new();
 
-/// Takes the options of the command line.
 pub(crate) fn configure(args: GlobalArgs) {
     let _ = SETTINGS.set((args, Instant::now()));
 }

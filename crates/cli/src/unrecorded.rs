@@ -278,7 +278,6 @@ fn holds_recording(pid: u32) -> bool {
     open_files(pid).any(|file| is_recording_path(&file))
 }
 
-/// What a process has open.
 fn open_files(pid: u32) -> impl Iterator<Item = PathBuf> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     open.filter_map(|file| fs::read_link(file.path()).ok())

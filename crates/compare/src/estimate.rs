@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The values of a measure in the runs of one side, each with the number of its block.
 pub(crate) type Values = Vec<RunValues>;
-/// Those of one run.
+/// The values of a measure in one run, each with the number of its block.
 pub(crate) type RunValues = Vec<(u32, f64)>;
 
 /// What is known of a measure.

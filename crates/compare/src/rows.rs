@@ -125,7 +125,6 @@ fn adjust(judged: &mut [(Row, bool)]) {
     }
 }
 
-/// The verdict on a row.
 fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
     let least = match row.key.kind {
         Kind::Link => limits.min_effect.max(limits.min_link_effect),

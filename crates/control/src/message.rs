@@ -346,7 +346,6 @@ fn one_field(text: &str) -> String {
     text.replace(['\t', '\n'], " ")
 }
 
-/// The fields of a reply.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a str);
 

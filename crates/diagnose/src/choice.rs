@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 /// Verdicts that a filter shows, of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Those that are left.
+    /// Verdicts that are shown.
     pub shown: usize,
-    /// All that were found.
+    /// All verdicts, shown or not.
     pub of: usize,
 }
 

@@ -19,7 +19,6 @@ pub(crate) struct Desync {
     pub(crate) comm: u32,
     /// The first number at which they differ, or how many operations the differing hashes cover.
     pub(crate) index: u64,
-    /// Whether `index` is exact.
     pub(crate) is_exact: bool,
     /// Groups of members (positions in [`Communicator::vectors`]) and the call that each group
     /// made: smallest group first.

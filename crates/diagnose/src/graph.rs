@@ -32,7 +32,6 @@ impl Graph {
         Graph { first, targets }
     }
 
-    /// How many nodes there are.
     pub(crate) fn len(&self) -> usize {
         self.first.len().saturating_sub(1)
     }

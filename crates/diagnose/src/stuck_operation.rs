@@ -231,7 +231,6 @@ impl<'a> StuckOperation<'a> {
         connect().filter(|_| self.comm.silent.is_empty()).map(cause).collect()
     }
 
-    /// The cause that the member's kernel shows.
     fn kernel_cause(&self, at: usize) -> Option<Cause> {
         let found = rules::kernel(&state::inside(self.comm, at))?;
         let (vector, running_kernels) = (self.vector(at), self.running_kernels());

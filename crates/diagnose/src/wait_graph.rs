@@ -81,7 +81,6 @@ pub(crate) struct WaitCycle {
     pub(crate) pairs: Vec<u32>,
 }
 
-/// The roots of the wait graph.
 #[derive(Debug, Default)]
 pub(crate) struct WaitRoots {
     /// Processes that others wait for and that wait for nothing.
@@ -104,7 +103,6 @@ pub(crate) struct WaitRoots {
     inside_nodes: Vec<u32>,
 }
 
-/// Parameters of the search.
 #[derive(Debug, Default)]
 pub(crate) struct SearchParams {
     /// (communicator, process) pairs that called something different: their numbers mean nothing.
@@ -299,7 +297,6 @@ impl<'a> GraphSearch<'a> {
         &self.waits[from..to]
     }
 
-    /// Adds the edges from a waiting process.
     fn add_wait_edges(&mut self, wait: Wait) {
         let vector = self.vector(wait);
         let (comm, process) = (wait.comm, wait.process);
@@ -329,7 +326,6 @@ impl<'a> GraphSearch<'a> {
         }
     }
 
-    /// Adds the edges from a communicator's nodes.
     fn add_comm_edges(&mut self, index: usize) {
         let progress = &self.comm_progress[index];
         if progress.waiting.is_empty() {

@@ -81,7 +81,6 @@ impl<'t, 'r> Rank<'t, 'r> {
         self.joined.pairs.is_empty() && (!self.trace.kernels.is_empty() || !overlaps)
     }
 
-    /// The pair that an operation belongs to.
     pub(crate) fn pair_of(&self, operation: u32) -> Option<&Pair> {
         self.pairs.get(&operation)
     }

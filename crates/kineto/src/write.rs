@@ -88,7 +88,6 @@ impl<W: Write> Events<'_, W> {
         Events { out, is_first }
     }
 
-    /// Copies an event.
     pub(crate) fn copy(&mut self, event: &[u8]) -> io::Result<()> {
         self.begin()?;
         self.out.write_all(event)

@@ -153,7 +153,7 @@ pub const LEAST_SIZES: usize = 64;
 /// Which transfers a [`LinkLine`] goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// All of them.
+    /// All transfers.
     Avg,
     /// The quickest of each size.
     Min,

@@ -34,7 +34,7 @@ pub fn arrives_early(has_net_plugin: bool, protocol: &str) -> bool {
 /// Whether an operation is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
-    /// It is.
+    /// The operation is over.
     Yes,
     /// It is not, or what comes after it could run.
     No,

@@ -242,7 +242,7 @@ pub struct Selection {
 }
 
 impl Default for Selection {
-    /// All of it.
+    /// Selects everything.
     fn default() -> Selection {
         Selection {
             comms: Vec::new(),

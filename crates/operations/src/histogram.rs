@@ -31,9 +31,9 @@ const GUESSES: [u8; PARTS] = guesses();
 /// normal double count as zero; what is not finite is not counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// The number.
+    /// How many numbers were counted.
     pub count: u64,
-    /// Their sum.
+    /// The sum of the numbers.
     pub sum: f64,
     zero_count: u64,
     min: f64,

@@ -150,7 +150,6 @@ impl ClockFits {
         ClockFits { gpus, fits }
     }
 
-    /// Adds a KernelCh.
     pub(crate) fn add_kernel(&mut self, timeline: &Timeline<'_>, event: &Event) {
         let Detail::KernelCh(KernelCh { ptimer, .. }) = event.start.detail else { return };
         let gpu = timeline.comm_of(event).and_then(|comm| self.gpus.get(comm));
@@ -209,7 +208,7 @@ impl ClockFit {
         ClockFit { windows: Vec::new(), width, latest: 0, first: None, divisor: 0 }
     }
 
-    /// One line for all of it.
+    /// A fit of one line to the whole recording.
     pub(crate) fn of_one_line() -> ClockFit {
         ClockFit::of_width(u64::MAX)
     }

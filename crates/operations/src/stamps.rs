@@ -22,7 +22,7 @@ const KEPT: usize = 128;
 /// The result of a check of a kernel's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// They are another work's.
+    /// The times are another work's.
     Stray,
     /// No kernel that comes can show that they are another work's: the ring is no longer than what
     /// came since.

@@ -517,7 +517,6 @@ impl<'a> Timeline<'a> {
         self.children.clear();
     }
 
-    /// Forgets all events.
     pub(crate) fn forget_all(&mut self) {
         self.events.clear();
         self.by_handle.clear();

@@ -76,7 +76,7 @@ fn answer(answer: &Answer) -> Markup {
     frame::answer(tone, &answer.lines())
 }
 
-/// What was compared with what.
+/// The section that names the two sides.
 fn sides(inputs: [&str; 2], comparison: &Comparison) -> Section {
     let side = |label: &str, input: &str, side: &Side| {
         let steps = match side.step_ns {

@@ -29,7 +29,6 @@ const SENTENCES: usize = 1000;
 /// The most histograms: a page stays below 10 MB with all of them.
 const LATENCIES: usize = 60;
 
-/// The page's data.
 #[derive(Debug, Serialize)]
 pub(crate) struct Data<'a> {
     schema: &'static str,

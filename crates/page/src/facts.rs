@@ -5,7 +5,6 @@ use ncclscope_report::schema::Fact;
 use ncclscope_report::{CommRole, Report, comm_roles};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RankFacts<'a> {
     pub(crate) rank: Option<u32>,
@@ -52,7 +51,6 @@ impl<'a> Facts<'a> {
         Facts { ranks, comms, hosts }
     }
 
-    /// What a communicator is for.
     pub(crate) fn role(&self, comm: &str) -> &str {
         self.comms.get(comm).map_or("unknown", |comm| &comm.role)
     }

@@ -16,7 +16,6 @@ const SCRIPT: &str = include_str!("page.js");
 pub(crate) struct Frame<'a> {
     /// What the browser calls it.
     pub(crate) title: String,
-    /// What it is of.
     pub(crate) heading: Markup,
     pub(crate) answer: Markup,
     /// The roles to choose from.

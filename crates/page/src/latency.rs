@@ -122,7 +122,6 @@ fn histogram(class: &str, what: &str, of: &Histogram, (x, y, high): (Scale, f64,
     }
 }
 
-/// In words.
 fn say(what: &str, of: &Histogram) -> String {
     let figures =
         [("min", of.min), ("median", of.p50), ("p90", of.p90), ("p99", of.p99), ("max", of.max)];

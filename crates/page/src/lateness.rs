@@ -35,7 +35,6 @@ const NAMED: usize = 8;
 pub(crate) struct Heat {
     /// The ranks, ascending.
     pub(crate) ranks: Vec<u32>,
-    /// The numbers of the steps.
     pub(crate) steps: Vec<i64>,
     /// How many ranks are a row, and how many steps a column.
     pub(crate) ranks_per_row: usize,

@@ -76,7 +76,6 @@ pub struct Beside<'a> {
     pub report: &'a Report,
 }
 
-/// A section of the page.
 #[derive(Debug)]
 struct Section {
     /// Its anchor.

@@ -32,7 +32,6 @@ pub(crate) enum Kind {
 pub(crate) struct Column {
     /// The key that `report --format json` has for it, where it has one.
     pub(crate) key: &'static str,
-    /// Its heading.
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
 }

@@ -26,7 +26,6 @@ const TOP: f64 = 34.0;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
-    /// The lines of its text.
     lines: [String; 2],
     /// It is at fault.
     is_root: bool,

@@ -57,7 +57,6 @@ impl Slots {
         }
     }
 
-    /// Slabs that lanes took.
     pub(crate) fn slabs_used(&self) -> usize {
         self.slabs.load(Ordering::Relaxed) as usize
     }

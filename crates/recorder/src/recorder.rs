@@ -140,7 +140,6 @@ impl Recorder {
         self.miss_start(kind, parent)
     }
 
-    /// An event that starts is lost.
     #[cold]
     #[inline(never)]
     fn miss_start(&self, kind: EventKind, parent: Handle) -> Handle {
@@ -150,7 +149,6 @@ impl Recorder {
         Handle::NULL
     }
 
-    /// The stop of an event is lost.
     #[cold]
     #[inline(never)]
     fn miss_stop(&self, handle: Handle) {

@@ -27,7 +27,6 @@ pub(crate) struct Latency {
 }
 
 impl Buckets {
-    /// Of a distribution.
     pub(crate) fn of(distribution: &mut Distribution) -> Buckets {
         let mut buckets = Buckets::default();
         let Some([min, .., max]) = distribution.quantiles() else { return buckets };

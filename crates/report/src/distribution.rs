@@ -36,7 +36,6 @@ struct Buckets {
 }
 
 impl Distribution {
-    /// Adds a duration.
     pub(crate) fn add(&mut self, ns: f64) {
         self.sum += ns;
         match &mut self.buckets {
@@ -48,7 +47,6 @@ impl Distribution {
         }
     }
 
-    /// Adds the durations of another.
     pub(crate) fn merge(&mut self, other: Distribution) {
         self.sum += other.sum;
         match (&mut self.buckets, other.buckets) {
@@ -70,7 +68,6 @@ impl Distribution {
         self.sum
     }
 
-    /// How many they are.
     pub(crate) fn count(&self) -> u64 {
         self.buckets.as_ref().map_or(self.values.len() as u64, |buckets| buckets.total)
     }

@@ -51,7 +51,6 @@ impl JobRanks {
         known.or_else(|| u32::try_from(member).ok().filter(|_| is_same()))
     }
 
-    /// Fills in the job's ranks.
     pub(crate) fn fill(
         &self,
         ranks: &mut [RankRow],

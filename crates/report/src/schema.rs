@@ -234,7 +234,7 @@ pub struct OperationRow {
     pub timings: BTreeMap<&'static str, u64>,
     /// Durations of all ranks' finished operations; `null` if there are none.
     pub duration_ns: Option<Durations>,
-    /// Their sum.
+    /// The sum of these durations.
     pub total_ns: Option<u64>,
     /// How much of that sum ranks waited for later ranks; `null` where the transfer is unknown.
     pub total_waiting_ns: Option<u64>,

@@ -45,7 +45,7 @@ impl Share {
         lot.leading_zeros() >= self.0
     }
 
-    /// Keeps fewer, while there are too many.
+    /// Halves the share, until at most [`KEPT`] are kept.
     fn thin<T>(&mut self, of: &mut Map<u64, T>) {
         while of.len() > KEPT && self.0 < u64::BITS {
             self.0 += 1;
@@ -79,7 +79,6 @@ pub(crate) struct Clocks<'a> {
 }
 
 impl Parts {
-    /// Adds a collective.
     pub(crate) fn add(&mut self, seq: u64, ns: f64, end: Option<End>) {
         if !self.share.has(seq) {
             return;
@@ -164,7 +163,6 @@ impl Collectives {
 }
 
 impl Collective {
-    /// A rank's part.
     fn of(part: Option<Part>, rank: Option<i32>, clocks: &Clocks<'_>) -> Collective {
         let ns = part.map_or(0.0, |part| part.ns);
         let end = part.and_then(|part| (clocks.host_ns)(part.end?));
@@ -252,7 +250,6 @@ pub(crate) enum Unknown {
 }
 
 impl Unknown {
-    /// In words.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Unknown::Function => "a rank may end before another arrives",

@@ -97,7 +97,6 @@ pub(crate) struct Drain {
     roles: BTreeMap<u64, String>,
     strings_known: Vec<bool>,
     texts: Texts,
-    /// The identity of this process.
     identity: Known,
     feed: Feed,
     meter: Option<Meter>,
@@ -335,7 +334,6 @@ impl Drain {
         self.comms.insert(comm.index, comm);
     }
 
-    /// The device that a communicator is on.
     fn device(&mut self, comm: u16, device: &Device) {
         let Ok(index) = u32::try_from(device.index) else { return };
         let [pci, uuid] = [&device.pci, &device.uuid].map(|text| text.clone().unwrap_or_default());
@@ -484,7 +482,6 @@ impl Drain {
         self.feed.flush();
     }
 
-    /// Ends the window of metrics.
     fn close_window(&mut self, end: WindowEnd) {
         let Some(meter) = &mut self.meter else { return };
         let is_over = match end {

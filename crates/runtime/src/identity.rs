@@ -34,7 +34,6 @@ const OLDEST: usize = 64;
 /// A variable's value; `None` where it is not set, or empty.
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The user's settings for it.
 #[derive(Debug, Clone)]
 pub(crate) struct IdentityOptions {
     /// `NCCLSCOPE_JOB`.
@@ -229,7 +228,6 @@ impl Known {
         self.change(|known| *known = identity)
     }
 
-    /// All that is known.
     pub(crate) fn definitions(&self) -> Vec<Definition> {
         self.identity.since(&Identity::default())
     }

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub(crate) struct LanesFile {
     file: Kept<File>,
-    /// The same, opened again.
+    /// The same file, opened again.
     again: OnceLock<Kept<File>>,
     path: PathBuf,
 }
@@ -82,7 +82,6 @@ impl LanesFile {
         self.file().filter(|file| has_room(file, bytes))
     }
 
-    /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -74,7 +74,6 @@ pub(crate) struct Log {
 #[derive(Debug)]
 struct LogState {
     to: LogTo,
-    /// By communicator.
     comm_loggers: Vec<(u16, Arc<CommLogger>)>,
     /// Loggers of destroyed communicators, for the thread to release.
     gone: Vec<Arc<CommLogger>>,
@@ -106,7 +105,6 @@ impl Log {
         self.inner.is_free()
     }
 
-    /// Sets where lines go.
     pub(crate) fn send_to(&self, to: LogTo) {
         self.inner.lock().to = to;
     }

@@ -77,7 +77,6 @@ impl Memory {
         self.why_private.as_deref()
     }
 
-    /// The lanes file, if there is one.
     pub(crate) fn lanes(&self) -> Option<&Arc<LanesFile>> {
         self.lanes.as_ref()
     }

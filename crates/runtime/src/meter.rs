@@ -173,12 +173,10 @@ impl Meter {
         self.collector.comm(comm);
     }
 
-    /// The device that a communicator is on.
     pub(crate) fn device(&mut self, device: &CommDevice) {
         self.collector.device(device);
     }
 
-    /// A communicator was finalized.
     pub(crate) fn comm_end(&mut self, index: u16, ticks: u64) {
         self.collector.comm_end(index, ticks);
     }

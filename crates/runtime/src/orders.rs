@@ -40,10 +40,8 @@ pub(crate) enum Order {
 /// The content of a dump.
 pub(crate) type Dumped = io::Result<(Checkpoint, Vec<Rest>)>;
 
-/// The orders that wait.
 pub(crate) type Orders = Handover<Order>;
 
-/// No order waits.
 pub(crate) const fn no_orders() -> Orders {
     Handover::new(ORDER_BYTES)
 }

@@ -331,7 +331,6 @@ impl Open {
         }
     }
 
-    /// Does the job.
     fn run(&mut self, job: Job, shared: &'static Shared) {
         match job {
             Job::Block(mut block) => self.write(std::slice::from_mut(&mut *block), shared),

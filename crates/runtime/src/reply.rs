@@ -98,7 +98,6 @@ pub(crate) fn elsewhere<T: Send + 'static>(
 }
 
 impl<T> Answer<T> {
-    /// Answers.
     pub(crate) fn give(self, value: T) {
         if let Some(shared) = &self.0 {
             *shared.value.lock() = Some(value);

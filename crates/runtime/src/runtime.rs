@@ -32,7 +32,6 @@ use ncclscope_recorder::{Recorder, gate};
 use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
-/// The process's runtime.
 static RUNTIME: Runtime = Runtime::new();
 
 /// Everything that outlives a callback.

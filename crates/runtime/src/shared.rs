@@ -118,7 +118,6 @@ impl Shared {
         self.state.is_free() && self.orders.is_free() && self.log.is_free()
     }
 
-    /// The state of the process, locked.
     pub(crate) fn lock(&self) -> Guard<'_, State> {
         self.state.lock()
     }

@@ -70,7 +70,6 @@ pub(crate) struct Schedule {
     sample: u32,
 }
 
-/// A window that has not begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PendingWindow {
     /// `None`: with the next training step.
@@ -129,7 +128,7 @@ impl Schedule {
         }
     }
 
-    /// What the time brings.
+    /// What is due at `now`: the beginning or the end of a window.
     pub(crate) fn due(&mut self, now: ClockReading) -> Option<GateAction> {
         if let Some(window) = self.waiting
             && let Some(begin) = window.begin.filter(|&begin| begin <= now.monotonic)

@@ -14,7 +14,6 @@ pub enum Func {
 }
 
 impl Func {
-    /// All of them.
     pub(crate) const ALL: [Func; 4] =
         [Func::AllReduce, Func::AllGather, Func::ReduceScatter, Func::Broadcast];
 

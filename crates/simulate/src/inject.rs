@@ -41,7 +41,6 @@ pub(crate) struct PlantedFault {
     pub(crate) slow: Option<SlowVerdict>,
 }
 
-/// The state of a thread that runs.
 pub(crate) const RUNS: ThreadState = ThreadState { state: b'R', place: "", since: NEVER };
 
 /// The operation that a fault hits, and the rank's neighbours in it.
@@ -223,7 +222,6 @@ impl FaultSite<'_> {
         }
     }
 
-    /// Plants a fault in a rank's program.
     fn plant_program(&mut self, fault: Fault, target: FaultTarget) {
         let FaultTarget { rank, op, from, to } = target;
         let ops = &mut self.programs[rank as usize];

@@ -6,7 +6,6 @@ use crate::fault::Fault;
 use crate::scenario::{Planted, Scenario};
 use crate::time::mix;
 
-/// The role of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     World,

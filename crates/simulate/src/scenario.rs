@@ -154,7 +154,6 @@ impl Scenario {
         })
     }
 
-    /// Whether the fault is planted.
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.fault.iter().any(|planted| planted.name == fault)
     }

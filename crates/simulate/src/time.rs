@@ -15,7 +15,6 @@ pub(crate) const fn before(t: Time, stop: Time) -> Time {
     if t >= stop { NEVER } else { t }
 }
 
-/// `ns` times `factor`.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -71,7 +71,6 @@ pub struct Blame {
 }
 
 impl Blame {
-    /// No blame of that many workers.
     pub(crate) fn none(workers: usize) -> Blame {
         Blame {
             own: vec![0.0; workers],

@@ -72,9 +72,9 @@ impl Job {
 /// Findings that a filter shows, of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Those that are left.
+    /// Findings that are shown.
     pub shown: usize,
-    /// All that were found.
+    /// All findings, shown or not.
     pub of: usize,
 }
 

@@ -80,7 +80,6 @@ pub struct ClockOffset {
 pub struct Clocks {
     /// The clock of each worker: those of one host have the same.
     clocks: Vec<usize>,
-    /// The offset of each clock.
     offsets: Vec<ClockOffset>,
     /// The group of each clock.
     groups_of: Vec<usize>,

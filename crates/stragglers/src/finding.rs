@@ -94,7 +94,7 @@ pub struct Finding {
     /// The communicators concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub comms: Vec<CommId>,
-    /// The same in words.
+    /// The communicators concerned, in words.
     #[serde(skip)]
     pub(crate) comm_texts: Vec<String>,
     /// The evidence for it.

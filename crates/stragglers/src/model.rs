@@ -251,7 +251,6 @@ impl Worker {
         Worker { rank, cell: Some(cell), stage, dp_rank, ..Worker::default() }
     }
 
-    /// Where it runs.
     pub(crate) fn place(&self) -> Place {
         Place {
             rank: self.rank,

@@ -74,7 +74,7 @@ pub struct ArriverRow {
     /// The communicator: `comm` and `comm_name`.
     #[serde(flatten)]
     pub comm: CommId,
-    /// The same in words.
+    /// The communicator in words.
     #[serde(skip)]
     pub comm_text: String,
     /// The function.

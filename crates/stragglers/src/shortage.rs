@@ -83,7 +83,6 @@ impl Starved<'_> {
     }
 }
 
-/// Finds them in a job.
 pub(crate) fn find(job: &Job, limits: &Limits) -> Vec<Finding> {
     let mut starved = starved(&job.shortages, limits);
     starved.sort_by(|a, b| b.share.total_cmp(&a.share));

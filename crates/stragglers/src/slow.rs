@@ -54,7 +54,6 @@ impl Excess {
         Excess { known, lost: Vec::new(), hits: 0, slow: Vec::new() }
     }
 
-    /// Whether the group is slow.
     fn is_slow(&self, limits: &Limits) -> bool {
         self.lost.len() >= limits.min_steps
             && count(self.hits) >= limits.min_steps_share * count(self.lost.len())

@@ -208,7 +208,7 @@ fn ns<S: Serializer>(seconds: &f64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(to_u64(seconds * 1e9))
 }
 
-/// The same where they are known.
+/// Seconds as whole nanoseconds, or `null` where they are not known.
 #[expect(clippy::ref_option, reason = "serde passes references")]
 fn known_ns<S: Serializer>(seconds: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     seconds.map(|seconds| to_u64(seconds * 1e9)).serialize(to)

@@ -18,7 +18,6 @@ pub(crate) fn gigabytes(per_s: f64) -> String {
     human::three(per_s / 1e9)
 }
 
-/// A share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }

@@ -138,7 +138,6 @@ impl<'a> In<'a> {
         rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
     }
 
-    /// The next byte.
     #[inline(always)]
     pub(crate) fn byte(&mut self) -> u8 {
         let byte = self.bytes.get(self.at).copied().unwrap_or(0);

@@ -48,7 +48,7 @@ pub struct FieldLayout {
 /// The words of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Their number.
+    /// How many words the record has.
     pub words: usize,
     /// Those that are coded as two numbers of 32 bits: bit i for word i.
     pub halves: u16,

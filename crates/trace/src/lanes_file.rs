@@ -104,7 +104,7 @@ pub struct Owner {
     pub process: u32,
     /// The recording that the lanes belong to.
     pub recording: PathBuf,
-    /// Where that lies.
+    /// Where the recording lies.
     pub home: Option<Home>,
     /// False until there is a recording: the lanes are then for none once the process is dead.
     pub has_recording: bool,

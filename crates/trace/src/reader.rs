@@ -126,7 +126,6 @@ impl Lane {
     pub fn recovered(&self) -> usize {
         self.recovered.len()
     }
-    /// Those records.
     pub(crate) fn recovered_records(&self) -> &[Record] {
         &self.recovered
     }

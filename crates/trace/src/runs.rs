@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Clocks of hosts may differ by so much, and processes of one run may start so far apart, ns.
 const BETWEEN_HOSTS_NS: u64 = 60_000_000_000;
-/// The same on one host, ns.
+/// Processes of one run on one host may start so far apart, ns.
 const ON_HOST_NS: u64 = 1_000_000_000;
 /// A run that ends so long after another one began goes on beside it, ns: clocks of hosts differ.
 const BESIDE_NS: u64 = 10_000_000_000;

@@ -59,7 +59,6 @@ pub(crate) fn in_short(damage: &[String], unreadable: u64) -> Vec<String> {
     first.iter().cloned().chain(more).chain(records).collect()
 }
 
-/// How many blocks are missing.
 pub(crate) struct MissingBlocks {
     /// Between others.
     pub(crate) inside: u64,
@@ -68,7 +67,6 @@ pub(crate) struct MissingBlocks {
 }
 
 impl MissingBlocks {
-    /// In words.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let MissingBlocks { inside, last } = *self;
         let blocks = |count: u64| match count {

@@ -29,7 +29,6 @@ pub(crate) struct Source {
     is_counted: bool,
 }
 
-/// The open file.
 #[derive(Debug)]
 pub(crate) enum Opened<'a> {
     Held(&'a File),

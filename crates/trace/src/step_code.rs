@@ -60,7 +60,6 @@ mod correct {
 
 /// A step's words, as [`crate::record`] lays them out.
 pub(crate) type Words = [u64; STEP_WORDS];
-/// Their number.
 pub(crate) const STEP_WORDS: usize = 5;
 
 /// Bits of an operation that tell contexts apart.
@@ -157,7 +156,6 @@ impl Steps {
         count
     }
 
-    /// Writes a step.
     #[inline(always)]
     fn encode(&mut self, words: &Words, out: &mut Out<'_>) {
         let &[head, start, what, early, late] = words;

@@ -66,7 +66,7 @@ pub(crate) struct StepLinks<'s, 't, 'r> {
     index: &'s StepIndex,
     /// The last ProxyOp, its name, and its steps that both sides have.
     last: Option<(EventId, Option<u64>, &'s [u32])>,
-    /// What it said so far.
+    /// How many steps were given an arrow so far, and why others were not.
     pub(crate) seen: StepArrows,
 }
 

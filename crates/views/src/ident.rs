@@ -35,7 +35,6 @@ impl Hash {
         Hash(0xcbf2_9ce4_8422_2325).text(kind)
     }
 
-    /// Adds a number.
     pub(crate) fn number(self, number: u64) -> Hash {
         // The finaliser of SplitMix64 on the sum: cheap, and every bit of it matters.
         let mut x = self.0.wrapping_add(number).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -44,12 +43,10 @@ impl Hash {
         Hash(x ^ (x >> 31))
     }
 
-    /// Adds a rank.
     pub(crate) fn rank(self, rank: i32) -> Hash {
         self.number(u64::from(rank.cast_unsigned()))
     }
 
-    /// Adds a text.
     pub(crate) fn text(self, text: &str) -> Hash {
         text.bytes().fold(self, |hash, byte| hash.number(u64::from(byte))).number(text.len() as u64)
     }

@@ -21,7 +21,6 @@ pub(crate) struct StepIndex {
 
 #[derive(Debug)]
 enum Side {
-    /// The numbers of the steps.
     Steps(Vec<u32>),
     /// Two processes, or two steps of one number, match it: which one is right is not known.
     Ambiguous,

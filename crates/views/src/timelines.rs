@@ -61,7 +61,6 @@ impl<'r> Timelines<'r> {
         self.shown.selection(at)
     }
 
-    /// Their number.
     pub(crate) fn len(&self) -> usize {
         self.shown.recordings.len()
     }

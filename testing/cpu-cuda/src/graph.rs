@@ -281,7 +281,6 @@ impl Exec {
     }
 }
 
-/// One running replay.
 struct Replay<'a> {
     work: &'a Vec<Option<Work>>,
     followers: &'a HashMap<usize, Vec<usize>>,

@@ -44,7 +44,6 @@ impl Nccl {
 
 static NCCL: OnceLock<Nccl> = OnceLock::new();
 
-/// Whether there is one.
 pub(crate) fn is_set() -> bool {
     NCCL.get().is_some()
 }

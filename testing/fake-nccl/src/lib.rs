@@ -31,7 +31,7 @@ use std::ops::RangeInclusive;
 
 /// The versions of the API.
 pub const VERSIONS: RangeInclusive<usize> = 1..=COUNT;
-/// Their number.
+/// The number of versions.
 pub const COUNT: usize = *ncclscope_abi::VERSIONS.end() as usize;
 
 pub use control::Control;

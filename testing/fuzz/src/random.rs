@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random numbers that a seed repeats (splitmix64).
 
-/// A generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -9,7 +9,6 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// Well-formed input.
     pub(crate) samples: fn() -> Vec<Vec<u8>>,
-    /// Changes input.
     pub(crate) mutate: fn(&mut Random, &mut Vec<u8>),
     /// Reads it; false if it refuses all of it.
     pub(crate) read: fn(&[u8]) -> bool,

@@ -61,7 +61,6 @@ impl Facts {
         self.events.get(kind.name()).copied().unwrap_or(0)
     }
 
-    /// The operations of a function.
     pub(crate) fn of(&self, func: &str) -> Vec<&Operation> {
         self.operations.iter().filter(|op| op.func == func).collect()
     }

@@ -137,7 +137,6 @@ fn version(setup: &Setup) -> Result<u32, String> {
     Ok(format!("{version}").parse().unwrap_or(0))
 }
 
-/// Runs the parts.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let begin = Instant::now();
     let setup = match options.setup() {

@@ -38,7 +38,7 @@ pub struct Process {
     pub header: Header,
     /// The communicator; may be changed like `header`. What follows is of this one.
     pub comm: Comm,
-    /// Those before it.
+    /// The communicators before it.
     pub other_comms: Vec<Comm>,
     /// The devices of communicators.
     pub devices: Vec<CommDevice>,

@@ -54,7 +54,6 @@ pub(crate) fn poke(tid: pid_t, address: u64, word: u64) -> io::Result<()> {
     request(libc::PTRACE_POKETEXT, tid, address, word)
 }
 
-/// The registers of a stopped thread.
 pub(crate) fn registers(tid: pid_t) -> io::Result<user_regs_struct> {
     let mut registers = MaybeUninit::<user_regs_struct>::uninit();
     // SAFETY: the kernel writes the structure that the last argument leads to.
@@ -68,7 +67,6 @@ pub(crate) fn registers(tid: pid_t) -> io::Result<user_regs_struct> {
     Ok(unsafe { registers.assume_init() })
 }
 
-/// Sets the registers of a stopped thread.
 pub(crate) fn set_registers(tid: pid_t, registers: &user_regs_struct) -> io::Result<()> {
     let from = std::ptr::from_ref(registers).cast::<c_void>();
     // SAFETY: the kernel reads the structure that the last argument leads to.

@@ -14,22 +14,19 @@ use super::runs::{Runs, Series, Thread};
 /// A promise in numbers.
 #[derive(Debug)]
 pub(super) struct Bound {
-    /// What is bounded.
     pub(super) what: &'static str,
     /// The most that it may be.
     pub(super) limit: f64,
-    /// Of both; `x` for a ratio.
+    /// The unit of the limit and of the numbers; `x` for a ratio.
     pub(super) unit: &'static str,
     /// Which of the rounds counts.
     pub(super) take: Take,
-    /// The measured numbers.
     pub(super) measure: fn(&Runs) -> Figure,
 }
 
 /// Which of the rounds is held against the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Take {
-    /// The middle one.
     Median,
     /// The greatest: for what must never be.
     Worst,
@@ -73,7 +70,6 @@ const fn worst(
 
 use Thread::{Enqueue, Proxy};
 
-/// All of them.
 pub(super) const BOUNDS: &[Bound] = &[
     median("proxy callback, to floor-ring", 1.0, "x", |r| added(r, BULK2, Proxy, OURS, RING)),
     median("proxy callback, to floor-tsc", 1.25, "x", |r| added(r, BULK2, Proxy, OURS, TSC)),

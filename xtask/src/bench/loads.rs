@@ -9,7 +9,6 @@
 pub(super) struct Subject {
     /// Name in tables.
     pub(super) name: &'static str,
-    /// What is loaded.
     pub(super) plugin: Plugin,
     /// The environment, beside where recordings go.
     pub(super) env: &'static [(&'static str, &'static str)],
@@ -83,7 +82,6 @@ pub(super) const STOPPED: &Subject = &Subject {
 pub(super) struct Load {
     /// Name in the results.
     pub(super) name: &'static str,
-    /// Who plays it.
     pub(super) program: Program,
     /// Its options, after the plugin.
     pub(super) options: &'static str,

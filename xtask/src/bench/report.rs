@@ -14,7 +14,6 @@ pub(super) struct Row {
     bound: &'static Bound,
     /// The number that is held against the limit, if there is one.
     measured: Option<f64>,
-    /// Whether it holds.
     pub(super) verdict: Verdict,
     /// What the number is made of.
     detail: String,
@@ -23,9 +22,7 @@ pub(super) struct Row {
 /// What came of a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It holds.
     Ok,
-    /// It does not.
     Over,
     /// Too few rounds say something: the others lost events, or were noise.
     Invalid,

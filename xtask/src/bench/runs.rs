@@ -166,7 +166,6 @@ impl Series {
         Some(f64::midpoint(numbers[last / 2], numbers[last.div_ceil(2)]))
     }
 
-    /// The greatest.
     pub(super) fn max(&self) -> Option<f64> {
         self.sorted().0.last().copied()
     }

@@ -37,7 +37,6 @@ impl Job {
     }
 }
 
-/// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum JobResult {
     Passed,

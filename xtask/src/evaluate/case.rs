@@ -60,7 +60,6 @@ pub(super) struct Case {
 /// What the seed of another job is more.
 const OTHER_SEED: u64 = 1000;
 
-/// What came out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged {
     pub(super) score: Score,
@@ -103,7 +102,6 @@ impl Case {
         self.judge(tool, &folder.0)
     }
 
-    /// Judges the recordings in `folder`.
     pub(super) fn judge(&self, tool: &Path, folder: &Path) -> Outcome<Judged> {
         let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
         let run = || vec!["--run".to_owned(), format!("simulated-{}", self.seed)];

@@ -121,7 +121,6 @@ impl Score {
         clean(&self.ranks) && self.classes.values().all(clean)
     }
 
-    /// All classes together.
     pub(super) fn all_classes(&self) -> Tally {
         let mut all = Tally::default();
         self.classes.values().for_each(|&tally| all += tally);

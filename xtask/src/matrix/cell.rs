@@ -39,7 +39,6 @@ pub(super) struct Cell {
     pub(super) scenario: Option<Scenario>,
 }
 
-/// How a cell ended.
 #[derive(Debug)]
 pub(super) enum Ended {
     Checked(Verdict),

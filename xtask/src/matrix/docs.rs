@@ -61,7 +61,6 @@ progress thread, and *kernel* is its profiler thread, or a proxy thread that has
 serve. Releases without API events do not distinguish *callback* from *api*.
 ";
 
-/// Writes the page.
 pub(super) fn write(cells: &[Cell], outcomes: &[Outcome]) -> crate::Outcome<()> {
     let measured = Measured::new(cells, outcomes);
     std::fs::write(PAGE, measured.page())?;

@@ -10,7 +10,6 @@ use super::workload::WORKLOADS;
 /// The topology on which the page measures every workload; on the others it measures the first.
 pub(super) const DOCS_TOPOLOGY: &str = "socket";
 
-/// The cells of a run.
 pub(super) fn cells(
     wheels: &[Wheel],
     names: &[String],

@@ -8,10 +8,8 @@ use std::path::Path;
 use super::topology::{self, Topology};
 use crate::Outcome;
 
-/// A scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scenario {
-    /// Its path.
     pub(super) file: String,
     pub(super) topology: Topology,
     /// The releases that it names; none: it is for all.
@@ -23,7 +21,6 @@ pub(super) struct Scenario {
 }
 
 impl Scenario {
-    /// Reads the file.
     pub(super) fn read(file: &str) -> Outcome<Self> {
         let text = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
         Ok(Self::parse(file, &text)?)

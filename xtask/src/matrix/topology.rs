@@ -28,7 +28,6 @@ const OF_SCENARIOS: &[Topology] = &[
     Topology { name: "ring4", ranks: 4, nodes: 4, about: "four hosts, rings only" },
 ];
 
-/// The topology of a scenario.
 pub(super) fn of_scenario(name: &str) -> Option<Topology> {
     TOPOLOGIES.iter().chain(OF_SCENARIOS).find(|topology| topology.name == name).copied()
 }

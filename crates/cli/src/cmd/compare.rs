@@ -29,11 +29,10 @@ use std::process::ExitCode;
 #[derive(Debug)]
 enum Source {
     Recordings(Vec<RunInput>),
-    /// Saved reports.
     Saved(Vec<PathBuf>),
 }
 
-/// A side, read.
+/// The runs of one side of the comparison.
 #[derive(Debug, Default)]
 struct Side {
     runs: Vec<Run>,

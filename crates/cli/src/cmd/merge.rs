@@ -155,7 +155,6 @@ impl<'r> LastRead<'r> {
     }
 }
 
-/// Where the recordings are from.
 struct Source<'a> {
     input: &'a Input,
     narrowed: &'a Narrowed,
@@ -181,7 +180,6 @@ fn one<'r>(
     Ok(true)
 }
 
-/// Merges all traces into one.
 fn into_one(files: &[PathBuf], source: &Source<'_>, output: &Path) -> Result<(), Failure> {
     let mut all = files.iter().map(|file| scan(file)).collect::<Result<Vec<Trace>, _>>()?;
     all.sort_by_key(|trace| trace.identity.rank);

@@ -26,7 +26,6 @@ use crate::failure::Failure;
 use crate::terminal;
 use std::process::ExitCode;
 
-/// Runs the verb of the command line.
 pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
     terminal::configure(args.global);
     match args.verb {

@@ -6,7 +6,6 @@ use crate::failure::{Failure, tell};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The file that is standard output.
 const STDOUT: &str = "-";
 
 /// Whether the page goes to standard output, and so nothing else does.

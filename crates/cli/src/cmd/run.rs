@@ -41,7 +41,7 @@ use task::Task;
 use watch::{NcclProcess, Watch};
 use why::{NoRecording, nccl_says};
 
-/// `run.json`.
+/// The content of `run.json`.
 #[derive(Serialize)]
 struct RunFile {
     schema: &'static str,

@@ -105,7 +105,6 @@ struct Printed<'a> {
     filter: Option<FindingsNote>,
 }
 
-/// What was read.
 struct Read {
     job: Job,
     /// `diagnose` finds that it hangs.

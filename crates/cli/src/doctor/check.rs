@@ -7,24 +7,18 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
-    /// As it should be.
     Ok,
     /// It works, with a limit that is worth knowing.
     Warn,
-    /// It does not work.
     Fail,
 }
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
-    /// What.
     pub(crate) name: &'static str,
-    /// How it came out.
     pub(crate) status: Status,
-    /// What was found.
     pub(crate) detail: String,
-    /// What to do about it.
     pub(crate) advice: Option<String>,
 }
 

@@ -20,7 +20,6 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Its release, if it is known.
     pub(super) fn release(&self) -> Option<&Release> {
         self.release.as_ref().ok()?.as_ref()
     }

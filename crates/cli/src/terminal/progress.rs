@@ -21,7 +21,6 @@ const TEMPLATE: &str = "{msg} [{wide_bar}] {percent:>3} %, {elapsed}, {eta} left
 /// The same where the length of the work is not known.
 const ENDLESS: &str = "{msg} {spinner} {elapsed}";
 
-/// The line that is shown.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Writes to the terminal while the line of progress is erased.
@@ -160,7 +159,7 @@ impl Watched {
         })
     }
 
-    /// Of work of unknown length.
+    /// Progress of work of unknown length.
     pub(crate) fn endless(what: &'static str) -> Watched {
         Watched::new(what, 0, || 0)
     }

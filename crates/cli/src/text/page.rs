@@ -31,7 +31,6 @@ pub(crate) struct Page {
 const SLOWEST: f64 = 0.01;
 
 impl Page {
-    /// An empty page.
     pub(crate) fn new(has_colour: bool) -> Page {
         let columns = terminal::width();
         Page { text: String::new(), has_colour, columns, is_markdown: false }
@@ -212,7 +211,7 @@ pub(super) fn rank_text(rank: Option<u32>, comm_rank: Option<i32>) -> String {
     }
 }
 
-/// The same in a column of ranks.
+/// A rank as [`rank_text`] names it, for a cell in a column of ranks.
 pub(super) fn rank_cell(rank: Option<u32>, comm_rank: Option<i32>) -> String {
     match (rank, comm_rank) {
         (Some(rank), _) => rank.to_string(),

@@ -15,7 +15,6 @@ pub(super) struct Blocks {
     of_step: Vec<Option<u32>>,
     /// Start and length of the run, where it has no steps.
     span: Option<(f64, f64)>,
-    /// How many steps there are.
     pub(super) steps: usize,
 }
 

@@ -11,7 +11,6 @@ use std::path::Path;
 pub(super) struct Dumps {
     /// Dumps of the Flight Recorder.
     pub(super) flight: flight::Dumps,
-    /// The output of RAS.
     pub(super) ras: Option<ras::Ras>,
     is_flight_read: bool,
 }

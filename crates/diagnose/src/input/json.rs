@@ -27,9 +27,9 @@ const RAS_KEYS: [&str; 2] = ["nccl_version", "communicators"];
 /// Which values of the outermost object are kept; of the others only the keys are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// All.
+    /// All values are kept.
     Dump,
-    /// Those of RAS's output.
+    /// The values of RAS's output are kept.
     Ras,
 }
 

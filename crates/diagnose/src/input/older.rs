@@ -12,13 +12,12 @@ pub(super) const MOST: u64 = 1 << 62;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OlderPairs {
     by_comm: HashMap<u16, OlderComm>,
-    /// All of them are known.
+    /// All sends and receives are known.
     pub(super) is_complete: bool,
-    /// What is damaged there.
     pub(super) damage: Vec<String>,
 }
 
-/// Those of a communicator.
+/// The sends and receives of a communicator.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OlderComm {
     pub(super) all: u64,
@@ -69,7 +68,6 @@ impl OlderPairs {
         }
     }
 
-    /// None are known.
     pub(super) fn is_empty(&self) -> bool {
         self.by_comm.is_empty()
     }

@@ -26,7 +26,6 @@ enum Node {
     Dict(Vec<(usize, usize)>),
 }
 
-/// The state of the machine.
 #[derive(Debug, Default)]
 struct Machine<'a> {
     rest: &'a [u8],

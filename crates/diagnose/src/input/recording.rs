@@ -205,7 +205,7 @@ struct Progression<'t, 'a> {
     older: OlderPairs,
 }
 
-/// What there is of one communicator.
+/// The operations, calls and progress of one communicator.
 #[derive(Clone, Debug, Default)]
 struct OfComm {
     /// Positions of its operations, in the order in which they were started.
@@ -222,7 +222,7 @@ impl OfComm {
         self.progress.is_some_and(|progress| progress.flags & flags::PARTIAL != 0)
     }
 
-    /// Of all communicators of a recording.
+    /// One for each communicator of a recording.
     fn all(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<OfComm> {
         let recording = timeline.recording();
         let mut comms = vec![OfComm::default(); recording.comms().len()];

@@ -17,7 +17,6 @@ pub struct Snapshot {
     pub(super) facts: ProcessFacts,
     /// Blocks that the recording had when it was read.
     pub(super) blocks: u64,
-    /// What is damaged in it.
     pub(super) damage: Vec<String>,
     /// The latest recorded time, by the host's clock, ns.
     pub(super) end_ns: u64,

@@ -133,11 +133,9 @@ fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
 /// Operations of a communicator that are not over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
-    /// The number.
     pub(super) count: u64,
-    /// When the oldest of them started, in ticks.
+    /// When the oldest operation started, in ticks.
     pub(super) oldest: u64,
-    /// What it is.
     pub(super) facts: Facts,
 }
 
@@ -244,7 +242,6 @@ impl Comms {
         }
     }
 
-    /// The device that a communicator is on.
     pub(super) fn device(&mut self, device: &CommDevice) {
         let uuid = device.uuid.as_str().into();
         self.state(device.comm).device = Some(Device { index: device.index, uuid });
@@ -274,7 +271,6 @@ impl Comms {
         }
     }
 
-    /// The known facts about a communicator.
     fn state(&mut self, comm: u16) -> &mut State {
         let (is_forgotten, window_end) = (self.forgotten.contains(comm), self.window_end);
         self.comms.entry(comm).or_insert_with(|| State {
@@ -309,7 +305,6 @@ impl Comms {
         }
     }
 
-    /// A kernel of the operation was seen.
     pub(super) fn saw_kernel(&mut self, operation: &Start, stream: u64) {
         let is_p2p = Facts::of(&operation.detail).is_some_and(|facts| facts.is_p2p());
         self.state(operation.comm).order.kernel(Launched::of(operation), is_p2p);
@@ -362,7 +357,6 @@ impl Comms {
         self.drifts.since(comm).is_none_or(|since| start < since)
     }
 
-    /// An operation started.
     pub(super) fn saw_operation(&mut self, start: &Start) {
         let state = self.state(start.comm);
         state.first.get_or_insert(start.ticks);

@@ -42,7 +42,6 @@ pub(super) struct Head {
     pub(super) stream: u64,
 }
 
-/// The kind of the child.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PartKind {
     /// A ProxyOp.
@@ -81,7 +80,6 @@ pub(super) struct Part {
 /// An end that was read before its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct End {
-    /// When it stopped.
     pub(super) stop: Option<u64>,
     /// When it changed state first.
     pub(super) state: Option<u64>,
@@ -120,7 +118,6 @@ const fn is_part(kind: EventKind) -> bool {
 }
 
 impl Families {
-    /// Families that are kept.
     pub(super) fn len(&self) -> usize {
         self.families.len()
     }

@@ -95,7 +95,6 @@ impl Launches {
         }
     }
 
-    /// A launch was measured.
     pub(super) fn measured(&mut self, launch: Handle, ns: u64) {
         let group = self.launches.remove(&launch);
         match group.and_then(|group| self.counts.get_mut(&group)) {

@@ -65,7 +65,6 @@ pub(super) struct Place {
 pub(super) struct Sent {
     /// Steps.
     pub(super) transfers: u64,
-    /// Their bytes.
     pub(super) bytes: u64,
     /// Their time in the network.
     pub(super) ticks: u64,

@@ -50,7 +50,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// All of them.
+    /// All labels.
     pub const ALL: Labels = Labels { rank: true, peer: true, channel: true };
 
     /// Whether an attribute is exported.

@@ -78,7 +78,6 @@ struct State {
     /// Until when the collector asks for no request: nothing shortens that.
     asked_until: Option<Instant>,
     health: Health,
-    /// Tries that failed.
     failures: u64,
 }
 

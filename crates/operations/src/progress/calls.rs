@@ -79,7 +79,7 @@ struct Lane {
     launch: Option<Launch>,
 }
 
-/// All threads.
+/// The calls and launches of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     /// By lane, as far as lanes are used: there may be [`LANES`], and most processes have four.

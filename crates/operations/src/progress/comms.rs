@@ -62,9 +62,8 @@ pub(super) struct CommState {
     pub(super) networked: Option<u64>,
     sorts: Vec<Sort>,
     links: Map<Link, ()>,
-    /// Operations that are over.
     pub(super) over: u64,
-    /// When the latest of them ended, in ticks.
+    /// When the latest operation that is over ended, in ticks.
     past_end: u64,
     /// When the latest operation ended whose end something shows, whether it is over or may be.
     pub(super) last_end: u64,
@@ -193,7 +192,6 @@ impl CommState {
         self.usual.longest(facts)
     }
 
-    /// An operation is in flight.
     pub(super) fn add_open(&mut self, began: Began, is_p2p: bool, changed: u64) {
         let (look, (_, _, number)) = (&mut self.look, began);
         if is_p2p {
@@ -238,7 +236,7 @@ struct Last {
     is_networked: bool,
 }
 
-/// All of them, by index.
+/// All communicators, by index.
 #[derive(Debug, Default)]
 pub(super) struct Comms {
     states: BTreeMap<u16, CommState>,

@@ -119,7 +119,7 @@ impl Head {
     }
 }
 
-/// All of them.
+/// All operations that are tracked.
 #[derive(Debug, Default)]
 pub(super) struct Ops {
     ops: Map<Handle, Op>,
@@ -185,7 +185,6 @@ impl Ops {
         op.changed = op.changed.max(ticks);
     }
 
-    /// A kernel channel starts.
     pub(super) fn kernel(&mut self, comms: &mut Comms, start: &Start, channel: u8) {
         if start.parent.is_null() {
             return;
@@ -249,7 +248,6 @@ impl Ops {
         true
     }
 
-    /// A ProxyOp stopped.
     pub(super) fn proxy_stopped(&mut self, proxy: &Proxy, ticks: u64) {
         if let Some(op) = self.ops.get_mut(&proxy.op) {
             op.open_proxies = op.open_proxies.saturating_sub(1);
@@ -258,7 +256,6 @@ impl Ops {
         }
     }
 
-    /// A ProxyOp in flight moved.
     pub(super) fn proxy_moves(&mut self, proxy: &Proxy) {
         if let Some(op) = self.ops.get_mut(&proxy.op) {
             op.network = true;

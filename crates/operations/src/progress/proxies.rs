@@ -57,7 +57,7 @@ pub struct ProxyView {
     pub changed: u64,
 }
 
-/// All slots.
+/// All ProxyOps that are tracked.
 #[derive(Debug, Default)]
 pub(super) struct Proxies {
     slots: Vec<Option<Proxy>>,
@@ -114,7 +114,6 @@ impl Proxies {
         }
     }
 
-    /// A step stopped.
     #[inline]
     pub(super) fn stepped(&mut self, lane: usize, step: &Step) {
         self.ended(lane, step.op_ref, step.ticks.saturating_add(step.end << STEP_SHIFT));

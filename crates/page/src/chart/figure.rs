@@ -4,12 +4,10 @@
 use super::px;
 use maud::{Markup, html};
 
-/// A chart of the page.
 #[derive(Debug)]
 pub(crate) struct Figure<'a> {
     /// Its id, unique in the page.
     pub(crate) id: &'a str,
-    /// What it shows.
     pub(crate) title: &'a str,
     /// What there is to see, for people who do not see it.
     pub(crate) description: &'a str,
@@ -55,9 +53,7 @@ pub(crate) enum Swatch {
 pub(crate) struct Legend {
     /// The class that gives its colour.
     pub(crate) class: String,
-    /// How it looks.
     pub(crate) swatch: Swatch,
-    /// What it stands for.
     pub(crate) label: String,
     /// The role that it is of; hidden with it.
     pub(crate) role: Option<String>,

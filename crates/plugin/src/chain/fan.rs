@@ -31,12 +31,10 @@ pub(super) struct Fan {
 
 /// Whose context, parents and mask an event comes with.
 struct Origin<'a> {
-    /// The raw context.
     context: *mut c_void,
     comm: Option<&'a Comm>,
     parent: Option<Entry>,
     group: Option<Entry>,
-    /// Each plugin's mask.
     masks: [u32; PLUGINS],
     /// The bits of which a mask needs at least one.
     needed: u32,

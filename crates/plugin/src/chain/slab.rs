@@ -30,7 +30,6 @@ const OPS: u32 = 1 << 14;
 const STEPS: u32 = 8;
 /// Lines of a ProxyOp: its own, and its steps'.
 const OP_LINES: u32 = 1 + STEPS;
-/// All lines.
 const LINES: u32 = EVENTS + OPS * OP_LINES;
 /// Open events that are skipped before the oldest of them loses its line.
 const PATIENCE: u32 = 16;
@@ -63,10 +62,8 @@ const _: () = assert!(EventType::ALL.len() <= 24);
 /// What an event's line holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Where.
     index: u32,
     stamp: u32,
-    /// The event's type.
     pub(super) event: Option<EventType>,
     /// Each plugin's handle; 0 where it gave none.
     pub(super) handles: [u64; PLUGINS],

@@ -29,7 +29,6 @@ pub use otlp::Otlp;
 /// The effective configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The values of the variables.
     pub(crate) settings: Settings,
     /// `NCCLSCOPE_MODE`; off if there is no room for a recording.
     pub mode: Mode,

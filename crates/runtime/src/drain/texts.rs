@@ -10,7 +10,6 @@ const FIRST: u16 = 0x1000;
 const MOST: usize = 4096;
 pub(super) const BYTES: usize = 120;
 
-/// The texts so far.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     texts: Vec<String>,
@@ -35,7 +34,6 @@ impl Texts {
         (id, self.texts.last().map(String::as_str))
     }
 
-    /// All texts with their numbers.
     pub(super) fn all(&self) -> impl Iterator<Item = (StrId, &str)> {
         self.texts.iter().enumerate().map(|(index, text)| (id(index), text.as_str()))
     }

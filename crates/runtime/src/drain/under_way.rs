@@ -47,7 +47,6 @@ impl UnderWay {
         rest.collect()
     }
 
-    /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

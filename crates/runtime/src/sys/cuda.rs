@@ -356,7 +356,6 @@ pub(crate) mod fake {
 
     static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
-    /// Runs `body` on the world.
     pub(crate) fn world<T>(body: impl FnOnce(&mut World) -> T) -> T {
         let mut world: MutexGuard<'_, _> = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
         body(world.get_or_insert_default())

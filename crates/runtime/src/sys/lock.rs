@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 #[derive(Debug)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
-/// What is locked, until it goes.
+/// Holds the lock until it is dropped.
 pub(crate) struct Guard<'a, T>(MutexGuard<'a, T>);
 
 impl<T> Lock<T> {
@@ -19,12 +19,10 @@ impl<T> Lock<T> {
         Lock(Mutex::new(value))
     }
 
-    /// Waits for the lock.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         Guard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The lock, if it is free.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(Guard::new(guard)),
@@ -33,7 +31,6 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Whether it is free now.
     pub(crate) fn is_free(&self) -> bool {
         self.try_lock().is_some()
     }

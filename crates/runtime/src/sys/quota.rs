@@ -16,7 +16,6 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// That of this process.
     pub(crate) fn new() -> Quota {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Quota { stat: candidates(&groups).into_iter().find(|file| file.exists()) }

@@ -23,7 +23,6 @@ pub struct Shield {
     errno: c_int,
     /// Whether the thread can be cancelled.
     cancel: c_int,
-    /// The thread's mask.
     mask: libc::sigset_t,
     /// What waited already, and is the host's.
     waited: libc::sigset_t,

@@ -61,7 +61,6 @@ pub(crate) fn is_fatal(signal: u8) -> bool {
     asked == 0 && action.sa_sigaction == libc::SIG_DFL
 }
 
-/// Sends a signal to this process.
 pub(crate) fn send_to_self(signal: u8) {
     // SAFETY: no memory is involved; what becomes of it is the process's own choice.
     unsafe { libc::kill(super::pid().cast_signed(), signal.into()) };

@@ -60,7 +60,6 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     null_mut()
 }
 
-/// What a thread is to be like.
 struct Attributes(libc::pthread_attr_t);
 
 impl Attributes {

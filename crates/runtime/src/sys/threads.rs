@@ -7,7 +7,6 @@ use std::io;
 /// A thread at one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Seen {
-    /// Its id.
     pub(crate) tid: u32,
     /// Its name; empty unknown.
     pub(crate) name: String,

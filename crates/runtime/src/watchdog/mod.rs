@@ -115,7 +115,6 @@ struct Losses {
     misses: Vec<Miss>,
     /// Some of them are not known, of until then: ticks.
     overrun: Option<u64>,
-    /// Count of all.
     total: u64,
 }
 
@@ -126,7 +125,6 @@ pub(crate) struct Found {
     heartbeats: Vec<Heartbeat>,
     /// The same of threads, whose place in the kernel has no number yet.
     threads: Vec<(ncclscope_trace::progress::Thread, String)>,
-    /// The hangs to report.
     pub(crate) hangs: Vec<Hang>,
     /// Lines for the log and the recording.
     pub(crate) lines: Vec<String>,
@@ -157,7 +155,6 @@ impl Found {
 }
 
 impl Watchdog {
-    /// A watchdog of the process at `place`.
     pub(crate) fn new(place: Place, limit: Option<Duration>, actions: HangActions) -> Watchdog {
         let limit_ns = limit.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX / 64));
         Watchdog {
@@ -194,7 +191,6 @@ impl Watchdog {
         self.told.entry(comm.index).or_default();
     }
 
-    /// The device that a communicator is on.
     pub(crate) fn device(&mut self, comm: u16, device: Device) {
         self.place.device(comm, device);
     }
@@ -530,7 +526,7 @@ impl Watchdog {
 pub(crate) struct Why {
     /// What is in flight, each as JSON, as far as there is room.
     pub(crate) hangs: Vec<String>,
-    /// Their number.
+    /// How much is in flight, described or not.
     pub(crate) count: usize,
     /// What hangs cannot be seen, and why.
     pub(crate) blind: Vec<String>,

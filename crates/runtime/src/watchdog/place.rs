@@ -28,7 +28,6 @@ impl Place {
         Place { host: host.to_owned(), pid, global, ..Place::default() }
     }
 
-    /// The process with this identity.
     pub(crate) fn of(identity: &Identity) -> Place {
         let host = identity.host.as_deref().unwrap_or_default();
         let place = Place::new(host, identity.pid.unwrap_or(0), identity.rank);
@@ -50,12 +49,10 @@ impl Place {
         self.devices.remove(&comm);
     }
 
-    /// The device that a communicator is on.
     pub(super) fn device(&mut self, comm: u16, device: Device) {
         self.devices.insert(comm, device);
     }
 
-    /// The first communicator.
     pub(super) fn first(&self) -> Option<Comm> {
         self.comms.values().next().cloned()
     }
@@ -75,7 +72,6 @@ impl Place {
         self.comms.get(&comm).map_or(0, |comm| comm.api_version)
     }
 
-    /// The known facts about a communicator.
     pub(super) fn known(&self, comm: u16) -> Option<&Comm> {
         self.comms.get(&comm)
     }

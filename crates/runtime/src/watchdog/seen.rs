@@ -60,7 +60,6 @@ impl StepSeen {
 /// A thread at two moments.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
-    /// How it is now.
     pub(super) now: Seen,
     /// Kinds of events that it started, as bits.
     pub(super) kinds: u32,
@@ -129,12 +128,10 @@ impl Threads {
         self.lanes.is_empty() || self.lanes.values().any(|thread| thread.span_ns >= APART_NS)
     }
 
-    /// The thread of a lane.
     pub(super) fn of(&self, lane: usize) -> Option<&Thread> {
         self.lanes.get(&lane)
     }
 
-    /// All of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &Thread> {
         self.lanes.values()
     }
@@ -161,7 +158,6 @@ impl Thread {
         (self.now, self.kinds, self.role, self.at) = (seen, kinds, role, at);
     }
 
-    /// It has exited.
     pub(super) fn is_gone(&self) -> bool {
         self.now.state == GONE
     }

@@ -37,11 +37,9 @@ impl Stops {
 /// A path from one rank to another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// When it stops.
     pub(crate) stop: Time,
     /// When the receiver's network stops taking receives for it.
     pub(crate) post_stop: Time,
-    /// Slowdown factor.
     pub(crate) factor: f64,
     /// Mean slowdown factor of a path that retransmits a quarter of all data, late.
     pub(crate) loss: f64,

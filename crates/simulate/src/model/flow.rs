@@ -65,7 +65,6 @@ pub(crate) struct Flow {
     busy: f64,
 }
 
-/// The parameters of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowParams {
     pub(crate) from: FlowEnd,

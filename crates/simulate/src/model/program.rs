@@ -177,7 +177,6 @@ const GC_NS: u64 = 30_000_000;
 /// How much a replica's computation varies from step to step, in both directions.
 const IMBALANCE: f64 = 0.1;
 
-/// The programs of all ranks.
 pub(crate) fn programs(layout: &Layout, scenario: &Scenario, compute: &[f64]) -> Vec<Vec<Op>> {
     (0..layout.ranks)
         .map(|rank| {

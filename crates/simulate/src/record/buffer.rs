@@ -51,7 +51,6 @@ impl RecordBuffer {
         }
     }
 
-    /// The id of a string.
     pub(crate) fn string(&mut self, text: &'static str) -> StrId {
         let at = self.strings.iter().position(|&known| known == text).unwrap_or_else(|| {
             self.strings.push(text);
@@ -60,7 +59,6 @@ impl RecordBuffer {
         StrId(u16::try_from(at + 1).unwrap_or(0))
     }
 
-    /// All strings with their ids.
     pub(crate) fn strings(&self) -> impl Iterator<Item = (StrId, &'static str)> {
         (1..).map(StrId).zip(self.strings.iter().copied())
     }

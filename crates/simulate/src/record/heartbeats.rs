@@ -33,7 +33,6 @@ struct Counter {
 }
 
 impl Counter {
-    /// Advances the counts to `time`.
     fn advance(&mut self, lifetimes: &[OpLifetime<'_>], time: Time) {
         let p = &mut self.progress;
         while let Some(life) = self.lifetimes.get(self.called).map(|&at| &lifetimes[at])

@@ -91,7 +91,6 @@ impl Collectives {
         }
     }
 
-    /// All parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &PlacedPart> {
         self.0.values().flat_map(|(_, parts)| parts)
     }

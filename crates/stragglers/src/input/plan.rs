@@ -28,18 +28,16 @@ pub(super) struct JobPlan<'r> {
     processes: Vec<usize>,
     /// The worker of each rank of a communicator.
     pub(super) members: BTreeMap<(CommKey, i32), usize>,
-    /// The names of communicators.
     pub(super) names: BTreeMap<CommKey, String>,
     /// What communicators are for, by their names: as said, else their own name, else their size.
     pub(super) roles: BTreeMap<String, String>,
     /// Hash and name of communicators, by their names here.
     pub(super) comms: BTreeMap<String, CommId>,
-    /// The workers.
     pub(super) placed: Vec<Worker>,
     pub(super) shortages: Vec<CpuShortage>,
     /// When each process was short of processor time, far more than the others.
     short: Vec<ShortTimes>,
-    /// Some process was.
+    /// Some process was short of processor time.
     has_short: bool,
 }
 

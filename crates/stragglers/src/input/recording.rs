@@ -145,9 +145,7 @@ pub struct JobPart {
     job: Job,
     /// Of the processes that were added.
     collectives: Collectives,
-    /// Of this process.
     own: Vec<OwnPart>,
-    /// The communicators' names.
     names: BTreeMap<CommKey, String>,
     batches: Vec<(PlacedPart, Option<P2pClass>)>,
     /// Batches of sends, and of receives, from one rank to another in a communicator, in order.

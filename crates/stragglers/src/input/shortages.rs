@@ -32,7 +32,6 @@ impl ShortTimes {
         ShortTimes { spans: all(recording).map(|of| span(recording, of)).collect() }
     }
 
-    /// It was not.
     pub(super) const fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }

@@ -61,10 +61,8 @@ pub enum Step {
 /// What covers the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Pane {
-    /// The table itself.
     #[default]
     Table,
-    /// What the keys do.
     Help,
     /// A rank.
     Detail(Identity),

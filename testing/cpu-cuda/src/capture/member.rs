@@ -39,7 +39,6 @@ impl Capture {
         Self { id, graph, origin, status: AtomicI32::new(Status::Active as i32) }
     }
 
-    /// Its state.
     pub(crate) fn status(&self) -> Status {
         match self.status.load(Ordering::Acquire) {
             0 => Status::None,
@@ -48,7 +47,6 @@ impl Capture {
         }
     }
 
-    /// Changes its state.
     pub(crate) fn set(&self, status: Status) {
         self.status.store(status as i32, Ordering::Release);
     }

@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 /// Handle of device 0's context; others follow in steps of 16.
 const CONTEXTS: usize = 7 << 40;
 
-/// The context of `device`.
 pub(super) fn of(device: i32) -> usize {
     CONTEXTS + 16 * usize::try_from(device).unwrap_or(0)
 }

@@ -30,7 +30,6 @@ pub(crate) enum Stop {
 /// The shared state of a block's parts.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
-    /// The library's struct layouts.
     pub(crate) layout: &'a Layout,
     /// Channel that the block plays.
     pub(crate) channel_id: usize,
@@ -43,9 +42,7 @@ pub(crate) struct Block<'a> {
     pub(crate) n_ranks: usize,
     /// Some part of the launch failed, so that the others need not wait for it.
     pub(crate) broken: &'a AtomicBool,
-    /// The release's rules.
     pub(crate) rules: Rules,
-    /// The planted faults.
     pub(crate) faults: Option<Here<'a>>,
     abort_flag: Addr,
 }

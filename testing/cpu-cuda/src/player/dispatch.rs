@@ -7,7 +7,6 @@ use super::ll;
 use super::prims::{Op, Prims};
 
 impl Prims<'_> {
-    /// Plays `op` on `n` elements.
     pub(crate) fn play(&mut self, op: Op, n: usize) -> Result<(), Stop> {
         match self.setup.proto {
             Proto::Simple => self.play_simple(op, n),

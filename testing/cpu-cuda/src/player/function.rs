@@ -31,7 +31,6 @@ pub(crate) enum Algo {
 /// A device function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Function {
-    /// Sends and receives.
     SendRecv,
     /// Grouped broadcasts.
     AllGatherV(Proto),

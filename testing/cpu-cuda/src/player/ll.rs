@@ -26,7 +26,6 @@ pub(crate) struct Lines {
     piece: usize,
 }
 
-/// Lines of LL.
 pub(crate) const LL: Lines = Lines { proto: Proto::Ll, line: 16, data: 8, unit: 1, piece: PIECE };
 /// Lines of LL128 (`NCCL_LL128_LINESIZE`, `NCCL_LL128_DATAELEMS`); a warp sends 16 at a time.
 pub(crate) const LL128: Lines =

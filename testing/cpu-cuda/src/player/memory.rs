@@ -23,17 +23,14 @@ impl Addr {
         Self(address)
     }
 
-    /// The address itself.
     pub(crate) const fn get(self) -> u64 {
         self.0 as u64
     }
 
-    /// Whether this is the null pointer.
     pub(crate) const fn is_null(self) -> bool {
         self.0 == 0
     }
 
-    /// The address plus `bytes`.
     pub(crate) const fn add(self, bytes: usize) -> Self {
         Self(self.0 + bytes)
     }

@@ -37,7 +37,6 @@ impl Slicing {
 /// The settings of a primitive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    /// Protocol.
     pub(crate) proto: Proto,
     /// Slices, for SIMPLE.
     pub(crate) slicing: Slicing,
@@ -45,9 +44,7 @@ pub(crate) struct Setup {
     pub(crate) of: Use,
     /// Reduction and element type.
     pub(crate) reduction: Reduction,
-    /// The user's input.
     pub(crate) input: Addr,
-    /// The user's output.
     pub(crate) output: Addr,
 }
 

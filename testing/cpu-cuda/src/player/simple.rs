@@ -9,7 +9,6 @@ use super::prims::{Op, PIECE, Prims};
 use super::reduce::Reduction;
 
 impl Prims<'_> {
-    /// Plays `op` on `n` elements.
     pub(super) fn play_simple(&mut self, op: Op, n: usize) -> Result<(), Stop> {
         let (slicing, element) = (self.setup.slicing, self.element());
         let step = match self.setup.of {

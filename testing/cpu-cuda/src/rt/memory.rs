@@ -25,7 +25,6 @@ fn settle(address: usize) {
     }
 }
 
-/// Frees in the order of the stream.
 fn free_in_order(address: usize, stream: usize) -> Result {
     let known = address == 0 || mem::find(address).is_some_and(|r| r.origin == Origin::Malloc);
     if !known {

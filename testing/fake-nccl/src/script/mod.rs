@@ -28,7 +28,7 @@ const fn script(name: &'static str, since: usize, play: fn(&ScriptSetup<'_>)) ->
     Script { name, since, play }
 }
 
-/// All of them.
+/// All scripts.
 pub const SCRIPTS: &[Script] = &[
     script("allreduce", 1, operations::allreduce),
     script("sendrecv", 1, operations::sendrecv),

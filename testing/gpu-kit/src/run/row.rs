@@ -6,11 +6,9 @@ use serde_json::{Map, Value, json};
 /// How a part came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As expected.
     Ok,
     /// Otherwise than expected, or it failed.
     Differs,
-    /// It was not done.
     Skipped,
 }
 

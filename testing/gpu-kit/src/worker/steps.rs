@@ -33,7 +33,6 @@ impl<'t> Words<'t> {
     }
 }
 
-/// Does `body` so many times.
 fn repeat(times: u64, mut body: impl FnMut() -> Result<(), String>) -> Result<(), String> {
     (0..times).try_for_each(|_| body())
 }
@@ -182,7 +181,6 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// Replays the graph so many times.
     fn replay(&self, times: u64) -> Result<(), String> {
         let graph = self.graph.as_ref().ok_or("there is no graph")?;
         let begin = Instant::now();

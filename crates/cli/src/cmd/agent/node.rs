@@ -90,7 +90,6 @@ impl Node {
         }
     }
 
-    /// Only those of its own host.
     pub(super) fn only_own_host(self, is_local: bool) -> Node {
         Node { is_local, ..self }
     }
@@ -198,7 +197,6 @@ impl Node {
         Table { vectors, jobs, ..Table::default() }
     }
 
-    /// What the agent says of itself.
     pub(super) fn count(&self) -> Count {
         let processes = self.processes.values();
         let missed = processes.clone().map(Process::missed_blocks);

@@ -18,7 +18,6 @@ struct Latest {
 }
 
 impl Page {
-    /// Replaces the text.
     pub(super) fn set(&self, text: &str) {
         self.lock().text = Some(Bytes::copy_from_slice(text.as_bytes()));
     }

@@ -144,7 +144,6 @@ impl Process {
         self.follower.header().copy
     }
 
-    /// Reads what is new.
     pub(super) fn poll(&mut self) -> Result<(), Error> {
         self.read(None)
     }
@@ -281,7 +280,6 @@ impl Process {
         self.reach.vectors(is_silent, self.last_ticks, self.follower.header().hz)
     }
 
-    /// What settled in the last window.
     pub(crate) fn window(&self) -> &Metrics {
         &self.window
     }
@@ -307,7 +305,6 @@ impl Process {
         self.last_news.elapsed()
     }
 
-    /// How its recording ended.
     pub(crate) fn end(&self) -> Option<End> {
         self.follower.end()
     }
@@ -317,7 +314,6 @@ impl Process {
         self.follower.header().pid
     }
 
-    /// When it was over, if it is.
     pub(crate) fn over(&self) -> Option<Instant> {
         self.over
     }
@@ -327,7 +323,6 @@ impl Process {
         self.follower.missed_blocks().saturating_sub(self.missed_before)
     }
 
-    /// What is known of it.
     pub(crate) fn identity(&self) -> &Identity {
         self.follower.identity()
     }
@@ -337,7 +332,6 @@ impl Process {
         &self.roles
     }
 
-    /// The host that it ran on.
     pub(crate) fn host(&self) -> &str {
         &self.follower.header().host
     }

@@ -29,7 +29,6 @@ struct Limits {
     request: Duration,
     /// How long a connection may last: longer than any scrape that Prometheus waits for.
     whole: Duration,
-    /// The most connections.
     connections: usize,
 }
 

@@ -37,11 +37,8 @@ pub(super) struct Target {
     /// The URL: with the path for HTTP, without one for gRPC.
     pub(super) url: String,
     pub(super) protocol: Protocol,
-    /// Requests are compressed.
     pub(super) gzip: bool,
-    /// Headers of each request.
     pub(super) headers: Vec<(String, String)>,
-    /// How long a request may take.
     pub(super) timeout: Duration,
     /// Each export has the changes since the last one; otherwise since the agent started.
     pub(super) delta: bool,

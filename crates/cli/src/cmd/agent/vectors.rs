@@ -23,7 +23,6 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// What is known of the process.
     pub(super) fn identify(&mut self, identity: &Identity) {
         if self.identity != *identity {
             self.identity = identity.clone();
@@ -44,7 +43,6 @@ impl Reach {
         }
     }
 
-    /// Takes a record.
     pub(super) fn note(&mut self, heartbeat: &Heartbeat) {
         match heartbeat {
             Heartbeat::Progress(progress) => {

@@ -22,7 +22,7 @@ struct WaitingProcess {
     pid: u32,
     /// Operations and calls in flight, the oldest of each communicator.
     in_flight: Vec<Value>,
-    /// How many more there are.
+    /// How many operations and calls in flight are not listed.
     more: u64,
     /// What hangs its watchdog cannot see, and why.
     blind: Vec<String>,

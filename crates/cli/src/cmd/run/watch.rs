@@ -36,7 +36,6 @@ pub(super) struct NcclProcess {
     pub(super) library: PathBuf,
     /// Whose it is: its effective user.
     pub(super) user: u32,
-    /// It loaded the plugin, too.
     pub(super) has_plugin: bool,
     /// The file of the plugin is there in its mount namespace.
     pub(super) sees_plugin: bool,

@@ -34,7 +34,6 @@ pub(super) struct NoRecording<'a> {
 }
 
 impl NoRecording<'_> {
-    /// The line.
     pub(super) fn text(&self) -> String {
         let said = self.said.as_ref().map(|line| format!(" (NCCL says: {line})"));
         let said = said.unwrap_or_default();

@@ -4,7 +4,7 @@
 use crate::input::host_name;
 use ncclscope_trace::Identity;
 
-/// This host.
+/// The identity of this host, which tells whether a process runs on it.
 #[derive(Debug)]
 pub(super) struct Here {
     host: String,
@@ -14,11 +14,9 @@ pub(super) struct Here {
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It exists.
     Alive,
     /// A signal or a debugger stopped it.
     Stopped,
-    /// It does not exist any more.
     Gone,
 }
 

@@ -42,7 +42,6 @@ pub(super) struct Live {
     node: Node,
     here: Here,
     directories: Vec<PathBuf>,
-    /// How often it has read.
     readings: usize,
     read_at: Instant,
     /// Lengths of the last windows.

@@ -16,7 +16,6 @@ use ncclscope_trace::names::is_recording_path;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The directories to read.
 pub(super) fn directories(args: &TopArgs) -> Result<Vec<PathBuf>, Failure> {
     if let Some(dir) = &args.dir {
         if !dir.is_dir() {

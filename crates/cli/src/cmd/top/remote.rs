@@ -28,7 +28,7 @@ const LONGEST_VECTORS: u64 = 64 << 20;
 /// A process: the job's number, and the rank in the job.
 type Key = (u64, u32);
 
-/// An agent.
+/// An agent that is read over HTTP.
 pub(super) struct Remote {
     address: String,
     http: ureq::Agent,

@@ -36,7 +36,7 @@ const TICKS: u32 = 6;
 
 /// The terminal is ours: raw, and with the alternate screen.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
-/// It is as it was.
+/// The terminal is in its original state.
 static HAS_LEFT: AtomicBool = AtomicBool::new(true);
 
 /// Why there is no view here; `None` where there is a terminal that can show it.

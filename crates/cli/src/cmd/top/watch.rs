@@ -43,12 +43,10 @@ impl Watch {
         self.source.is_beginning()
     }
 
-    /// Enough was read for rates.
     pub(super) fn has_rates(&self) -> bool {
         self.source.has_rates()
     }
 
-    /// The next picture.
     pub(super) fn look(&mut self) -> Result<Picture, Failure> {
         let reading = self.source.read(Duration::from_secs_f64(self.patience.limit_s()))?;
         let before = self.read_at.replace(Instant::now());

@@ -23,12 +23,11 @@ const CONNECTIONS: usize = 32;
 /// The page, with places for what differs.
 const PAGE: &str = include_str!("page.html");
 
-/// What is served.
+/// The trace that is served, and the viewer that shows it.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// Its file.
     pub(super) path: PathBuf,
-    /// What the viewer calls it.
+    /// The title that the viewer shows.
     pub(super) title: String,
     /// The viewer's address.
     pub(super) ui: String,
@@ -72,7 +71,6 @@ impl Server {
         self.port
     }
 
-    /// The page's address.
     pub(super) fn url(&self) -> &str {
         &self.url
     }

@@ -45,13 +45,12 @@ struct Mosaic<'a> {
     p2p: Rows<'a, Operations>,
     ranks: Rows<'a, Link>,
     transfers: Rows<'a, Channel>,
-    /// The links of the transfers.
     links: Rows<'a, Link>,
 }
 
 /// Values of a metric, in its [`Unit`]'s base.
 enum Spread<'a> {
-    /// All are known.
+    /// Each value is known.
     Values(&'a Histogram),
     /// Their sum and how many they are.
     Sum(f64, u64),

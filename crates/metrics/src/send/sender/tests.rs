@@ -27,7 +27,6 @@ fn start_telling(target: Target, timeout: Duration) -> (Sender, Told) {
     start_with((target, 16 << 20), timeout)
 }
 
-/// With a queue of so many bytes.
 fn start_with((target, queue_bytes): (Target, usize), timeout: Duration) -> (Sender, Told) {
     let told = Told::default();
     let tell = Arc::clone(&told);
@@ -230,7 +229,6 @@ fn say(mut stream: &TcpStream, answer: &str) {
     let _ = stream.write_all(answer.as_bytes());
 }
 
-/// Waits until it is true.
 fn wait_for(what: &str, is_true: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !is_true() {

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 /// messages are equally short.
 const SHORT: usize = 256;
 
-/// The link of this process.
 static LINK: Mutex<Link> = Mutex::new(Link::new());
 /// Whether the link is unlimited; then the lock is not taken.
 static IS_FREE: AtomicBool = AtomicBool::new(true);
