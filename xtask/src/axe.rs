@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use crate::nccl::cache;
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 /// The version that tests use.
 const VERSION: &str = "4.14.1";

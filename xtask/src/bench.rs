@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use driver::Driver;
 use runs::Runs;
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 const PACKAGES: &[&str] =
     &["ncclscope-plugin", "ncclscope-cli", "cpu-cuda", "rig", "invariants", "gpu-kit"];

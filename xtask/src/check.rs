@@ -7,7 +7,8 @@
 
 use crate::ci;
 use crate::ci::job::Job;
-use crate::{Outcome, test};
+use crate::outcome::Outcome;
+use crate::test;
 
 /// The jobs of `cargo xtask ci` that take seconds on a warm tree.
 const JOBS: [&str; 3] = ["fmt", "tidy", "clippy"];

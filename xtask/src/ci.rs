@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use beside::Beside;
 use job::{Job, JobResult, TESTS, run_job};
 

@@ -10,7 +10,8 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 use crate::nccl::{self, Release};
-use crate::{Outcome, build, process};
+use crate::outcome::Outcome;
+use crate::{build, process};
 
 /// The default release: the newest with API v5.
 const RELEASE: &str = "2.28.9";

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use spdx::{Expression, ParseMode};
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 

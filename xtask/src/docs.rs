@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{Outcome, process, python};
+use crate::outcome::Outcome;
+use crate::{process, python};
 
 /// Where the site is, as `mkdocs.yml` says.
 const SITE: &str = "target/site";

@@ -31,7 +31,8 @@ use serde_json::{Value, json};
 use silent::SHARES;
 
 use crate::nccl::Release;
-use crate::{Outcome, build, nccl};
+use crate::outcome::Outcome;
+use crate::{build, nccl};
 
 /// Precision and recall of classes and ranks, over all planted faults of one number of ranks.
 const LEAST: f64 = 0.98;

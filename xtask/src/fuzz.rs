@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 /// The targets run within 4 GiB of address space; the arguments are theirs.
 const RUN: &str = r#"ulimit -v 4194304 && exec target/debug/fuzz "$@""#;

@@ -15,7 +15,8 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 use crate::nccl::{self, Release};
-use crate::{Outcome, build, process};
+use crate::outcome::Outcome;
+use crate::{build, process};
 
 /// Files of the target folder that the kit has.
 const FILES: &[&str] = &[

@@ -22,20 +22,18 @@ mod fuzz;
 mod gpu_kit;
 mod matrix;
 mod nccl;
+mod outcome;
 mod process;
 mod python;
 mod sanitize;
 mod test;
 mod tidy;
 
-use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// What every task returns: the exit status, or an error that ends as one line on stderr.
-pub(crate) type Outcome<T = ExitCode> = Result<T, Box<dyn Error>>;
+use outcome::Outcome;
 
 /// Project tasks of ncclscope
 #[derive(Debug, Parser)]

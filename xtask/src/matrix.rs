@@ -25,7 +25,8 @@ use clap::Args;
 use cell::{Cell, Outcome as CellOutcome, Tools};
 use scenario::Scenario;
 
-use crate::{Outcome, build, nccl};
+use crate::outcome::Outcome;
+use crate::{build, nccl};
 
 /// What `cargo xtask matrix` takes.
 #[derive(Debug, Args)]

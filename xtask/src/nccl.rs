@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, value_parser};
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 const LIBRARY: &str = "libnccl.so.2";
 

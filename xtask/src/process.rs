@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// How long after a command's end its output is still read.
 const PIPE_GRACE: Duration = Duration::from_secs(2);

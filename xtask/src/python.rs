@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::nccl::cache;
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 struct Venv {
     folder: &'static str,

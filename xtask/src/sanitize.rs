@@ -12,7 +12,8 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 #[derive(Debug)]
 pub(crate) struct Sanitizer {

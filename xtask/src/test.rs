@@ -14,7 +14,8 @@ use std::process::{Command, Stdio};
 use clap::Args;
 
 use crate::nccl::{self, Release};
-use crate::{Outcome, axe, build, process, python};
+use crate::outcome::Outcome;
+use crate::{axe, build, process, python};
 
 /// NCCL releases that the tests load, from the CUDA 12 wheels: one of each version of the profiler
 /// API, 1 to 7, and 2.27.3 (`TESTED` of the rig's `wheel.rs`).

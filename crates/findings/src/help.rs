@@ -2,7 +2,7 @@
 //! What helps with a finding: where the ranks run, since when, what it costs, and the evidence. The
 //! tools have these fields in common.
 
-use crate::FindingClass;
+use crate::class::FindingClass;
 use serde_core::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 use std::fmt;
 

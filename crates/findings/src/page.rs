@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates `docs/findings.md`.
 
-use crate::{FindingClass, Tool};
+use crate::class::{FindingClass, Tool};
+use crate::lookup::anchor;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\
@@ -46,9 +47,4 @@ fn tools(class: FindingClass) -> String {
     ];
     let names = all.into_iter().filter(|&(tool, _)| class.is_reported_by(tool));
     names.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
-}
-
-/// The anchor that Markdown viewers make of the class's heading `H3a kernel-not-started`.
-pub(crate) fn anchor(class: FindingClass) -> String {
-    class.to_string().to_lowercase().replace(' ', "-")
 }

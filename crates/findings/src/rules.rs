@@ -29,7 +29,7 @@ A receive of LL or LL128 over a network plugin may be reported as arrived before
 neither N1, N4 nor N5; it may still wait for its sender.
 */
 
-use crate::FindingClass;
+use crate::class::FindingClass;
 use crate::rank::{Launch, Pending, RankState, Thread, Transfer};
 
 /// A transfer that the proxy thread has not begun after this time counts as stalled, ns.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classes in JSON: the code, and also the name where a schema has a field for it.
 
-use crate::{Confidence, FindingClass};
+use crate::class::{Confidence, FindingClass};
 use serde_core::de::{Deserialize, Deserializer, Error};
 use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 

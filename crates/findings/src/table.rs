@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of classes.
 
-use crate::FindingClass as C;
-use crate::Tool::{Diagnose, Stragglers, Watchdog};
-use crate::{Row, Tool};
+use crate::class::FindingClass as C;
+use crate::class::Tool::{self, Diagnose, Stragglers, Watchdog};
 
 const ALL_RANKS: &[Tool] = &[Diagnose];
 const ONE_RANK: &[Tool] = &[Watchdog, Diagnose];
 const SLOW: &[Tool] = &[Stragglers];
+
+/// The row of a class in the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) class: C,
+    pub(crate) code: &'static str,
+    pub(crate) name: &'static str,
+    /// What is wrong, as the end of a sentence about the ranks.
+    pub(crate) title: &'static str,
+    pub(crate) explanation: &'static str,
+    pub(crate) advice: &'static str,
+    /// What tells more about recordings, without `ncclscope` and the run.
+    pub(crate) verb: &'static str,
+    pub(crate) tools: &'static [Tool],
+}
 
 /// One row for each class, in the order of the enum.
 pub(crate) const ROWS: [Row; 24] = [

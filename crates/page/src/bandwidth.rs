@@ -6,8 +6,9 @@ use crate::chart::{
     Figure, Legend, Plot, SERIES, Scale, Swatch, Tick, legend, log_ticks, px, short, size_ticks,
     x_axis, y_axis,
 };
+use crate::content::Beside;
 use crate::facts::Facts;
-use crate::{Beside, Section, absent};
+use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::{bytes, three};
 use ncclscope_operations::stats::{lower_median, to_f64, to_u64};

@@ -4,7 +4,7 @@
 use crate::chart::{
     Figure, Legend, Plot, Scale, Swatch, Tick, count, legend, linear_ticks, px, short, x_axis,
 };
-use crate::{Section, absent};
+use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_compare::schema::{Row, Verdict};
 use ncclscope_compare::{Comparison, name};

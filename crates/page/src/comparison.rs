@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page of a comparison: the answer, what changed, bandwidths of both sides, settings.
 
+use crate::content::Beside;
 use crate::data::script;
 use crate::facts::Facts;
 use crate::frame::{self, Frame};
+use crate::section::{Section, absent};
 use crate::table::{Kind, Table};
-use crate::{Beside, Section, absent, bandwidth, changes};
+use crate::{bandwidth, changes};
 use maud::{Markup, html};
 use ncclscope_compare::schema::{Answer, ConfigDifference, Row, Side, State};
 use ncclscope_compare::{Comparison, name};

@@ -7,7 +7,7 @@ The figures of the page as JSON, for its script and for other programs.
 the values of the keys that their columns name.
 */
 
-use crate::Content;
+use crate::content::Content;
 use crate::facts::{Facts, RankFacts};
 use crate::lateness::Heat;
 use crate::links;

@@ -2,7 +2,8 @@
 //! The findings: causes of a hang, then what slows the job down, each with its evidence and what to
 //! do.
 
-use crate::{Content, Section};
+use crate::content::Content;
+use crate::section::Section;
 use maud::{Markup, html};
 use ncclscope_diagnose::Verdict;
 use ncclscope_findings::{Confidence, FindingClass, Help};

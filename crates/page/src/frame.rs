@@ -2,8 +2,8 @@
 //! The frame of the page: the answer, navigation and filters above the sections, the tables and the
 //! data below them.
 
-use crate::Section;
 use crate::policy::policy;
+use crate::section::Section;
 use crate::table::Table;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeSet;

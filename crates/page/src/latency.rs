@@ -6,7 +6,7 @@ use crate::chart::{
     Figure, Legend, Plot, Scale, Swatch, Tick, count, legend, log_ticks, px, round_duration, short,
     x_axis,
 };
-use crate::{Section, absent};
+use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::{self, bytes, duration};
 use ncclscope_operations::stats::{to_f64, to_u64};

@@ -10,7 +10,8 @@ Cells of one colour are one path, and no cell is drawn where no rank waits.
 use crate::chart::{
     Figure, Legend, Plot, Swatch, Tick, count, legend, linear_ticks, per_bin, px, x_axis, y_axis,
 };
-use crate::{Content, Section, absent};
+use crate::content::Content;
+use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::stats::to_u64;
 use ncclscope_stragglers::report::StepRow;

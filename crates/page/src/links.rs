@@ -10,7 +10,7 @@ cell shows its slowest link, so that one slow link is never averaged away.
 
 use crate::chart::{Figure, Legend, Plot, Swatch, Tick, count, legend, per_bin, px, short};
 use crate::facts::Facts;
-use crate::{Section, absent};
+use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::three;
 use ncclscope_operations::stats::to_f64;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is missing: losses with what helps, problems of files, and what the run cannot show.
 
-use crate::Section;
 use crate::findings::list;
+use crate::section::Section;
 use maud::{Markup, html};
 use ncclscope_report::Report;
 use ncclscope_report::schema::Lost;

@@ -5,7 +5,8 @@ use crate::chart::{
     Figure, Legend, Plot, SERIES, Scale, Swatch, Tick, count, legend, linear_ticks, per_bin, px,
     round_duration, x_axis, y_axis,
 };
-use crate::{Content, Section, absent};
+use crate::content::Content;
+use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::{duration, three};
 use ncclscope_operations::stats::to_u64;

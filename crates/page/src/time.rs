@@ -2,7 +2,7 @@
 //! Where the time in NCCL goes: by role and function, transfer and waiting.
 
 use crate::chart::{Legend, Swatch, legend};
-use crate::{Section, absent};
+use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::to_f64;

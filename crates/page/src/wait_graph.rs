@@ -8,7 +8,8 @@ any size has a handful. Section "Tables" of the page lists the communicators one
 */
 
 use crate::chart::{Figure, count, px, short};
-use crate::{Content, Section};
+use crate::content::Content;
+use crate::section::Section;
 use maud::{Markup, html};
 use ncclscope_answer::State;
 use ncclscope_diagnose::{Diagnosis, Waiting};

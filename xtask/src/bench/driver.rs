@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::loads::{Also, Load, Plugin, Program, Subject};
 use super::observe;
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 /// Where the driver's sources are, if not beside the checkout.
 const VARIABLE: &str = "NCCLSCOPE_BENCH_DIR";

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::build::SHIPPED_PLUGIN;
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 /// The shared object as it ships.
 const PLUGIN: &str = "dist/libnccl_profiler_ncclscope.so";

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 /// Until the driver has played its few operations, and the recording is quiet.
 const START: Duration = Duration::from_millis(1500);

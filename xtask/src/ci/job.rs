@@ -4,7 +4,8 @@
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 /// The job of all tests, beside which later jobs are prepared.
 pub(crate) const TESTS: &str = "test";

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::answer;
 use super::place::{Place, recordings};
 use super::score::{Cause, Score};
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// What a planted thing does to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::case::{Folder, json, simulate};
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// Of equal pairs fewer than this share may alarm.
 const ALARMS: f64 = 0.02;

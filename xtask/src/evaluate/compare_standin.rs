@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::case::{Folder, json};
 use super::compare::changed;
 use super::standin;
-use crate::Outcome;
 use crate::nccl::Release;
+use crate::outcome::Outcome;
 
 /// Pairs of equal runs, of which none may be told apart.
 const EQUAL: usize = 10;

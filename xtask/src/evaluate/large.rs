@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::case::{Folder, json, text};
 use super::score::Cause;
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 const RANKS: [u64; 2] = [16_384, 131_072];
 /// Eight times the ranks may take so many times the processor time.

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// What is the matter with a job's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

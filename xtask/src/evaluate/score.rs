@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use ncclscope_findings::FindingClass;
 use serde_json::Value;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// A cause with the ranks that have it: planted, or found.
 #[derive(Debug, Clone, PartialEq, Eq)]

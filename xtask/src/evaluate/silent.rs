@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::case::{Case, Folder};
 use super::place::recordings;
 use super::score::Score;
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// Shares of the healthy ranks that say nothing, in percent.
 pub(super) const SHARES: &[u64] = &[0, 1, 5, 10, 25, 50];

@@ -10,7 +10,8 @@ use ncclscope_findings::FindingClass as Class;
 use super::case::json;
 use super::score::{Cause, Score};
 use crate::nccl::Release;
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 /// Seconds that a job may take.
 const LIMIT_S: &str = "120";

@@ -81,7 +81,7 @@ impl Cell {
         UNABLE.iter().find(is_this).map(|(.., why)| *why)
     }
 
-    fn job(&self, tools: &Tools) -> crate::Outcome<Ended> {
+    fn job(&self, tools: &Tools) -> crate::outcome::Outcome<Ended> {
         let folder = Path::new("target/matrix").join(&self.wheel.label).join(self.name());
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
@@ -111,7 +111,7 @@ impl Cell {
         command.args(["--topology", self.topology.name]).args(steps);
     }
 
-    fn check(&self, tools: &Tools, folder: &Path) -> crate::Outcome<Ended> {
+    fn check(&self, tools: &Tools, folder: &Path) -> crate::outcome::Outcome<Ended> {
         let mut command = Command::new(tools.folder.join("check"));
         command.arg("--json");
         let Topology { ranks, nodes, .. } = self.topology;
@@ -139,7 +139,7 @@ impl Cell {
 }
 
 /// What `ncclscope diagnose` says of a job that ended well, if it says anything.
-fn diagnosis(tools: &Tools, folder: &Path) -> crate::Outcome<Option<String>> {
+fn diagnosis(tools: &Tools, folder: &Path) -> crate::outcome::Outcome<Option<String>> {
     let mut command = Command::new(tools.folder.join("ncclscope"));
     let output = command.arg("diagnose").arg(folder).stdin(Stdio::null()).output()?;
     let said = || {

@@ -61,7 +61,7 @@ progress thread, and *kernel* is its profiler thread, or a proxy thread that has
 serve. Releases without API events do not distinguish *callback* from *api*.
 ";
 
-pub(super) fn write(cells: &[Cell], outcomes: &[Outcome]) -> crate::Outcome<()> {
+pub(super) fn write(cells: &[Cell], outcomes: &[Outcome]) -> crate::outcome::Outcome<()> {
     let measured = Measured::new(cells, outcomes);
     std::fs::write(PAGE, measured.page())?;
     Ok(())

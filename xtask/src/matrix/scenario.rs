@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::topology::{self, Topology};
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scenario {

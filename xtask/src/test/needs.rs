@@ -6,7 +6,8 @@
 
 use clap::ValueEnum;
 
-use crate::{Outcome, process, python};
+use crate::outcome::Outcome;
+use crate::{process, python};
 
 /// What `--with` installs.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]

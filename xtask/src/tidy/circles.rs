@@ -4,17 +4,20 @@ Inside a crate, modules use one another one way: types below, what works on them
 
 A module uses another where a path in its code (tests apart) leads there: `crate::`, `super::` or
 `self::`, or the name of a module in it. What a module only re-exports from modules in it does not
-count, nor does a path to the root, which is the crate's face.
+count. A path to an item that the root re-exports leads to the module that has the item.
 */
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, is_test_file};
 use super::violation::Violation;
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// Modules by name (`a::b`; the root's is empty), each with those that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// What the root of a crate re-exports: the module of each name.
+type Face = BTreeMap<String, String>;
 
 pub(super) fn check(paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
     let mut crates: BTreeMap<&str, BTreeMap<String, &str>> = BTreeMap::new();
@@ -28,10 +31,14 @@ pub(super) fn check(paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
     let mut found = Vec::new();
     for (folder, modules) in &crates {
         let names: BTreeSet<&str> = modules.keys().map(String::as_str).collect();
+        let read = |path: &str| std::fs::read_to_string(path).map(|text| Source::new(path, text));
+        let face = match modules.get("") {
+            Some(root) => face(&read(root)?, &names),
+            None => Face::new(),
+        };
         let mut uses = Uses::new();
         for (name, path) in modules {
-            let source = Source::new(path, std::fs::read_to_string(path)?);
-            uses.insert(name.clone(), used(name, &source, &names));
+            uses.insert(name.clone(), used(name, &read(path)?, &names, &face));
         }
         for circle in circles(&uses) {
             let message = format!(
@@ -58,8 +65,23 @@ fn module(file: &str) -> String {
     path.replace('/', "::")
 }
 
+/// What a root with this code re-exports from its modules.
+fn face(root: &Source, modules: &BTreeSet<&str>) -> Face {
+    let mut face = Face::new();
+    for at in root.words("use").filter(|&at| is_re_export(&root.code[..at + "use".len()])) {
+        let code = root.code[at + "use".len()..].trim_start();
+        for path in expand(code) {
+            let module = resolve(&[], &path, modules);
+            if let Some(item) = path.last().filter(|_| !module.is_empty()) {
+                face.insert((*item).to_owned(), module);
+            }
+        }
+    }
+    face
+}
+
 /// The modules that `name`, whose code is `source`, uses.
-fn used(name: &str, source: &Source, modules: &BTreeSet<&str>) -> BTreeSet<String> {
+fn used(name: &str, source: &Source, modules: &BTreeSet<&str>, face: &Face) -> BTreeSet<String> {
     let here: Vec<&str> = name.split("::").filter(|part| !part.is_empty()).collect();
     let children = modules.iter().filter_map(|module| match module.rsplit_once("::") {
         Some((parent, child)) => (parent == name).then_some(child),
@@ -73,9 +95,15 @@ fn used(name: &str, source: &Source, modules: &BTreeSet<&str>) -> BTreeSet<Strin
                 continue;
             }
             for path in expand(&source.code[at..]) {
-                let to = resolve(&here, &path, modules);
+                let mut to = resolve(&here, &path, modules);
+                let item = path.iter().find(|part| !matches!(**part, "crate" | "super" | "self"));
+                if to.is_empty()
+                    && let Some(module) = item.and_then(|item| face.get(*item))
+                {
+                    to.clone_from(module);
+                }
                 let is_within = name.is_empty() || to.starts_with(&format!("{name}::"));
-                if to != name && !to.is_empty() && !(is_within && is_re_export(before)) {
+                if to != name && !(is_within && is_re_export(before)) {
                     found.insert(to);
                 }
             }
@@ -190,7 +218,8 @@ mod tests {
 
     fn uses(name: &str, code: &str) -> Vec<String> {
         let modules = BTreeSet::from(["", "a", "a::b", "a::c", "d"]);
-        used(name, &Source::new("x/src/x.rs", code.into()), &modules).into_iter().collect()
+        let face = Face::from([("T".into(), "d".into())]);
+        used(name, &Source::new("x/src/x.rs", code.into()), &modules, &face).into_iter().collect()
     }
 
     #[test]
@@ -204,7 +233,17 @@ mod tests {
             uses("d", "pub use crate::a::T; #[cfg(test)] mod tests { use super::a::b; }"),
             ["a"]
         );
+        assert_eq!(uses("a", "use crate::{T, U}; use super::V;"), ["", "d"]);
         assert_eq!(uses("d", "// crate::a\nfn f() { std::a::b() }"), [""; 0]);
+    }
+
+    #[test]
+    fn a_root_shows_what_its_modules_have() {
+        let modules = BTreeSet::from(["", "a", "a::b", "d"]);
+        let code = "pub use a::{T, b::U}; use d::V; pub use std::W; pub(crate) use d::X;";
+        let face = face(&Source::new("x/src/lib.rs", code.into()), &modules);
+        let found: Vec<_> = face.iter().map(|(item, at)| (item.as_str(), at.as_str())).collect();
+        assert_eq!(found, [("T", "a"), ("U", "a::b"), ("X", "d")]);
     }
 
     #[test]

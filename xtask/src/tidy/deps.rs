@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::violation::Violation;
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 
 const REASONS: &str = "docs/dependencies.md";
 const PLUGIN: &str = "ncclscope-plugin";

@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{Outcome, process};
+use crate::outcome::Outcome;
+use crate::process;
 use violation::Violation;
 
 /// Prints every violation in the tree; exit status 1 where there is one.

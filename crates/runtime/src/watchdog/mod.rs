@@ -26,8 +26,6 @@ entered an operation: `ncclscope diagnose` compares the ranks.
 pub(crate) mod act;
 mod blind;
 mod clock;
-#[cfg(test)]
-mod conformance;
 mod detect;
 mod drill;
 mod heartbeats;

@@ -2,6 +2,8 @@
 //! The watchdog where much hangs at once: what it does grows with what there is, and not with its
 //! square.
 
+mod conformance;
+
 use super::*;
 use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::record::{Coll, KernelCh};

@@ -1,84 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answer as at most five lines.
+//! The sentences of an answer: the first line, and why.
 
-use crate::{Answer, Cause, Found, State, age_ns, doubt, gpus, is_mismatch_without_wait, since};
+use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
+use crate::extent::{age_ns, gpus, since};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::Unjudged;
 use std::collections::BTreeSet;
 
-/// How many ranks are named with their places; of more only numbers and hosts are.
-const NAMED: usize = 2;
 /// How many ranges of ranks, hosts or further causes are named.
 const LISTED: usize = 4;
-
-impl Answer {
-    /// At most five lines, each a label and a text: the state first.
-    #[must_use]
-    pub fn lines(&self) -> Vec<(&'static str, String)> {
-        let mut lines = vec![(self.state.word(), self.headline.clone())];
-        if !self.causes.is_empty() {
-            lines.push(("who", self.who()));
-        }
-        if !self.why.is_empty() {
-            lines.push(("why", self.why.clone()));
-        }
-        if let Some(cost) = self.cost {
-            let hours = cost.gpu_hours_per_day;
-            lines.push(match self.state {
-                State::Hung => ("cost", format!("all of the job: {hours:.0} GPU-hours a day")),
-                _ => {
-                    let share = 100.0 * cost.step_share;
-                    ("cost", format!("{share:.1} % of each step: {hours:.0} GPU-hours a day"))
-                }
-            });
-        }
-        if let Some(next) = self.next.first() {
-            lines.push(("next", next.clone()));
-        }
-        lines
-    }
-
-    /// The ranks at fault, with their places where they are few.
-    fn who(&self) -> String {
-        if let [Cause { edge: Some([src, dst]), root_ranks, .. }] = &self.causes[..]
-            && root_ranks.len() > 1
-        {
-            let place = |rank: &u32| {
-                let known = self.places.iter().find(|place| place.rank == *rank);
-                known.map_or_else(|| format!("rank {rank}"), ToString::to_string)
-            };
-            return format!("the link from {} to {}", place(src), place(dst));
-        }
-        match self.root_ranks.len() {
-            0 => "no rank in particular".into(),
-            few if few <= NAMED => {
-                let places: Vec<String> = self.places.iter().map(ToString::to_string).collect();
-                places.join("; ")
-            }
-            _ => {
-                let hosts: BTreeSet<&str> =
-                    self.places.iter().filter_map(|place| place.host.as_deref()).collect();
-                let at = if hosts.is_empty() { String::new() } else { " on ".to_owned() };
-                format!("ranks {}{at}{}", ranges(&self.root_ranks), some(&hosts))
-            }
-        }
-    }
-}
-
-impl State {
-    /// As the first word of a report.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            State::Hung => "HUNG",
-            State::Slow => "SLOW",
-            State::Fine => "FINE",
-            State::Unknown => "CANNOT TELL",
-        }
-    }
-}
 
 /// What the first line says after the state.
 pub(crate) fn headline(state: State, found: Found<'_>) -> String {
@@ -172,12 +104,12 @@ pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
 }
 
 /// `1-2, 5-8 and 3 more`.
-fn ranges(ranks: &[u32]) -> String {
+pub(crate) fn ranges(ranks: &[u32]) -> String {
     list_of_ranges(&human::ranges(ranks.iter().copied()), LISTED)
 }
 
 /// A few names, or how many there are.
-fn some(names: &BTreeSet<&str>) -> String {
+pub(crate) fn some(names: &BTreeSet<&str>) -> String {
     let shown: Vec<&str> = names.iter().copied().take(LISTED).collect();
     match names.len() - shown.len() {
         0 => shown.join(", "),

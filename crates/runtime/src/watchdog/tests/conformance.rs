@@ -5,7 +5,7 @@
 //! blames is then played to a watchdog, in the order and at the times at which its drain thread
 //! would have read it.
 
-use super::*;
+use super::super::*;
 use crate::sys;
 use ncclscope_diagnose::{Options, diagnose, input};
 use ncclscope_findings::{FindingClass, Tool};

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state of a job, and its causes, by what others found.
+
+use ncclscope_diagnose::{Diagnosis, Verdict};
+use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::human::if_one;
+use ncclscope_report::Report;
+use ncclscope_stragglers::SlowReport;
+use ncclscope_stragglers::finding::Finding;
+use serde::Serialize;
+
+/// The state of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum State {
+    /// Ranks wait in NCCL and do not advance.
+    Hung,
+    /// It advances, and a rank, link or GPU slows it down.
+    Slow,
+    /// It advances, and nothing slows it down.
+    Fine,
+    /// The input does not show it.
+    Unknown,
+}
+
+impl State {
+    /// As the first word of a report.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Hung => "HUNG",
+            State::Slow => "SLOW",
+            State::Fine => "FINE",
+            State::Unknown => "CANNOT TELL",
+        }
+    }
+}
+
+/// A cause, and the ranks at fault.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cause {
+    pub(crate) class: FindingClass,
+    pub(crate) confidence: Confidence,
+    pub(crate) root_ranks: Vec<u32>,
+    /// From which rank to which, for a link.
+    pub(crate) edge: Option<[u32; 2]>,
+    /// How many times slower than the others.
+    pub(crate) factor: Option<f64>,
+}
+
+/// What an answer rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Why the job hangs.
+    pub hang: &'a Diagnosis,
+    /// What slows it down.
+    pub slow: &'a SlowReport,
+    /// Its figures.
+    pub report: &'a Report,
+}
+
+/// The state, and the causes, the worst first.
+pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
+    let Found { hang, slow, .. } = found;
+    let of_verdict = |verdict: &Verdict| Cause {
+        class: verdict.class,
+        confidence: verdict.confidence,
+        root_ranks: verdict.root_ranks.clone(),
+        edge: verdict.edge,
+        factor: None,
+    };
+    let of_finding = |finding: &Finding| Cause {
+        class: finding.class,
+        confidence: finding.confidence,
+        root_ranks: finding.root_ranks.clone(),
+        edge: finding.edge,
+        factor: finding.factor,
+    };
+    if !hang.findings.is_empty() {
+        let causes = hang.findings.iter().map(of_verdict).collect();
+        // Calls that differ may have ended, with wrong results.
+        let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
+        return (state, causes);
+    }
+    if !slow.findings.is_empty() {
+        return (State::Slow, slow.findings.iter().map(of_finding).collect());
+    }
+    let state = if doubt(found).is_some() { State::Unknown } else { State::Fine };
+    (state, Vec::new())
+}
+
+/// Ranks made different calls, and none waits.
+pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
+    let is_mismatch = |verdict: &Verdict| {
+        matches!(verdict.class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
+    };
+    hang.waiting_ranks == 0 && !hang.findings.is_empty() && hang.findings.iter().all(is_mismatch)
+}
+
+/// Why a job in which nothing was found may not be fine.
+pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
+    let Found { hang, slow, report } = found;
+    let is_empty = report.operations.is_empty() && report.open_operations.is_empty();
+    if is_empty {
+        return Some("no operation was recorded".into());
+    }
+    if hang.waiting_ranks != 0 {
+        return hang.notes.last().cloned();
+    }
+    let silent = hang.silent_ranks.len();
+    if silent != 0 {
+        let have = if_one(silent, "has", "have");
+        return Some(format!("{silent} of {} ranks {have} no recording", silent + hang.ranks));
+    }
+    slow.quiet.first().cloned()
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Since when a job hangs or is slow, and what that costs.
+
+use crate::cause::{Found, State};
+use crate::time::Moment;
+use ncclscope_diagnose::Diagnosis;
+use ncclscope_findings::Cost;
+use ncclscope_report::Report;
+
+/// Since when it hangs or is slow; of several findings the worst tells.
+pub(crate) fn since(state: State, found: Found<'_>) -> Option<String> {
+    match state {
+        State::Hung => hung_since_ns(found).map(|ns| Moment::from_ns(ns).rfc3339()),
+        State::Slow => found.slow.findings.first()?.help.since.clone(),
+        State::Fine | State::Unknown => None,
+    }
+}
+
+/// Since when the ranks that wait longest do so.
+fn hung_since_ns(found: Found<'_>) -> Option<u64> {
+    let end = found.report.ranks.iter().filter_map(|row| row.end_ns).max()?;
+    Some(end.saturating_sub(age_ns(found.hang)?))
+}
+
+/// How long the oldest operation that waits has been in flight, ns.
+pub(crate) fn age_ns(hang: &Diagnosis) -> Option<u64> {
+    hang.findings.iter().filter_map(|verdict| verdict.age_ns).max()
+}
+
+/// What it costs.
+pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
+    let share = match state {
+        State::Hung => 1.0,
+        State::Slow => found.slow.findings.first().and_then(|finding| finding.lost_share)?,
+        State::Fine | State::Unknown => return None,
+    };
+    let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));
+    Cost::of(share, gpus)
+}
+
+/// The ranks of the job: one GPU each.
+pub(crate) fn gpus(report: &Report) -> u64 {
+    let largest = report.ranks.iter().filter_map(|row| row.nranks).max().unwrap_or(0);
+    u64::from(largest).max(report.processes.len() as u64)
+}

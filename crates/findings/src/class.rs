@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can be wrong with a job: a class for each.
+
+/// What is wrong with a job or a part of it.
+///
+/// The order is that of verdicts of equal confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the table explains each")]
+pub enum FindingClass {
+    HostStuck,
+    ProcessGone,
+    CallNotEnqueued,
+    CallMismatch,
+    P2pMismatch,
+    KernelNotStarted,
+    KernelPartlyStarted,
+    GpuDead,
+    KernelNotEnding,
+    GpuNotProducing,
+    ReceiverNotReady,
+    NetworkStalled,
+    FlushStalled,
+    GpuNotConsuming,
+    ProxyStalled,
+    Deadlock,
+    SlowRank,
+    TransfersSlowed,
+    SlowLink,
+    SlowNic,
+    SlowNodePath,
+    AlgorithmChanged,
+    SlowLaunch,
+    /// A process is short of processor time, or was paused.
+    ShortOfCpu,
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confidence {
+    /// Measurements or the counts of the ranks prove it.
+    Confirmed,
+    /// It would explain the observations, but part of the evidence is missing, or something else
+    /// would explain them as well.
+    #[default]
+    Suspect,
+}
+
+/// A part of ncclscope that reports findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// The watchdog in each rank: the evidence of one rank is enough.
+    Watchdog,
+    /// `ncclscope diagnose`: compares all ranks.
+    Diagnose,
+    /// `ncclscope stragglers`: compares all ranks of a slow job.
+    Stragglers,
+}

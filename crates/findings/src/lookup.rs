@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the table says of a class, and the class that a text names.
+
+use crate::class::{FindingClass, Tool};
+use crate::table::{self, Row};
+use std::fmt;
+use std::str::FromStr;
+
+impl FindingClass {
+    /// All classes, in their order.
+    pub const ALL: [FindingClass; table::ROWS.len()] = {
+        let mut all = [FindingClass::HostStuck; table::ROWS.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = table::ROWS[at].class;
+            // The discriminant is the row's index: `row` relies on it.
+            assert!(all[at] as usize == at, "the table has the order of the enum");
+            at += 1;
+        }
+        all
+    };
+
+    const fn row(self) -> &'static Row {
+        &table::ROWS[self as usize]
+    }
+
+    /// The readable name, such as `kernel-not-started`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The short code, such as `H3a`: an alias of the name.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        self.row().code
+    }
+
+    /// What is wrong, as the end of a sentence about the ranks.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// What is observed, and what that means.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        self.row().explanation
+    }
+
+    /// What to do next.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        self.row().advice
+    }
+
+    /// The verb that tells more about recordings, with its options: `ncclscope VERB RUN`.
+    #[must_use]
+    pub const fn verb(self) -> &'static str {
+        self.row().verb
+    }
+
+    /// Whether a part of ncclscope reports this class.
+    #[must_use]
+    pub fn is_reported_by(self, tool: Tool) -> bool {
+        self.row().tools.contains(&tool)
+    }
+
+    /// The page and anchor that explain it, from the repository's root.
+    #[must_use]
+    pub fn documentation(self) -> String {
+        format!("{PAGE}#{}", anchor(self))
+    }
+}
+
+/// The page of all classes, from the repository's root.
+pub const PAGE: &str = "docs/findings.md";
+
+/// Code and name: `H3a kernel-not-started`.
+impl fmt::Display for FindingClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code(), self.name())
+    }
+}
+
+/// A text that is neither the name nor the code of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownClass(pub String);
+
+impl fmt::Display for UnknownClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no class of findings is called {:?}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownClass {}
+
+impl FromStr for FindingClass {
+    type Err = UnknownClass;
+
+    fn from_str(text: &str) -> Result<FindingClass, UnknownClass> {
+        let is_it = |class: &FindingClass| class.name() == text || class.code() == text;
+        FindingClass::ALL.into_iter().find(is_it).ok_or_else(|| UnknownClass(text.to_owned()))
+    }
+}
+
+/// The anchor that Markdown viewers make of the class's heading `H3a kernel-not-started`.
+pub(crate) fn anchor(class: FindingClass) -> String {
+    class.to_string().to_lowercase().replace(' ', "-")
+}
