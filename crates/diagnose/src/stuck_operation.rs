@@ -61,7 +61,7 @@ struct StuckOperation<'a> {
     by_rank: OnceCell<BTreeMap<u32, usize>>,
     /// Number of members whose kernels run.
     running_kernels: OnceCell<usize>,
-    /// `done` of each member, ascending.
+    /// `done` of each member whose operations are seen to end, ascending.
     done: OnceCell<Vec<u64>>,
 }
 
@@ -161,7 +161,8 @@ impl<'a> StuckOperation<'a> {
     /// How many members have finished an operation.
     fn finished(&self, operation: u64) -> usize {
         let done = self.done.get_or_init(|| {
-            let mut done: Vec<u64> = self.comm.vectors.iter().map(|v| v.done).collect();
+            let seen = self.comm.vectors.iter().filter(|vector| !vector.is_blind);
+            let mut done: Vec<u64> = seen.map(|vector| vector.done).collect();
             done.sort_unstable();
             done
         });
@@ -327,7 +328,10 @@ impl<'a> StuckOperation<'a> {
                 }
             }
         }
-        let mut causes = Vec::new();
+        // Of members that are not known to be in the operation only this shows that they are.
+        let unseen = waiters.iter().filter(|&(&at, _)| self.may_not_have_begun(at));
+        let mut causes: Vec<Cause> =
+            unseen.map(|(&at, waiter)| self.cause_without_transfers(at, waiter)).collect();
         for &(at, ref one) in &next {
             match one {
                 NextHop::Root(class, link) => causes.push(self.cause_by_transfer(at, *class, link)),
@@ -341,6 +345,12 @@ impl<'a> StuckOperation<'a> {
             }
         }
         causes
+    }
+
+    /// NCCL has enqueued the operation here, and no part of it is seen.
+    fn may_not_have_begun(&self, at: usize) -> bool {
+        let vector = self.vector(at);
+        vector.is_blind && !vector.is_inside() && !self.job.is_gone(vector)
     }
 
     fn cause_by_transfer(&self, at: usize, class: FindingClass, link: &Transfer) -> Cause {
@@ -368,7 +378,9 @@ impl<'a> StuckOperation<'a> {
     fn cause_without_transfers(&self, at: usize, &(from, link): &(usize, Transfer)) -> Cause {
         // A send without a buffer at the other side is unambiguous; a receive may wait for
         // anything.
-        let class = if link.is_send {
+        let class = if self.may_not_have_begun(at) {
+            FindingClass::ProxyStalled
+        } else if link.is_send {
             FindingClass::ReceiverNotReady
         } else {
             FindingClass::GpuNotProducing

@@ -208,7 +208,8 @@ impl<'a> GraphSearch<'a> {
                 progress.fronts = comm.vectors.iter().map(|v| self.job.front(v)).collect();
                 progress.fronts.sort_unstable();
                 progress.fronts.dedup();
-                progress.finished = comm.vectors.iter().map(|v| v.done).max().unwrap_or(0);
+                let seen = comm.vectors.iter().filter(|vector| !vector.is_blind);
+                progress.finished = seen.map(|vector| vector.done).max().unwrap_or(0);
                 progress.may_be_silent_fault = self.may_be_silent_fault(comm, &progress);
                 progress.first_node = self.nodes;
                 self.nodes += to_u32(progress.fronts.len());
@@ -236,9 +237,11 @@ impl<'a> GraphSearch<'a> {
         self.params.accused.range((comm, 0)..=(comm, u32::MAX)).map(|&(_, process)| process)
     }
 
-    /// All known members wait in the same operation.
+    /// All known members wait in the same operation; those whose end of it is not seen may.
     fn is_one_operation(&self, comm: &Communicator, progress: &CommProgress) -> bool {
-        let all_in = progress.waiting.len() == comm.vectors.len();
+        let may_be_in = |v: &&Vector| v.is_blind && !v.is_inside() && !self.job.is_gone(v);
+        let unseen = comm.vectors.iter().filter(may_be_in).count();
+        let all_in = progress.waiting.len() + unseen == comm.vectors.len();
         match comm.kind {
             // A send may complete before its receive.
             CommKind::Pair if comm.vectors.iter().any(|v| self.job.is_gone(v)) => false,
@@ -348,9 +351,14 @@ impl<'a> GraphSearch<'a> {
         }
         let progress = &self.comm_progress[index];
         let first = progress.first_node;
+        let highest = progress.waiting.iter().map(|&at| vectors[at as usize].front()).max();
         for vector in vectors {
-            let at = progress.fronts.partition_point(|&front| front < self.job.front(vector));
-            self.edges.push((first + to_u32(at), vector.process));
+            let front = self.job.front(vector);
+            // No member waits for those that are as far as itself.
+            if Some(front) < highest {
+                let at = progress.fronts.partition_point(|&other| other < front);
+                self.edges.push((first + to_u32(at), vector.process));
+            }
         }
         let chain = (1..to_u32(progress.fronts.len())).map(|at| (first + at, first + at - 1));
         self.edges.extend(chain);

@@ -69,6 +69,30 @@ fn h1a_the_rank_that_all_wait_for_directly_or_through_others() {
     assert_eq!(verdict.op.unwrap().number, Some(5));
 }
 
+/// The rank's proxy thread has begun no part of the operation, and NCCL reports no kernels.
+#[test]
+fn a_rank_that_shows_no_part_of_an_operation_has_not_finished_it() {
+    let mut job = job(2);
+    let mut both = comm("a", &[(0, 5, None, 4), (1, 5, None, 5)]);
+    both.vectors[1].is_blind = true;
+    let receive =
+        Transfer { peer: 1, steps: 4, posted: 4, reached: Some(1), ..Transfer::default() };
+    both.flights.insert(0, InFlightOp { transfers: vec![receive], ..InFlightOp::default() });
+    job.comms.push(both);
+    let verdict = expect(&job, FindingClass::ProxyStalled, &[1]);
+    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Suspect, 1));
+    job.comms[0].flights.clear();
+    assert_eq!(only(&job).confidence, Confidence::Suspect, "it may have finished, or not");
+}
+
+/// What comes after its last operation is not its peers' business.
+#[test]
+fn a_rank_that_finished_what_another_has_not_is_not_late() {
+    let mut job = job(3);
+    job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 5), (2, 5, Some(5), 5)]));
+    expect(&job, FindingClass::GpuDead, &[0]);
+}
+
 #[test]
 fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();

@@ -422,10 +422,15 @@ impl<'t, 'a> Progression<'t, 'a> {
             member.sees_kernels = true;
         }
         let latest = member.started;
-        let is_open = |&(number, (op, _)): &(u64, &(&Operation, &Event))| {
+        let is_open = |&(number, (op, event)): &(u64, &(&Operation, &Event))| {
             // A kernel that ran only on some channels is not over: others may still start.
             let lacks = self.kernel(op).is_some_and(|(all, some, _)| 0 < some && some < all);
-            op.completion == Completion::Open || lacks && latest == Some(number)
+            // The rank itself may know that a network part or a kernel is still to come.
+            let is_awaited = op.completion == Completion::Unseen
+                && progress.done < number
+                && !is_new(event)
+                && progress.flags & flags::NO_END == 0;
+            op.completion == Completion::Open || is_awaited || lacks && latest == Some(number)
         };
         let open = numbered().find(is_open);
         member.is_blind = open.is_none()

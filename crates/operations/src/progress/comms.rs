@@ -22,19 +22,18 @@ pub(super) struct Link {
     pub(super) is_send: bool,
 }
 
-/// Collectives that use the same links.
+/// Collectives that use the same links: a link carries all protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sort {
     func: StrId,
     algo: StrId,
-    proto: StrId,
     channels: u8,
 }
 
 impl Sort {
     pub(super) fn of(facts: &Facts) -> Option<Sort> {
-        let Facts { func, algo, proto, wanted: channels, .. } = *facts;
-        (facts.peer.is_none() && channels > 0).then_some(Sort { func, algo, proto, channels })
+        let Facts { func, algo, wanted: channels, .. } = *facts;
+        (facts.peer.is_none() && channels > 0).then_some(Sort { func, algo, channels })
     }
 }
 

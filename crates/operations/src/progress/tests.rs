@@ -67,6 +67,14 @@ impl Rank {
         handle
     }
 
+    /// [`Rank::coll`] with another protocol.
+    fn coll_of(&mut self, proto: StrId) -> Handle {
+        let coll = Coll { func: StrId(1), proto, count: 9, channels: 2, ..Coll::default() };
+        let handle = self.start(API, Handle::NULL, Detail::Coll(coll));
+        self.stop(API, handle);
+        handle
+    }
+
     fn kernel(&mut self, op: Handle, channel: u8) -> Handle {
         self.start(PROXY, op, Detail::KernelCh(KernelCh { channel, ptimer: 5 }))
     }
@@ -325,6 +333,20 @@ fn without_kernels_the_network_tells() {
     assert_eq!(rank.look(), []);
     let stuck = rank.coll();
     assert_eq!(rank.look()[0].handle, stuck, "such a collective has a network part");
+    assert!(rank.tracker.in_flight()[0].awaits_network);
+}
+
+/// As where a large collective comes after a small one: the links are the same.
+#[test]
+fn a_protocol_says_nothing_of_the_network() {
+    let mut rank = Rank::new();
+    let op = rank.coll();
+    let proxy = rank.proxy(op, false);
+    rank.step(proxy, 0);
+    rank.stop(PROXY, proxy);
+    assert_eq!(rank.look(), []);
+    let stuck = rank.coll_of(StrId(7));
+    assert_eq!(rank.look()[0].handle, stuck);
     assert!(rank.tracker.in_flight()[0].awaits_network);
 }
 
