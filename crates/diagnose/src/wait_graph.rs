@@ -32,9 +32,9 @@ different (H2, found by `desync`) has no edges in that
 communicator, and all other members lead to it, because their operation numbers no longer mean the
 same.
 
-Without kernel events a member may show nothing of its latest operation, neither a part that runs nor
-its end. It has not finished that operation then, and it does not wait; with members that wait in
-the operation it may be *inside*.
+Without kernel events a member may show nothing of its latest operation, neither a part that runs
+nor its end. It has not finished that operation then, and it does not wait; with members that wait
+in the operation it may be *inside*.
 
 **Roots.** Each edge of a path asks "and why does that one not come?". The path ends in a strongly
 connected component that no edge leaves. There are four kinds:

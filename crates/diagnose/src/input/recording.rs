@@ -426,10 +426,8 @@ impl<'t, 'a> Progression<'t, 'a> {
             // A kernel that ran only on some channels is not over: others may still start.
             let lacks = self.kernel(op).is_some_and(|(all, some, _)| 0 < some && some < all);
             // The rank itself may know that a network part or a kernel is still to come.
-            let is_awaited = op.completion == Completion::Unseen
-                && progress.done < number
-                && !is_new(event)
-                && progress.flags & flags::NO_END == 0;
+            let is_unseen = op.completion == Completion::Unseen && !is_new(event);
+            let is_awaited = is_unseen && progress.done < number;
             op.completion == Completion::Open || is_awaited || lacks && latest == Some(number)
         };
         let open = numbered().find(is_open);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is in flight and what is not, by records as NCCL makes them.
 
+mod network;
+
 use super::*;
 use ncclscope_trace::record::{
     Coll, GroupApi, KernelLaunch, P2p, Packed, ProxyOp, STEP_SHIFT, Step, step_flags,
@@ -58,20 +60,17 @@ impl Rank {
 
     /// A collective over two channels that was handed over.
     fn coll(&mut self) -> Handle {
-        let coll = Coll { func: StrId(1), count: 9, channels: 2, ..Coll::default() };
+        self.coll_of(StrId::NONE)
+    }
+
+    /// A collective with this protocol.
+    fn coll_of(&mut self, proto: StrId) -> Handle {
+        let coll = Coll { func: StrId(1), proto, count: 9, channels: 2, ..Coll::default() };
         let group = self.start(API, Handle::NULL, Detail::Group);
         let coll = Coll { group, ..coll };
         let handle = self.start(API, Handle::NULL, Detail::Coll(coll));
         self.stop(API, handle);
         self.stop(API, group);
-        handle
-    }
-
-    /// [`Rank::coll`] with another protocol.
-    fn coll_of(&mut self, proto: StrId) -> Handle {
-        let coll = Coll { func: StrId(1), proto, count: 9, channels: 2, ..Coll::default() };
-        let handle = self.start(API, Handle::NULL, Detail::Coll(coll));
-        self.stop(API, handle);
         handle
     }
 
@@ -315,39 +314,6 @@ fn the_sends_of_one_group_are_one_kernel() {
     assert_eq!(rank.look(), [], "nor has what a rank sends to itself");
     rank.sends([1, 1]);
     assert_eq!((rank.look().len(), rank.comm().open_p2ps), (2, 2), "no kernel yet");
-}
-
-#[test]
-fn without_kernels_the_network_tells() {
-    let mut rank = Rank::new();
-    let op = rank.coll();
-    let proxy = rank.proxy(op, false);
-    rank.proxy(op, true);
-    assert_eq!(rank.look(), [], "NCCL starts some that never move");
-    rank.step(proxy, 0);
-    let open = rank.look();
-    assert_eq!(open.len(), 1);
-    assert_eq!(open[0].proxies.len(), 1, "the other one is of another link");
-    assert_eq!((open[0].proxies[0].done, open[0].proxies[0].steps), (1, 4));
-    rank.stop(PROXY, proxy);
-    assert_eq!(rank.look(), []);
-    let stuck = rank.coll();
-    assert_eq!(rank.look()[0].handle, stuck, "such a collective has a network part");
-    assert!(rank.tracker.in_flight()[0].awaits_network);
-}
-
-/// As where a large collective comes after a small one: the links are the same.
-#[test]
-fn a_protocol_says_nothing_of_the_network() {
-    let mut rank = Rank::new();
-    let op = rank.coll();
-    let proxy = rank.proxy(op, false);
-    rank.step(proxy, 0);
-    rank.stop(PROXY, proxy);
-    assert_eq!(rank.look(), []);
-    let stuck = rank.coll_of(StrId(7));
-    assert_eq!(rank.look()[0].handle, stuck);
-    assert!(rank.tracker.in_flight()[0].awaits_network);
 }
 
 #[test]
@@ -768,20 +734,6 @@ fn an_early_stop_is_no_end_while_a_rank_of_the_process_has_not_entered() {
     assert_eq!(led_beside(0xc0ffee, |rank| rank.tracker.end_comm(1)), [], "it is gone");
     assert_eq!(led_beside(0xc0ffee, |rank| rank.tracker.lost()), [], "it may have entered");
     assert_eq!(led_beside(0xc0ffee, |rank| rank.tracker.partial()), [], "not all is recorded");
-}
-
-#[test]
-fn an_early_stop_with_a_network_part_ends_with_that() {
-    let mut rank = Rank::new();
-    rank.whole();
-    rank.tracker.string(StrId(9), "TREE");
-    let led = rank.led(StrId(9));
-    let proxy = rank.proxy(led, true);
-    rank.step(proxy, 0);
-    let behind = rank.coll();
-    assert_eq!(rank.look()[0].handle, led, "its network part is open");
-    rank.stop(PROXY, proxy);
-    assert_eq!(rank.look()[0].handle, behind);
 }
 
 /// What a window began, and whose kernel or network NCCL starts long after its end, shows none.
