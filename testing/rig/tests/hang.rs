@@ -8,6 +8,7 @@
 mod inside;
 
 use ncclscope_findings::{FindingClass, Tool};
+use ncclscope_trace::{Heartbeat, Recording};
 use rig::job::{Job, Running};
 use rig::scenario_file::ScenarioFile;
 use rig::{build, wheel};
@@ -303,6 +304,31 @@ fn a_healthy_job_is_left_alone() {
     let reports = std::fs::read_dir(record.path()).expect("the run's folder").flatten();
     let names: Vec<_> = reports.map(|file| file.file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().contains(".hang-")), "{names:?}");
+}
+
+/// The last rank of a broadcast's ring sends nothing on: the network parts of broadcasts from other
+/// ranks, which without kernel events show what is in flight, say nothing of it.
+#[test]
+fn an_idle_rank_of_rooted_collectives_is_left_alone() {
+    let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
+    let job = Job::new(&nccl).expect("the stand-in builds").hosts(2).devices(2);
+    let steps = ["allreduce:4096", "bcasts:3x4096", "bcasts:3x4096", "sleep:6000"];
+    let job = job.env("NCCLSCOPE_EVENTS", "default,-KernelCh").steps(&steps);
+    let Watched { job, record, .. } = Watched::of(job, "2");
+    job.wait().expect_success();
+    let files = std::fs::read_dir(record.path()).expect("the run's folder").flatten();
+    let paths =
+        files.map(|file| file.path()).filter(|path| path.extension() == Some("nscope".as_ref()));
+    let recordings: Vec<_> = paths.map(|path| Recording::open(&path).expect("it is one")).collect();
+    assert_eq!(recordings.len(), 4);
+    for recording in recordings {
+        assert_eq!(recording.hangs(), [], "{:?}", recording.path());
+        let counts = recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
+            Heartbeat::Progress(progress) => Some((progress.enqueued, progress.done)),
+            _ => None,
+        });
+        assert_eq!(counts.last(), Some((7, 7)), "{:?}", recording.path());
+    }
 }
 
 /// The table of docs/hang.md has a row for each class, and only existing names.

@@ -22,18 +22,20 @@ pub(super) struct Link {
     pub(super) is_send: bool,
 }
 
-/// Collectives that use the same links: a link carries all protocols.
+/// Collectives that use the same links, as far as NCCL tells: a link carries all protocols. Which
+/// channels they work on NCCL does not tell, and each may cross the network at another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sort {
     func: StrId,
     algo: StrId,
+    root: i32,
     channels: u8,
 }
 
 impl Sort {
     pub(super) fn of(facts: &Facts) -> Option<Sort> {
-        let Facts { func, algo, wanted: channels, .. } = *facts;
-        (facts.peer.is_none() && channels > 0).then_some(Sort { func, algo, channels })
+        let Facts { func, algo, root, wanted: channels, .. } = *facts;
+        (facts.peer.is_none() && channels > 0).then_some(Sort { func, algo, root, channels })
     }
 }
 
@@ -59,7 +61,8 @@ pub(super) struct CommState {
     pub(super) is_timed: bool,
     /// Start of the latest collective that used the network.
     pub(super) networked: Option<u64>,
-    sorts: Vec<Sort>,
+    /// Whether all collectives of a sort used the network.
+    sorts: Vec<(Sort, bool)>,
     links: Map<Link, ()>,
     pub(super) over: u64,
     /// When the latest operation that is over ended, in ticks.
@@ -155,16 +158,32 @@ impl CommState {
     /// A collective of this sort used the network.
     pub(super) fn saw_network(&mut self, start: u64, sort: Sort) {
         self.networked = self.networked.max(Some(start));
-        if !self.sorts.contains(&sort) && self.sorts.len() < SORTS {
-            self.sorts.push(sort);
+        self.saw_sort(sort, true);
+    }
+
+    /// A collective of this sort is over, and used no network.
+    pub(super) fn saw_no_network(&mut self, sort: Sort) {
+        self.saw_sort(sort, false);
+    }
+
+    fn saw_sort(&mut self, sort: Sort, is_networked: bool) {
+        if let Some((_, always)) = self.sorts.iter_mut().find(|(known, _)| *known == sort) {
+            *always &= is_networked;
+        } else if self.sorts.len() < SORTS {
+            self.sorts.push((sort, is_networked));
         }
+    }
+
+    /// A later collective than one of this start used the network: this one's part is over.
+    pub(super) fn is_networked_after(&self, start: u64) -> bool {
+        self.networked.is_some_and(|latest| start < latest)
     }
 
     /// Whether the network part of a collective that shows none can be outstanding.
     pub(super) fn awaits_network(&self, start: u64, sort: Option<Sort>) -> bool {
-        let is_known = sort.is_some_and(|sort| self.sorts.contains(&sort));
+        let is_expected = sort.is_some_and(|sort| self.sorts.contains(&(sort, true)));
         let is_next = self.networked.is_some_and(|latest| start > latest);
-        is_known && is_next && !self.order.is_settled(start)
+        is_expected && is_next && !self.order.is_settled(start)
     }
 
     /// An operation is over; `is_usual` if what it took says something of others.

@@ -339,6 +339,10 @@ impl Ops {
                 if op.kernels > 0 && !op.lacks_kernels {
                     comm.order.saw_channels(op.kernels, &head.facts, true);
                 }
+                let is_certain = op.kernels > 0 || comm.is_networked_after(head.own.start);
+                if is_certain && !op.network && !op.lacks_proxies {
+                    Sort::of(&head.facts).into_iter().for_each(|sort| comm.saw_no_network(sort));
+                }
                 let Head { comm, number, facts, own, .. } = *head;
                 over.push((
                     comm,

@@ -3,6 +3,44 @@
 
 use super::*;
 
+/// A collective from this root, with or without a network part.
+fn rooted(rank: &mut Rank, root: i32, is_networked: bool) -> Handle {
+    let coll = Coll { func: StrId(2), root, count: 9, channels: 2, ..Coll::default() };
+    let op = rank.start(API, Handle::NULL, Detail::Coll(coll));
+    rank.stop(API, op);
+    if is_networked {
+        let proxy = rank.proxy(op, true);
+        rank.step(proxy, 0);
+        rank.stop(PROXY, proxy);
+    }
+    op
+}
+
+/// The last rank of a ring sends nothing on, and another root makes another rank the last.
+#[test]
+fn another_root_may_need_no_network() {
+    let mut rank = Rank::new();
+    rooted(&mut rank, 0, true);
+    assert_eq!(rank.look(), []);
+    rooted(&mut rank, 2, false);
+    assert_eq!(rank.look(), [], "it may be over");
+    let stuck = rooted(&mut rank, 0, false);
+    assert_eq!(rank.look()[0].handle, stuck, "that of this root has a network part");
+}
+
+/// As where NCCL spreads collectives of a group over channels, which cross the network elsewhere.
+#[test]
+fn what_was_over_without_the_network_once_is_not_expected_to_use_it() {
+    let mut rank = Rank::new();
+    for is_networked in [true, false, true] {
+        rooted(&mut rank, 0, is_networked);
+    }
+    rank.now += 5 * HZ;
+    rank.look();
+    rooted(&mut rank, 0, false);
+    assert_eq!(rank.look(), [], "nothing shows that it is not over");
+}
+
 #[test]
 fn without_kernels_the_network_tells() {
     let mut rank = Rank::new();
