@@ -243,8 +243,8 @@ pub struct OperationRow {
     pub timing: &'static str,
     /// All ranks' operations by source, e.g. `{"kernel": 4}`.
     pub timings: BTreeMap<&'static str, u64>,
-    /// How many operations of all ranks `duration_ns` and `total_ns` are of: the finished ones whose
-    /// duration is from `timing`.
+    /// How many operations of all ranks `duration_ns` and `total_ns` are of: the finished ones
+    /// whose duration is from `timing`.
     pub timed: u64,
     /// Durations of these operations; `null` if there are none.
     pub duration_ns: Option<Durations>,
