@@ -348,6 +348,8 @@ fn peer_row(
     // A rate below zero says that the sizes do not explain the times.
     let line = send.and_then(|link| link.fit.line()).filter(|line| line.slope > 0.0);
     let wait = |link: Option<Link>, state: usize| link.map(|link| to_u64(link.waits_ns[state]));
+    let has_sizes = |link: &Link| link.is_told || link.sized == link.transfers;
+    let transfer = send.filter(|link| has_sizes(link) && link.waits_ns[2] > 0.0);
     PeerRow {
         comm,
         comm_name: None,
@@ -362,6 +364,7 @@ fn peer_row(
             .map(|line| line.intercept)
             .filter(|&us| us >= 0.0)
             .map(|us| to_u64(us * 1e3)),
+        transfer_gbs: transfer.map(|link| to_f64(link.bytes) / link.waits_ns[2]),
         // The slope is in µs a byte.
         rate_gbs: line.map(|line| 1e-3 / line.slope),
         r2: line.map(|line| line.r2),

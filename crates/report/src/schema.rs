@@ -396,7 +396,10 @@ pub struct PeerRow {
     /// Network time of a send of size 0, ns, by linear regression; `null` with fewer than two
     /// sizes, and where the line gives less than 0.
     pub latency_ns: Option<u64>,
-    /// GB/s that a send adds, by the same regression.
+    /// Bandwidth that one transfer gets: bytes by their time on the network, GB/s; `null` where the
+    /// sender or some sizes are not known.
+    pub transfer_gbs: Option<f64>,
+    /// The same without `latency_ns`, by the same regression: bytes that a send adds in its time.
     pub rate_gbs: Option<f64>,
     /// Share of the variance that the regression explains.
     pub r2: Option<f64>,

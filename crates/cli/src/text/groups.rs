@@ -46,8 +46,8 @@ fn explain_times(page: &mut Page, groups: &Groups) {
     let (early, all) = (sum(|row| row.from_enqueue_ns), sum(|row| row.total_ns));
     if early > 0.0 {
         let text = format!(
-            "{} of the time begins when the host enqueued operations that use the network: it \
-             contains how far the host ran ahead of the GPU, and is no time in NCCL",
+            "{} of the time is that of operations with a network part, and begins when the host \
+             enqueues them: it contains how far the host runs ahead of the GPU",
             percent(early / all)
         );
         page.wrapped("  ", &text);
@@ -73,9 +73,13 @@ fn table(groups: &Groups) -> Table {
     table
 }
 
-/// What people read for a key: the column `bytes` beside it is a sum.
+/// What people read for a key (docs/glossary.md): the column `bytes` beside it is a sum.
 fn head(by: &'static str) -> &'static str {
-    if by == "bytes" { "size" } else { by }
+    match by {
+        "bytes" => "size",
+        "func" => "function",
+        by => by,
+    }
 }
 
 fn align(by: &str) -> Align {

@@ -114,7 +114,7 @@ fn time_before_the_gpu_comes_to_an_operation_is_no_time_in_nccl() {
     let group = funcs.iter().find(is_receive).unwrap();
     assert_eq!(group["from_enqueue_ns"], group["total_ns"]);
     let text = report(&dir, &["--by", "role,func"]);
-    assert!(text.contains("of the time begins when the host enqueued operations"), "{text}");
+    assert!(text.contains("of the time is that of operations with a network part"), "{text}");
     // Of some operations the end is not known: a share that contains them is the least.
     let world = |row: &&Value| row["role"] == "world" && row["func"] == "AllReduce";
     let world = all["roles"].as_array().unwrap().iter().find(world).unwrap();
@@ -218,9 +218,8 @@ fn verbs_with_tables_have_all_formats() {
         let formatted = |format| ncclscope(&[&args[..], &["--format", format]].concat());
         let csv = formatted("csv").ends_with(code).stdout;
         assert!(csv.starts_with(first), "{args:?}: {csv}");
-        let rows = csv.lines().count() - 1;
         let md = formatted("md").ends_with(code).stdout;
-        assert!(rows == 0 || md.contains("| --- | --- |"), "{args:?}: {md}");
+        assert!(md.contains("| --- | --- |"), "{args:?}: {md}");
     }
     let args = ["stragglers", path, "--format", "csv"];
     let findings = csv_rows(&ncclscope(&args).ends_with(1).stdout);
