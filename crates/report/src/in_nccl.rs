@@ -289,6 +289,20 @@ mod tests {
     }
 
     #[test]
+    fn a_time_says_which_bound_it_is() {
+        let known = |[whole, least, most, nothing]: [u64; 4]| {
+            let counts = Counts { whole, least, most, nothing };
+            Time { counts, known_ns: 5, most_ns: 9 }.known()
+        };
+        assert_eq!(known([2, 0, 0, 0]), Some((5, None)));
+        for counts in [[0, 1, 0, 0], [2, 1, 0, 0], [2, 0, 1, 0], [2, 0, 0, 1]] {
+            assert_eq!(known(counts), Some((5, Some("least"))), "{counts:?}");
+        }
+        assert_eq!(known([0, 0, 3, 0]), Some((9, Some("most"))));
+        assert_eq!([known([0, 0, 0, 4]), known([0, 0, 3, 1])], [None, None]);
+    }
+
+    #[test]
     fn many_intervals_cover_what_few_would() {
         let mut cover = Cover::default();
         for at in 0..10_000 {
