@@ -123,7 +123,7 @@ impl Answer {
             return format!("the link from {} to {}", place(src), place(dst));
         }
         match self.root_ranks.len() {
-            0 => "no rank in particular".into(),
+            0 => self.causes.first().map_or("all ranks alike", |it| it.class.no_rank()).into(),
             few if few <= NAMED => {
                 let places: Vec<String> = self.places.iter().map(ToString::to_string).collect();
                 places.join("; ")

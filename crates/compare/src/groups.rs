@@ -25,6 +25,8 @@ pub(crate) struct Group {
     pub(crate) b: Values,
     /// How many times a rank does it in a step, in A and B.
     pub(crate) per_step: [Option<f64>; 2],
+    /// Whether the values of A, and of B, are the least that it took.
+    pub(crate) is_least: [bool; 2],
 }
 
 /// The two sides: the runs of each.
@@ -174,11 +176,12 @@ fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
         let each = side.iter().map(|run| run.iter().map(|series| series.per_step).sum());
         median(&each.collect::<Option<Vec<f64>>>()?)
     });
+    let is_least = [&a, &b].map(|side| side.iter().flatten().any(|series| series.is_least));
     let values = |side: Vec<Vec<Series>>| -> Values {
         let of = |run: Vec<Series>| run.into_iter().flat_map(|series| series.values).collect();
         side.into_iter().map(of).collect()
     };
-    Group { key, a: values(a), b: values(b), per_step }
+    Group { key, a: values(a), b: values(b), per_step, is_least }
 }
 
 #[cfg(test)]
@@ -191,7 +194,8 @@ mod tests {
         for &(bytes, algo) in operations {
             let shape = Shape { algo: algo.into(), proto: "LL".into(), channels: "2".into() };
             let (role, func, bytes) = ("tp".into(), "AllReduce".into(), Some(bytes));
-            let series = Series { values: vec![(0, 1.0)], per_step: Some(2.0) };
+            let series =
+                Series { values: vec![(0, 1.0)], per_step: Some(2.0), ..Series::default() };
             let operation = Operation { role, func, bytes, shape };
             run.series.insert(Measure::Transfer(operation), series);
         }

@@ -18,7 +18,11 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     let mut judged: Vec<(Row, bool)> = groups(a, b)
         .into_iter()
         .map(|group| {
-            let estimate = Estimate::of(&group.a, &group.b, limits);
+            let mut estimate = Estimate::of(&group.a, &group.b, limits);
+            // The least that something took is no duration: nothing follows of another one.
+            if group.is_least != [false; 2] {
+                (estimate.shift, estimate.ratio, estimate.p) = (None, None, None);
+            }
             (row(group, &estimate, step_ns), estimate.is_separate)
         })
         .collect();
@@ -66,7 +70,7 @@ fn side(runs: &[Run]) -> Side {
 
 /// The row of a measure, without its verdict.
 fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
-    let Group { key, per_step, .. } = group;
+    let Group { key, per_step, is_least, .. } = group;
     let kind = key.kind;
     let [a, b] = estimate.medians;
     // What B loses in a step: of values that both sides have, as often as B has them.
@@ -94,6 +98,8 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
         key,
         a,
         b,
+        a_is_least: a.is_some() && is_least[0],
+        b_is_least: b.is_some() && is_least[1],
         ratio: estimate.ratio.map(|(ratio, _)| ratio),
         interval: estimate.ratio.map(|(_, interval)| interval),
         change,
@@ -135,6 +141,7 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
     let sure = row.p_adjusted.is_some_and(|p| p < limits.false_share);
     let (verdict, reason) = match (row.change, row.change_interval) {
         _ if row.a.is_none() || row.b.is_none() => (Verdict::Unknown, Some("one side has none")),
+        _ if row.a_is_least || row.b_is_least => (Verdict::Unknown, Some(least_of(row))),
         _ if row.p.is_none() => (Verdict::Unknown, Some(few(row.units))),
         (None, _) => (Verdict::Unknown, Some("a time is 0, or no step is known")),
         (Some(change), _) if change.abs() >= least && !sure => {
@@ -151,6 +158,15 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
         _ => (Verdict::Same, None),
     };
     (row.verdict, row.reason) = (verdict, reason);
+}
+
+/// Why a time that is the least cannot be compared.
+fn least_of(row: &Row) -> &'static str {
+    match (row.a_is_least, row.b_is_least) {
+        (true, true) => "the ends are not recorded: both times are the least that it took",
+        (true, false) => "the ends are not recorded in A: its time is the least that it took",
+        _ => "the ends are not recorded in B: its time is the least that it took",
+    }
 }
 
 fn few(units: Units) -> &'static str {

@@ -64,6 +64,8 @@ pub struct Series {
     pub values: Vec<(u32, f64)>,
     /// How many times a rank does it in a step; `None` if unknown.
     pub per_step: Option<f64>,
+    /// The values are the least that it took: the ends are not known.
+    pub is_least: bool,
 }
 
 /// One run of a side: all that was measured in it.

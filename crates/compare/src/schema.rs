@@ -168,6 +168,11 @@ pub struct Row {
     pub a: Option<f64>,
     /// The median of B.
     pub b: Option<f64>,
+    /// Whether `a` is the least that it took, because the ends are not recorded. Such a time is not
+    /// compared: the verdict is `unknown`.
+    pub a_is_least: bool,
+    /// The same of `b`.
+    pub b_is_least: bool,
     /// The Hodges-Lehmann estimate of B to A; `null` where a value is 0.
     pub ratio: Option<f64>,
     /// An interval of 95 % for `ratio`.

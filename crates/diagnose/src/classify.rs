@@ -427,8 +427,7 @@ impl<'a> Classifier<'a> {
             evidence.push(Evidence::about(class, text));
         }
         let who = match root_ranks.as_slice() {
-            [] if class == FindingClass::ProcessGone => "an unknown rank".to_owned(),
-            [] => "all members".to_owned(),
+            [] => class.no_rank().to_owned(),
             [_] => words::rank(self.job, processes[0]),
             many => words::placed_ranks(self.job, many, processes),
         };

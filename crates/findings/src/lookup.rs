@@ -60,6 +60,16 @@ impl FindingClass {
         self.row().verb
     }
 
+    /// Who is at fault where no rank of the job is known to be, in the place of its name.
+    #[must_use]
+    pub fn no_rank(self) -> &'static str {
+        match self {
+            FindingClass::ProcessGone => "an unknown rank",
+            _ if self.is_reported_by(Tool::Diagnose) => "all members",
+            _ => "all ranks alike",
+        }
+    }
+
     /// Whether a part of ncclscope reports this class.
     #[must_use]
     pub fn is_reported_by(self, tool: Tool) -> bool {

@@ -158,3 +158,11 @@ fn kernels_calls_and_launches() {
     let call = RankState { pending: Some(Pending::OpenGroup), ..RankState::default() };
     expect(&call, Some(FindingClass::CallNotEnqueued), "ncclGroupEnd");
 }
+
+#[test]
+fn where_no_rank_is_known_all_verbs_say_so_in_the_same_words() {
+    use FindingClass as C;
+    let words = [C::ProcessGone, C::Deadlock, C::GpuNotConsuming, C::TransfersSlowed];
+    let words = words.map(C::no_rank);
+    assert_eq!(words, ["an unknown rank", "all members", "all members", "all ranks alike"]);
+}

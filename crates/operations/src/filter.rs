@@ -185,7 +185,15 @@ impl Filter {
             funcs: self.funcs.clone(),
             window: (first.max(from), last.min(to)),
             kinds: self.kinds.unwrap_or(u32::MAX),
+            ranks: self.ranks_of(recording),
         }
+    }
+
+    /// How many ranks of a recording it has.
+    fn ranks_of(&self, recording: &Recording) -> Option<usize> {
+        let (numbers, ranks) = (recording.local_ranks()?, job_ranks(recording)?);
+        let chosen = numbers.iter().zip(ranks).filter(|(_, rank)| self.has_rank(*rank));
+        Some(chosen.map(|(number, _)| *number).collect::<BTreeSet<u32>>().len())
     }
 }
 
@@ -239,6 +247,8 @@ pub struct Selection {
     window: (u64, u64),
     /// An activation mask.
     kinds: u32,
+    /// How many ranks it has of a process of several.
+    ranks: Option<usize>,
 }
 
 impl Default for Selection {
@@ -250,6 +260,7 @@ impl Default for Selection {
             funcs: Vec::new(),
             window: (0, u64::MAX),
             kinds: u32::MAX,
+            ranks: None,
         }
     }
 }
@@ -259,6 +270,13 @@ impl Selection {
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         self.window
+    }
+
+    /// How many ranks it has of a process; `None` where it chooses none of its ranks, or the
+    /// process has one.
+    #[must_use]
+    pub fn ranks(&self) -> Option<usize> {
+        self.ranks
     }
 
     /// Whether it has a kind of events.

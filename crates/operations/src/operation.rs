@@ -134,6 +134,9 @@ pub struct Operation {
     pub end: Option<End>,
     /// All channels of its kernel have times of the GPU's timer.
     pub has_gpu_times: bool,
+    /// From the first channel's start to the last channel's stop, by that timer, ns; as
+    /// `has_gpu_times`.
+    pub gpu_span: Option<(u64, u64)>,
     /// The stop of its kernel is not its end.
     pub stops_early: bool,
     /// Its children that have not stopped, where they say that it is open.
@@ -448,6 +451,7 @@ impl Judge {
             with_waiting_ns,
             end: with_waiting_ns.and_then(|_| evidence.end(timing)),
             has_gpu_times: evidence.kernel_ns().is_some(),
+            gpu_span: evidence.kernel_ns().and(evidence.ptimers),
             stops_early: evidence.leads,
             open,
         };

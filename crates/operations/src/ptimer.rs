@@ -389,7 +389,8 @@ pub(crate) fn launch_of(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
 }
 
 /// The GroupApi event that an event descends from.
-pub(crate) fn group_api_of(timeline: &Timeline<'_>, event: &Event) -> Option<EventId> {
+#[must_use]
+pub fn group_api_of(timeline: &Timeline<'_>, event: &Event) -> Option<EventId> {
     let mut parent = event.parent;
     while let Parent::Known(id) = parent {
         let event = timeline.event(id);

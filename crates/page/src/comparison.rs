@@ -153,7 +153,7 @@ fn times(rows: &[Row]) -> Table {
             json!(row.key.protocol),
             json!(shown(row.a)),
             json!(shown(row.b)),
-            json!(if is_link { "ns/B" } else { "us" }),
+            json!(unit(row)),
             json!(row.change),
             json!(row.change_interval.map(|[from, _]| from)),
             json!(row.change_interval.map(|[_, to]| to)),
@@ -163,6 +163,17 @@ fn times(rows: &[Row]) -> Table {
             json!(row.reason),
         ]
     })
+}
+
+/// The unit of a row's times, and which of them are the least that something took.
+fn unit(row: &Row) -> &'static str {
+    match (row.key.src.is_some(), row.a_is_least, row.b_is_least) {
+        (true, ..) => "ns/B",
+        (_, true, true) => "us at least",
+        (_, true, false) => "us, A at least",
+        (_, false, true) => "us, B at least",
+        _ => "us",
+    }
 }
 
 fn differences(differences: &[ConfigDifference]) -> Table {

@@ -315,7 +315,7 @@ fn operations(operations: &[OperationRow], facts: &Facts<'_>) -> Table {
         ("channels", "channels", Kind::Number),
         ("count", "count", Kind::Number),
         ("open", "open", Kind::Number),
-        ("duration_ns.min", "min", Kind::Ns),
+        ("timing", "timing", Kind::Text),
         ("duration_ns.p50", "median", Kind::Ns),
         ("duration_ns.p99", "p99", Kind::Ns),
         ("duration_ns.max", "max", Kind::Ns),
@@ -324,7 +324,9 @@ fn operations(operations: &[OperationRow], facts: &Facts<'_>) -> Table {
         ("last_rank.rank", "last rank", Kind::Rank),
     ];
     let about = "One row for each communicator, function, size, algorithm, protocol and number of \
-                 channels, those with the most time first.";
+                 channels, those with the most time first. Times are of the operations with this \
+                 timing; kernel_lead: the least that they took; proxy: from the enqueueing to the \
+                 end; enqueue: how long the host took to enqueue them.";
     Table::new(["operations", "Operations", about], &columns, &rows, |row| {
         let duration = row.duration_ns;
         vec![
@@ -337,7 +339,7 @@ fn operations(operations: &[OperationRow], facts: &Facts<'_>) -> Table {
             json!(row.channels),
             json!(row.count),
             json!(row.open),
-            json!(duration.map(|of| of.min)),
+            json!(row.timing),
             json!(duration.map(|of| of.p50)),
             json!(duration.map(|of| of.p99)),
             json!(duration.map(|of| of.max)),
@@ -354,13 +356,13 @@ fn peers(peers: &[PeerRow], facts: &Facts<'_>) -> Table {
     rows.sort_by(|a, b| speed(a).total_cmp(&speed(b)));
     let columns = [
         ("role", "role", Kind::Role),
-        ("src", "from rank", Kind::Rank),
+        ("src", "src rank", Kind::Rank),
         ("src_host", "host", Kind::Text),
-        ("dst", "to rank", Kind::Rank),
+        ("dst", "dst rank", Kind::Rank),
         ("dst_host", "host", Kind::Text),
         ("bytes", "bytes", Kind::Bytes),
         ("transfers", "transfers", Kind::Number),
-        ("gbs", "GB/s of a transfer", Kind::Three),
+        ("transfer_gbs", "GB/s of a transfer", Kind::Three),
         ("waits_ns.send_gpu", "sender's GPU", Kind::Ns),
         ("waits_ns.send_peer", "receiver's buffer", Kind::Ns),
         ("waits_ns.send_network", "network", Kind::Ns),
@@ -379,7 +381,7 @@ fn peers(peers: &[PeerRow], facts: &Facts<'_>) -> Table {
             json!(host(row.dst)),
             json!(row.bytes),
             json!(row.transfers),
-            json!(links::gbs(row).map(|gbs| (gbs * 1e4).round() / 1e4)),
+            json!(row.transfer_gbs),
             json!(waits.send_gpu),
             json!(waits.send_peer),
             json!(waits.send_network),

@@ -52,13 +52,13 @@ struct Matrix<'a> {
 /// The bytes of large transfers, and the time that they were on the network, ns; `None` if that is
 /// not known, or if the transfers are small.
 fn large(row: &PeerRow) -> Option<(u64, u64)> {
-    let (bytes, ns) = (row.bytes?, row.waits_ns.send_network?);
+    let (bytes, ns) = (row.transfer_gbs.and(row.bytes)?, row.waits_ns.send_network?);
     (ns > 0 && bytes / row.transfers.max(1) >= LARGE).then_some((bytes, ns))
 }
 
-/// The bandwidth of a link's transfers, GB/s.
+/// The bandwidth of a link's transfers, GB/s, if they are large.
 pub(crate) fn gbs(row: &PeerRow) -> Option<f64> {
-    large(row).map(|(bytes, ns)| to_f64(bytes) / to_f64(ns))
+    row.transfer_gbs.filter(|_| large(row).is_some())
 }
 
 /// The bytes and times of large transfers, by sending and receiving rank.
@@ -276,7 +276,7 @@ fn slowest(matrix: &Matrix<'_>) -> Markup {
             table {
                 caption { "Slowest pairs of hosts" }
                 thead { tr {
-                    th scope="col" { "from" } th scope="col" { "to" }
+                    th scope="col" { "src host" } th scope="col" { "dst host" }
                     th.number scope="col" { "GB/s" } th.number scope="col" { "of the median" }
                 } }
                 tbody {

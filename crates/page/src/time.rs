@@ -22,15 +22,18 @@ pub(crate) fn section(report: &Report) -> Section {
     Section {
         id: "time",
         title: "Time in NCCL",
-        about: "The durations of all ranks' operations, as a share of the recorded time of all \
-                ranks, and how much of them is waiting for later ranks. Operations of several \
-                communicators overlap, so that shares may add up to more than 100 %.",
+        about: "For how long ranks were in operations, from arrival to end, as a share of the \
+                recorded time of all ranks (of what the filter chooses), and how much of it is \
+                waiting for later ranks. What overlaps on a rank counts once in a row, and in \
+                each of several rows, so that shares may add up to more than 100 %. >=: the \
+                least, because some ends or arrivals are not known; <=: the most, from the \
+                enqueueing on, because arrivals are not known.",
         body,
     }
 }
 
 fn table(rows: &[RoleRow]) -> Markup {
-    let most = rows.iter().filter_map(|row| row.total_ns).max().map_or(1.0, to_f64).max(1.0);
+    let most = rows.iter().filter_map(|row| row.in_nccl_ns).max().map_or(1.0, to_f64).max(1.0);
     let entry = |class: &str, label: &str| Legend {
         class: class.into(),
         swatch: Swatch::Area,
@@ -43,7 +46,7 @@ fn table(rows: &[RoleRow]) -> Markup {
                 thead { tr {
                     th scope="col" { "role" } th scope="col" { "function" }
                     th.number scope="col" { "communicators" } th.number scope="col" { "count" }
-                    th.number scope="col" { "total" } th.number scope="col" { "share" }
+                    th.number scope="col" { "time" } th.number scope="col" { "share" }
                     th.number scope="col" { "waiting" } td {}
                 } }
                 tbody { @for row in rows.iter().take(ROWS) { (line(row, most)) } }
@@ -59,32 +62,40 @@ fn table(rows: &[RoleRow]) -> Markup {
 }
 
 fn line(row: &RoleRow, most: f64) -> Markup {
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let waiting = row.total_waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
-    let waiting = waiting.map(|(waiting, of)| to_f64(waiting) / to_f64(of));
-    let percent = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
-    let total = row.total_ns.map_or_else(|| "-".to_owned(), |ns| duration(to_f64(ns)));
+    let waiting =
+        waiting.map(|(waiting, of)| format!("{:.1} %", 100.0 * to_f64(waiting) / to_f64(of)));
+    let bound = match row.bound {
+        Some("least") => ">=",
+        Some(_) => "<=",
+        None => "",
+    };
+    let time = row.in_nccl_ns.map(|ns| format!("{bound}{}", duration(to_f64(ns))));
+    let share = row.share.map(|share| format!("{bound}{:.1} %", 100.0 * share));
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     html! {
         tr data-role=(row.role) {
             th scope="row" { (row.role) } td { (row.func) }
             td.number { (row.communicators) } td.number { (row.count) }
-            td.number { (total) }
-            td.number { (percent(row.share)) }
-            td.number { (percent(waiting)) }
+            td.number { (or_dash(time)) }
+            td.number { (or_dash(share)) }
+            td.number { (or_dash(waiting)) }
             td { (bar(row, most)) }
         }
     }
 }
 
-/// The total as a bar: transfer, waiting, and what cannot be separated.
+/// The time as a bar: transfer, waiting, and what cannot be separated.
 fn bar(row: &RoleRow, most: f64) -> Markup {
-    let total = row.total_ns.unwrap_or(0);
-    let judged = row.judged_ns.unwrap_or(0).min(total);
+    let judged = row.judged_ns.unwrap_or(0);
+    // What overlaps was judged more than once.
+    let total = row.in_nccl_ns.unwrap_or(0).max(judged);
     let waiting = row.total_waiting_ns.unwrap_or(0).min(judged);
     let pieces = [("s0", judged - waiting), ("waits", waiting), ("own", total - judged)];
+    let length = WIDTH * to_f64(row.in_nccl_ns.unwrap_or(0)) / most;
     let mut x = 0.0;
     let pieces = pieces.map(|(class, ns)| {
-        let (left, width) = (x, WIDTH * to_f64(ns) / most);
+        let (left, width) = (x, length * to_f64(ns) / to_f64(total.max(1)));
         x += width;
         (class, left, width)
     });

@@ -173,7 +173,7 @@ fn root_nodes(roots: &BTreeSet<u32>) -> Vec<Node> {
         nodes[NODES - 1] = node(format!("{more} further ranks"), "at fault");
     }
     if nodes.is_empty() {
-        nodes.push(node("unknown".into(), "no rank in particular"));
+        nodes.push(node("an unknown rank".into(), "at fault"));
     }
     nodes
 }

@@ -2,6 +2,7 @@
 //! Builds the report, process by process, while operations end.
 
 use crate::groups::{By, ChannelSums, Sums};
+use crate::in_nccl::{ProcessTimes, Times, recorded_ns};
 use crate::job_ranks::JobRanks;
 use crate::losses::Losses;
 use crate::numbers::{Numbers, Place};
@@ -36,6 +37,9 @@ pub struct ReportBuilder {
     told: Vec<Option<u32>>,
     processes: Vec<ProcessRow>,
     operations: OperationRows,
+    times: Times,
+    /// The recorded time of all ranks, ns.
+    recorded_ns: u64,
     open: Vec<OpenOperation>,
     peers: PeerRows,
     losses: Losses,
@@ -59,6 +63,7 @@ struct Seen {
     steps: Steps,
     channels: BTreeMap<u8, ChannelSums>,
     operations: ProcessRows,
+    times: ProcessTimes,
     numbers: Numbers,
     open: Vec<(OpenOperation, Option<Place>)>,
     limits: ProcessLimits,
@@ -115,6 +120,7 @@ impl Consumer for Seen {
         }
         let step = self.steps.at(timeline.event(operation.event).start.ticks);
         self.operations.add(timeline, operation, step);
+        self.times.add(timeline, operation);
         self.limits.add_operation(timeline, operation);
         if operation.completion == Completion::Open {
             let event = timeline.event(operation.event);
@@ -164,6 +170,7 @@ impl Seen {
                 let times = valid_ptimers((kernel.ptimer, stop));
                 let sums = self.channels.entry(kernel.channel).or_default();
                 sums.count += 1;
+                sums.timed += u64::from(times.is_some());
                 sums.ns += times.map_or(0.0, |(start, stop)| to_f64(stop - start));
             }
             Detail::ProxyOp(op) if op.is_send => {
@@ -251,10 +258,13 @@ impl ReportBuilder {
         let recording = timeline.recording();
         self.add_ranks(&timeline, &clocks);
         self.operations.add(&timeline, &clocks, seen.operations);
+        let selection = &seen.wanted.selection;
+        self.times.add(&timeline, &clocks, seen.times, selection.window());
+        self.recorded_ns = self.recorded_ns.saturating_add(recorded_ns(recording, selection));
         self.operations.groups.add_channels(seen.channels);
-        match seen.wanted.selection.is_partial() {
+        match selection.is_partial() {
             true => self.limits.leave_out_links(),
-            false => self.peers.add(&timeline, &seen.wanted.selection),
+            false => self.peers.add(&timeline, selection),
         }
         self.open.extend(seen.open.into_iter().map(|(open, _)| open));
         self.losses.add(recording, || timeline.records());
@@ -282,12 +292,13 @@ impl ReportBuilder {
             (self.operations.finish(), self.peers.finish());
         job_ranks.fill(&mut ranks, &mut self.open, &mut operations, &mut peers);
         name_comms(&ranks, &mut operations, &mut peers);
-        let summary = Summary::of(&ranks, &operations);
+        let summary = Summary::of(&ranks, &operations, (&self.times, self.recorded_ns));
         let groups = groups.finish(&facts, &job_ranks, &ranks);
         Report {
             schema: SCHEMA,
             ranks,
             processes: self.processes,
+            total_recorded_ns: self.recorded_ns,
             roles: summary.roles,
             sizes: summary.sizes,
             latencies: summary.latencies,

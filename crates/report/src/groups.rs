@@ -91,8 +91,10 @@ pub(crate) struct Member {
 /// The sums of some operations with one key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
-    /// How many, and the sum of the durations, by [`Timing`].
-    pub(crate) timings: [(u64, f64); Timing::ALL.len()],
+    /// How many, by [`Timing`].
+    pub(crate) counts: [u64; Timing::ALL.len()],
+    /// How many of these have a duration, and the sum of the durations.
+    pub(crate) durations: [(u64, f64); Timing::ALL.len()],
     /// How many have a time from arrival to end, and its sum.
     pub(crate) with_waiting: (u64, f64),
 }
@@ -124,6 +126,8 @@ pub(crate) struct Sums {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChannelSums {
     pub(crate) count: u64,
+    /// How many of them have times.
+    pub(crate) timed: u64,
     pub(crate) bytes: u64,
     pub(crate) ns: f64,
 }
@@ -133,7 +137,9 @@ pub(crate) struct ChannelSums {
 struct Figures {
     count: u64,
     bytes: Option<u64>,
+    timed: u64,
     time: Option<f64>,
+    from_enqueue: f64,
     judged: Option<f64>,
     waiting: f64,
     /// Bytes on the bus of what has a transfer and a factor, and the time of these transfers.
@@ -163,7 +169,10 @@ impl Sums {
     /// Adds operations of a member in a step.
     pub(crate) fn add(&mut self, place: Place, cell: Cell) {
         let sum = self.cells.entry(place).or_default();
-        for ((count, ns), (more, longer)) in sum.timings.iter_mut().zip(cell.timings) {
+        for (count, more) in sum.counts.iter_mut().zip(cell.counts) {
+            *count += more;
+        }
+        for ((count, ns), (more, longer)) in sum.durations.iter_mut().zip(cell.durations) {
             (*count, *ns) = (*count + more, *ns + longer);
         }
         sum.with_waiting.0 += cell.with_waiting.0;
@@ -175,6 +184,7 @@ impl Sums {
         for (channel, more) in channels {
             let sum = self.channels.entry(channel).or_default();
             sum.count += more.count;
+            sum.timed += more.timed;
             sum.bytes = sum.bytes.saturating_add(more.bytes);
             sum.ns += more.ns;
         }
@@ -219,6 +229,7 @@ impl Sums {
             let figures = groups.entry(self.by.iter().map(label).collect()).or_default();
             if let Some(facts) = facts.get(key) {
                 figures.add(key, cell, *facts);
+                figures.judge(key, cell, *facts);
             }
         }
         let names = comm_names(ranks);
@@ -240,22 +251,29 @@ impl Sums {
 
 impl Figures {
     fn add(&mut self, key: &Key, cell: &Cell, facts: KeyFacts) {
-        let count: u64 = cell.timings.iter().map(|(count, _)| count).sum();
+        let count: u64 = cell.counts.iter().sum();
         self.count += count;
         if let Some(bytes) = key.bytes {
             let sum = self.bytes.unwrap_or(0);
             self.bytes = Some(sum.saturating_add(bytes.saturating_mul(count)));
         }
-        let (timed, time) = cell.timings[facts.timing as usize];
+        let (timed, time) = cell.durations[facts.timing as usize];
         if timed == 0 {
             return;
         }
+        self.timed += timed;
         self.time = Some(self.time.unwrap_or(0.0) + time);
-        let Some(transfer) = facts.transfer else { return };
+        if matches!(facts.timing, Timing::Proxy | Timing::Enqueue) {
+            self.from_enqueue += time;
+        }
+    }
+
+    /// Adds what is known by the operations' transfer.
+    fn judge(&mut self, key: &Key, cell: &Cell, facts: KeyFacts) {
         let (arrived, with_waiting) = cell.with_waiting;
-        let waiting = (with_waiting - transfer * to_f64(arrived)).clamp(0.0, time.max(0.0));
-        self.judged = Some(self.judged.unwrap_or(0.0) + time);
-        self.waiting += waiting;
+        let Some(transfer) = facts.transfer.filter(|_| arrived != 0) else { return };
+        self.judged = Some(self.judged.unwrap_or(0.0) + with_waiting);
+        self.waiting += (with_waiting - transfer * to_f64(arrived)).max(0.0);
         if let Some((bytes, factor)) = key.bytes.zip(facts.factor) {
             self.bus_bytes += to_f64(bytes) * factor * to_f64(arrived);
             self.bus_ns += transfer * to_f64(arrived);
@@ -268,7 +286,9 @@ impl Figures {
             keys: BTreeMap::new(),
             count: self.count,
             total_bytes: self.bytes,
+            timed: self.timed,
             total_ns: self.time.map(to_u64),
+            from_enqueue_ns: self.time.map(|_| to_u64(self.from_enqueue)),
             judged_ns: self.judged.map(to_u64),
             total_waiting_ns: self.judged.map(|_| to_u64(self.waiting)),
             total_transfer_ns: self.judged.map(|judged| to_u64((judged - self.waiting).max(0.0))),
@@ -281,6 +301,7 @@ fn channel_row((channel, sums): (u8, ChannelSums)) -> GroupRow {
     let figures = Figures {
         count: sums.count,
         bytes: Some(sums.bytes),
+        timed: sums.timed,
         time: (sums.count != 0).then_some(sums.ns),
         ..Figures::default()
     };

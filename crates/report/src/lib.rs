@@ -17,6 +17,7 @@ mod buckets;
 mod build;
 mod distribution;
 mod groups;
+mod in_nccl;
 mod job_ranks;
 mod key;
 mod latency;

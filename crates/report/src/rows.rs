@@ -130,8 +130,9 @@ impl ProcessSums {
 
     fn cell(&self) -> Cell {
         let mut cell = Cell::default();
-        for ((count, ns), (all, durations)) in cell.timings.iter_mut().zip(&self.timings) {
-            (*count, *ns) = (*all, durations.sum());
+        for (at, (count, durations)) in self.timings.iter().enumerate() {
+            cell.counts[at] = *count;
+            cell.durations[at] = (durations.count(), durations.sum());
         }
         cell.with_waiting = (self.with_waiting.count(), self.with_waiting.sum());
         cell
@@ -240,7 +241,8 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
         sums.timings.iter().max_by_key(|&(timing, count)| (*count, std::cmp::Reverse(*timing)));
     let timing = most.map_or(Timing::Enqueue, |(timing, _)| *timing);
     let durations_of = sums.durations.get_mut(&timing);
-    let total = durations_of.as_ref().filter(|of| of.count() != 0).map(|of| of.sum());
+    let timed = durations_of.as_ref().map_or(0, |of| of.count());
+    let total = durations_of.as_ref().filter(|_| timed != 0).map(|of| of.sum());
     let quantiles = durations_of.and_then(Distribution::quantiles);
     let with_waiting = sums.with_waiting.quantiles();
     let joined = sums.collectives.transfer(&key.func, sums.nranks);
@@ -257,8 +259,8 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
     let latency = Latency::of(durations_of, &mut sums.with_waiting, transfers);
     let mean = |of: &Transfer| of.ns.sum() / to_f64(of.ns.count().max(1));
     let mean = transfer.as_ref().map(mean);
-    let total_waiting = mean
-        .map(|mean| (sums.with_waiting.sum() - mean * to_f64(sums.with_waiting.count())).max(0.0));
+    let (arrived, all) = (sums.with_waiting.count(), sums.with_waiting.sum());
+    let total_waiting = mean.map(|mean| (all - mean * to_f64(arrived)).max(0.0));
     let algbw = |times: Option<[f64; 4]>| algbw_gbs(key.bytes?, times?[1]);
     let factor = bus_factor(&key.func, sums.nranks);
     let busbw = |times| Some(algbw(times)? * factor?);
@@ -272,11 +274,11 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
         ranks,
         timing: timing.name(),
         timings: sums.timings.iter().map(|(timing, count)| (timing.name(), *count)).collect(),
+        timed,
         duration_ns: quantiles.map(durations),
         total_ns: total.map(to_u64),
-        total_waiting_ns: total_waiting
-            .zip(total)
-            .map(|(waiting, total)| to_u64(waiting.min(total))),
+        total_with_waiting_ns: (arrived != 0).then(|| to_u64(all)),
+        total_waiting_ns: total_waiting.map(to_u64),
         transfer_ns: transfer_ns.map(durations),
         transfers: transfer.as_ref().map_or(0, |transfer| transfer.joined),
         transfer_unknown: unknown.map(Unknown::text),
@@ -346,6 +348,8 @@ fn peer_row(
     // A rate below zero says that the sizes do not explain the times.
     let line = send.and_then(|link| link.fit.line()).filter(|line| line.slope > 0.0);
     let wait = |link: Option<Link>, state: usize| link.map(|link| to_u64(link.waits_ns[state]));
+    let has_sizes = |link: &Link| link.is_told || link.sized == link.transfers;
+    let transfer = send.filter(|link| has_sizes(link) && link.waits_ns[2] > 0.0);
     PeerRow {
         comm,
         comm_name: None,
@@ -360,6 +364,7 @@ fn peer_row(
             .map(|line| line.intercept)
             .filter(|&us| us >= 0.0)
             .map(|us| to_u64(us * 1e3)),
+        transfer_gbs: transfer.map(|link| to_f64(link.bytes) / link.waits_ns[2]),
         // The slope is in µs a byte.
         rate_gbs: line.map(|line| 1e-3 / line.slope),
         r2: line.map(|line| line.r2),

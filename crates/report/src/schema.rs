@@ -23,6 +23,9 @@ pub struct Report {
     pub ranks: Vec<RankRow>,
     /// One row for each process.
     pub processes: Vec<ProcessRow>,
+    /// For how long all ranks were recorded, together, in the chosen time: what the shares of
+    /// `roles` are shares of.
+    pub total_recorded_ns: u64,
     /// Time by what communicators are for and by function, longest first.
     pub roles: Vec<RoleRow>,
     /// Bandwidth by size, as nccl-tests prints it: largest first.
@@ -156,14 +159,22 @@ pub struct RoleRow {
     pub communicators: u64,
     /// Operations of these communicators; a collective counts once.
     pub count: u64,
-    /// Sum of the durations of all ranks' finished operations; `null` if there are none.
+    /// How many operations of all ranks `total_ns` is of, as in [`OperationRow::timed`].
+    pub timed: u64,
+    /// Sum of their durations; `null` if there are none.
     pub total_ns: Option<u64>,
-    /// The same as a share of the recorded time of all ranks. Operations of several communicators
+    /// For how long ranks were in these operations, from arrival to end, together; what overlaps
+    /// on a rank counts once. `null` where that is not known.
+    pub in_nccl_ns: Option<u64>,
+    /// Whether `in_nccl_ns` and `share` are the `least` that it may be (ends are not known), or the
+    /// `most` (arrivals are not known: from the enqueueing); `null`: neither.
+    pub bound: Option<&'static str>,
+    /// `in_nccl_ns` as a share of [`Report::total_recorded_ns`]. Operations of several rows
     /// overlap, so that shares may add up to more than 1.
     pub share: Option<f64>,
-    /// How much of `total_ns` ranks waited for later ranks, where the transfer is known.
+    /// How much of `judged_ns` ranks waited for later ranks.
     pub total_waiting_ns: Option<u64>,
-    /// `total_ns` of the rows in which the transfer is known: `total_waiting_ns` is a part of it.
+    /// From arrival to end, summed over the operations of which the transfer is known.
     pub judged_ns: Option<u64>,
 }
 
@@ -232,11 +243,16 @@ pub struct OperationRow {
     pub timing: &'static str,
     /// All ranks' operations by source, e.g. `{"kernel": 4}`.
     pub timings: BTreeMap<&'static str, u64>,
-    /// Durations of all ranks' finished operations; `null` if there are none.
+    /// How many operations of all ranks `duration_ns` and `total_ns` are of: the finished ones
+    /// whose duration is from `timing`.
+    pub timed: u64,
+    /// Durations of these operations; `null` if there are none.
     pub duration_ns: Option<Durations>,
     /// The sum of these durations.
     pub total_ns: Option<u64>,
-    /// How much of that sum ranks waited for later ranks; `null` where the transfer is unknown.
+    /// The sum of the durations that `with_waiting_ns` is of.
+    pub total_with_waiting_ns: Option<u64>,
+    /// How much of that ranks waited for later ranks; `null` where the transfer is unknown.
     pub total_waiting_ns: Option<u64>,
     /// From the last rank's arrival to the end of a collective; `null` where that is unknown.
     pub transfer_ns: Option<Durations>,
@@ -380,7 +396,10 @@ pub struct PeerRow {
     /// Network time of a send of size 0, ns, by linear regression; `null` with fewer than two
     /// sizes, and where the line gives less than 0.
     pub latency_ns: Option<u64>,
-    /// GB/s that a send adds, by the same regression.
+    /// Bandwidth that one transfer gets: bytes by their time on the network, GB/s; `null` where the
+    /// sender or some sizes are not known.
+    pub transfer_gbs: Option<f64>,
+    /// The same without `latency_ns`, by the same regression: bytes that a send adds in its time.
     pub rate_gbs: Option<f64>,
     /// Share of the variance that the regression explains.
     pub r2: Option<f64>,
@@ -483,9 +502,17 @@ pub struct GroupRow {
     pub count: u64,
     /// Their sizes together; of a channel what was sent over the network. `null` unknown.
     pub total_bytes: Option<u64>,
+    /// How many of them `total_ns` is of: the finished ones whose duration is from the source that
+    /// most of the operations with their communicator, function and size have
+    /// ([`OperationRow::timing`]).
+    pub timed: u64,
     /// The sum of their durations; `null` if there are none.
     pub total_ns: Option<u64>,
-    /// `total_ns` of those of which the transfer is known: the next two are parts of it.
+    /// The part of `total_ns` that begins with the enqueueing (sources `proxy` and `enqueue`): the
+    /// host runs ahead of the GPU.
+    pub from_enqueue_ns: Option<u64>,
+    /// From arrival to end, summed over the operations of which the transfer is known: the next two
+    /// are parts of it.
     pub judged_ns: Option<u64>,
     /// How much of that ranks waited for later ranks; `null` where the transfer is unknown.
     pub total_waiting_ns: Option<u64>,

@@ -4,6 +4,7 @@ Rows of communicators, added up by what these are for: a job of thousands of ran
 communicators, and a handful of roles.
 */
 
+use crate::in_nccl::{Time, Times};
 use crate::latency::latencies;
 use crate::schema::{LatencyRow, LeastBandwidth, OperationRow, RankRow, RoleRow, SizeRow};
 use ncclscope_operations::stats::{lower_median, to_f64, to_u64};
@@ -29,8 +30,13 @@ pub struct CommRole {
 }
 
 impl Summary {
-    /// The sums of these rows, of processes in communicators and of their operations.
-    pub(crate) fn of(ranks: &[RankRow], operations: &[OperationRow]) -> Summary {
+    /// The sums of these rows, of processes in communicators and of their operations. `times` are
+    /// those in the operations, and the recorded time of all ranks.
+    pub(crate) fn of(
+        ranks: &[RankRow],
+        operations: &[OperationRow],
+        (times, recorded): (&Times, u64),
+    ) -> Summary {
         let comms = comm_roles(ranks);
         let unknown = CommRole { role: "unknown".into(), nranks: None };
         let comm = |row: &OperationRow| comms.get(row.comm.as_str()).unwrap_or(&unknown);
@@ -41,10 +47,16 @@ impl Summary {
             roles.entry((role, &row.func)).or_default().push(row);
             sizes.entry((role.as_str(), *nranks, &*row.func, row.bytes)).or_default().push(row);
         }
-        let recorded = recorded_ns(ranks);
-        let mut roles: Vec<RoleRow> =
-            roles.into_iter().map(|(key, rows)| role_row(key, &rows, recorded)).collect();
-        roles.sort_by_key(|row| Reverse(row.total_ns));
+        let mut in_nccl: BTreeMap<(&str, &str), Time> = BTreeMap::new();
+        for (of, func, time) in times.iter() {
+            let role = &comms.get(of).unwrap_or(&unknown).role;
+            in_nccl.entry((role, func)).or_default().add(time);
+        }
+        let role = |(key, rows): ((&str, &str), Vec<&OperationRow>)| {
+            role_row(key, &rows, (in_nccl.get(&key).and_then(Time::known), recorded))
+        };
+        let mut roles: Vec<RoleRow> = roles.into_iter().map(role).collect();
+        roles.sort_by_key(|row| Reverse((row.in_nccl_ns, row.total_ns)));
         let mut sizes: Vec<SizeRow> = sizes
             .into_iter()
             .map(|((role, nranks, func, bytes), rows)| SizeRow {
@@ -83,29 +95,27 @@ pub(crate) fn comm_names(ranks: &[RankRow]) -> HashMap<&str, &str> {
     ranks.iter().filter_map(|row| row.comm.as_deref().zip(row.comm_name.as_deref())).collect()
 }
 
-/// The recorded time of all processes, ns.
-fn recorded_ns(ranks: &[RankRow]) -> f64 {
-    let mut spans: HashMap<&str, (u64, u64)> = HashMap::new();
-    for row in ranks {
-        let Some((start, end)) = row.start_ns.zip(row.end_ns) else { continue };
-        let span = spans.entry(&row.file).or_insert((start, end));
-        *span = (span.0.min(start), span.1.max(end));
-    }
-    spans.values().map(|(start, end)| to_f64(end.saturating_sub(*start))).sum()
-}
-
-fn role_row((role, func): (&str, &str), rows: &[&OperationRow], recorded: f64) -> RoleRow {
+fn role_row(
+    (role, func): (&str, &str),
+    rows: &[&OperationRow],
+    (time, recorded): (Option<(u64, Option<&'static str>)>, u64),
+) -> RoleRow {
     let judged = || rows.iter().filter(|row| row.total_waiting_ns.is_some());
-    let total = sum(rows.iter().map(|row| row.total_ns));
+    let in_nccl = time.map(|(ns, _)| ns);
+    // The GPU's clock may be off at the ends of the recorded time.
+    let share = |ns: u64| (to_f64(ns) / to_f64(recorded)).min(1.0);
     RoleRow {
         role: role.into(),
         func: func.into(),
         communicators: rows.iter().map(|row| &*row.comm).collect::<BTreeSet<_>>().len() as u64,
         count: rows.iter().map(|row| row.count).sum(),
-        total_ns: total,
-        share: total.filter(|_| recorded > 0.0).map(|total| to_f64(total) / recorded),
+        timed: rows.iter().map(|row| row.timed).sum(),
+        total_ns: sum(rows.iter().map(|row| row.total_ns)),
+        in_nccl_ns: in_nccl,
+        bound: time.and_then(|(_, bound)| bound),
+        share: in_nccl.filter(|_| recorded > 0).map(share),
         total_waiting_ns: sum(judged().map(|row| row.total_waiting_ns)),
-        judged_ns: sum(judged().map(|row| row.total_ns)),
+        judged_ns: sum(judged().map(|row| row.total_with_waiting_ns)),
     }
 }
 

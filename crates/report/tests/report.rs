@@ -516,6 +516,26 @@ fn json_has_the_keys_of_the_schema() {
     assert!(json["unknowable"].is_array());
 }
 
+/// A pause is no recorded time, of which shares are.
+#[test]
+fn recorded_time_is_without_pauses() {
+    let recorded = |pause: u64| {
+        report(&two_ranks(|p| {
+            let mark = |ticks, what| Mark { ticks, what, name: StrId::NONE, value: 1 };
+            p.collective(Call::ALL_REDUCE);
+            let stop = p.now;
+            p.now += pause;
+            p.marks = vec![mark(1, MarkKind::Start), mark(stop, MarkKind::Stop)];
+            p.marks.push(mark(p.now, MarkKind::Start));
+            p.collective(Call::ALL_REDUCE);
+        }))
+    };
+    let (short, long) = (recorded(1_000), recorded(10_000_000_000));
+    assert_eq!(short.total_recorded_ns, long.total_recorded_ns);
+    assert!((1..5_000_000_000).contains(&long.total_recorded_ns), "{}", long.total_recorded_ns);
+    assert_eq!(short.roles[0].share, long.roles[0].share);
+}
+
 #[test]
 fn windows_and_samples_are_named() {
     let report = report(&two_ranks(|p| {

@@ -196,6 +196,7 @@ mod tests {
             step: Some(0),
             partners: vec![other],
             is_lacking: false,
+            has_end: true,
         };
         Job {
             workers: (0..workers).map(worker).collect(),
@@ -250,6 +251,7 @@ mod tests {
             step: Some(step),
             partners: vec![],
             is_lacking: false,
+            has_end: true,
         };
         let mut job = job(2, &[]);
         job.steps_restart = false;

@@ -128,7 +128,14 @@ mod tests {
     }
 
     fn batch(start: f64, step: i64, partners: Vec<usize>) -> P2pBatch {
-        P2pBatch { class: None, part: part(start), step: Some(step), partners, is_lacking: false }
+        P2pBatch {
+            class: None,
+            part: part(start),
+            step: Some(step),
+            partners,
+            is_lacking: false,
+            has_end: true,
+        }
     }
 
     #[test]
@@ -138,6 +145,7 @@ mod tests {
             shape: 0,
             step: Some(step),
             ends: EndSync::Together,
+            has_ends: true,
             parts: starts.iter().map(|&start| part(start)).collect(),
         };
         let job = Job {

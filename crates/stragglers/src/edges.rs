@@ -216,11 +216,13 @@ fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge], of: &[usize]) -> 
              others {}",
             edge.comm,
             edge.channel,
-            rate(edge.cost()),
+            human::three(gbs(edge.cost())),
             human::count(edge.transfers, "transfer"),
-            rate(usual)
+            human::three(gbs(usual))
         );
         let figures = [
+            ("transfer_gbs", gbs(edge.cost())),
+            ("others_transfer_gbs", gbs(usual)),
             ("ns_per_byte", edge.cost()),
             ("others_ns_per_byte", usual),
             ("transfers", to_f64(edge.transfers)),
@@ -232,8 +234,8 @@ fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge], of: &[usize]) -> 
 }
 
 /// GB/s where a byte takes so many ns.
-fn rate(cost: f64) -> String {
-    human::three(1.0 / cost.max(1e-9))
+fn gbs(cost: f64) -> f64 {
+    1.0 / cost.max(1e-9)
 }
 
 fn factor(job: &Job, slow: &[SlowEdge], of: &[usize]) -> f64 {

@@ -88,6 +88,8 @@ pub struct Collective {
     pub step: Option<i64>,
     /// Whether its members end it together.
     pub ends: EndSync,
+    /// Whether the ends of its parts are known: else they are the least that it took.
+    pub has_ends: bool,
     /// The recorded members, each worker once.
     pub parts: Vec<Part>,
 }
@@ -116,6 +118,8 @@ pub struct P2pBatch {
     pub partners: Vec<usize>,
     /// The other end of one of its sends or receives was not recorded.
     pub is_lacking: bool,
+    /// Whether its end is known: else it is the least that it took.
+    pub has_end: bool,
 }
 
 /// How long after its enqueueing a kernel started.

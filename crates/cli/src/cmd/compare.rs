@@ -51,7 +51,7 @@ impl Source {
 }
 
 /// The fields of a row that a table has.
-const ROW: [&str; 19] = [
+const ROW: [&str; 21] = [
     "key.kind",
     "key.role",
     "key.func",
@@ -63,6 +63,8 @@ const ROW: [&str; 19] = [
     "key.dst",
     "a",
     "b",
+    "a_is_least",
+    "b_is_least",
     "ratio",
     "change",
     "p",

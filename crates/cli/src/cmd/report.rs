@@ -108,7 +108,7 @@ pub(super) fn words(paths: &[impl AsRef<Path>], run: Option<&str>) -> String {
 }
 
 /// The fields of an operation's row that a table has.
-const OPERATION: [&str; 25] = [
+const OPERATION: [&str; 26] = [
     "comm",
     "comm_name",
     "func",
@@ -121,6 +121,7 @@ const OPERATION: [&str; 25] = [
     "open",
     "ranks",
     "timing",
+    "timed",
     "duration_ns.min",
     "duration_ns.p50",
     "duration_ns.p99",
@@ -136,10 +137,12 @@ const OPERATION: [&str; 25] = [
     "transfer_unknown",
 ];
 /// The same of a group, behind its keys.
-const GROUP: [&str; 7] = [
+const GROUP: [&str; 9] = [
     "count",
     "total_bytes",
+    "timed",
     "total_ns",
+    "from_enqueue_ns",
     "judged_ns",
     "total_waiting_ns",
     "total_transfer_ns",

@@ -99,16 +99,16 @@ fn tenths(share: f64) -> String {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let time = |value: Option<f64>| match row.key.kind {
+    let time = |value: Option<f64>, is_least: bool| match row.key.kind {
         Kind::Link => or_dash(value, |ns| format!("{} ns/B", three(ns))),
-        _ => or_dash(value, duration),
+        _ => or_dash(value, |ns| format!("{}{}", if is_least { ">=" } else { "" }, duration(ns))),
     };
     let signed = |share: f64| format!("{} %", tenths(share));
     vec![
         short(&row.key),
         algorithm(&row.key),
-        time(row.a),
-        time(row.b),
+        time(row.a, row.a_is_least),
+        time(row.b, row.b_is_least),
         or_dash(row.change, signed),
         or_dash(row.change_interval, |[low, high]| {
             format!("{} to {} %", tenths(low), tenths(high))

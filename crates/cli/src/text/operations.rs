@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Open operations, and the table of all operations.
 
-use super::page::{LIST_MAX, Page, bandwidth, or_dash, rank_text};
+use super::page::{LIST_MAX, Page, bandwidth, is_part, or_dash, rank_text};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, if_one};
 use ncclscope_operations::stats::to_f64;
@@ -165,6 +165,7 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
     for (timing, text) in texts.into_iter().filter(|(timing, _)| has(timing)) {
         page.wrapped("  ", &format!("timing {timing}: {text}"));
     }
+    explain_timed(page, rows);
     if rows.iter().any(|row| row.transfer_ns.is_some()) {
         let text = "transfer: the median from the last rank's arrival to the end, of which algbw \
                     and busbw are; last: the rank that arrived last, for which the others waited";
@@ -180,6 +181,33 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
             &format!("busbw >=: with the wait for later ranks ({})", why.join("; ")),
         );
     }
+}
+
+/// Names the rows whose times are of noticeably fewer operations than there are.
+fn explain_timed(page: &mut Page, rows: &[OperationRow]) {
+    const FEW: usize = 3;
+    let all = |row: &OperationRow| row.timings.values().sum::<u64>();
+    let part: Vec<&OperationRow> = rows.iter().filter(|row| is_part(row.timed, all(row))).collect();
+    if part.is_empty() {
+        return;
+    }
+    let name = |row: &&OperationRow| {
+        let size = row.bytes.map_or_else(String::new, |size| format!(" of {}", bytes(size)));
+        format!("{}{size} on {}: {} of {}", row.func, row.comm, row.timed, all(row))
+    };
+    let named: Vec<String> = part.iter().take(FEW).map(name).collect();
+    let more = match part.len().saturating_sub(FEW) {
+        0 => String::new(),
+        more => format!("; and {more} more rows"),
+    };
+    page.wrapped(
+        "  ",
+        &format!(
+            "min to max are only of the operations of all ranks that ended and have the row's \
+             timing ({}{more})",
+            named.join("; ")
+        ),
+    );
 }
 
 fn ns(ns: u64) -> String {

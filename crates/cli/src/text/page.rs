@@ -197,6 +197,11 @@ pub(super) fn bandwidth(known: Option<f64>, least: Option<f64>) -> String {
     }
 }
 
+/// Whether times are of noticeably fewer operations than there are: more than 1 % have none.
+pub(super) fn is_part(timed: u64, all: u64) -> bool {
+    all.saturating_sub(timed).saturating_mul(100) > all
+}
+
 /// The value, or `-` if it is unknown.
 pub(super) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".into(), text)

@@ -27,8 +27,8 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     let columns = [
         ("comm", Align::Left),
         ("role", Align::Left),
-        ("from", Align::Right),
-        ("to", Align::Right),
+        ("src", Align::Right),
+        ("dst", Align::Right),
         ("bytes", Align::Right),
         ("transfers", Align::Right),
         ("| src GPU", Align::Right),

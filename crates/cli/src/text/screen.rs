@@ -21,7 +21,7 @@ const LATE: f64 = 0.02;
 pub(super) fn write(page: &mut Page, content: Content<'_>) {
     let report = content.report;
     head::write(page, report, content.run, head::Room::Screen);
-    roles(page, &report.roles);
+    roles(page, content);
     sizes(page, &report.sizes);
     late(page, report);
     few(page, "PROBLEMS", &report.problems);
@@ -30,8 +30,15 @@ pub(super) fn write(page: &mut Page, content: Content<'_>) {
 }
 
 /// Where the time in NCCL goes.
-fn roles(page: &mut Page, rows: &[RoleRow]) {
-    page.heading("TIME IN NCCL, as a share of the recorded time of all ranks");
+fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>) {
+    let rows: &[RoleRow] = &report.roles;
+    let of = match filter {
+        Some(_) => {
+            format!(" within the filter: {}", duration(to_f64(report.total_recorded_ns)))
+        }
+        None => String::new(),
+    };
+    page.heading(&format!("TIME IN NCCL, as a share of the recorded time of all ranks{of}"));
     if rows.is_empty() {
         page.line("  no operation was recorded");
         return;
@@ -51,12 +58,42 @@ fn roles(page: &mut Page, rows: &[RoleRow]) {
             row.func.clone(),
             row.communicators.to_string(),
             row.count.to_string(),
-            or_dash(row.share, percent),
+            or_dash(row.share, |share| bound(row).to_owned() + &percent(share)),
             or_dash(waiting, |(waiting, of)| percent(to_f64(waiting) / to_f64(of))),
         ]);
     }
     page.table(&table);
     more(page, rows.len(), ROWS);
+    explain_bounds(page, rows.get(..ROWS).unwrap_or(rows));
+}
+
+/// What stands before a share that is a bound.
+fn bound(row: &RoleRow) -> &'static str {
+    match row.bound {
+        Some("least") => ">=",
+        Some(_) => "<=",
+        None => "",
+    }
+}
+
+/// Says why shares are bounds, or unknown.
+fn explain_bounds(page: &mut Page, rows: &[RoleRow]) {
+    let texts = [
+        (">=", "time >=: when some operations came to the GPU, or ended, is not known"),
+        (
+            "<=",
+            "time <=: when they came to the GPU is not known, so that the time begins when the \
+             host enqueued them",
+        ),
+    ];
+    for (sign, text) in texts {
+        if rows.iter().any(|row| bound(row) == sign) {
+            page.wrapped("  ", text);
+        }
+    }
+    if rows.iter().any(|row| row.in_nccl_ns.is_none() && row.total_ns.is_some()) {
+        page.wrapped("  ", "time -: nothing shows when they came to the GPU, or ended");
+    }
 }
 
 /// Sizes with bandwidths, as nccl-tests prints them.
@@ -95,7 +132,7 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
 
 /// The ranks for which others waited in collectives.
 fn late(page: &mut Page, report: &Report) {
-    let total: f64 = report.roles.iter().filter_map(|row| row.total_ns).map(to_f64).sum();
+    let total: f64 = report.roles.iter().filter_map(|row| row.in_nccl_ns).map(to_f64).sum();
     let mut ranks: BTreeMap<(Option<u32>, i32), f64> = BTreeMap::new();
     for row in &report.operations {
         let Some((last, waiting)) = row.last_rank.zip(row.total_waiting_ns) else { continue };

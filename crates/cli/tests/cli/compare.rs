@@ -113,6 +113,36 @@ fn a_function_that_is_five_percent_slower_is_named_and_fails_a_pipeline() {
     assert!(text.starts_with("SAME"), "{text}");
 }
 
+/// NCCL reports the end of one thread of a tree's kernel, which is not that of the operation.
+#[test]
+fn times_without_an_end_are_not_compared() {
+    let jobs = Jobs::new();
+    let a = jobs.add("a", 1, "");
+    let slow = fault("slow-function", "func = \"AllReduce\"\nfactor = 3.0");
+    let b = jobs.add("b", 2, &slow);
+    let found = compared(&a, &b);
+    follows(&found, "compare");
+    let is_transfer = |row: &&Value| row["key"]["kind"] == "transfer";
+    let all: Vec<&Value> = found["rows"].as_array().unwrap().iter().filter(is_transfer).collect();
+    let small = |row: &&&Value| row["key"]["role"] == "tp" && row["key"]["bytes"] == 4;
+    let small = all.iter().find(small).unwrap();
+    assert_eq!((&small["a_is_least"], &small["b_is_least"]), (&json!(true), &json!(true)));
+    assert_eq!((&small["verdict"], &small["change"]), (&json!("unknown"), &Value::Null), "{small}");
+    let reason = small["reason"].as_str().unwrap();
+    assert!(reason.contains("both times are the least that it took"), "{reason}");
+    let judged = all.iter().filter(|row| row["verdict"] != "unknown");
+    assert!(judged.clone().count() > 3, "{found:#}");
+    assert!(judged.clone().all(|row| row["a_is_least"] == false && row["b_is_least"] == false));
+    assert!(judged.clone().any(|row| row["verdict"] == "slower"), "{found:#}");
+
+    let page = jobs.path("page.html");
+    let text = ncclscope(&["compare", &a, &b, "--full", "--html", &page]).ends_with(0).stdout;
+    let line = text.lines().find(|line| line.contains("AllReduce of 4 B on tp")).unwrap();
+    assert!(line.contains(">=") && line.contains(&format!("unknown: {reason}")), "{line}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("us at least") && page.contains(reason));
+}
+
 #[test]
 fn a_slow_link_is_named_with_both_ends_and_a_slow_rank_as_waiting() {
     let jobs = Jobs::new();

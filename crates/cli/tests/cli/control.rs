@@ -154,7 +154,24 @@ fn a_listing_fits_the_terminal() {
 #[test]
 fn an_empty_listing_is_no_error_and_a_request_to_no_process_is() {
     let host = Host::new();
-    assert!(host.run(&["ls"]).ends_with(0).stderr.contains("no process of this user is recorded"));
+    let columns = "JOB,RANK,HOST,PID,GPU,RECORDED,WINDOW,STEP,SIZE,COMMUNICATORS,COMMAND,RECORDING";
+    let (head, rule) = (columns.replace(',', " | "), " --- |".repeat(12));
+    for (format, expected) in [
+        ("text", String::new()),
+        ("csv", format!("{columns}\n")),
+        ("md", format!("| {head} |\n|{rule}\n")),
+    ] {
+        let empty = host.run(&["ls", "--format", format]).ends_with(0);
+        assert_eq!(empty.stdout, expected, "{format}");
+        assert!(
+            empty.stderr.contains("no process of this user is recorded"),
+            "{format}: {empty:?}"
+        );
+    }
+    let json = host.run(&["ls", "--format", "json"]).ends_with(0);
+    assert!(json.stderr.contains("no process of this user is recorded"), "{json:?}");
+    let listing: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(listing["processes"], serde_json::json!([]));
     assert!(host.run(&["stop", "--all"]).ends_with(4).stderr.contains("see ncclscope ls"));
 }
 

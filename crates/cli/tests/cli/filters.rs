@@ -116,6 +116,39 @@ fn times_and_steps_divide_a_run() {
     assert_eq!(early + rest, count(&job.report(&[])));
 }
 
+/// A part of a healthy run has the same shares as all of it: the recorded time is the part's.
+#[test]
+fn shares_are_of_the_chosen_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = ["simulate", "-o", dir.path().to_str().unwrap(), "--ranks", "8", "--steps", "12"];
+    ncclscope(&[&job[..], &["--fault", "healthy"]].concat()).ends_with(0);
+    let job = Job(dir);
+    let shares = |options: &[&str]| {
+        let report = job.report(options);
+        let rows = report["roles"].as_array().unwrap().iter();
+        let shares: Vec<(String, f64)> = rows
+            .filter(|row| !row["share"].is_null())
+            .map(|row| (format!("{} {}", row["role"], row["func"]), row["share"].as_f64().unwrap()))
+            .collect();
+        (report["total_recorded_ns"].as_u64().unwrap(), shares)
+    };
+    let (some_ns, some) = shares(&["--steps", "4-6"]);
+    let (more_ns, more) = shares(&["--steps", "4-9"]);
+    assert!(some_ns * 19 / 10 < more_ns && more_ns < some_ns * 21 / 10, "{some_ns} {more_ns}");
+    assert!(some.len() > 3, "{some:?}");
+    for (name, share) in some {
+        let (_, of_more) = more.iter().find(|(other, _)| *other == name).unwrap();
+        assert!((share - of_more).abs() < 0.02, "{name} {share} {of_more}");
+    }
+    // Hardly longer than an operation.
+    let (short_ns, short) = shares(&["--from", "+1s", "--until", "+1.050s"]);
+    assert!((395..=405).contains(&(short_ns / 1_000_000)), "{short_ns}");
+    assert!(!short.is_empty() && short.iter().all(|(_, share)| *share <= 1.0), "{short:?}");
+    let text = job.run("report", &["--from", "+1s", "--until", "+1.050s"]).ends_with(0).stdout;
+    let head = "as a share of the recorded time of all ranks within the filter: 400 ms";
+    assert!(text.contains(head), "{text}");
+}
+
 #[test]
 fn a_trace_shows_what_is_chosen() {
     let job = Job::new();

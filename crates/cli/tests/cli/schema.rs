@@ -34,6 +34,7 @@ fn fits(value: &Value, schema: &Value, root: &Value, place: &str) {
         "integer" => value.is_u64() || value.is_i64(),
         "number" => value.is_number(),
         "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
         other => panic!("{place}: type {other}"),
     };
     assert!(types.is_empty() || types.iter().any(is), "{place}: {value} is not {types:?}");

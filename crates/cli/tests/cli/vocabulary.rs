@@ -77,7 +77,7 @@ fn heads(args: &[&str]) -> (String, BTreeSet<String>) {
 }
 
 /// The figures of a page of `--html`.
-fn figures(file: &Path) -> (String, BTreeSet<String>) {
+fn figures_of(file: &Path) -> (String, BTreeSet<String>) {
     let page = fs::read_to_string(file).unwrap();
     let (_, rest) = page.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
     let (json, _) = rest.split_once("</script>").unwrap();
@@ -117,8 +117,8 @@ fn no_output_has_a_retired_name() {
         heads(&["diagnose", &hung]),
         heads(&["stragglers", &slow]),
         heads(&["compare", &slow, &slow]),
-        figures(Path::new(&html)),
-        figures(Path::new(&compared)),
+        figures_of(Path::new(&html)),
+        figures_of(Path::new(&compared)),
     ];
     for file in [trace, format!("{hung}/truth.json")] {
         documents.push(parsed(&file, &fs::read_to_string(&file).unwrap()));
@@ -153,6 +153,56 @@ fn add_properties(schema: &Value, keys: &mut BTreeSet<String>) {
         Value::Array(values) => values.iter().for_each(|inner| add_properties(inner, keys)),
         _ => {}
     }
+}
+
+/// Of a slow link all verbs have the bandwidth of a transfer under one name.
+#[test]
+fn the_bandwidth_of_a_transfer_has_one_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run").to_str().unwrap().to_owned();
+    let job = ["simulate", "--ranks", "16", "--fault", "slow-link", "--seed", "1", "-o", &run];
+    ncclscope(&job).ends_with(0);
+    let json = |verb: &str| -> Value {
+        serde_json::from_str(&printed(&[verb, &run, "--format", "json"])).unwrap()
+    };
+    let (report, slow) = (json("report"), json("stragglers"));
+    let finding = &slow["findings"][0];
+    let figures = &finding["evidence"][0]["figures"];
+    let [of, others] = ["transfer_gbs", "others_transfer_gbs"].map(|key| figures[key].as_f64());
+    assert!(of.unwrap() * 3.0 < others.unwrap(), "{finding}");
+    let peers = report["peers"].as_array().unwrap();
+    let is_it = |row: &&Value| [&row["src"], &row["dst"]] == [0, 1].map(|at| &finding["edge"][at]);
+    let rate = peers.iter().filter(is_it).find_map(|row| row["transfer_gbs"].as_f64()).unwrap();
+    assert!((rate / of.unwrap() - 1.0).abs() < 0.2, "{rate} {finding}");
+    let page = dir.path().join("page.html");
+    printed(&["report", &run, "--html", page.to_str().unwrap()]);
+    let (_, keys) = figures_of(&page);
+    assert!(keys.contains("transfer_gbs") && !keys.contains("gbs"), "{keys:?}");
+}
+
+/// Heads for people are the words that the glossary lists, and no further ones for these things.
+#[test]
+fn heads_of_tables_are_those_of_the_glossary() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run").to_str().unwrap().to_owned();
+    ncclscope(&["simulate", "--ranks", "16", "--fault", "healthy", "-o", &run]).ends_with(0);
+    let text = fs::read_to_string(docs("glossary.md")).unwrap();
+    let (_, table) = text.split_once("| head | name |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let heads = rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split(','));
+    let heads: BTreeSet<&str> = heads.map(str::trim).collect();
+    let full = printed(&["report", &run, "--full", "--wide"]);
+    let by = printed(&["report", &run, "--by", "func,size"]);
+    for (text, head) in [(&full, "src"), (&full, "dst"), (&full, "function"), (&by, "function")] {
+        assert!(heads.contains(head), "{head}: {heads:?}");
+        let has = |line: &str| line.split_whitespace().any(|word| word == head);
+        assert!(text.lines().any(has), "{head}: {text}");
+    }
+    let is_old = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.starts_with(&["comm", "role", "from"]) || words.starts_with(&["func"])
+    };
+    assert!(!full.lines().chain(by.lines()).any(|line| is_old(&line)), "{full}{by}");
 }
 
 #[test]

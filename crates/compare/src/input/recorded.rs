@@ -5,6 +5,10 @@ A run from the recordings of its processes, joined as `stragglers` joins them.
 The transfer of a collective is the shortest time that any rank spent in it: that rank arrived last
 and waited for no other. It needs no clock but the rank's own. So does the waiting, which is what
 the others spent more. Of sends and receives it is the shorter time of the two sides.
+
+Of some kernels the end is not known ([`Collective::has_ends`]): their times are the least that they
+took. Where most operations of a series have their ends, the others are left out; else the series
+says that it is no duration.
 */
 
 use super::blocks::Blocks;
@@ -112,8 +116,42 @@ struct Reader<'a> {
     series: BTreeMap<Measure, Series>,
 }
 
-/// Values of a measure, and who they are from.
-type Gathered<S> = BTreeMap<Operation, (Vec<(u32, f64)>, BTreeSet<S>)>;
+/// Values of a measure with their blocks, and who they are from.
+#[derive(Debug)]
+struct Gathered<S> {
+    values: Values,
+    sources: BTreeSet<S>,
+}
+
+impl<S> Default for Gathered<S> {
+    fn default() -> Gathered<S> {
+        Gathered { values: Values::default(), sources: BTreeSet::new() }
+    }
+}
+
+/// Values with their blocks.
+#[derive(Debug, Default)]
+struct Values {
+    whole: Vec<(u32, f64)>,
+    /// Those that are the least that something took.
+    least: Vec<(u32, f64)>,
+}
+
+impl Values {
+    fn add(&mut self, value: (u32, f64), is_whole: bool) {
+        if is_whole { self.whole.push(value) } else { self.least.push(value) }
+    }
+
+    fn count(&self) -> usize {
+        self.whole.len() + self.least.len()
+    }
+
+    fn series(self, per_step: Option<f64>) -> Series {
+        let is_least = self.least.len() > self.whole.len();
+        let values = if is_least { self.least } else { self.whole };
+        Series { values, per_step, is_least }
+    }
+}
 
 impl Reader<'_> {
     /// The durations of steps.
@@ -126,7 +164,8 @@ impl Reader<'_> {
         run.step_ns = median(&values.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
         run.steps = self.blocks.steps;
         if !values.is_empty() {
-            self.series.insert(Measure::Step, Series { values, per_step: Some(1.0) });
+            let series = Series { values, per_step: Some(1.0), is_least: false };
+            self.series.insert(Measure::Step, series);
         }
     }
 
@@ -142,7 +181,7 @@ impl Reader<'_> {
 
     fn transfers(&mut self, run: &mut Run) {
         let job = self.job;
-        let mut gathered: Gathered<&str> = BTreeMap::new();
+        let mut gathered: BTreeMap<Operation, Gathered<&str>> = BTreeMap::new();
         for (at, collective) in job.collectives.iter().enumerate() {
             let Some(block) = self.block(at, collective) else { continue };
             let class = &job.classes[collective.class];
@@ -153,9 +192,9 @@ impl Reader<'_> {
                 shape: shape(job.shapes.get(collective.shape).map_or("", String::as_str)),
             };
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
-            let (values, comms) = gathered.entry(key).or_default();
-            values.push((block, least));
-            comms.insert(class.comm.as_str());
+            let of = gathered.entry(key).or_default();
+            of.values.add((block, least), collective.has_ends);
+            of.sources.insert(class.comm.as_str());
         }
         for Operation { role, func, bytes, shape } in gathered.keys() {
             run.configuration.choice(&operation(role, func, *bytes), how(shape));
@@ -166,13 +205,14 @@ impl Reader<'_> {
     /// Sends and receives, where both sides are known.
     fn batches(&mut self) {
         let job = self.job;
-        let mut gathered: Gathered<usize> = BTreeMap::new();
+        let mut gathered: BTreeMap<Operation, Gathered<usize>> = BTreeMap::new();
         for (at, batch) in job.batches.iter().enumerate() {
             let end = self.clocks.time(batch.part.worker, batch.part.end);
             let block = self.blocks.of(self.steps.of_batch[at], end);
             let Some((block, class)) = block.zip(batch.class) else { continue };
-            let others = batch.partners.iter().map(|&other| took(&job.batches[other].part));
-            let Some(least) = others.reduce(f64::min) else { continue };
+            let others = || batch.partners.iter().map(|&other| &job.batches[other]);
+            let Some(least) = others().map(|of| took(&of.part)).reduce(f64::min) else { continue };
+            let has_ends = batch.has_end && others().all(|of| of.has_end);
             let class = &job.p2p_classes[class];
             let key = Operation {
                 role: role(job, &class.comm).into(),
@@ -180,27 +220,26 @@ impl Reader<'_> {
                 bytes: class.bytes,
                 shape: Shape::default(),
             };
-            let (values, workers) = gathered.entry(key).or_default();
-            values.push((block, least.min(took(&batch.part))));
-            workers.insert(batch.part.worker);
+            let of = gathered.entry(key).or_default();
+            of.values.add((block, least.min(took(&batch.part))), has_ends);
+            of.sources.insert(batch.part.worker);
         }
         self.add(gathered);
     }
 
-    fn add<S>(&mut self, gathered: Gathered<S>) {
+    fn add<S>(&mut self, gathered: BTreeMap<Operation, Gathered<S>>) {
         let steps = self.blocks.steps;
-        for (operation, (values, sources)) in gathered {
-            let each = count(values.len()) / count(sources.len().max(1));
+        for (operation, Gathered { values, sources }) in gathered {
+            let each = count(values.count()) / count(sources.len().max(1));
             let per_step = (steps > 0).then(|| each / count(steps));
-            self.series.insert(Measure::Transfer(operation), Series { values, per_step });
+            self.series.insert(Measure::Transfer(operation), values.series(per_step));
         }
     }
 
     /// The waiting of a rank in the collectives of a function that a step has.
     fn waiting(&mut self) {
         let job = self.job;
-        type Waits<'a> = BTreeMap<(&'a str, &'a str), (BTreeMap<usize, f64>, BTreeSet<usize>)>;
-        let mut waits: Waits<'_> = BTreeMap::new();
+        let mut waits: BTreeMap<(&str, &str), Waits> = BTreeMap::new();
         for (at, collective) in job.collectives.iter().enumerate() {
             let class = &job.classes[collective.class];
             if !waits_for_all(&class.func) || self.block(at, collective).is_none() {
@@ -209,19 +248,22 @@ impl Reader<'_> {
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
             let waited: f64 = collective.parts.iter().map(|part| took(part) - least).sum();
             let key = (role(job, &class.comm), class.func.as_str());
-            let (steps, workers) = waits.entry(key).or_default();
-            *steps.entry(self.steps.of_collective[at]).or_default() += waited;
-            workers.extend(collective.parts.iter().map(|part| part.worker));
+            let of = waits.entry(key).or_default();
+            *of.steps.entry(self.steps.of_collective[at]).or_default() += waited;
+            of.workers.extend(collective.parts.iter().map(|part| part.worker));
+            of.ns[usize::from(collective.has_ends)] += waited;
         }
         let blocks: BTreeMap<usize, u32> = self.blocks.numbered().collect();
-        for ((role, func), (steps, workers)) in waits {
+        for ((role, func), Waits { steps, workers, ns: [least, whole] }) in waits {
             let value =
                 |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / count(workers.len())));
             let values: Vec<(u32, f64)> = steps.iter().filter_map(value).collect();
             if !values.is_empty() {
                 let per_step = Some(count(values.len()) / count(self.blocks.steps.max(1)));
                 let measure = Measure::Waiting { role: role.into(), func: func.into() };
-                self.series.insert(measure, Series { values, per_step });
+                // The ends that are not known are those of both: of a few it hardly matters.
+                let is_least = least > whole;
+                self.series.insert(measure, Series { values, per_step, is_least });
             }
         }
     }
@@ -240,14 +282,39 @@ impl Reader<'_> {
         }
         for (link, blocks) in links {
             let values = (0..).zip(blocks.costs()).collect();
-            self.series.insert(link, Series { values, per_step: None });
+            self.series.insert(link, Series { values, ..Series::default() });
         }
     }
+}
+
+/// The waiting in the collectives of a function.
+#[derive(Debug, Default)]
+struct Waits {
+    /// By step, of all ranks, ns.
+    steps: BTreeMap<usize, f64>,
+    workers: BTreeSet<usize>,
+    /// In collectives of which the ends are not known, and in the others, ns.
+    ns: [f64; 2],
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_that_are_the_least_are_left_out_or_make_the_series_one() {
+        let of = |whole: u32, least: u32| {
+            let mut values = Values::default();
+            (0..whole).for_each(|block| values.add((block, 2.0), true));
+            (0..least).for_each(|block| values.add((block, 1.0), false));
+            let series = values.series(None);
+            (series.values.len(), series.is_least)
+        };
+        assert_eq!(
+            [of(3, 0), of(3, 3), of(2, 3), of(0, 1)],
+            [(3, false), (3, false), (3, true), (1, true)]
+        );
+    }
 
     #[test]
     fn a_shape_has_its_parts() {

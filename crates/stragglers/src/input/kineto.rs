@@ -217,7 +217,14 @@ fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<Strin
         let class = Job::intern(&mut job.classes, class);
         let may_end_apart = is_rooted(key.func) || key.func == UNKNOWN;
         let ends = if may_end_apart { EndSync::Apart } else { EndSync::Together };
-        job.collectives.push(Collective { class, shape: 0, step: None, ends, parts });
+        job.collectives.push(Collective {
+            class,
+            shape: 0,
+            step: None,
+            ends,
+            has_ends: true,
+            parts,
+        });
     }
     // Without sequence numbers the keys are not in time order.
     job.collectives.sort_by(|a, b| first(a).total_cmp(&first(b)));

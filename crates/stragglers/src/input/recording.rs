@@ -521,6 +521,7 @@ impl JobPart {
                 shape: Job::intern(&mut self.job.shapes, kind.shape.as_ref().to_owned()),
                 step: parts.iter().filter_map(|part| part.1).min(),
                 ends: if is_rooted || !has_ends { EndSync::Apart } else { EndSync::Together },
+                has_ends,
                 parts: parts.iter().map(|part| part.0).collect(),
             });
         }
@@ -561,11 +562,14 @@ impl JobPart {
         }
         let mut classes: BTreeMap<P2pClass, usize> = BTreeMap::new();
         let ends = partners.into_iter().zip(lacking);
-        for (((part, step, ..), class), (partners, lacking)) in self.batches.drain(..).zip(ends) {
+        for (((part, step, _, has_end), class), (partners, lacking)) in
+            self.batches.drain(..).zip(ends)
+        {
             let next = classes.len();
             let class = class.map(|class| *classes.entry(class).or_insert(next));
             let is_lacking = lacking > 0;
-            self.job.batches.push(P2pBatch { class, part, step, partners, is_lacking });
+            let batch = P2pBatch { class, part, step, partners, is_lacking, has_end };
+            self.job.batches.push(batch);
         }
         self.job.p2p_classes = by_index(classes);
     }

@@ -264,6 +264,7 @@ impl JobBuilder {
                 step: Some(step),
                 partners: Vec::new(),
                 is_lacking: false,
+                has_end: true,
             });
         }
         let (from, to) = if is_send { (part.worker, other) } else { (other, part.worker) };
@@ -293,7 +294,14 @@ impl JobBuilder {
             let class = Job::intern(&mut self.job.classes, class);
             for (step, ends, parts) in list {
                 let step = Some(step);
-                self.job.collectives.push(Collective { class, shape: 0, step, ends, parts });
+                self.job.collectives.push(Collective {
+                    class,
+                    shape: 0,
+                    step,
+                    ends,
+                    has_ends: true,
+                    parts,
+                });
             }
         }
         for (channel, mut sends) in self.sends {

@@ -29,7 +29,14 @@ fn job() -> Job {
             let part = |(worker, &start)| Part { worker, start, end };
             let parts = starts.iter().enumerate().map(part).collect();
             let ends = EndSync::Together;
-            job.collectives.push(Collective { class: 0, shape: 0, step: None, ends, parts });
+            job.collectives.push(Collective {
+                class: 0,
+                shape: 0,
+                step: None,
+                ends,
+                has_ends: true,
+                parts,
+            });
             now = end;
         }
     }

@@ -22,7 +22,14 @@ fn job<const RANKS: usize>(hosts: [&str; RANKS], ends: EndSync) -> Job {
             Part { worker, start, end: start + 1e6 }
         };
         let parts = (0..RANKS).map(part).collect();
-        job.collectives.push(Collective { class: 0, shape: 0, step: None, ends, parts });
+        job.collectives.push(Collective {
+            class: 0,
+            shape: 0,
+            step: None,
+            ends,
+            has_ends: true,
+            parts,
+        });
     }
     job
 }

@@ -25,7 +25,7 @@ fn job(slow: usize, steps_of_3: u32) -> Job {
             let part = |&(worker, start)| Part { worker, start: begin + start, end: begin + end };
             let parts: Vec<Part> = parts.map(part).collect();
             let (ends, step) = (EndSync::Together, Some(i64::from(step)));
-            job.collectives.push(Collective { class, shape: 0, step, ends, parts });
+            job.collectives.push(Collective { class, shape: 0, step, ends, has_ends: true, parts });
         };
         let at = |worker| if worker == slow { 70.0 * MS } else { 40.0 * MS };
         let low = at(0).max(at(1)) + MS;

@@ -73,27 +73,25 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
     let rows = found.iter().zip(&about).map(|(process, about)| Row::of(process, about));
     let mut rows: Vec<Row<'_>> = rows.collect();
     rows.sort_by(|a, b| (a.job, a.rank, a.pid).cmp(&(b.job, b.rank, b.pid)));
+    let is_empty = rows.is_empty();
     match args.format {
         TableFormat::Json => {
             output::json(&Listing { schema: "ncclscope.processes/2", processes: rows })?;
-            return Ok(ExitCode::SUCCESS);
         }
-        TableFormat::Csv => {
-            table(&rows).sheet().print_csv()?;
-            return Ok(ExitCode::SUCCESS);
+        TableFormat::Csv => table(&rows).sheet().print_csv()?,
+        TableFormat::Md => output::text(&table(&rows).sheet().markdown())?,
+        TableFormat::Text if is_empty => {}
+        TableFormat::Text => {
+            let mut out = output::screen();
+            let lines = table(&rows).lines("");
+            lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+            out.flush()?;
         }
-        TableFormat::Md if !rows.is_empty() => {
-            output::text(&table(&rows).sheet().markdown())?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        TableFormat::Md | TableFormat::Text => {}
     }
-    if !rows.is_empty() {
-        let mut out = output::screen();
-        let lines = table(&rows).lines("");
-        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        out.flush()?;
-    } else if !problems.is_empty() {
+    if !is_empty {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !problems.is_empty() {
         tell("no process of this user answers");
     } else {
         let dir = control::directory();

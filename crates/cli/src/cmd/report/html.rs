@@ -17,7 +17,9 @@ pub(super) fn page(
     found: &Assessment,
 ) -> String {
     let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
-    let filter = filter.map_or_else(String::new, |text| format!(" (filter: {text})"));
+    let filter = filter.map_or_else(String::new, |text| {
+        format!(" (filter: {text}; findings, late ranks and steps are of all that was read)")
+    });
     let input = names.join(" ") + &filter;
     let other = other(inputs, read);
     render(Content {

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+For how long ranks were in operations: from arrival to end, and what overlaps counts once.
+
+The sum of durations is no such time. The duration of an operation with a network part begins when
+it is enqueued, and the host runs ahead of the GPU; sends and receives of one kernel overlap, and so
+do operations of several communicators.
+*/
+
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::operation::{End, Operation, Timing};
+use ncclscope_operations::ptimer::group_api_of;
+use ncclscope_operations::stats::to_u64;
+use ncclscope_operations::timeline::{comm_name, role_or_size};
+use ncclscope_operations::{EventId, GpuClock, GpuClocks, Selection, Timeline};
+use ncclscope_trace::{Recording, StrId};
+use std::collections::BTreeMap;
+
+/// Intervals that are kept one by one: operations end nearly in the order of their starts.
+const KEPT: usize = 256;
+
+/// The time that some intervals cover, ns.
+#[derive(Debug, Default)]
+struct Cover {
+    /// The latest, in order and apart from one another.
+    kept: Vec<(u64, u64)>,
+    /// How much those before them cover.
+    settled: u64,
+    /// The end of those.
+    until: u64,
+}
+
+impl Cover {
+    fn add(&mut self, start: u64, end: u64) {
+        let start = start.max(self.until);
+        if start >= end {
+            return;
+        }
+        let first = self.kept.partition_point(|&(_, other)| other < start);
+        let last = self.kept.partition_point(|&(other, _)| other <= end);
+        let joined = self.kept.get(first..last).unwrap_or_default().iter();
+        let joined = joined.fold((start, end), |of, other| (of.0.min(other.0), of.1.max(other.1)));
+        self.kept.splice(first..last.max(first), [joined]);
+        if self.kept.len() > KEPT {
+            let (start, end) = self.kept.remove(0);
+            self.settled += end - start;
+            self.until = end;
+        }
+    }
+
+    /// Its length, of each interval what `part` leaves of it.
+    fn length(&self, part: impl Fn((u64, u64)) -> (u64, u64)) -> u64 {
+        let kept = self.kept.iter().map(|&span| part(span));
+        self.settled + kept.map(|(start, end)| end.saturating_sub(start)).sum::<u64>()
+    }
+}
+
+/// The part of an interval in the chosen time.
+fn within((from, to): (u64, u64), (start, end): (u64, u64)) -> (u64, u64) {
+    (start.max(from), end.min(to))
+}
+
+/// How many operations have which time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// From arrival to end.
+    whole: u64,
+    /// A part of that: the end is not known.
+    least: u64,
+    /// From the enqueueing to the end: the arrival is not known.
+    most: u64,
+    /// None.
+    nothing: u64,
+}
+
+/// The operations of one function, of one rank's communicators that have one role.
+#[derive(Debug)]
+struct Group {
+    comm: Option<usize>,
+    func: StrId,
+    counts: Counts,
+    /// By the GPU's timer.
+    gpu: Cover,
+    /// By the host's clock.
+    host: Cover,
+    /// From the enqueueing, by the host's clock.
+    most: Cover,
+    /// By CUDA events, which tell no time of day.
+    event_ns: u64,
+    /// The launch that was added to it last.
+    launch: Option<(EventId, Option<usize>)>,
+}
+
+/// The times of one process while its operations end.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessTimes {
+    places: Map<(Option<usize>, StrId), usize>,
+    /// Rank, role and function.
+    names: BTreeMap<(u32, String, StrId), usize>,
+    groups: Vec<Group>,
+}
+
+impl ProcessTimes {
+    /// Adds an operation, if it is over.
+    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        let Some(ns) = operation.duration_ns.map(to_u64) else { return };
+        let at = match self.places.get(&(operation.comm, operation.func)) {
+            Some(at) => *at,
+            None => self.place(timeline, operation),
+        };
+        let Some(group) = self.groups.get_mut(at) else { return };
+        let counts = &mut group.counts;
+        let waiting = operation.with_waiting_ns.map(to_u64);
+        match (operation.timing, operation.gpu_span, waiting.zip(operation.end)) {
+            (Timing::Kernel, Some((start, end)), _) => {
+                counts.whole += 1;
+                group.gpu.add(start, end);
+            }
+            (Timing::KernelLead, Some((start, end)), _) => {
+                counts.least += 1;
+                group.gpu.add(start, end);
+            }
+            (Timing::Event, ..) => {
+                counts.whole += 1;
+                // Sends and receives of one launch have its time.
+                let launch = group_api_of(timeline, timeline.event(operation.event));
+                let launch = launch.map(|id| (id, operation.comm));
+                if launch.is_none() || launch != group.launch {
+                    group.event_ns += ns;
+                }
+                group.launch = launch;
+            }
+            (Timing::Proxy, _, Some((waiting, End::Host(ticks)))) => {
+                counts.whole += 1;
+                let end = timeline.ns(ticks);
+                group.host.add(end.saturating_sub(waiting), end);
+            }
+            (Timing::Proxy, ..) => {
+                counts.most += 1;
+                let start = timeline.ns(timeline.event(operation.event).start.ticks);
+                group.most.add(start, start.saturating_add(ns));
+            }
+            _ => counts.nothing += 1,
+        }
+    }
+
+    /// The group of an operation of a communicator and function that comes first.
+    fn place(&mut self, timeline: &Timeline<'_>, operation: &Operation) -> usize {
+        let Operation { comm, func, .. } = *operation;
+        let recording = timeline.recording();
+        let rank = comm.and_then(|at| recording.local_ranks()?.get(at).copied());
+        let role = comm.map(|at| {
+            let comm = timeline.comm(at);
+            let said = recording.role(comm).or(comm.name.as_deref());
+            role_or_size(said, Some(comm.ranks).filter(|&ranks| ranks != 0))
+        });
+        let name = (rank.unwrap_or(0), role.unwrap_or_default(), func);
+        let groups = &mut self.groups;
+        let at = *self.names.entry(name).or_insert_with(|| {
+            groups.push(Group {
+                comm,
+                func,
+                counts: Counts::default(),
+                gpu: Cover::default(),
+                host: Cover::default(),
+                most: Cover::default(),
+                event_ns: 0,
+                launch: None,
+            });
+            groups.len() - 1
+        });
+        self.places.insert((comm, func), at);
+        at
+    }
+}
+
+/// The time in operations of one function of a role, of all ranks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Time {
+    counts: Counts,
+    known_ns: u64,
+    most_ns: u64,
+}
+
+impl Time {
+    pub(crate) fn add(&mut self, other: Time) {
+        for (sum, more) in [
+            (&mut self.counts.whole, other.counts.whole),
+            (&mut self.counts.least, other.counts.least),
+            (&mut self.counts.most, other.counts.most),
+            (&mut self.counts.nothing, other.counts.nothing),
+            (&mut self.known_ns, other.known_ns),
+            (&mut self.most_ns, other.most_ns),
+        ] {
+            *sum += more;
+        }
+    }
+
+    /// The time, ns, and the bound that it is; `None` where nothing bounds it.
+    pub(crate) fn known(&self) -> Option<(u64, Option<&'static str>)> {
+        let Counts { whole, least, most, nothing } = self.counts;
+        match (whole + least, most, nothing) {
+            (0, 0, _) | (0, _, 1..) => None,
+            (0, ..) => Some((self.most_ns, Some("most"))),
+            (_, 0, 0) if least == 0 => Some((self.known_ns, None)),
+            _ => Some((self.known_ns, Some("least"))),
+        }
+    }
+}
+
+/// The times of all processes, by communicator and function; of several communicators of one role
+/// under the name of one of them.
+#[derive(Debug, Default)]
+pub(crate) struct Times(BTreeMap<(String, String), Time>);
+
+impl Times {
+    /// Adds the times of one process, in the chosen time alone.
+    pub(crate) fn add(
+        &mut self,
+        timeline: &Timeline<'_>,
+        clocks: &GpuClocks,
+        times: ProcessTimes,
+        chosen: (u64, u64),
+    ) {
+        for group in times.groups {
+            let clock = group.comm.and_then(|comm| clocks.of_comm(comm));
+            let by_gpu = |clock: &GpuClock, (start, end)| {
+                within(chosen, (clock.host_ns(start), clock.host_ns(end)))
+            };
+            let gpu = group.gpu.length(|span| match clock {
+                Some(clock) if chosen != (0, u64::MAX) => by_gpu(clock, span),
+                _ => span,
+            });
+            let host = group.host.length(|span| within(chosen, span));
+            let most_ns = group.most.length(|span| within(chosen, span));
+            let known_ns = gpu + host + group.event_ns;
+            let comm = group.comm.map(|at| comm_name(timeline.comm(at)));
+            let key = (comm.unwrap_or_default(), timeline.string(group.func).to_owned());
+            let time = Time { counts: group.counts, known_ns, most_ns };
+            self.0.entry(key).or_default().add(time);
+        }
+    }
+
+    /// Communicator, function and time.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, Time)> {
+        self.0.iter().map(|((comm, func), time)| (&**comm, &**func, *time))
+    }
+}
+
+/// For how long the ranks of a process were recorded in the chosen time, summed over them, ns.
+pub(crate) fn recorded_ns(recording: &Recording, selection: &Selection) -> u64 {
+    let clock = recording.tick_map();
+    let Some(first) = recording.comms().iter().map(|comm| comm.ticks).min() else { return 0 };
+    // What was overwritten is not there any more.
+    let is_all = recording.is_whole() && recording.header().overwritten.iter().all(|&n| n == 0);
+    let first = if is_all { first } else { first.max(recording.first_ticks()) };
+    let span = (clock.realtime_ns(first), clock.realtime_ns(recording.last_ticks()));
+    let span = within(selection.window(), span);
+    let length = |(start, end): (u64, u64)| end.saturating_sub(start);
+    let ns = match recording.is_windowed() {
+        true => crate::windows::windows(recording)
+            .iter()
+            .map(|of| length(within(span, (of.start_ns, of.stop_ns.unwrap_or(u64::MAX)))))
+            .sum(),
+        false => length(span),
+    };
+    let of_all = || {
+        recording.local_ranks().map_or(1, |numbers| {
+            numbers.into_iter().collect::<std::collections::BTreeSet<u32>>().len()
+        })
+    };
+    ns.saturating_mul(selection.ranks().unwrap_or_else(of_all) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_overlaps_counts_once() {
+        let mut cover = Cover::default();
+        for (start, end) in [(10, 20), (15, 30), (40, 50), (12, 18), (30, 35), (45, 45)] {
+            cover.add(start, end);
+        }
+        assert_eq!((cover.length(|span| span), &*cover.kept), (35, &[(10, 35), (40, 50)][..]));
+        cover.add(0, 100);
+        assert_eq!(cover.length(|span| span), 100);
+        assert_eq!(cover.length(|span| within((20, 60), span)), 40);
+    }
+
+    #[test]
+    fn a_time_says_which_bound_it_is() {
+        let known = |[whole, least, most, nothing]: [u64; 4]| {
+            let counts = Counts { whole, least, most, nothing };
+            Time { counts, known_ns: 5, most_ns: 9 }.known()
+        };
+        assert_eq!(known([2, 0, 0, 0]), Some((5, None)));
+        for counts in [[0, 1, 0, 0], [2, 1, 0, 0], [2, 0, 1, 0], [2, 0, 0, 1]] {
+            assert_eq!(known(counts), Some((5, Some("least"))), "{counts:?}");
+        }
+        assert_eq!(known([0, 0, 3, 0]), Some((9, Some("most"))));
+        assert_eq!([known([0, 0, 0, 4]), known([0, 0, 3, 1])], [None, None]);
+    }
+
+    #[test]
+    fn many_intervals_cover_what_few_would() {
+        let mut cover = Cover::default();
+        for at in 0..10_000 {
+            cover.add(at * 10, at * 10 + 4);
+            // Late ones, which overlap.
+            cover.add((at * 10).saturating_sub(100), (at * 10).saturating_sub(97));
+        }
+        assert_eq!(cover.length(|span| span), 40_000);
+        assert!(cover.kept.len() <= KEPT);
+        // Of what lies before those that are kept, nothing is known any more.
+        cover.add(5, 10);
+        assert_eq!(cover.length(|span| span), 40_000);
+    }
+}
