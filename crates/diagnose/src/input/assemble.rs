@@ -19,6 +19,7 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
 use ncclscope_trace::{open_to_read, read_header};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
 /// A process that writes no record for three heartbeat periods counts as gone.
 const SILENCE_NS: u64 = 3_500_000_000;
@@ -70,6 +71,7 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
     }
     name_damage(&snapshots, &mut job);
+    job.notes.extend(unread(&snapshots));
     let groups: Vec<Vec<PlacedMember<'_>>> = groups.into_values().collect();
     for members in &groups {
         add_group(members, &mut job);
@@ -188,6 +190,26 @@ fn name_damage(snapshots: &[Snapshot], job: &mut Job) {
         job.damaged.push(format!("{} damaged", human::are(more, "more recording")));
     }
     job.notes.extend(job.damaged.iter().cloned());
+}
+
+/// A note about what was not read, where damage may go unnoticed; ranks of one process count once.
+fn unread(snapshots: &[Snapshot]) -> Option<String> {
+    let files: BTreeMap<&Path, Option<(u64, u64)>> =
+        snapshots.iter().map(|one| (one.facts.path.as_path(), one.part)).collect();
+    let parts: Vec<(u64, u64)> = files.values().copied().flatten().collect();
+    let least = parts.iter().map(|part| part.0).min()?;
+    let most = parts.iter().map(|part| part.1).max()?;
+    let or_more = if parts.iter().any(|part| part.0 != least) { " or more" } else { "" };
+    let up_to = if parts.iter().any(|part| part.1 != most) { "up to " } else { "" };
+    let of = match parts.len() == files.len() {
+        true => "each recording".to_owned(),
+        false => format!("{} of {}", parts.len(), human::count(files.len(), "recording")),
+    };
+    let (least, most) = (human::bytes(least), human::bytes(most));
+    Some(format!(
+        "the last {least}{or_more} of {up_to}{most} of {of} were read: damage before that may go \
+         unnoticed"
+    ))
 }
 
 /// The latest recorded time of each host.
