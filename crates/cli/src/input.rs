@@ -44,6 +44,8 @@ pub(crate) struct Input {
     pub(crate) run: Option<serde_json::Value>,
     /// Where there are two runs: the other one's readable recordings.
     pub(crate) other: Vec<Recording>,
+    /// Why some cannot be read: a line for each, up to a few.
+    pub(crate) unreadable: Vec<String>,
     /// How many could not be read.
     bad: usize,
 }
@@ -97,6 +99,7 @@ impl Input {
             recordings: Vec::with_capacity(files.len()),
             run: None,
             other: Vec::new(),
+            unreadable: Vec::new(),
             bad: 0,
         };
         let mut failed = None;
@@ -117,6 +120,9 @@ impl Input {
                     let advice = other_verb(file).map(|verb| format!(": {verb}"));
                     let advice = advice.unwrap_or_default();
                     let line = format!("cannot read {}: {error}{advice}", file.display());
+                    if input.unreadable.len() < NAMED {
+                        input.unreadable.push(line.clone());
+                    }
                     // The directory's others are worth a report, a file that the user named is not.
                     if named.contains(file) {
                         failed.get_or_insert(line);

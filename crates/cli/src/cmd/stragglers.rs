@@ -142,8 +142,9 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
             let mut input = Input::open(inputs, args.run.id())?;
             let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;
             let progress = Watched::by_blocks("reading records", &input.recordings, 1);
-            let (job, is_hung) = reading::job(&input.recordings);
+            let (mut job, is_hung) = reading::job(&input.recordings);
             drop(progress);
+            job.notes.extend(input.unreadable.iter().cloned());
             say(1, || "read the records".into());
             let window = narrowed.since_start();
             Ok(Read { job, is_hung, code: input.finish(), filter: narrowed.filter, window })

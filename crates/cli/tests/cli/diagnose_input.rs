@@ -85,6 +85,40 @@ fn a_recording_without_its_identity_is_named() {
     }
 }
 
+/// A rank whose recording cannot be read has one: each verb names the file, and no verb says that
+/// there is none.
+#[test]
+fn a_rank_whose_recording_is_cut_has_no_readable_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--ranks", "16", "--steps", "3", "--fault", "host-stuck", "--rank", "11"];
+    let run = simulate(dir.path(), "run", "", &[&args[..], &["--seed", "1"]].concat());
+    let file = &recordings(&run)[11];
+    let name = file.file_name().unwrap().to_str().unwrap();
+    for (length, why) in [
+        (4096, "truncated or damaged: of process 10704 on node-0002 only the header is left"),
+        (100, "truncated: shorter than a header (100 B)"),
+        (0, "empty"),
+    ] {
+        std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(length).unwrap();
+        let told = |verb: &str, what: &[&str]| {
+            let args = [verb, "--format", "json", run.to_str().unwrap()];
+            let Outcome { stdout, stderr, .. } = ncclscope(&args).ends_with(3);
+            for text in [&stdout, &stderr] {
+                let is_it = |line: &str| line.contains(name) && line.contains(why);
+                assert!(text.lines().any(is_it), "{verb} {length}: {text}");
+            }
+            for what in what {
+                assert!(stdout.contains(what), "{verb} {length}: no {what} in {stdout}");
+            }
+        };
+        told("diagnose", &["rank 11 is missing: what cannot be read may be of it"]);
+        told("stragglers", &["no readable recording of rank 11"]);
+        told("report", &[]);
+        let text = ncclscope(&["report", run.to_str().unwrap()]).ends_with(3).stdout;
+        assert!(text.contains("who   rank 11 (no readable recording)\n"), "{text}");
+    }
+}
+
 /// Of a long recording only the end is read: what is gone before it is told all the same, and else
 /// that not all was looked at.
 #[test]
