@@ -44,6 +44,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let settings = InputOptions { hang: args.hang.hang_sec, run, ..InputOptions::default() };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
+    directories.iter().for_each(|directory| crate::input::tell_archives(directory));
     let unrecorded = Unrecorded::find(&directories).lines();
     let read = settings.progress.clone();
     let progress = Watched::growing("reading what is in flight", move || read.get());
