@@ -486,6 +486,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             datatype,
             count,
             root: Some(call.root),
+            called_ns: Some(self.timeline.ns(event.start.ticks)),
         }
     }
 
@@ -503,6 +504,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             size: op.bytes.map(human::bytes).unwrap_or_default(),
             bytes: op.bytes,
             func,
+            called_ns: Some(self.timeline.ns(event.start.ticks)),
         }
     }
 
