@@ -190,7 +190,10 @@ impl Identity {
     pub fn whose(&self) -> String {
         let host = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
         let process = format!("process {}{host}", self.pid.unwrap_or(0));
-        self.rank.map_or(process.clone(), |rank| format!("rank {rank} ({process})"))
+        match self.rank {
+            Some(rank) => format!("rank {rank} ({process})"),
+            None => process,
+        }
     }
 
     /// What is known and was not, or otherwise, `before`, as definitions: all but what the header

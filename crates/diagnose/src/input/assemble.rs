@@ -10,6 +10,7 @@ other hosts, that is a suspicion, and none if the others had waited for it while
 */
 
 use super::calls;
+use super::first_end;
 use super::here;
 use super::options::InputOptions;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
@@ -44,7 +45,8 @@ const NAMED: usize = 8;
 pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
     let snapshots = one_run(all, settings, &mut job)?;
-    let hang_ns = limit(&snapshots, settings, &mut job);
+    let is_killed = is_killed(&snapshots);
+    let hang_ns = limit(&snapshots, is_killed, settings, &mut job);
     let ends = HostEnds::new(&snapshots);
     job.end_ns = Some(ends.latest).filter(|&end| end > 0);
     let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
@@ -70,6 +72,7 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         let now = ends.now(snapshot);
         job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
     }
+    job.notes.extend(is_killed.then(|| first_end::note(&snapshots, &job.processes)).flatten());
     name_damage(&snapshots, &mut job);
     job.notes.extend(unread(&snapshots));
     let groups: Vec<Vec<PlacedMember<'_>>> = groups.into_values().collect();
@@ -106,8 +109,15 @@ fn one_run(
     Ok(snapshots)
 }
 
+/// All processes are over, and not all ended in order.
+fn is_killed(snapshots: &[Snapshot]) -> bool {
+    let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
+    let is_killed = snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed);
+    is_killed && !here::writes_elsewhere(snapshots)
+}
+
 /// The age from which an operation counts as stuck, ns.
-fn limit(snapshots: &[Snapshot], settings: &InputOptions, job: &mut Job) -> u64 {
+fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: &mut Job) -> u64 {
     let mut hang_ns = u64::try_from(settings.hang.as_nanos()).unwrap_or(u64::MAX);
     let mut lower = |to: u64, note: &str| {
         if to < hang_ns {
@@ -116,9 +126,7 @@ fn limit(snapshots: &[Snapshot], settings: &InputOptions, job: &mut Job) -> u64 
             job.notes.push(note.into());
         }
     };
-    let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
-    let is_killed = snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed);
-    if is_killed && !here::writes_elsewhere(snapshots) {
+    if is_killed {
         if snapshots.iter().any(|s| s.is_closed) {
             let note = "all processes are over, and some ended in order before the others were \
                         killed: operations in flight for 0.1 s or more count as stuck";

@@ -18,6 +18,7 @@ mod assemble;
 mod calls;
 mod dumps;
 mod file;
+mod first_end;
 pub mod flight;
 mod here;
 mod json;
