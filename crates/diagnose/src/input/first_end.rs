@@ -4,8 +4,8 @@ Which process of a killed job ended first.
 
 A launcher kills all other ranks within a second after one has died. How long these waited then says
 nothing, and who ended first may. A process that closed its recording ended at its last record. One
-that was killed ended up to a heartbeat after it, so that only a longer time between processes counts.
-Only times of one host are compared, because clocks of hosts differ.
+that was killed ended up to a heartbeat after it, so that only a longer time between processes
+counts. Only times of one host are compared, because clocks of hosts differ.
 */
 
 use super::snapshot::Snapshot;
@@ -22,8 +22,8 @@ const AT_ONCE_NS: u64 = 1_200_000_000;
 /// So many processes of a host must show when they were killed.
 const LEAST: usize = 3;
 
-/// A note that names the ranks that ended first, if the recordings of a killed job show it. Those of
-/// which a verdict can say that they are gone are left out.
+/// A note that names the ranks that ended first, if the recordings of a killed job show it. Those
+/// of which a verdict can say that they are gone are left out.
 pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<String> {
     let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     for (snapshot, process) in snapshots.iter().zip(processes) {
@@ -142,8 +142,8 @@ mod tests {
         apart[1].facts.identity.host = Some("other".into());
         assert_eq!(
             note(&apart, &vec![Process::default(); 2]).unwrap(),
-            "rank 0 ended in order, and the others were killed: the likely cause, if it ended by an \
-             error"
+            "rank 0 ended in order, and the others were killed: the likely cause, if it ended by \
+             an error"
         );
     }
 }
