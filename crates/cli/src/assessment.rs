@@ -59,7 +59,7 @@ impl Assessment {
                 report.problems.splice(..0, input.unreadable.iter().cloned());
                 report
             });
-            let settings = InputOptions { hang, ..InputOptions::default() };
+            let settings = InputOptions { hang, is_checked: true, ..InputOptions::default() };
             let job = assemble(snapshots, &settings).unwrap_or_default();
             let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
             say(1, || "judged hangs".into());

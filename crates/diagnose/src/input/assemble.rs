@@ -74,7 +74,7 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     }
     job.notes.extend(is_killed.then(|| first_end::note(&snapshots, &job.processes)).flatten());
     name_damage(&snapshots, &mut job);
-    job.notes.extend(unread(&snapshots));
+    job.notes.extend((!settings.is_checked).then(|| unread(&snapshots)).flatten());
     let groups: Vec<Vec<PlacedMember<'_>>> = groups.into_values().collect();
     for members in &groups {
         add_group(members, &mut job);
