@@ -110,7 +110,10 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
     let silent = hang.silent_ranks.len();
     if silent != 0 {
         let have = if_one(silent, "has", "have");
-        return Some(format!("{silent} of {} ranks {have} no recording", silent + hang.ranks));
+        return Some(format!(
+            "{silent} of {} ranks {have} no readable recording",
+            silent + hang.ranks
+        ));
     }
     slow.quiet.first().cloned()
 }

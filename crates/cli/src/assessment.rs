@@ -54,8 +54,12 @@ impl Assessment {
                 say(1, || "judged stragglers".into());
                 slow
             });
-            let report = scope.spawn(|| report.unwrap_or_default().finish());
-            let settings = InputOptions { hang, ..InputOptions::default() };
+            let report = scope.spawn(|| {
+                let mut report = report.unwrap_or_default().finish();
+                report.problems.splice(..0, input.unreadable.iter().cloned());
+                report
+            });
+            let settings = InputOptions { hang, is_checked: true, ..InputOptions::default() };
             let job = assemble(snapshots, &settings).unwrap_or_default();
             let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
             say(1, || "judged hangs".into());

@@ -32,6 +32,8 @@ pub(crate) const SAVED_MAX: u64 = 1 << 30;
 const LEAST_FILES: usize = 8;
 /// Files of JSON beside recordings.
 const NOT_REPORTS: [&str; 2] = ["run.json", "truth.json"];
+/// How names of archives end.
+const ARCHIVES: [&str; 7] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".tar.bz2", ".zip"];
 /// Bytes of the largest `run.json` that is read: Linux limits a command to 2 MiB.
 const ABOUT_MAX: u64 = 16 << 20;
 
@@ -44,6 +46,8 @@ pub(crate) struct Input {
     pub(crate) run: Option<serde_json::Value>,
     /// Where there are two runs: the other one's readable recordings.
     pub(crate) other: Vec<Recording>,
+    /// Why some cannot be read: a line for each, up to a few.
+    pub(crate) unreadable: Vec<String>,
     /// How many could not be read.
     bad: usize,
 }
@@ -63,6 +67,7 @@ impl Input {
             if found.is_empty() {
                 empty.push(nothing_in(path));
             }
+            tell_archives(path);
             about = about.or_else(|| about_run(path));
             files.extend(found);
         }
@@ -97,6 +102,7 @@ impl Input {
             recordings: Vec::with_capacity(files.len()),
             run: None,
             other: Vec::new(),
+            unreadable: Vec::new(),
             bad: 0,
         };
         let mut failed = None;
@@ -117,6 +123,9 @@ impl Input {
                     let advice = other_verb(file).map(|verb| format!(": {verb}"));
                     let advice = advice.unwrap_or_default();
                     let line = format!("cannot read {}: {error}{advice}", file.display());
+                    if input.unreadable.len() < NAMED {
+                        input.unreadable.push(line.clone());
+                    }
                     // The directory's others are worth a report, a file that the user named is not.
                     if named.contains(file) {
                         failed.get_or_insert(line);
@@ -204,8 +213,35 @@ fn other_verb(file: &Path) -> Option<String> {
     if is(&[".pt.trace.json", ".json.gz", ".parquet"]) {
         return Some(format!("`ncclscope stragglers {}` reads {name}", file.display()));
     }
+    if is(&[".tar", ".tar.gz", ".tgz"]) {
+        return Some(format!(
+            "`ncclscope stragglers {}` reads PyTorch's traces in {name}",
+            file.display()
+        ));
+    }
     is(&[".pftrace", ".perfetto-trace"])
         .then(|| format!("`ncclscope view {}` shows {name}", file.display()))
+}
+
+/// Says that the archives of a directory are not read.
+pub(crate) fn tell_archives(directory: &Path) {
+    let is_one = |name: &str| ARCHIVES.iter().any(|end| name.ends_with(end));
+    tell_left_out(directory, is_one, "to read an archive, unpack it");
+}
+
+/// Says that files with such names in a directory are not read, and what to do.
+pub(crate) fn tell_left_out(directory: &Path, is_one: impl Fn(&str) -> bool, advice: &str) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| is_one(name)).collect();
+    names.sort();
+    let Some(first) = names.first().map(|name| directory.join(name)) else { return };
+    let more = match names.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {}", human::count(more, "more file")),
+    };
+    let are = human::if_one(names.len(), "is", "are");
+    tell(format_args!("{}{more} {are} not read: {advice}", first.display()));
 }
 
 /// The recordings of one run.

@@ -200,24 +200,24 @@ fn span(recordings: &[Recording]) -> (u64, u64) {
 /// Checks that each filter matches something of the run.
 fn exists(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(), Failure> {
     has_some_rank(filter, &declared.ranks.iter().flatten().copied().collect())?;
-    let hosts: BTreeSet<&str> = all.iter().map(|one| one.header().host.as_str()).collect();
-    for pattern in &filter.hosts {
-        let one = Filter { hosts: vec![pattern.clone()], ..Filter::default() };
-        if !hosts.iter().any(|host| one.has_host(host)) {
-            let known = list(hosts);
-            return nothing(format!("no recording is of host `{pattern}`: the hosts are {known}"));
-        }
-    }
-    comms_exist(filter, all, declared)?;
-    let strings: BTreeSet<&str> = all.iter().flat_map(Recording::strings).collect();
-    let functions = || FUNCTIONS.into_iter().filter(|func| strings.contains(func));
-    for func in &filter.funcs {
-        let is_one = |name: &str| name.eq_ignore_ascii_case(func);
-        if !strings.iter().any(|name| is_one(name)) {
-            let known = list(functions());
-            return nothing(format!("no operation is called `{func}`: the run has {known}"));
-        }
-    }
+    let comms = || {
+        all.iter().flat_map(Recording::comms).map(|comm| {
+            let name = comm_name(comm);
+            let role = declared.roles.get(&name).map_or("", String::as_str);
+            (name, comm.name.as_deref(), role)
+        })
+    };
+    let known = Known {
+        hosts: all.iter().map(|one| one.header().host.as_str()).collect(),
+        comms: if filter.comms.is_empty() && filter.roles.is_empty() {
+            BTreeSet::new()
+        } else {
+            comms().collect()
+        },
+        funcs: all.iter().flat_map(Recording::strings).collect(),
+        is_complete: true,
+    };
+    known.has_some(filter)?;
     let steps = || {
         let marks = all.iter().flat_map(Recording::marks);
         marks.filter(|mark| mark.what == MarkKind::Step).map(|mark| mark.value)
@@ -235,37 +235,69 @@ fn exists(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(),
     }
 }
 
-fn comms_exist(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(), Failure> {
-    let comms = || all.iter().flat_map(Recording::comms);
-    let has = |one: Filter| {
-        comms().any(|comm| {
-            let name = comm_name(comm);
-            let role = declared.roles.get(&name).map_or("", String::as_str);
-            one.has_comm(&name, comm.name.as_deref(), role)
-        })
-    };
-    for text in &filter.comms {
-        if !has(Filter { comms: vec![text.clone()], ..Filter::default() }) {
-            let known: BTreeSet<String> = comms()
-                .map(|comm| match &comm.name {
-                    Some(name) => format!("{} ({name})", comm_name(comm)),
-                    None => comm_name(comm),
-                })
-                .collect();
-            let known = list(known.iter().map(String::as_str));
-            return nothing(format!("no communicator is `{text}`: the run has {known}"));
+/// What a run has that filters choose by name.
+#[derive(Debug, Default)]
+pub(crate) struct Known<'a> {
+    pub(crate) hosts: BTreeSet<&'a str>,
+    /// Name, the application's name, and role of each communicator.
+    pub(crate) comms: BTreeSet<(String, Option<&'a str>, &'a str)>,
+    /// Names of functions, among others.
+    pub(crate) funcs: BTreeSet<&'a str>,
+    /// The run has no others; else a name of which there is none is not known.
+    pub(crate) is_complete: bool,
+}
+
+impl Known<'_> {
+    /// Checks that each filter matches something of these.
+    pub(crate) fn has_some(&self, filter: &Filter) -> Result<(), Failure> {
+        let is_known = |is_empty: bool| self.is_complete || !is_empty;
+        for pattern in filter.hosts.iter().filter(|_| is_known(self.hosts.is_empty())) {
+            let one = Filter { hosts: vec![pattern.clone()], ..Filter::default() };
+            if !self.hosts.iter().any(|host| one.has_host(host)) {
+                let known = list(self.hosts.iter().copied());
+                return nothing(format!("nothing is of host `{pattern}`: the hosts are {known}"));
+            }
         }
-    }
-    for text in &filter.roles {
-        if !has(Filter { roles: vec![text.clone()], ..Filter::default() }) {
-            let known: BTreeSet<&str> = declared.roles.values().map(String::as_str).collect();
-            let known = list(known);
-            return nothing(format!(
-                "no communicator has the role `{text}`: the roles are {known}"
-            ));
+        if is_known(self.comms.is_empty()) {
+            self.has_some_comm(filter)?;
         }
+        for func in filter.funcs.iter().filter(|_| is_known(self.funcs.is_empty())) {
+            if !self.funcs.iter().any(|name| name.eq_ignore_ascii_case(func)) {
+                let known = FUNCTIONS.into_iter().filter(|func| self.funcs.contains(func));
+                let known = list(known);
+                return nothing(format!("no operation is called `{func}`: the run has {known}"));
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn has_some_comm(&self, filter: &Filter) -> Result<(), Failure> {
+        let has = |one: Filter| {
+            self.comms.iter().any(|(name, said, role)| one.has_comm(name, *said, role))
+        };
+        for text in &filter.comms {
+            if !has(Filter { comms: vec![text.clone()], ..Filter::default() }) {
+                let known = self.comms.iter().map(|(name, said, _)| match said {
+                    Some(said) => format!("{name} ({said})"),
+                    None => name.clone(),
+                });
+                let known: BTreeSet<String> = known.collect();
+                let known = list(known.iter().map(String::as_str));
+                return nothing(format!("no communicator is `{text}`: the run has {known}"));
+            }
+        }
+        let known: BTreeSet<&str> =
+            self.comms.iter().map(|&(.., role)| role).filter(|role| !role.is_empty()).collect();
+        for text in filter.roles.iter().filter(|_| self.is_complete || !known.is_empty()) {
+            if !has(Filter { roles: vec![text.clone()], ..Filter::default() }) {
+                let known = list(known);
+                return nothing(format!(
+                    "no communicator has the role `{text}`: the roles are {known}"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn nothing(message: String) -> Result<(), Failure> {
@@ -273,7 +305,7 @@ fn nothing(message: String) -> Result<(), Failure> {
 }
 
 /// The first names of a list.
-pub(crate) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let shown = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(LISTED) {

@@ -76,6 +76,7 @@ mod tests {
             comm_text: String::new(),
             op: Some(Op { func: func.into(), ..Op::default() }),
             age_ns: None,
+            called_ns: None,
             victims: 1,
             evidence: Vec::new(),
             alternatives: Vec::new(),

@@ -450,6 +450,7 @@ impl<'a> Classifier<'a> {
             comm_text: String::new(),
             op: None,
             age_ns: None,
+            called_ns: None,
             victims,
             evidence,
             alternatives: Vec::new(),
@@ -589,8 +590,10 @@ impl<'a> Classifier<'a> {
         verdict.alternatives.extend(self.other_side(&unknown));
         self.locate(&mut verdict, comm);
         let is_in_it = |(v, _): &(&Vector, u32)| v.is_inside() && v.front() == desync.index;
-        let waiter = comm.vectors.iter().zip(0u32..).find(is_in_it).filter(|_| comm.is_pair());
-        verdict.op = Some(waiter.map_or_else(
+        let in_it = || comm.vectors.iter().zip(0u32..).filter(is_in_it);
+        verdict.age_ns = in_it().filter_map(|(vector, _)| self.age_ns(vector)).max();
+        verdict.called_ns = desync.called_ns(comm).filter(|_| verdict.age_ns.is_none());
+        verdict.op = Some(in_it().next().filter(|_| comm.is_pair()).map_or_else(
             || {
                 let call = desync.groups.first().and_then(|(_, call)| call.clone());
                 let call = call.unwrap_or_default();

@@ -30,6 +30,14 @@ pub(crate) struct Desync {
     pub(crate) unknown: Vec<u32>,
 }
 
+impl Desync {
+    /// When the first that counts as wrong made the call, ns since 1970, if the input shows it.
+    pub(crate) fn called_ns(&self, comm: &Communicator) -> Option<u64> {
+        let call = |member| comm.calls.get(member)?.get(&self.index)?.called_ns;
+        self.accused.iter().filter(|_| self.is_exact).filter_map(call).min()
+    }
+}
+
 /// All mismatches. A mismatch need not hang: the results may be wrong instead. In a dump, whose
 /// names and sizes are the application's, a mismatch counts only if ranks wait; sends and receives
 /// must wait for `hang_ns`.

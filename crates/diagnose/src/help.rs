@@ -28,7 +28,7 @@ pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     for verdict in verdicts {
         verdict.help = Help {
             places: verdict.root_ranks.iter().take(Help::MOST).map(place).collect(),
-            since: since(job, verdict.age_ns),
+            since: since(job, verdict.age_ns).or_else(|| verdict.called_ns.and_then(time)),
             cost,
         };
     }
@@ -36,7 +36,11 @@ pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
 
 /// The time that is so long before the last recorded one, in whole seconds of UTC.
 fn since(job: &Job, age_ns: Option<u64>) -> Option<String> {
-    let ns = job.end_ns?.saturating_sub(age_ns?);
+    time(job.end_ns?.saturating_sub(age_ns?))
+}
+
+/// A time in ns since 1970, in whole seconds of UTC.
+fn time(ns: u64) -> Option<String> {
     let time = Timestamp::from_nanosecond(i128::from(ns)).ok()?;
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

@@ -266,6 +266,8 @@ pub struct Call {
     pub size: String,
     /// The size, as `report` has it, where the input shows it.
     pub bytes: Option<u64>,
+    /// When it was called, ns since 1970, where the input shows it.
+    pub called_ns: Option<u64>,
 }
 
 impl Communicator {

@@ -60,6 +60,9 @@ pub struct Verdict {
     /// How long the oldest operation that waits for them has been in flight, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<u64>,
+    /// When the call that is at fault was made, ns since 1970, if no rank waits in it.
+    #[serde(skip)]
+    pub called_ns: Option<u64>,
     /// How many ranks wait because of them, directly or through other ranks.
     pub victims: usize,
     /// The evidence for it.

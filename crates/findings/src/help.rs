@@ -35,7 +35,7 @@ impl fmt::Display for Place {
         ];
         let facts: Vec<String> = facts.into_iter().flatten().collect();
         match facts.is_empty() {
-            true => write!(f, "rank {} (no recording)", self.rank),
+            true => write!(f, "rank {} (no readable recording)", self.rank),
             false => write!(f, "rank {} ({})", self.rank, facts.join(", ")),
         }
     }

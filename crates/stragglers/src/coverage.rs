@@ -67,7 +67,7 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
     let mut notes = Vec::new();
     if !job.unrecorded.is_empty() {
         let what = "what others waited for there is unknown";
-        notes.push(format!("no recording of {}: {what}", names(&job.unrecorded)));
+        notes.push(format!("no readable recording of {}: {what}", names(&job.unrecorded)));
     }
     let is_lacking = job.batches.iter().any(|batch| batch.is_lacking)
         || job.collectives.iter().any(|collective| job.is_lacking(collective));

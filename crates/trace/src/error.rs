@@ -30,7 +30,10 @@ pub enum Error {
         found: FormatVersion,
     },
     /// The file ends behind its header, or what follows is damaged.
-    NothingLeft,
+    NothingLeft {
+        /// Whose it is, as far as that is left.
+        whose: String,
+    },
     /// The header contradicts its checksum.
     HeaderChecksum,
     /// The header contradicts itself.
@@ -70,7 +73,9 @@ impl fmt::Display for Error {
                 "format version {found} is older than this ncclscope reads ({CURRENT}): use the \
                  ncclscope that belongs to the plugin which wrote it"
             ),
-            Error::NothingLeft => write!(f, "truncated or damaged: only its header is left"),
+            Error::NothingLeft { whose } => {
+                write!(f, "truncated or damaged: of {whose} only the header is left")
+            }
             Error::HeaderChecksum => write!(f, "corrupt header: it contradicts its checksum"),
             Error::Corrupt(what) => write!(f, "corrupt header: {what}"),
         }

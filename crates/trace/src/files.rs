@@ -108,7 +108,7 @@ pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
 }
 
 /// The first place from `at` on that is in a hole of the file; `None` where that is not known.
-fn next_hole(file: &File, at: u64) -> Option<u64> {
+pub(crate) fn next_hole(file: &File, at: u64) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at)).ok()
 }
 

@@ -185,6 +185,17 @@ impl Identity {
         self.boot_id.as_deref().or(self.host.as_deref()).unwrap_or("")
     }
 
+    /// `rank 11 (process 4711 on node-3)`, as far as it is known.
+    #[must_use]
+    pub fn whose(&self) -> String {
+        let host = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+        let process = format!("process {}{host}", self.pid.unwrap_or(0));
+        match self.rank {
+            Some(rank) => format!("rank {rank} ({process})"),
+            None => process,
+        }
+    }
+
     /// What is known and was not, or otherwise, `before`, as definitions: all but what the header
     /// has. What is not known any more is empty.
     #[must_use]

@@ -34,7 +34,9 @@ use crate::record::{Record, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use crate::segment_blocks::{Found, SegmentBlocks};
-use crate::segments::{in_short, missing_blocks, segments_to_read, torn};
+use crate::segments::{
+    Head, RingSegments, damage_before, in_short, missing_blocks, segments_to_read, torn,
+};
 use crate::source::Source;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -90,7 +92,10 @@ pub struct Recording {
     unreadable: AtomicU64,
     /// How many segments of the block ring are read at most: the newest.
     most_segments: usize,
-    is_whole: bool,
+    /// Bytes of the segments of the block ring that are read, and of all, if some are left out.
+    part: Option<(u64, u64)>,
+    /// The epochs of the oldest and the newest block that were read of the block ring.
+    epochs: Option<(u32, u32)>,
 }
 
 /// One lane of a recording.
@@ -199,7 +204,8 @@ impl Recording {
             pairs: None,
             unreadable: AtomicU64::new(0),
             most_segments: segments,
-            is_whole: true,
+            part: None,
+            epochs: None,
         };
         recording.lanes.resize_with(LANES, Lane::default);
         // The scratch first: what the drain thread of a live process moves to blocks meanwhile is
@@ -325,16 +331,20 @@ impl Recording {
         // The heartbeats' blocks have numbers of their own.
         self.index_ring(HEARTBEATS, HEARTBEAT_SEGMENTS, usize::MAX)?;
         self.block_numbers.clear();
-        self.pairs = None;
-        self.index_ring(BLOCKS, self.header.segments, self.most_segments)?;
+        (self.pairs, self.epochs) = (None, None);
+        let all = self.index_ring(BLOCKS, self.header.segments, self.most_segments)?;
+        if let Some((all, epochs)) = all.zip(self.epochs) {
+            self.problems.extend(damage_before(&all, epochs, &self.header));
+        }
         for lane in &mut self.lanes {
             lane.blocks.sort_by_key(|b| b.header.seq);
         }
         self.marks.sort_by_key(|mark| mark.ticks);
         self.heartbeats.sort_by_key(Heartbeat::ticks);
-        let missing = missing_blocks(&mut self.block_numbers, &self.header, self.is_whole);
+        let (is_whole, newest) = (self.is_whole(), self.epochs.map_or(0, |(_, newest)| newest));
+        let missing = missing_blocks(&mut self.block_numbers, newest, &self.header, is_whole);
         self.problems.extend(missing.lines());
-        self.has_hole = missing.inside != 0;
+        self.has_hole = missing.first != 0 || missing.inside != 0;
         // A process writes the table before it ends, and so does what puts its lanes into the file.
         let untold = |lane: &&Lane| !lane.header.used && !lane.blocks.is_empty();
         let untold = self.lanes.iter().filter(untold).count();
@@ -347,16 +357,24 @@ impl Recording {
         Ok(())
     }
 
-    fn index_ring(&mut self, base: u64, segments: u32, most: usize) -> Result<(), Error> {
-        let (places, is_whole) = segments_to_read(&*self.file.get()?, base, segments, most)?;
-        self.is_whole &= is_whole;
+    /// Returns what all segments are, if older ones are left out.
+    fn index_ring(
+        &mut self,
+        base: u64,
+        segments: u32,
+        most: usize,
+    ) -> Result<Option<Vec<Head>>, Error> {
+        let RingSegments { places, all } =
+            segments_to_read(&*self.file.get()?, base, segments, most)?;
+        let bytes = |segments: usize| segments as u64 * SEGMENT;
+        self.part = all.as_ref().map(|all| (bytes(places.len()), bytes(all.len())));
         for segment in places {
             let at = base + segment * SEGMENT;
             let length = usize::try_from(SEGMENT).unwrap_or(0);
             let bytes = read_up_to(&*self.file.get()?, at, length)?;
             self.index_segment(segment, at, &bytes);
         }
-        Ok(())
+        Ok(all)
     }
 
     fn index_segment(&mut self, segment: u64, start: u64, bytes: &[u8]) {
@@ -372,6 +390,9 @@ impl Recording {
 
     fn index_block(&mut self, block: BlockRef, payload: &[u8]) {
         self.block_numbers.push(block.header.seq);
+        let epoch = block.header.epoch;
+        let (oldest, newest) = self.epochs.unwrap_or((epoch, epoch));
+        self.epochs = Some((oldest.min(epoch), newest.max(epoch)));
         if block.header.lane == META_LANE {
             let mut records = Decoder::new(&block.header, payload, &self.schema);
             let mut pairs = Vec::new();
@@ -672,11 +693,6 @@ impl Recording {
     pub fn first_ticks(&self) -> u64 {
         let blocks = self.lanes.iter().filter_map(|lane| lane.blocks.first());
         blocks.map(|block| block.header.first_ticks).min().unwrap_or(0)
-    }
-    /// False if [`Recording::open_end`] left out older segments of the block ring.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.is_whole
     }
     /// The damage alone: the problems without the one that says how an unclosed recording ended.
     #[must_use]

@@ -117,7 +117,7 @@ impl Recording {
             has_records || !self.comms().is_empty() || !self.heartbeats().is_empty();
         match says_something || self.damage().is_empty() {
             true => Ok(self),
-            false => Err(Error::NothingLeft),
+            false => Err(Error::NothingLeft { whose: self.identity().whose() }),
         }
     }
 }

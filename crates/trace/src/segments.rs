@@ -1,24 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which segments of a ring are worth reading, and which blocks are missing in them.
 
-use crate::bytes::u64_at;
-use crate::codec::{HEADER, MAGIC};
+use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::codec::{HEADER, MAGIC, MAX_BLOCK, META_LANE};
 use crate::error::Error;
-use crate::files::{next_data, read_up_to};
+use crate::files::{next_data, next_hole, read_up_to};
 use crate::layout::{Header, SEGMENT};
+use std::collections::BTreeMap;
 use std::fs::File;
 
 /// More blocks than a process writes: a damaged header may say any number.
 const MAX_BLOCKS: u64 = 1 << 48;
 
-/// The segments of a ring that hold anything, in the order of their places: the newest `most`, and
-/// whether these are all.
+/// The segments of a ring that hold anything.
+pub(crate) struct RingSegments {
+    /// Those to read, in the order of their places.
+    pub(crate) places: Vec<u64>,
+    /// All, if some of them are older than those to read.
+    pub(crate) all: Option<Vec<Head>>,
+}
+
+/// What the beginning of a segment says, and how far its data reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    segment: u64,
+    epoch: u32,
+    /// Number of the first block.
+    number: u64,
+    /// The longer of its first blocks: a block that did not fit into the segment before is one of
+    /// these, because counts of sends and receives may come first.
+    longest: u64,
+    /// Where its data ends, bytes from its start; `None` where a hole lies between data.
+    data: Option<u64>,
+}
+
+/// The segments of a ring, of which the newest `most` are to be read.
 pub(crate) fn segments_to_read(
     file: &File,
     base: u64,
     segments: u32,
     most: usize,
-) -> Result<(Vec<u64>, bool), Error> {
+) -> Result<RingSegments, Error> {
     let mut places: Vec<u64> = Vec::new();
     let end = base + u64::from(segments) * SEGMENT;
     let mut at = base;
@@ -29,20 +51,74 @@ pub(crate) fn segments_to_read(
         at = base + (segment + 1) * SEGMENT;
     }
     if places.len() <= most {
-        return Ok((places, true));
+        return Ok(RingSegments { places, all: None });
     }
-    let mut newest: Vec<(u64, u64)> = Vec::new();
+    let mut newest: Vec<Head> = Vec::new();
     for segment in places {
-        let head = read_up_to(file, base + segment * SEGMENT, HEADER)?;
-        if head.starts_with(&MAGIC.to_le_bytes()) {
-            newest.extend(u64_at(&head, 16).map(|first| (first, segment)));
-        }
+        newest.extend(head(file, base + segment * SEGMENT, segment)?);
     }
-    newest.sort_unstable();
+    newest.sort_unstable_by_key(|head| (head.number, head.segment));
     let older = newest.len().saturating_sub(most);
-    let mut places: Vec<u64> = newest.split_off(older).into_iter().map(|(_, at)| at).collect();
+    let mut places: Vec<u64> = newest[older..].iter().map(|head| head.segment).collect();
     places.sort_unstable();
-    Ok((places, false))
+    Ok(RingSegments { places, all: Some(newest) })
+}
+
+/// The head of the segment at this place, if it begins with a block.
+fn head(file: &File, start: u64, segment: u64) -> Result<Option<Head>, Error> {
+    let bytes = read_up_to(file, start, HEADER)?;
+    let fields = (u32_at(&bytes, 8), u32_at(&bytes, 12), u64_at(&bytes, 16));
+    let (true, (Some(len), Some(epoch), Some(number))) =
+        (bytes.starts_with(&MAGIC.to_le_bytes()), fields)
+    else {
+        return Ok(None);
+    };
+    let mut longest = u64::from(len);
+    if u16_at(&bytes, 24) == Some(META_LANE) {
+        let next = read_up_to(file, start + longest, HEADER)?;
+        longest = longest.max(u32_at(&next, 8).unwrap_or(u32::MAX).into());
+    }
+    let end = start + SEGMENT;
+    let hole = next_hole(file, start).unwrap_or(end).clamp(start, end);
+    let is_last = hole == end || next_data(file, hole)?.is_none_or(|data| data >= end);
+    let data = is_last.then_some(hole - start);
+    Ok(Some(Head { segment, epoch, number, longest, data }))
+}
+
+/// What is wrong with the segments before those that were read, as far as their heads tell; `read`
+/// has the epochs of the oldest and of the newest block that were read. Nothing is said of a ring
+/// that is used in another order than one segment after another.
+pub(crate) fn damage_before(all: &[Head], read: (u32, u32), header: &Header) -> Option<String> {
+    let (begin, newest) = read;
+    if header.is_irregular() || header.segments == 0 {
+        return None;
+    }
+    let by_place: BTreeMap<u64, &Head> = all.iter().map(|head| (head.segment, head)).collect();
+    let by_epoch: BTreeMap<u32, &Head> = all.iter().map(|head| (head.epoch, head)).collect();
+    let place = |epoch: u32| u64::from(epoch % header.segments);
+    let oldest = newest.saturating_add(1).saturating_sub(header.segments);
+    let oldest = match (header.copy, header.closed) {
+        // What was overwritten while it was copied is not there.
+        (true, _) => by_epoch.keys().copied().find(|&epoch| epoch >= oldest).unwrap_or(begin),
+        (false, true) => oldest,
+        // Its process may just use the oldest again.
+        (false, false) => oldest + u32::from(oldest != 0),
+    };
+    let is_damaged = |&epoch: &u32| {
+        let Some(head) = by_place.get(&place(epoch)) else { return true };
+        let Some(data) = head.data else { return true };
+        // A header that is a second old may not tell yet that the order is another one.
+        if head.epoch != epoch {
+            return header.closed;
+        }
+        let next = by_epoch.get(&(epoch + 1)).map_or(MAX_BLOCK as u64, |next| next.longest);
+        data.saturating_add(next) <= SEGMENT
+    };
+    match (oldest..begin).filter(is_damaged).count() {
+        0 => None,
+        1 => Some("1 segment before the end is missing or damaged".into()),
+        many => Some(format!("{many} segments before the end are missing or damaged")),
+    }
 }
 
 /// Says that from a place in a segment on so many bytes cannot be read.
@@ -59,7 +135,10 @@ pub(crate) fn in_short(damage: &[String], unreadable: u64) -> Vec<String> {
     first.iter().cloned().chain(more).chain(records).collect()
 }
 
+#[derive(Default)]
 pub(crate) struct MissingBlocks {
+    /// Before all that there are, and not overwritten.
+    pub(crate) first: u64,
     /// Between others.
     pub(crate) inside: u64,
     /// After all that there are.
@@ -68,28 +147,31 @@ pub(crate) struct MissingBlocks {
 
 impl MissingBlocks {
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        let MissingBlocks { inside, last } = *self;
+        let MissingBlocks { first, inside, last } = *self;
         let blocks = |count: u64| match count {
             1 => "1 block".to_owned(),
             count => format!("{count} blocks"),
         };
         let are = |count: u64| if count == 1 { "is" } else { "are" };
-        let inside = (inside != 0).then(|| {
-            let (what, are) = (blocks(inside), are(inside));
-            format!("{what} in the middle {are} missing or damaged")
-        });
+        let missing = |count: u64, place: &str| {
+            let (what, are) = (blocks(count), are(count));
+            (count != 0).then(|| format!("{what} {place} {are} missing or damaged"))
+        };
         let last = (last != 0).then(|| match last > MAX_BLOCKS {
             true => "its header is damaged: the number of its blocks is impossible".to_owned(),
             false => format!("truncated: {} at the end {} missing", blocks(last), are(last)),
         });
-        inside.into_iter().chain(last)
+        let before = [missing(first, "at the beginning"), missing(inside, "in the middle")];
+        before.into_iter().flatten().chain(last)
     }
 }
 
-/// What is missing of the blocks with these `numbers`. Blocks are numbered without gaps,
-/// but for those overwritten: at the beginning, and where the ring was frozen also in between.
+/// What is missing of the blocks with these `numbers`, of which the newest has this `epoch`. Blocks
+/// are numbered without gaps, but for those overwritten: at the beginning, and where the ring was
+/// frozen also in between.
 pub(crate) fn missing_blocks(
     numbers: &mut [u64],
+    epoch: u32,
     header: &Header,
     is_whole: bool,
 ) -> MissingBlocks {
@@ -97,6 +179,13 @@ pub(crate) fn missing_blocks(
     let next = numbers.last().map_or(0, |n| n.saturating_add(1));
     let oldest = numbers.first().copied().unwrap_or(0);
     let inside = (next - oldest).saturating_sub(numbers.len() as u64);
+    let first = match (header.is_irregular() || !is_whole, header.closed) {
+        (true, _) => 0,
+        (false, true) => oldest.saturating_sub(header.overwritten_blocks),
+        // The header may be a second old, but no segment was used twice.
+        (false, false) if epoch < header.segments => oldest,
+        (false, false) => 0,
+    };
     let inside = match (header.is_irregular(), header.closed) {
         (false, _) => inside,
         (true, true) if is_whole => {
@@ -105,7 +194,7 @@ pub(crate) fn missing_blocks(
         // The header may be a second old, or blocks that were not read tell.
         (true, _) => 0,
     };
-    MissingBlocks { inside, last: header.next_block.saturating_sub(next) }
+    MissingBlocks { first, inside, last: header.next_block.saturating_sub(next) }
 }
 
 #[cfg(test)]
@@ -116,7 +205,7 @@ mod tests {
     fn what_is_missing_is_said_in_words() {
         let said = |numbers: &[u64], next_block: u64| {
             let header = Header { next_block, ..Header::default() };
-            missing_blocks(&mut numbers.to_vec(), &header, true).lines().collect::<Vec<_>>()
+            missing_blocks(&mut numbers.to_vec(), 0, &header, true).lines().collect::<Vec<_>>()
         };
         assert_eq!(said(&[0, 1, 2], 3), [""; 0]);
         let one = [
@@ -129,6 +218,11 @@ mod tests {
             "truncated: 3 blocks at the end are missing",
         ];
         assert_eq!(said(&[0, 3], 7), some);
+        let closed =
+            Header { next_block: 5, closed: true, overwritten_blocks: 2, ..Header::default() };
+        let missing = missing_blocks(&mut [3, 4], 9, &closed, true);
+        let first = "1 block at the beginning is missing or damaged";
+        assert_eq!(missing.lines().collect::<Vec<_>>(), [first]);
         let forged = "its header is damaged: the number of its blocks is impossible";
         assert_eq!(said(&[0, 1], u64::MAX), [forged]);
     }

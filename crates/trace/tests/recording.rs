@@ -248,10 +248,32 @@ fn every_truncation_is_an_error_or_a_named_problem() {
                 assert!(!recording.problems().is_empty(), "cut at {cut} goes unnoticed");
                 assert_eq!(recording.records(1).count(), 0, "cut at {cut}");
                 let error = recording.with_content().unwrap_err();
-                assert!(matches!(error, Error::NothingLeft), "cut at {cut}: {error}");
+                assert!(matches!(error, Error::NothingLeft { .. }), "cut at {cut}: {error}");
             }
             Err(error) => assert!(cut < 4096, "cut at {cut}: {error}"),
         }
+    }
+}
+
+#[test]
+fn what_is_left_of_a_recording_says_whose_it_is() {
+    for (rank, whose) in
+        [(None, "process 7 on node-0"), (Some("11"), "rank 11 (process 7 on node-0)")]
+    {
+        let case = Case::new();
+        let header = Header { pid: 7, host: "node-0".into(), ..Header::default() };
+        let mut writer = case.writer(header);
+        if let Some(rank) = rank {
+            let fact = Definition::Identity { key: "rank".into(), value: rank.into() };
+            writer.define(&fact).unwrap();
+        }
+        writer.append(1, 0, &words(&(0..500).map(launch).collect::<Vec<_>>())).unwrap();
+        writer.header_mut().closed = true;
+        writer.sync_header().unwrap();
+        case.file().set_len(BLOCKS).unwrap();
+        let error = Recording::open(&case.path).unwrap().with_content().unwrap_err();
+        let said = format!("truncated or damaged: of {whose} only the header is left");
+        assert_eq!(error.to_string(), said);
     }
 }
 

@@ -11,6 +11,7 @@ use ncclscope_trace::{
     ClockSync, Comm, Definition, Detail, EventKind, Follower, Handle, Heartbeat, News, Recording,
     Start, Writer,
 };
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -428,4 +429,70 @@ fn damage_before_the_end_of_a_recording_is_told_when_that_part_is_read() {
     let [torn, missing] = part.problems.as_slice() else { panic!("{part:?}") };
     assert!(torn.starts_with("segment 0: torn block at byte "), "{torn}");
     assert_eq!(missing, "1 block in the middle is missing or damaged");
+}
+
+/// What is read of the recording's end, and what a whole reading says; both say `what`.
+#[track_caller]
+fn told(path: &Path, what: &str) {
+    let end = Recording::open_end(path, 2).unwrap();
+    let (read, all) = end.part().unwrap();
+    assert!(read == 2 * SEGMENT && all > read, "{read} of {all}");
+    let said = |recording: &Recording| recording.damage().join("; ");
+    assert_eq!(said(&end), what);
+    let whole = said(&Recording::open(path).unwrap());
+    assert!(whole.contains("missing") || whole.contains("torn"), "{whole}");
+}
+
+#[test]
+fn segments_that_are_gone_before_the_end_are_told_without_reading_them() {
+    const ONE: &str = "1 segment before the end is missing or damaged";
+    for (fill, first) in [(5, 0), (11, 4)] {
+        let mut case = case(8 * SEGMENT);
+        case.fill(fill);
+        case.close();
+        let file = OpenOptions::new().read(true).write(true).open(&case.path).unwrap();
+        let punch = |at: u64, bytes: u64| {
+            let mut there = vec![0; usize::try_from(bytes).unwrap()];
+            file.read_exact_at(&mut there, at).unwrap();
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&file, flags, at, bytes).unwrap();
+            there
+        };
+        let begin = BLOCKS + first * SEGMENT;
+        // The oldest, one within, the middle of one, and the last 40 KiB of one.
+        let holes = [
+            (begin, SEGMENT),
+            (begin + SEGMENT, SEGMENT),
+            (begin + SEGMENT + (64 << 10), 64 << 10),
+            (begin + 2 * SEGMENT - (40 << 10), 40 << 10),
+        ];
+        for (at, bytes) in holes {
+            let there = punch(at, bytes);
+            told(&case.path, ONE);
+            file.write_all_at(&there, at).unwrap();
+        }
+        // Not a hole, and its first block is gone.
+        let zeros = vec![0; 16];
+        let mut there = vec![0; 16];
+        file.read_exact_at(&mut there, begin).unwrap();
+        file.write_all_at(&zeros, begin).unwrap();
+        told(&case.path, ONE);
+        file.write_all_at(&there, begin).unwrap();
+        let end = Recording::open_end(&case.path, 2).unwrap();
+        assert!(end.problems().is_empty(), "{:?}", end.problems());
+    }
+}
+
+#[test]
+fn a_ring_that_is_cut_where_it_is_old_is_told() {
+    for closed in [true, false] {
+        let mut case = case(8 * SEGMENT);
+        case.fill(11);
+        case.writer.header_mut().closed = closed;
+        case.writer.sync_header().unwrap();
+        let file = OpenOptions::new().write(true).open(&case.path).unwrap();
+        file.set_len(BLOCKS + 6 * SEGMENT + 1000).unwrap();
+        let end = Recording::open_end(&case.path, 2).unwrap();
+        assert_eq!(end.damage(), ["2 segments before the end are missing or damaged"]);
+    }
 }

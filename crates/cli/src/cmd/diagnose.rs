@@ -5,7 +5,7 @@ use super::export::to_file;
 use super::report::words;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
-use crate::narrow::{FindingsNote, has_some_rank, list, tell_filter, timeless};
+use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::terminal::{Watched, fitted, painted, say};
@@ -15,7 +15,6 @@ use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,6 +43,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let settings = InputOptions { hang: args.hang.hang_sec, run, ..InputOptions::default() };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
+    directories.iter().for_each(|directory| crate::input::tell_archives(directory));
     let unrecorded = Unrecorded::find(&directories).lines();
     let read = settings.progress.clone();
     let progress = Watched::growing("reading what is in flight", move || read.get());
@@ -118,28 +118,24 @@ fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
     Ok(timeless(args))
 }
 
-/// Checks that the filter matches something of the job.
+/// Checks that the filter matches something of the job. Not every input knows all of it.
 fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
     has_some_rank(filter, &job.processes.iter().filter_map(|process| process.rank).collect())?;
-    let hosts: BTreeSet<&str> =
-        job.processes.iter().filter_map(|one| one.host.as_deref()).collect();
-    has_some(&filter.hosts, &hosts, "runs on", |text, host| {
-        Filter { hosts: vec![text.into()], ..Filter::default() }.has_host(host)
-    })?;
-    let roles: BTreeSet<&str> = job.comms.iter().filter_map(|comm| comm.role.as_deref()).collect();
-    has_some(&filter.roles, &roles, "has the role", str::eq_ignore_ascii_case)?;
     let comms = job.comms.iter().filter(|comm| comm.parent.is_none());
-    let comms: BTreeSet<&str> = comms.map(|comm| comm.name.as_str()).collect();
-    has_some(&filter.comms, &comms, "is of communicator", |text, name| {
-        let of = Filter { comms: vec![text.into()], ..Filter::default() };
-        job.comms
-            .iter()
-            .any(|one| one.name == name && of.has_comm(name, one.comm_name.as_deref(), ""))
-    })?;
     let called = job.comms.iter().flat_map(|comm| comm.flights.values());
     let called = called.map(|flight| flight.call.func.as_str()).filter(|func| !func.is_empty());
-    let funcs: BTreeSet<&str> = FUNCTIONS.into_iter().chain(called).collect();
-    has_some(&filter.funcs, &funcs, "is called", str::eq_ignore_ascii_case)?;
+    let known = Known {
+        hosts: job.processes.iter().filter_map(|one| one.host.as_deref()).collect(),
+        comms: comms
+            .map(|one| {
+                let role = one.role.as_deref().unwrap_or_default();
+                (one.name.clone(), one.comm_name.as_deref(), role)
+            })
+            .collect(),
+        funcs: FUNCTIONS.into_iter().chain(called).collect(),
+        is_complete: false,
+    };
+    known.has_some(filter)?;
     let mut processes = job.processes.iter();
     let has_both = processes.any(|one| {
         one.rank.is_none_or(|rank| filter.has_rank(rank))
@@ -148,23 +144,6 @@ fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
     match job.processes.is_empty() || has_both {
         true => Ok(()),
         false => Err(Failure::usage("none of these ranks runs on these hosts")),
-    }
-}
-
-/// Checks that each text of a filter means one of the `known` names, if there are any.
-fn has_some(
-    texts: &[String],
-    known: &BTreeSet<&str>,
-    what: &str,
-    is_like: impl Fn(&str, &str) -> bool,
-) -> Result<(), Failure> {
-    let is_known = |text: &&String| known.is_empty() || known.iter().any(|one| is_like(text, one));
-    match texts.iter().find(|text| !is_known(text)) {
-        Some(text) => Err(Failure::usage(format!(
-            "nothing {what} `{text}`: the job has {}",
-            list(known.iter().copied())
-        ))),
-        None => Ok(()),
     }
 }
 

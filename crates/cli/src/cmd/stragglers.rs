@@ -6,7 +6,7 @@ mod reading;
 use super::report::words;
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{FINDINGS, Failure, tell};
-use crate::input::{Input, recordings_in};
+use crate::input::{Input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
@@ -139,17 +139,27 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
     };
     match kind {
         Kind::Recordings => {
+            let is_left_out = |name: &str| {
+                [".parquet", ".pt.trace.json", ".pt.trace.json.gz"]
+                    .iter()
+                    .any(|end| name.ends_with(end))
+            };
+            tell_others(inputs, is_left_out);
             let mut input = Input::open(inputs, args.run.id())?;
             let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;
             let progress = Watched::by_blocks("reading records", &input.recordings, 1);
-            let (job, is_hung) = reading::job(&input.recordings);
+            let (mut job, is_hung) = reading::job(&input.recordings);
             drop(progress);
+            job.notes.extend(input.unreadable.iter().cloned());
             say(1, || "read the records".into());
             let window = narrowed.since_start();
             Ok(Read { job, is_hung, code: input.finish(), filter: narrowed.filter, window })
         }
         Kind::Traces => {
             let mut files = Vec::new();
+            tell_others(inputs, |name| {
+                name.ends_with(".parquet") || kineto::is_archive(Path::new(name))
+            });
             for path in inputs {
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
             }
@@ -191,6 +201,13 @@ fn kind(path: &Path) -> Kind {
         Kind::Traces
     } else {
         Kind::Recordings
+    }
+}
+
+/// Says which files of the directories are not read, though they could be by themselves.
+fn tell_others(inputs: &[PathBuf], is_one: impl Fn(&str) -> bool) {
+    for directory in inputs.iter().filter(|path| path.is_dir()) {
+        tell_left_out(directory, &is_one, "of a directory, files of one kind are; name it alone");
     }
 }
 

@@ -117,6 +117,13 @@ fn report_decodes_a_long_recording_and_its_end_and_finds_the_same() {
     let (run, all) = (dir.path().to_str().unwrap(), blocks(dir.path()));
     let count = decoded(&["report", run]);
     assert!(all < count && count < 2 * all, "{count} of {all}");
+    // All of it is read, so that no damage goes unnoticed.
+    let input = crate::input::Input::open(&[dir.path().into()], None).unwrap();
+    let (all, hang) = (crate::narrow::Narrowed::default(), Options::default().hang);
+    let notes = crate::assessment::Assessment::of(&input, (&all, &[]), hang).hang.notes;
+    assert!(notes.iter().all(|note| !note.contains("unnoticed")), "{notes:?}");
+    let notes = input::open(&[dir.path().into()], &InputOptions::default()).unwrap().job.notes;
+    assert!(notes.iter().any(|note| note.contains("unnoticed")), "{notes:?}");
 }
 
 #[test]

@@ -207,3 +207,28 @@ fn calls_that_differ_cost_nothing_where_no_rank_waits() {
     );
     assert_eq!(found["findings"][0]["cost"], Value::Null);
 }
+
+/// The time of the call that differs, or since when others wait in it.
+#[test]
+fn calls_that_differ_say_since_when() {
+    for fault in ["extra-op", "wrong-count", "wrong-type", "p2p-size"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        let args = ["--ranks", "16", "--steps", "4", "--seed", "1", "--fault", fault];
+        ncclscope(&[&["simulate", "-o", path], &args[..]].concat()).ends_with(0);
+        let truth = std::fs::read_to_string(dir.path().join("truth.json")).unwrap();
+        let truth: Value = serde_json::from_str(&truth).unwrap();
+        let json = ncclscope(&["diagnose", path, "--format", "json"]).ends_with(1).stdout;
+        let found: Value = serde_json::from_str(&json).unwrap();
+        let found = &found["findings"][0];
+        assert!(["H2", "H2b"].contains(&found["class"].as_str().unwrap()), "{found}");
+        let since = found["since"].as_str().unwrap_or_else(|| panic!("{fault}: {found}"));
+        let time = since.split_once('T').unwrap().1.trim_end_matches('Z');
+        let seconds = time.split(':').fold(0, |sum, part| 60 * sum + part.parse::<u64>().unwrap());
+        let planted = truth["injected_ns"].as_u64().unwrap() / 1_000_000_000 % 86_400;
+        assert!(seconds.abs_diff(planted) <= 1, "{fault}: {seconds}, not {planted}: {found}");
+        // A call in which no rank waits is not in flight.
+        let is_over = ["wrong-type", "extra-op"].contains(&fault);
+        assert_eq!(found["age_ns"].is_null(), is_over, "{fault}: {found}");
+    }
+}

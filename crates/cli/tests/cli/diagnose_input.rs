@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `diagnose`: input that is damaged, too large, or of several kinds.
 
-use super::common::{Outcome, Run, ncclscope, tool};
+use super::common::{Outcome, Run, ncclscope, recordings, simulate, tool};
+use ncclscope_trace::layout::BLOCKS;
 use scripts::{Call, Fault};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// Two ranks of which rank 1 has not called what rank 0 waits for.
@@ -81,4 +83,72 @@ fn a_recording_without_its_identity_is_named() {
         assert_eq!(named, 1, "{verb}: {outcome:#?}");
         assert!(!outcome.stderr.contains("runs are here"), "{verb}: {outcome:#?}");
     }
+}
+
+/// A rank whose recording cannot be read has one: each verb names the file, and no verb says that
+/// there is none.
+#[test]
+fn a_rank_whose_recording_is_cut_has_no_readable_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--ranks", "16", "--steps", "3", "--fault", "host-stuck", "--rank", "11"];
+    let run = simulate(dir.path(), "run", "", &[&args[..], &["--seed", "1"]].concat());
+    let file = &recordings(&run)[11];
+    let name = file.file_name().unwrap().to_str().unwrap();
+    for (length, why) in [
+        (4096, "truncated or damaged: of process 10704 on node-0002 only the header is left"),
+        (100, "truncated: shorter than a header (100 B)"),
+        (0, "empty"),
+    ] {
+        std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(length).unwrap();
+        let told = |verb: &str, what: &[&str]| {
+            let args = [verb, "--format", "json", run.to_str().unwrap()];
+            let Outcome { stdout, stderr, .. } = ncclscope(&args).ends_with(3);
+            for text in [&stdout, &stderr] {
+                let is_it = |line: &str| line.contains(name) && line.contains(why);
+                assert!(text.lines().any(is_it), "{verb} {length}: {text}");
+            }
+            for what in what {
+                assert!(stdout.contains(what), "{verb} {length}: no {what} in {stdout}");
+            }
+        };
+        told("diagnose", &["rank 11 is missing: what cannot be read may be of it"]);
+        told("stragglers", &["no readable recording of rank 11"]);
+        told("report", &[]);
+        let text = ncclscope(&["report", run.to_str().unwrap()]).ends_with(3).stdout;
+        assert!(text.contains("who   rank 11 (no readable recording)\n"), "{text}");
+    }
+}
+
+/// Of a long recording only the end is read: what is gone before it is told all the same, and else
+/// that not all was looked at.
+#[test]
+fn what_is_not_read_of_long_recordings_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--ranks", "4", "--steps", "800", "--fault", "host-stuck", "--seed", "1"];
+    let run = simulate(dir.path(), "run", "", &args);
+    let run = run.to_str().unwrap();
+    let intact = ncclscope(&["diagnose", run]).ends_with(1);
+    let note = "note: the last 512 KiB of ";
+    let of_note = |outcome: &Outcome| {
+        let lines = outcome.stdout.lines().filter(|line| line.starts_with(note));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [line] = &of_note(&intact)[..] else { panic!("{intact:#?}") };
+    let end = "of each recording were read: damage before that may go unnoticed";
+    assert!(line.ends_with(end), "{line}");
+    let json = ncclscope(&["diagnose", run, "--format", "json"]).ends_with(1).stdout;
+    assert_eq!(json.matches(end).count(), 1, "{json}");
+    // The beginning of the first segment, which is not read.
+    let damaged = &recordings(run.as_ref())[2];
+    let file = std::fs::OpenOptions::new().write(true).open(damaged).unwrap();
+    file.write_all_at(&[0; 4096], BLOCKS).unwrap();
+    let outcome = ncclscope(&["diagnose", run]).ends_with(3);
+    let what =
+        format!("{} is damaged: 1 segment before the end is missing or damaged", damaged.display());
+    for said in [&outcome.stdout, &outcome.stderr] {
+        assert!(said.contains(&what), "{outcome:#?}");
+    }
+    assert_eq!(of_note(&outcome).len(), 1);
+    let short = ncclscope(&["diagnose", hung().text()]);
+    assert_eq!(of_note(&short), [""; 0], "all was read");
 }

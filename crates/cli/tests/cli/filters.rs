@@ -202,7 +202,13 @@ fn a_filter_that_matches_nothing_names_what_there_is() {
         let outcome = job.run("report", &filter).ends_with(2);
         assert!(outcome.stderr.contains(expected), "{filter:?}: {}", outcome.stderr);
         assert_eq!(outcome.stdout, "", "{filter:?}");
+        if ["--host", "--role", "--comm"].contains(&filter[0]) {
+            let alike = job.run("diagnose", &filter).ends_with(2);
+            assert_eq!(alike.stderr, outcome.stderr, "each verb says the same");
+        }
     }
+    let func = job.run("diagnose", &["--func", "allred"]).ends_with(2).stderr;
+    assert!(func.contains("no operation is called `allred`: the run has AllGather, "), "{func}");
     let none = job.run("export", &["-o", "-", "--to", "chrome", "--rank", "0", "--host", "*3"]);
     assert!(none.ends_with(2).stderr.contains("no recording matches all filters at once"));
 }

@@ -229,7 +229,7 @@ fn one_bad_recording_does_not_hide_the_others() {
     std::fs::write(run.file("node-1-1001.nscope"), "").unwrap();
     let outcome = ncclscope(&["report", run.text()]).ends_with(3);
     assert!(outcome.stderr.contains("warning: cannot read"), "{outcome:#?}");
-    assert!(outcome.stdout.contains("1 of 2 ranks has no recording"), "{outcome:#?}");
+    assert!(outcome.stdout.contains("1 of 2 ranks has no readable recording"), "{outcome:#?}");
 }
 
 #[test]

@@ -189,6 +189,34 @@ fn a_rank_that_raised_is_found_before_the_launcher_kills_the_others() {
     assert_eq!(diagnosed(run.path(), &[]).0, [json!(["H1b", [1], "confirmed"])]);
 }
 
+/// No rank waits in NCCL when the launcher kills the others.
+#[test]
+fn a_rank_that_ended_just_before_the_others_were_killed_is_named() {
+    let works = |has_raised| {
+        Run::new(move |process| {
+            process.collective(Call::ALL_REDUCE);
+            process.header.closed = has_raised && process.comm.rank == 1;
+            process.now += if process.comm.rank == 0 { 40_000_000 } else { 0 };
+        })
+    };
+    let run = works(true);
+    let (verdicts, notes) = diagnosed(run.path(), &[]);
+    assert_eq!(verdicts, [""; 0]);
+    assert!(
+        notes.contains("rank 1 ended in order, ") && notes.contains("if it ended by an"),
+        "{notes}"
+    );
+    let both = works(false);
+    let (_, notes) = diagnosed(both.path(), &[]);
+    assert!(!notes.contains("likely cause"), "{notes}");
+    // Killed, and the others two seconds later.
+    let dir = tempfile::tempdir().unwrap();
+    let killed = ["--seed", "1", "--ranks", "16", "--fault", "killed", "--rank", "3"];
+    let run = simulate(dir.path(), "run", "[job]\nsteps = 4\nhold_s = 3\n", &killed);
+    let (_, notes) = diagnosed(&run, &[]);
+    assert!(notes.contains("the last records of rank 3 are "), "{notes}");
+}
+
 #[test]
 fn a_wait_below_the_limit_is_not_denied() {
     // The recordings go on for a second more.

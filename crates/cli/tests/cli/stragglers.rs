@@ -172,6 +172,38 @@ fn bad_input_gets_one_line() {
     }
 }
 
+/// What a directory has beside that which is read is named, by each verb that reads directories.
+#[test]
+fn what_is_left_out_of_a_directory_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let said = |verb: &str, of: &str| ncclscope(&[verb, &path(of)]).stderr;
+    ncclscope(&["simulate", "-o", &path("run"), "--ranks", "4", "--steps", "2"]).ends_with(0);
+    let is_read = |verb: &str| !said(verb, "run").contains("not read");
+    assert!(["report", "diagnose", "stragglers"].into_iter().all(is_read));
+    for name in ["run/a.tar.gz", "run/b.zip", "run/r0.pt.trace.json"] {
+        std::fs::write(path(name), "{}").unwrap();
+    }
+    let archives = "run/a.tar.gz and 1 more file are not read: to read an archive, unpack it";
+    for verb in ["report", "diagnose", "stragglers"] {
+        assert!(said(verb, "run").contains(archives), "{verb}: {}", said(verb, "run"));
+    }
+    let alone = "is not read: of a directory, files of one kind are; name it alone";
+    let trace = format!("run/r0.pt.trace.json {alone}");
+    assert!(said("stragglers", "run").contains(&trace), "{}", said("stragglers", "run"));
+    assert!(!said("report", "run").contains("trace.json"), "report reads no traces");
+    // An archive beside a trace.
+    std::fs::create_dir(path("traces")).unwrap();
+    std::fs::write(path("traces/a.json"), "{\"traceEvents\": []}").unwrap();
+    std::fs::write(path("traces/a.tgz"), "").unwrap();
+    let beside = said("stragglers", "traces");
+    assert!(beside.contains(&format!("traces/a.tgz {alone}")), "{beside}");
+    // By itself: the verb that reads it.
+    std::fs::remove_file(path("traces/a.json")).unwrap();
+    let only = said("report", "traces");
+    assert!(only.contains("traces/a.tgz` reads PyTorch's traces in a.tgz"), "{only}");
+}
+
 /// The archive may be sound, so that this is not the input's fault.
 #[test]
 fn an_archive_needs_a_place_for_its_traces() {

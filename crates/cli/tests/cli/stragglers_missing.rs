@@ -56,7 +56,7 @@ fn a_missing_host_makes_no_rank_slow_beyond_a_suspicion() {
     };
     let (summary, notes) = found(without(2, "gc-pauses", "node-0003-").path(), 0);
     assert_eq!(summary, [[""; 3]; 0]);
-    assert!(notes.contains("no recording of ranks 12-15"), "{notes}");
+    assert!(notes.contains("no readable recording of ranks 12-15"), "{notes}");
     assert!(notes.contains("whether 4 ranks are slow is not said"), "{notes}");
     let (summary, _) = found(without(2, "slow-gpu", "node-0003-").path(), 1);
     assert_eq!(summary, [["S1", "suspect", "[8]"]]);

@@ -10,6 +10,7 @@ other hosts, that is a suspicion, and none if the others had waited for it while
 */
 
 use super::calls;
+use super::first_end;
 use super::here;
 use super::options::InputOptions;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
@@ -19,6 +20,7 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
 use ncclscope_trace::{open_to_read, read_header};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
 /// A process that writes no record for three heartbeat periods counts as gone.
 const SILENCE_NS: u64 = 3_500_000_000;
@@ -43,7 +45,8 @@ const NAMED: usize = 8;
 pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
     let snapshots = one_run(all, settings, &mut job)?;
-    let hang_ns = limit(&snapshots, settings, &mut job);
+    let is_killed = is_killed(&snapshots);
+    let hang_ns = limit(&snapshots, is_killed, settings, &mut job);
     let ends = HostEnds::new(&snapshots);
     job.end_ns = Some(ends.latest).filter(|&end| end > 0);
     let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
@@ -69,7 +72,9 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         let now = ends.now(snapshot);
         job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
     }
+    job.notes.extend(is_killed.then(|| first_end::note(&snapshots, &job.processes)).flatten());
     name_damage(&snapshots, &mut job);
+    job.notes.extend((!settings.is_checked).then(|| unread(&snapshots)).flatten());
     let groups: Vec<Vec<PlacedMember<'_>>> = groups.into_values().collect();
     for members in &groups {
         add_group(members, &mut job);
@@ -104,8 +109,15 @@ fn one_run(
     Ok(snapshots)
 }
 
+/// All processes are over, and not all ended in order.
+fn is_killed(snapshots: &[Snapshot]) -> bool {
+    let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
+    let is_killed = snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed);
+    is_killed && !here::writes_elsewhere(snapshots)
+}
+
 /// The age from which an operation counts as stuck, ns.
-fn limit(snapshots: &[Snapshot], settings: &InputOptions, job: &mut Job) -> u64 {
+fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: &mut Job) -> u64 {
     let mut hang_ns = u64::try_from(settings.hang.as_nanos()).unwrap_or(u64::MAX);
     let mut lower = |to: u64, note: &str| {
         if to < hang_ns {
@@ -114,9 +126,7 @@ fn limit(snapshots: &[Snapshot], settings: &InputOptions, job: &mut Job) -> u64 
             job.notes.push(note.into());
         }
     };
-    let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
-    let is_killed = snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed);
-    if is_killed && !here::writes_elsewhere(snapshots) {
+    if is_killed {
         if snapshots.iter().any(|s| s.is_closed) {
             let note = "all processes are over, and some ended in order before the others were \
                         killed: operations in flight for 0.1 s or more count as stuck";
@@ -188,6 +198,26 @@ fn name_damage(snapshots: &[Snapshot], job: &mut Job) {
         job.damaged.push(format!("{} damaged", human::are(more, "more recording")));
     }
     job.notes.extend(job.damaged.iter().cloned());
+}
+
+/// A note about what was not read, where damage may go unnoticed; ranks of one process count once.
+fn unread(snapshots: &[Snapshot]) -> Option<String> {
+    let files: BTreeMap<&Path, Option<(u64, u64)>> =
+        snapshots.iter().map(|one| (one.facts.path.as_path(), one.part)).collect();
+    let parts: Vec<(u64, u64)> = files.values().copied().flatten().collect();
+    let least = parts.iter().map(|part| part.0).min()?;
+    let most = parts.iter().map(|part| part.1).max()?;
+    let or_more = if parts.iter().any(|part| part.0 != least) { " or more" } else { "" };
+    let up_to = if parts.iter().any(|part| part.1 != most) { "up to " } else { "" };
+    let of = match parts.len() == files.len() {
+        true => "each recording".to_owned(),
+        false => format!("{} of {}", parts.len(), human::count(files.len(), "recording")),
+    };
+    let (least, most) = (human::bytes(least), human::bytes(most));
+    Some(format!(
+        "the last {least}{or_more} of {up_to}{most} of {of} were read: damage before that may go \
+         unnoticed"
+    ))
 }
 
 /// The latest recorded time of each host.

@@ -251,6 +251,7 @@ fn call(name: &str, value: &Value) -> Call {
         bytes: element_bytes(&datatype)
             .and_then(|bytes| bytes.checked_mul(input.max(elements("output_sizes"))))
             .filter(|&bytes| bytes > 0),
+        called_ns: None,
         datatype,
     }
 }

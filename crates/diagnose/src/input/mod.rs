@@ -18,6 +18,7 @@ mod assemble;
 mod calls;
 mod dumps;
 mod file;
+mod first_end;
 pub mod flight;
 mod here;
 mod json;
@@ -35,12 +36,17 @@ pub mod vectors;
 
 pub use options::{InputOptions, InputProgress};
 
-use crate::job::Job;
+use crate::job::{Job, ProcessStatus};
+use crate::words::named_ranks;
 use dumps::Dumps;
 use file::is_json_dump;
+use ncclscope_operations::human::{count, if_one};
 use ncclscope_trace::names::is_recording_path;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
+
+/// How many files that cannot be read are named in notes.
+const NAMED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
@@ -111,7 +117,9 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     json.iter().for_each(|path| dumps.json(path, &mut warnings));
     let Dumps { flight, ras, .. } = dumps;
     let job = if !recordings.is_empty() {
-        recording::job(&recordings, settings, &mut warnings)?
+        let mut job = recording::job(&recordings, settings, &mut warnings)?;
+        name_unreadable(&mut job, damage.iter().chain(&warnings));
+        job
     } else if !vectors.is_empty() {
         vectors::job(&vectors, settings.run.as_deref(), &mut damage)?
     } else if !flight.is_empty() {
@@ -122,6 +130,24 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     damage.append(&mut warnings);
     let warnings = damage;
     Ok(Input { job, ras, warnings })
+}
+
+/// Names in notes what cannot be read, and the ranks of which it may be.
+fn name_unreadable<'a>(job: &mut Job, warnings: impl Iterator<Item = &'a String>) {
+    let unreadable: Vec<&String> =
+        warnings.filter(|line| line.starts_with("cannot read ")).collect();
+    job.notes.extend(unreadable.iter().take(NAMED).copied().cloned());
+    if let more @ 1.. = unreadable.len().saturating_sub(NAMED) {
+        job.notes.push(format!("cannot read {} more", count(more, "file")));
+    }
+    let silent = job.processes.iter().filter(|one| one.status == ProcessStatus::Silent);
+    let mut silent: Vec<u32> = silent.filter_map(|one| one.rank).collect();
+    silent.sort_unstable();
+    if !unreadable.is_empty() && !silent.is_empty() {
+        let (ranks, one) = (named_ranks(&silent), silent.len());
+        let (is, these) = (if_one(one, "is", "are"), if_one(one, "it", "these"));
+        job.notes.push(format!("{ranks} {is} missing: what cannot be read may be of {these}"));
+    }
 }
 
 fn nothing(paths: &[PathBuf], damage: &[String], warnings: &[String]) -> String {

@@ -14,6 +14,8 @@ pub(super) struct OlderPairs {
     by_comm: HashMap<u16, OlderComm>,
     /// All sends and receives are known.
     pub(super) is_complete: bool,
+    /// The older part was read, and its damage is known.
+    pub(super) is_read: bool,
     pub(super) damage: Vec<String>,
 }
 
@@ -51,6 +53,7 @@ impl OlderPairs {
             let Detail::P2p(p2p) = start.detail else { return };
             older.add(recording, (start.comm, p2p.func, p2p.peer), 1);
         });
+        older.is_read = read.is_ok();
         let OlderPart { is_complete, problems } = read.unwrap_or_default();
         (older.is_complete, older.damage) = (is_complete, problems);
         older
@@ -123,7 +126,9 @@ mod tests {
         write(&path, 64, 100);
         for segments in [1, 2, 3, 5] {
             let end = Recording::open_end(&path, segments).unwrap();
-            let (said, read) = (OlderPairs::of(&end), OlderPairs::read(&end));
+            let (mut said, read) = (OlderPairs::of(&end), OlderPairs::read(&end));
+            assert_eq!((said.is_read, read.is_read), (false, true));
+            said.is_read = true;
             assert_eq!(said, read);
             let all = end.records(0).count() as u64
                 + said.of_comm(0).unwrap().all

@@ -12,6 +12,8 @@ pub struct InputOptions {
     pub hang: Duration,
     /// The run to read where the recordings are of several; the newest if `None`.
     pub run: Option<String>,
+    /// All of the recordings is read beside this, so that their damage is known.
+    pub is_checked: bool,
     /// How far the reading of recordings is.
     pub progress: InputProgress,
 }
@@ -39,6 +41,7 @@ impl Default for InputOptions {
         InputOptions {
             hang: Duration::from_secs(30),
             run: None,
+            is_checked: false,
             progress: InputProgress::default(),
         }
     }

@@ -304,6 +304,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             facts: ProcessFacts::of(self.recording),
             blocks: header.next_block,
             damage: damage.chain(self.older.damage.iter().cloned()).collect(),
+            part: self.recording.part().filter(|_| !self.older.is_read),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
             last_call_ns: at(last_call),
@@ -488,6 +489,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             datatype,
             count,
             root: Some(call.root),
+            called_ns: Some(self.timeline.ns(event.start.ticks)),
         }
     }
 
@@ -505,6 +507,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             size: op.bytes.map(human::bytes).unwrap_or_default(),
             bytes: op.bytes,
             func,
+            called_ns: Some(self.timeline.ns(event.start.ticks)),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Snapshot {
     /// Blocks that the recording had when it was read.
     pub(super) blocks: u64,
     pub(super) damage: Vec<String>,
+    /// How many bytes of its events were read, and of how many, if not all.
+    pub(super) part: Option<(u64, u64)>,
     /// The latest recorded time, by the host's clock, ns.
     pub(super) end_ns: u64,
     /// When the application last called NCCL, or an event last completed.

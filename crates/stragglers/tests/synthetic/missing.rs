@@ -51,8 +51,11 @@ fn a_rank_that_waits_for_one_without_a_recording_is_not_slow() {
         let expected =
             if steps_of_3 == 20 { vec![(vec![3], Confidence::Confirmed)] } else { vec![] };
         assert_eq!(found(&report), expected, "{steps_of_3}: {:#?}", report.findings);
-        let why =
-            if steps_of_3 == 0 { "no recording of rank 3" } else { "recordings of rank 3 end" };
+        let why = if steps_of_3 == 0 {
+            "no readable recording of rank 3"
+        } else {
+            "recordings of rank 3 end"
+        };
         assert!(report.notes.iter().any(|note| note.contains(why)), "{:?}", report.notes);
     }
 }

@@ -10,7 +10,9 @@ use crate::layout::{BLOCKS, SEGMENT};
 use crate::pairs::PairCount;
 use crate::record::Record;
 use crate::segment_blocks::{Found, SegmentBlocks};
-use crate::segments::{MissingBlocks, in_short, missing_blocks, segments_to_read, torn};
+use crate::segments::{
+    MissingBlocks, RingSegments, in_short, missing_blocks, segments_to_read, torn,
+};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What is known of the older part of a recording after it was read.
@@ -23,6 +25,18 @@ pub struct OlderPart {
 }
 
 impl Recording {
+    /// False if [`Recording::open_end`] left out older segments of the block ring.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.part.is_none()
+    }
+    /// How many bytes of the block ring were read, and of how many, if older segments were left
+    /// out: of these only what their beginnings tell is checked.
+    #[must_use]
+    pub fn part(&self) -> Option<(u64, u64)> {
+        self.part
+    }
+
     /// The sends and receives that were written before all that was read of the block ring, also
     /// those that were overwritten. `None` if the recording does not say it, or blocks are missing
     /// between those that were read: then these are not all that came after.
@@ -59,13 +73,14 @@ impl Recording {
         mut each: impl FnMut(&Record),
     ) -> Result<OlderPart, Error> {
         let mut part = OlderPart::default();
-        if self.is_whole {
+        if self.is_whole() {
             part.is_complete = self.block_numbers.first().is_none_or(|&first| first == 0);
             return Ok(part);
         }
         let Some(&end) = self.block_numbers.first() else { return Ok(part) };
         let file = self.file.get()?;
-        let (places, _) = segments_to_read(&file, BLOCKS, self.header.segments, usize::MAX)?;
+        let RingSegments { places, .. } =
+            segments_to_read(&file, BLOCKS, self.header.segments, usize::MAX)?;
         let (mut numbers, mut unreadable) = (Vec::new(), 0);
         for segment in places {
             let at = BLOCKS + segment * SEGMENT;
@@ -90,8 +105,9 @@ impl Recording {
             }
         }
         numbers.push(end);
-        let inside = missing_blocks(&mut numbers, &self.header, true).inside;
-        part.problems.extend(MissingBlocks { inside, last: 0 }.lines());
+        let newest = self.epochs.map_or(0, |(_, newest)| newest);
+        let missing = missing_blocks(&mut numbers, newest, &self.header, true);
+        part.problems.extend(MissingBlocks { last: 0, ..missing }.lines());
         part.problems = in_short(&part.problems, unreadable);
         part.is_complete = part.problems.is_empty() && numbers.into_iter().eq(0..=end);
         Ok(part)

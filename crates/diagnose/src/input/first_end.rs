@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Which process of a killed job ended first.
+
+A launcher kills all other ranks within a second after one has died. How long these waited then says
+nothing, and who ended first may. A process that closed its recording ended at its last record. One
+that was killed ended up to a heartbeat after it, so that only a longer time between processes
+counts. Only times of one host are compared, because clocks of hosts differ.
+*/
+
+use super::snapshot::Snapshot;
+use crate::job::{Process, ProcessStatus};
+use crate::words::named_ranks;
+use ncclscope_operations::human::{duration, if_one};
+use ncclscope_operations::stats::to_f64;
+use std::collections::BTreeMap;
+
+/// A heartbeat and a half: a process that writes none for so long, while others do, is gone.
+const BEFORE_NS: u64 = 1_500_000_000;
+/// A heartbeat and a little: the last records of processes that are killed at once differ by less.
+const AT_ONCE_NS: u64 = 1_200_000_000;
+/// So many processes of a host must show when they were killed.
+const LEAST: usize = 3;
+
+/// A note that names the ranks that ended first, if the recordings of a killed job show it. Those
+/// of which a verdict can say that they are gone are left out.
+pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<String> {
+    let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
+    for (snapshot, process) in snapshots.iter().zip(processes) {
+        if process.status == ProcessStatus::Running {
+            by_machine.entry(snapshot.facts.identity.machine()).or_default().push(snapshot);
+        }
+    }
+    let closed = snapshots.iter().filter(|one| one.is_closed).count();
+    let find: fn(&[&Snapshot]) -> Option<First> = match closed {
+        0 => broke_off,
+        // Else the job was about to end.
+        few if 2 * few <= snapshots.len() => ended_in_order,
+        _ => return None,
+    };
+    let found: Vec<First> = by_machine.values().filter_map(|all| find(all)).collect();
+    let befores: Option<Vec<u64>> = found.iter().map(|first| first.before_ns).collect();
+    let mut first: Vec<u32> = found.into_iter().flat_map(|first| first.ranks).collect();
+    if first.is_empty() {
+        return None;
+    }
+    first.sort_unstable();
+    let before = befores.and_then(|all| all.into_iter().min()).map(|ns| duration(to_f64(ns)));
+    let (ranks, its) = (named_ranks(&first), if_one(first.len(), "its", "their"));
+    let if_error = if_one(first.len(), "if it ended by an error", "if these ended by an error");
+    Some(match (closed, before) {
+        (0, before) => format!(
+            "the last records of {ranks} are {} older than those of the other ranks of {its} host, \
+             which were killed at once: what ended first is the likely cause",
+            before.unwrap_or_default()
+        ),
+        (_, Some(before)) => format!(
+            "{ranks} ended in order {before} or more before other ranks of {its} host were killed: \
+             the likely cause, {if_error}"
+        ),
+        (_, None) => format!(
+            "{ranks} ended in order, and the others were killed: the likely cause, {if_error}"
+        ),
+    })
+}
+
+/// The ranks of a host that ended first.
+struct First {
+    ranks: Vec<u32>,
+    /// How long before the others of the host, ns, if there are any.
+    before_ns: Option<u64>,
+}
+
+/// The ranks of a host that closed their recordings, unless those that were killed there ended
+/// before.
+fn ended_in_order(all: &[&Snapshot]) -> Option<First> {
+    let killed = all.iter().filter(|one| !one.is_closed).map(|one| one.end_ns).max();
+    let is_before = |end: u64| killed.is_none_or(|killed| end < killed);
+    let first: Vec<&&Snapshot> =
+        all.iter().filter(|one| one.is_closed && is_before(one.end_ns)).collect();
+    let latest = first.iter().map(|one| one.end_ns).max()?;
+    let before_ns = killed.map(|killed| killed - latest);
+    Some(First { ranks: first.iter().map(|one| one.rank).collect(), before_ns })
+}
+
+/// The ranks of the process of a host whose records end before those of all others, which end at
+/// once; and how long before, ns.
+fn broke_off(all: &[&Snapshot]) -> Option<First> {
+    // A process may have several ranks.
+    let ends: BTreeMap<_, u64> =
+        all.iter().map(|one| (one.facts.path.as_path(), one.end_ns)).collect();
+    let mut ends: Vec<u64> = ends.into_values().collect();
+    ends.sort_unstable();
+    let (&[first, second, ..], &[.., last]) = (&ends[..], &ends[..]) else { return None };
+    let is_clear = ends.len() >= LEAST
+        && second.saturating_sub(first) >= BEFORE_NS
+        && last - second <= AT_ONCE_NS;
+    let ranks = all.iter().filter(|one| one.end_ns == first).map(|one| one.rank);
+    is_clear.then(|| First { ranks: ranks.collect(), before_ns: Some(second - first) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    const MS: u64 = 1_000_000;
+
+    /// Of processes of one host by when they ended, ms, and whether in order.
+    fn found(ends: &[(u64, bool)]) -> Option<String> {
+        let one = |(&(end, is_closed), rank): (&(u64, bool), u32)| {
+            let mut one = Snapshot { rank, end_ns: end * MS, is_closed, ..Snapshot::default() };
+            one.facts.path = PathBuf::from(format!("{rank}.nscope"));
+            one
+        };
+        let snapshots: Vec<Snapshot> = ends.iter().zip(0..).map(one).collect();
+        note(&snapshots, &vec![Process::default(); ends.len()])
+    }
+
+    #[test]
+    fn who_ended_first_is_named_where_the_recordings_show_it() {
+        let (open, closed) = (|end| (end, false), |end| (end, true));
+        let broke = found(&[open(9000), open(7000), open(9400), open(9100)]).unwrap();
+        assert_eq!(
+            broke,
+            "the last records of rank 1 are 2.00 s older than those of the other ranks of its \
+             host, which were killed at once: what ended first is the likely cause"
+        );
+        assert_eq!(found(&[open(9000), open(8000), open(9400)]), None, "a heartbeat");
+        assert_eq!(found(&[open(9000), open(7000)]), None, "one other says little");
+        assert_eq!(found(&[open(9000), open(5000), open(7000)]), None, "not at once");
+        let ended = found(&[open(9000), closed(8960), open(8500)]).unwrap();
+        assert_eq!(
+            ended,
+            "rank 1 ended in order 40.0 ms or more before other ranks of its host were killed: \
+             the likely cause, if it ended by an error"
+        );
+        assert_eq!(found(&[open(8900), closed(8960), open(8500)]), None, "after them");
+        assert_eq!(found(&[closed(8900), closed(8960), open(9000)]), None, "all were to end");
+        assert_eq!(found(&[closed(8900), closed(8960)]), None);
+        let mut apart = [Snapshot { is_closed: true, ..Snapshot::default() }, Snapshot::default()];
+        apart[1].facts.identity.host = Some("other".into());
+        assert_eq!(
+            note(&apart, &vec![Process::default(); 2]).unwrap(),
+            "rank 0 ended in order, and the others were killed: the likely cause, if it ended by \
+             an error"
+        );
+    }
+}
