@@ -93,7 +93,11 @@ fn adjusted(scenario: &Scenario) -> Scenario {
             Fault::RingOverflow => {
                 scenario.job.ring_mib = 1;
                 // A step with longer rings has more records.
-                scenario.job.steps *= if scenario.job.ranks < 512 { 6 } else { 2 };
+                scenario.job.steps *= match scenario.job.ranks {
+                    0..64 => 20,
+                    64..512 => 8,
+                    _ => 3,
+                };
             }
             _ => {}
         }

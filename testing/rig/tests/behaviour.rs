@@ -237,6 +237,23 @@ fn grouped_broadcasts() {
     }
 }
 
+/// With kernel events NCCL 2.30.7 waits at its end for a kernel that it has counted wrong: they are
+/// off by default.
+#[test]
+fn a_communicator_with_grouped_broadcasts_can_be_destroyed() {
+    let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
+    let product = Product::build();
+    for (hosts, devices) in [(1, 2), (3, 1)] {
+        let folder = tempfile::tempdir().expect("a directory");
+        let job = product.job(&nccl, folder.path()).hosts(hosts).devices(devices);
+        let job = job.env("NCCLSCOPE_KERNEL", "auto").timeout(Duration::from_secs(40));
+        let outcome = job.steps(["allreduce:4096", "bcasts:2x4096", "allreduce:4096"]).run();
+        outcome.expect("ranks start").expect_success();
+        let report = product.report(folder.path());
+        assert_eq!(counts(&report, "AllReduce"), vec![2; hosts * devices], "{report}");
+    }
+}
+
 #[test]
 fn every_topology() {
     for topology in Topology::ALL {

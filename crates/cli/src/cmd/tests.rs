@@ -157,7 +157,7 @@ fn planted_and_found(directory: &Path) -> (Value, Value, Confidence, Vec<String>
 
 fn simulate_unmatched_send(ring_mib: u32, directory: &Path) {
     let job = JobShape { ranks: 4, pp: 4, per_host: 1, microbatches: 8, ..JobShape::default() };
-    let job = JobShape { tp: 1, steps: 400, hold_s: 40, ring_mib, ..job };
+    let job = JobShape { tp: 1, steps: 600, hold_s: 40, ring_mib, ..job };
     simulate(job, &[Fault::from_name("p2p-unmatched").unwrap()], directory);
 }
 

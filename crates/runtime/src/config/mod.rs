@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(config.dir, own::directory().join("job"));
         assert_eq!(config.private, Some(own::directory()));
         assert_eq!(config.mask(22809), 0x7fdf);
-        for version in [23003, 23102, 23203] {
+        for version in [22907, 23003, 23007, 23102, 23203] {
             assert_eq!(config.mask(version), 0x7f9f, "{version} goes without KernelCh");
         }
     }
