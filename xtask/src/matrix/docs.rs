@@ -50,10 +50,10 @@ const HEAD: &str = "\
 
 This page shows which release emits which events, from which thread, on which topology. It was
 measured with NVIDIA's own libnccl from its wheels on the CPU stand-in
-([how](../README.md#how-it-is-tested-without-a-gpu)), with the plugin's default activation mask:
-every kind except ProxyCtrl and KernelPhase, and from 2.31 on without KernelCh, which these releases
-can emit ([`NCCLSCOPE_KERNEL`](env.md)). Every recording behind this page passed `check` of
-`testing/invariants`. [The glossary](glossary.md) explains the terms.
+([how](../README.md#how-it-is-tested-without-a-gpu)), with every kind except ProxyCtrl and
+KernelPhase, and from 2.31 on without KernelCh, which these releases can emit. By default the plugin
+asks 2.29 and 2.30 for no KernelCh either ([`NCCLSCOPE_KERNEL`](env.md)). Every recording behind
+this page passed `check` of `testing/invariants`. [The glossary](glossary.md) explains the terms.
 
 The events that a thread emits identify it: *api* is the thread that calls NCCL (or NCCL's own
 thread that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy
