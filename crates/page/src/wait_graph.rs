@@ -299,6 +299,7 @@ mod tests {
             comm_text: String::new(),
             op: None,
             age_ns: None,
+            called_ns: None,
             victims: 0,
             help: ncclscope_findings::Help::default(),
             evidence: Vec::new(),

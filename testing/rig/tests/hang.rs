@@ -313,7 +313,7 @@ fn an_idle_rank_of_rooted_collectives_is_left_alone() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
     let job = Job::new(&nccl).expect("the stand-in builds").hosts(2).devices(2);
     let steps = ["allreduce:4096", "bcasts:3x4096", "bcasts:3x4096", "sleep:6000"];
-    let job = job.env("NCCLSCOPE_EVENTS", "default,-KernelCh").steps(&steps);
+    let job = job.env("NCCLSCOPE_EVENTS", "default,-KernelCh").steps(steps);
     let Watched { job, record, .. } = Watched::of(job, "2");
     job.wait().expect_success();
     let files = std::fs::read_dir(record.path()).expect("the run's folder").flatten();
@@ -323,11 +323,11 @@ fn an_idle_rank_of_rooted_collectives_is_left_alone() {
     assert_eq!(recordings.len(), 4);
     for recording in recordings {
         assert_eq!(recording.hangs(), [], "{:?}", recording.path());
-        let counts = recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
+        let mut counts = recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
             Heartbeat::Progress(progress) => Some((progress.enqueued, progress.done)),
             _ => None,
         });
-        assert_eq!(counts.last(), Some((7, 7)), "{:?}", recording.path());
+        assert_eq!(counts.next_back(), Some((7, 7)), "{:?}", recording.path());
     }
 }
 
