@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn paths_lead_to_modules() {
         assert_eq!(uses("a::b", "use crate::d::T; fn f() { super::c::g() }"), ["a::c", "d"]);
-        assert_eq!(uses("a::b", "use crate::{a::{c::T, X}, d, Y};"), ["a", "a::c", "d"]);
+        assert_eq!(uses("a::b", "use crate::{a::{c::T, X}, d, Y};"), ["", "a", "a::c", "d"]);
         assert_eq!(uses("a::b", "use super::super::d::{self, T};"), ["d"]);
         assert_eq!(uses("a", "mod b; use b::T; pub use c::U;"), ["a::b"]);
         assert_eq!(uses("a", "pub(crate) use self::c::U; fn f() { c::f() }"), ["a::c"]);
