@@ -12,6 +12,7 @@ use crate::terminal::{self, Progress};
 use ncclscope_control::directories;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
+use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::layout::MAGIC;
 use ncclscope_trace::names::is_recording;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
@@ -213,7 +214,7 @@ fn other_verb(file: &Path) -> Option<String> {
     if is(&[".pt.trace.json", ".json.gz", ".parquet"]) {
         return Some(format!("`ncclscope stragglers {}` reads {name}", file.display()));
     }
-    if is(&[".tar", ".tar.gz", ".tgz"]) {
+    if is_archive(file) {
         return Some(format!(
             "`ncclscope stragglers {}` reads PyTorch's traces in {name}",
             file.display()

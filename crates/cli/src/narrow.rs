@@ -200,20 +200,16 @@ fn span(recordings: &[Recording]) -> (u64, u64) {
 /// Checks that each filter matches something of the run.
 fn exists(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(), Failure> {
     has_some_rank(filter, &declared.ranks.iter().flatten().copied().collect())?;
-    let comms = || {
-        all.iter().flat_map(Recording::comms).map(|comm| {
-            let name = comm_name(comm);
-            let role = declared.roles.get(&name).map_or("", String::as_str);
-            (name, comm.name.as_deref(), role)
-        })
-    };
+    // A run has thousands of them.
+    let is_asked = !filter.comms.is_empty() || !filter.roles.is_empty();
+    let comms = all.iter().filter(|_| is_asked).flat_map(Recording::comms).map(|comm| {
+        let name = comm_name(comm);
+        let role = declared.roles.get(&name).map_or("", String::as_str);
+        (name, comm.name.as_deref(), role)
+    });
     let known = Known {
         hosts: all.iter().map(|one| one.header().host.as_str()).collect(),
-        comms: if filter.comms.is_empty() && filter.roles.is_empty() {
-            BTreeSet::new()
-        } else {
-            comms().collect()
-        },
+        comms: comms.collect(),
         funcs: all.iter().flat_map(Recording::strings).collect(),
         is_complete: true,
     };

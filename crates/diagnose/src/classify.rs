@@ -103,7 +103,7 @@ impl<'a> Classifier<'a> {
         let inside = || comm.vectors.iter().zip(0u32..).filter(|(v, _)| is_in(v));
         let oldest = inside().max_by_key(|(v, at)| (v.front(), v.age_ns, u32::MAX - at));
         let Some((oldest, waiter)) = oldest else { return };
-        let finished = comm.vectors.iter().map(|v| v.done).max();
+        let finished = comm.finished().max();
         for (vector, own) in comm.vectors.iter().zip(0u32..) {
             // Few processes are at fault, and the rest of this loop looks at all members.
             if !causes.contains(&vector.process) {

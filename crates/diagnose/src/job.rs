@@ -271,6 +271,11 @@ pub struct Call {
 }
 
 impl Communicator {
+    /// [`Vector::done`] of each member whose operations are seen to end.
+    pub(crate) fn finished(&self) -> impl Iterator<Item = u64> {
+        self.vectors.iter().filter(|vector| !vector.is_blind).map(|vector| vector.done)
+    }
+
     /// The number of the operation that a member is in, as the watchdog and `report` count: on the
     /// communicator, sends and receives apart from collectives. `None` if the input does not show
     /// it.
@@ -309,6 +314,12 @@ impl Job {
             use ProcessStatus::{Dead, Ended, Stopped};
             matches!(process.status, Dead | Ended | Stopped(_))
         })
+    }
+
+    /// NCCL has enqueued the member's latest operation, and the input shows no part of it, neither
+    /// one that runs nor its end.
+    pub(crate) fn shows_no_part(&self, vector: &Vector) -> bool {
+        vector.is_blind && !vector.is_inside() && !self.is_gone(vector)
     }
 
     /// The operation that a member is in, or the last one that it issued. An operation that was in

@@ -161,8 +161,7 @@ impl<'a> StuckOperation<'a> {
     /// How many members have finished an operation.
     fn finished(&self, operation: u64) -> usize {
         let done = self.done.get_or_init(|| {
-            let seen = self.comm.vectors.iter().filter(|vector| !vector.is_blind);
-            let mut done: Vec<u64> = seen.map(|vector| vector.done).collect();
+            let mut done: Vec<u64> = self.comm.finished().collect();
             done.sort_unstable();
             done
         });
@@ -329,7 +328,7 @@ impl<'a> StuckOperation<'a> {
             }
         }
         // Of members that are not known to be in the operation only this shows that they are.
-        let unseen = waiters.iter().filter(|&(&at, _)| self.may_not_have_begun(at));
+        let unseen = waiters.iter().filter(|&(&at, _)| self.job.shows_no_part(self.vector(at)));
         let mut causes: Vec<Cause> =
             unseen.map(|(&at, waiter)| self.cause_without_transfers(at, waiter)).collect();
         for &(at, ref one) in &next {
@@ -345,12 +344,6 @@ impl<'a> StuckOperation<'a> {
             }
         }
         causes
-    }
-
-    /// NCCL has enqueued the operation here, and no part of it is seen.
-    fn may_not_have_begun(&self, at: usize) -> bool {
-        let vector = self.vector(at);
-        vector.is_blind && !vector.is_inside() && !self.job.is_gone(vector)
     }
 
     fn cause_by_transfer(&self, at: usize, class: FindingClass, link: &Transfer) -> Cause {
@@ -378,7 +371,7 @@ impl<'a> StuckOperation<'a> {
     fn cause_without_transfers(&self, at: usize, &(from, link): &(usize, Transfer)) -> Cause {
         // A send without a buffer at the other side is unambiguous; a receive may wait for
         // anything.
-        let class = if self.may_not_have_begun(at) {
+        let class = if self.job.shows_no_part(self.vector(at)) {
             FindingClass::ProxyStalled
         } else if link.is_send {
             FindingClass::ReceiverNotReady

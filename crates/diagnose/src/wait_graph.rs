@@ -212,8 +212,7 @@ impl<'a> GraphSearch<'a> {
                 progress.fronts = comm.vectors.iter().map(|v| self.job.front(v)).collect();
                 progress.fronts.sort_unstable();
                 progress.fronts.dedup();
-                let seen = comm.vectors.iter().filter(|vector| !vector.is_blind);
-                progress.finished = seen.map(|vector| vector.done).max().unwrap_or(0);
+                progress.finished = comm.finished().max().unwrap_or(0);
                 progress.may_be_silent_fault = self.may_be_silent_fault(comm, &progress);
                 progress.first_node = self.nodes;
                 self.nodes += to_u32(progress.fronts.len());
@@ -243,8 +242,7 @@ impl<'a> GraphSearch<'a> {
 
     /// All known members wait in the same operation; those whose end of it is not seen may.
     fn is_one_operation(&self, comm: &Communicator, progress: &CommProgress) -> bool {
-        let may_be_in = |v: &&Vector| v.is_blind && !v.is_inside() && !self.job.is_gone(v);
-        let unseen = comm.vectors.iter().filter(may_be_in).count();
+        let unseen = comm.vectors.iter().filter(|v| self.job.shows_no_part(v)).count();
         let all_in = progress.waiting.len() + unseen == comm.vectors.len();
         match comm.kind {
             // A send may complete before its receive.

@@ -65,11 +65,7 @@ fn line(row: &RoleRow, most: f64) -> Markup {
     let waiting = row.total_waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
     let waiting =
         waiting.map(|(waiting, of)| format!("{:.1} %", 100.0 * to_f64(waiting) / to_f64(of)));
-    let bound = match row.bound {
-        Some("least") => ">=",
-        Some(_) => "<=",
-        None => "",
-    };
+    let bound = row.sign();
     let time = row.in_nccl_ns.map(|ns| format!("{bound}{}", duration(to_f64(ns))));
     let share = row.share.map(|share| format!("{bound}{:.1} %", 100.0 * share));
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());

@@ -178,6 +178,18 @@ pub struct RoleRow {
     pub judged_ns: Option<u64>,
 }
 
+impl RoleRow {
+    /// The sign before a time or share that is a bound; else nothing.
+    #[must_use]
+    pub fn sign(&self) -> &'static str {
+        match self.bound {
+            Some("least") => ">=",
+            Some(_) => "<=",
+            None => "",
+        }
+    }
+}
+
 /// The operations of one function and size of all communicators with one role and as many ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct SizeRow {

@@ -5,6 +5,12 @@ use ncclscope_diagnose::{Options, Verdict, diagnose, input};
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Fault, Planted, Scenario, Truth, run};
 
+/// A job with this fault.
+fn planted(fault: &str, seed: u64) -> Scenario {
+    let fault = Fault::from_name(fault).unwrap();
+    Scenario { seed, fault: vec![Planted::new(fault)], ..Scenario::default() }
+}
+
 /// What was planted in a simulated job, and what all ranks together show of it.
 fn found(scenario: &Scenario) -> (Truth, Vec<Verdict>) {
     let dir = tempfile::tempdir().unwrap();
@@ -23,15 +29,13 @@ fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
         ("p2p-size", 863_857),
         ("wrong-count", 472_387),
     ] {
-        let fault = Fault::all().find(|one| one.name() == fault).unwrap();
-        let mut scenario =
-            Scenario { seed, fault: vec![Planted::new(fault)], ..Scenario::default() };
+        let mut scenario = planted(fault, seed);
         scenario.job.ranks = 36;
         let (truth, verdicts) = found(&scenario);
         let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
         let planted: Vec<_> =
             truth.verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
-        assert_eq!(found, planted, "{}", fault.name());
+        assert_eq!(found, planted, "{fault}");
     }
 }
 
@@ -39,8 +43,7 @@ fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
 /// that did not.
 #[test]
 fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
-    let planted = vec![Planted::new(Fault::all().find(|one| one.name() == "host-stuck").unwrap())];
-    let mut scenario = Scenario { seed: 719_830, fault: planted, ..Scenario::default() };
+    let mut scenario = planted("host-stuck", 719_830);
     let job = &mut scenario.job;
     (job.ranks, job.tp, job.pp, job.dp, job.ep) = (12, 1, 1, 12, 4);
     let (_, verdicts) = found(&scenario);
@@ -53,9 +56,7 @@ fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
 #[test]
 fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
     for seed in 1..5 {
-        let planted = Fault::all().find(|one| one.name() == "host-stuck").map(Planted::new);
-        let mut scenario =
-            Scenario { seed, fault: planted.into_iter().collect(), ..Scenario::default() };
+        let mut scenario = planted("host-stuck", seed);
         let job = &mut scenario.job;
         (job.ranks, job.tp, job.pp, job.dp, job.hold_s) = (4, 1, 4, 1, 12);
         let (truth, verdicts) = found(&scenario);
@@ -68,9 +69,7 @@ fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
 #[test]
 fn an_unmatched_receive_names_the_path_that_lacks_its_send() {
     for seed in 1..6 {
-        let planted = Fault::all().find(|one| one.name() == "p2p-unmatched").map(Planted::new);
-        let mut scenario =
-            Scenario { seed, fault: planted.into_iter().collect(), ..Scenario::default() };
+        let mut scenario = planted("p2p-unmatched", seed);
         scenario.job.ranks = 16;
         let (truth, found) = found(&scenario);
         assert_eq!((found.len(), found[0].edge), (1, truth.verdicts[0].edge), "seed {seed}");

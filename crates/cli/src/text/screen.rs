@@ -58,22 +58,13 @@ fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>) {
             row.func.clone(),
             row.communicators.to_string(),
             row.count.to_string(),
-            or_dash(row.share, |share| bound(row).to_owned() + &percent(share)),
+            or_dash(row.share, |share| row.sign().to_owned() + &percent(share)),
             or_dash(waiting, |(waiting, of)| percent(to_f64(waiting) / to_f64(of))),
         ]);
     }
     page.table(&table);
     more(page, rows.len(), ROWS);
     explain_bounds(page, rows.get(..ROWS).unwrap_or(rows));
-}
-
-/// What stands before a share that is a bound.
-fn bound(row: &RoleRow) -> &'static str {
-    match row.bound {
-        Some("least") => ">=",
-        Some(_) => "<=",
-        None => "",
-    }
 }
 
 /// Says why shares are bounds, or unknown.
@@ -87,7 +78,7 @@ fn explain_bounds(page: &mut Page, rows: &[RoleRow]) {
         ),
     ];
     for (sign, text) in texts {
-        if rows.iter().any(|row| bound(row) == sign) {
+        if rows.iter().any(|row| row.sign() == sign) {
             page.wrapped("  ", text);
         }
     }

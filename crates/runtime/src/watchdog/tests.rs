@@ -48,14 +48,19 @@ fn hung(comms: u16, depth: u64) -> Watchdog {
 fn look(watchdog: &mut Watchdog, halves: u64) -> Found {
     let clock = Clock { now: BEGIN + halves * HZ / 2, hz: HZ };
     watchdog.seen.tick(clock.now);
-    let outside = LiveState { is_live: &|_| false, fate: &|_| LaunchFate::Unknown };
+    look_at(watchdog, clock, false, &[])
+}
+
+/// Looks at what was read; the slots of ProxyOps hold these `steps`, or are live in no case.
+fn look_at(watchdog: &mut Watchdog, clock: Clock, is_live: bool, steps: &[StepSeen]) -> Found {
+    let outside = LiveState { is_live: &|_| is_live, fate: &|_| LaunchFate::Unknown };
     watchdog.detector.look(clock, watchdog.seen, &outside);
     let mut found = Found::default();
     watchdog.recover(clock, &mut found);
     let limit = watchdog.limit_ns.unwrap_or(u64::MAX);
     let suspects = watchdog.detector.suspects(clock, limit, BEFORE_NS);
-    watchdog.fire(suspects, clock, &[], &mut found);
-    watchdog.tell_heartbeats(clock, &[], &mut found);
+    watchdog.fire(suspects, clock, steps, &mut found);
+    watchdog.tell_heartbeats(clock, steps, &mut found);
     found
 }
 

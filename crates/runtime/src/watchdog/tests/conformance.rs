@@ -6,6 +6,7 @@
 //! would have read it.
 
 use super::super::*;
+use super::look_at;
 use crate::sys;
 use ncclscope_diagnose::{Options, diagnose, input};
 use ncclscope_findings::{FindingClass, Tool};
@@ -120,16 +121,9 @@ impl<'r> Replay<'r> {
             .filter_map(|(lane, step)| Some(StepSeen::of(*lane, &in_flight_at(step, now)?)));
         let mut steps: Vec<StepSeen> = in_flight.collect();
         steps.sort_by_key(StepSeen::order);
-        let watchdog = &mut self.watchdog;
         let clock = Clock { now, hz: self.hz };
-        watchdog.seen.tick(self.now_ns);
-        let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
-        watchdog.detector.look(clock, watchdog.seen, &outside);
-        let limit = watchdog.limit_ns.unwrap();
-        let suspects = watchdog.detector.suspects(clock, limit, BEFORE_NS);
-        let mut found = Found::default();
-        watchdog.fire(suspects, clock, &steps, &mut found);
-        found
+        self.watchdog.seen.tick(self.now_ns);
+        look_at(&mut self.watchdog, clock, true, &steps)
     }
 }
 
