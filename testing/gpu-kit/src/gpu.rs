@@ -25,6 +25,7 @@ functions! {
         cudaHostAlloc(*mut Handle, usize, u32) -> i32;
         cudaStreamBeginCapture(Handle, i32) -> i32;
         cudaStreamEndCapture(Handle, *mut Handle) -> i32;
+        cudaThreadExchangeStreamCaptureMode(*mut i32) -> i32;
     }
 }
 
@@ -60,6 +61,9 @@ const HEADERS: [&str; 3] = [
     ".version 6.0\n.target sm_70\n.address_size 64\n",
     ".version 6.0\n.target sm_52\n.address_size 64\n",
 ];
+
+/// `cudaStreamCaptureModeRelaxed`.
+const RELAXED: i32 = 2;
 
 /// `spin` keeps one thread busy for so many ns of the GPU's timer and writes the timer's first and
 /// last values; `stamps` writes consecutive values of the timer; `stray` writes where it may not.
@@ -275,6 +279,24 @@ impl Gpu {
         // SAFETY: the pointer is to a local; the graph is left to the process's end.
         let status = unsafe { (self.runtime.cudaStreamEndCapture)(stream.handle, &raw mut graph) };
         check("cudaStreamEndCapture", status)
+    }
+
+    /// Waits for the stream while another thread captures, which CUDA refuses unless the waiting
+    /// thread says that it knows (`cudaStreamCaptureModeRelaxed`).
+    ///
+    /// # Errors
+    /// CUDA's status.
+    pub(crate) fn synchronize_beside_capture(&self, stream: &Stream<'_>) -> Result<(), String> {
+        let mut mode = RELAXED;
+        let exchange = |mode: &mut i32| {
+            // SAFETY: the pointer is to a number that is read and written.
+            let status = unsafe { (self.runtime.cudaThreadExchangeStreamCaptureMode)(mode) };
+            check("cudaThreadExchangeStreamCaptureMode", status)
+        };
+        exchange(&mut mode)?;
+        let waited = stream.synchronize();
+        exchange(&mut mode)?;
+        waited
     }
 
     /// Resets the device under everything that uses it.

@@ -31,11 +31,12 @@ use setup::Setup;
 
 /// Eight minutes, less what starting takes.
 const SECONDS: u64 = 470;
-const PARTS: [&Part; 17] = [
+const PARTS: [&Part; 18] = [
     &smoke::SMOKE,
     &smoke::TIMER,
     &cost::PLUGIN,
     &kernels::DRIFT,
+    &kernels::DESTROY,
     &kernels::EARLY_STOP,
     &hangs::LATE_PEER,
     &hangs::RUN_AHEAD,

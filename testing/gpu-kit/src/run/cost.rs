@@ -22,7 +22,8 @@ pub(super) const PLUGIN: Part = Part {
 pub(super) const QUEUE: Part = Part {
     id: "6",
     title: "kernel channel events with 500 AllReduces queued behind a busy stream",
-    expected: "nothing lost; NCCL's threads take under 50 % of a core; a call at most 1.5 times",
+    expected: "nothing lost; a call at most 1.5 times; up to 2.30 a thread of NCCL polls while \
+               work is queued, later its threads take no more",
     seconds: 25,
     run: queue,
 };
@@ -198,7 +199,10 @@ fn queue(setup: &Setup, limit: Duration) -> Result<Found, String> {
          memory {:.0} and {:.0} MiB, lost: {losses:?}",
         calls[0], calls[1], percent[0], percent[1], rss[0], rss[1]
     );
-    let is_cheap = percent[0] < 50.0 && calls[0] <= 1.5 * calls[1];
+    // Over a network NCCL's thread polls in any case.
+    let polls = (22600..23100).contains(&setup.version);
+    let is_quiet = polls || percent[0] <= percent[1] + 50.0;
+    let is_cheap = is_quiet && calls[0] <= 1.5 * calls[1];
     let names = ["call_us", "nccl_percent", "rss_mib"];
     let figures = names
         .into_iter()
@@ -209,7 +213,7 @@ fn queue(setup: &Setup, limit: Duration) -> Result<Found, String> {
 
 fn graphs(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let few = setup.scale(20, 3);
-    let replays = if layout(setup) == Layout::Threads { setup.scale(1000, 5) } else { few };
+    let replays = if layout(setup) == Layout::Threads { setup.scale(100, 5) } else { few };
     let operations = setup.scale(100, 4);
     let steps =
         ["allreduce:65536:2".into(), format!("graph:65536:{operations}"), "replay:2".into()];
@@ -228,7 +232,8 @@ fn graphs(setup: &Setup, limit: Duration) -> Result<Found, String> {
         let ended = ranks.wait(limit / 2);
         let said = ranks.said();
         if !ended.is_some_and(|all| all.iter().all(std::process::ExitStatus::success)) {
-            return Err(format!("kernel {kernel}: the ranks did not end well"));
+            let words = said.last_words();
+            return Err(format!("kernel {kernel}: the ranks did not end well: {words}"));
         }
         host[at] = said.value(0, "graph", "host")?;
         us[at] = said.values(0, "replay", "us").get(1).copied().unwrap_or(f64::NAN);
@@ -266,7 +271,9 @@ fn probe(setup: &Setup, limit: Duration) -> Result<Found, String> {
         return Ok(Found::skipped("the probe needs NCCL 2.28 or later"));
     }
     let begin = Instant::now();
-    let (rounds, count) = setup.scale((2, 2000), (1, 20));
+    // Processes take turns on the GPU, of some milliseconds each.
+    let many = if layout(setup) == Layout::Threads { 2000 } else { 200 };
+    let (rounds, count) = setup.scale((2, many), (1, 20));
     let mut us = [vec![], vec![]];
     for round in 0..rounds {
         for (at, events) in ["on", "off"].into_iter().enumerate() {

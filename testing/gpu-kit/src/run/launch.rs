@@ -270,7 +270,7 @@ impl Said {
     }
 
     /// The last lines that are no values.
-    fn last_words(&self) -> String {
+    pub(super) fn last_words(&self) -> String {
         let is_word = |line: &&String| !line.starts_with(|c: char| c.is_ascii_digit());
         let words: Vec<&str> = self.lines.iter().filter(is_word).map(String::as_str).collect();
         words[words.len().saturating_sub(3)..].join(" | ")

@@ -181,11 +181,16 @@ impl Rank<'_> {
         Ok(())
     }
 
+    /// Waits for each replay: with host nodes in the graph (kernel channel events),
+    /// `cudaGraphLaunch` of a rank that is ahead waits under the lock of the context, which the
+    /// other rank of the process needs for its own launch, and both wait for ever.
     fn replay(&self, times: u64) -> Result<(), String> {
         let graph = self.graph.as_ref().ok_or("there is no graph")?;
         let begin = Instant::now();
-        repeat(times, || graph.launch(&self.stream))?;
-        self.stream.synchronize()?;
+        repeat(times, || {
+            graph.launch(&self.stream)?;
+            self.stream.synchronize()
+        })?;
         let us = begin.elapsed().as_secs_f64() * 1e6 / times.max(1) as f64;
         self.say("replay", &[("times", times as f64), ("us", us)]);
         Ok(())
@@ -200,7 +205,7 @@ impl Rank<'_> {
 
     /// AllReduces while another thread captures in the mode that forbids most.
     fn capture_beside(&mut self, bytes: usize, times: u64) -> Result<(), String> {
-        self.make_room(bytes)?;
+        let count = self.make_room(bytes)?;
         let (cuda, gpu, device) = (self.cuda, self.gpu, self.device);
         let (begun, has_begun) = mpsc::channel();
         let (done, is_done) = mpsc::channel::<()>();
@@ -215,7 +220,8 @@ impl Rank<'_> {
                 gpu.end_capture(&stream)
             });
             let began = has_begun.recv().is_ok();
-            let worked = self.timed("capture-beside", bytes, times, Self::all_reduce);
+            let worked = repeat(times, || self.all_reduce(count))
+                .and_then(|()| self.gpu.synchronize_beside_capture(&self.stream));
             drop(done);
             let captured = other.join().map_err(|_| "the other thread panicked")?;
             let status = if let (true, Ok(())) = (began, &captured) { 1.0 } else { 0.0 };
