@@ -109,7 +109,7 @@ const TABLE: [Release; 7] = [
 const GROUPED_ROOTS: &str = "after grouped broadcasts from several roots (an uneven all_gather of \
                              PyTorch) NCCL 2.29 and 2.30 give each kernel the times of another \
                              one, or wait for some that never come, so that ncclCommDestroy \
-                             does not return; NCCL_ALLGATHERV_ENABLE=0 avoids that";
+                             does not return (with NCCL_ALLGATHERV_ENABLE=0 it returns)";
 
 /// The row of a release; 0 is one that is not known, of which the best is assumed.
 #[must_use]

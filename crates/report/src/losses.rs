@@ -125,7 +125,7 @@ impl Losses {
         let count = self.lost.stray_kernel_times;
         let what = format!(
             "kernel times of {} belong to other kernels, and are not used: NCCL's ring of times \
-             was read too late, or its counts of works differ (after a Broadcast from 2.31 on)",
+             was read too late, or its counts of works differ (after Broadcasts, from 2.29 on)",
             human::count(count, "event")
         );
         let advice = "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead; \
