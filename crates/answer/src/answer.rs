@@ -125,8 +125,14 @@ impl Answer {
         match self.root_ranks.len() {
             0 => self.causes.first().map_or("all ranks alike", |it| it.class.no_rank()).into(),
             few if few <= NAMED => {
-                let places: Vec<String> = self.places.iter().map(ToString::to_string).collect();
-                places.join("; ")
+                let is_worst = |place: &&Place| {
+                    self.causes.first().is_some_and(|it| it.root_ranks.contains(&place.rank))
+                };
+                let (worst, others): (Vec<&Place>, Vec<&Place>) =
+                    self.places.iter().partition(is_worst);
+                let worst = worst.into_iter().map(ToString::to_string);
+                let others = others.into_iter().map(|place| format!("also {place}"));
+                worst.chain(others).collect::<Vec<_>>().join("; ")
             }
             _ => {
                 let hosts: BTreeSet<&str> =

@@ -29,6 +29,7 @@ pub mod model;
 mod onset;
 pub mod report;
 mod robust;
+mod shared_gpu;
 mod shortage;
 mod slow;
 pub mod stalls;

@@ -40,6 +40,8 @@ pub struct Worker {
     pub local_rank: Option<u32>,
     /// CUDA device, as its process counts them, if known.
     pub device: Option<u32>,
+    /// The UUID of its GPU, or of its part of one (MIG); empty if unknown.
+    pub gpu: String,
     /// Identifies the machine, and so the clock, among hosts of one name; empty if unknown.
     pub machine: String,
 }

@@ -17,7 +17,7 @@ use crate::onset::Onset;
 use crate::robust::count;
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
-use crate::{coverage, drift, edges, shortage, slow, stalls};
+use crate::{coverage, drift, edges, shared_gpu, shortage, slow, stalls};
 use jiff::Timestamp;
 use ncclscope_findings::{CommId, Cost, Help, Place};
 use ncclscope_operations::human;
@@ -174,7 +174,9 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
     findings.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
     findings.splice(0..0, causes);
+    worst_first(&mut findings);
     shortage::doubt(job, limits, &mut findings);
+    shared_gpu::doubt(job, &mut findings);
     help(job, list.first(), &mut findings);
     let last_arrivers = match job.is_kernel_timed {
         true => arrivers(job, &last_arrivers(job, &clocks)),
@@ -200,6 +202,12 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         notes,
     };
     (report, Details::of(job, &blames))
+}
+
+/// Sorts by what findings cost the job; of those whose cost is not known nothing is moved.
+fn worst_first(findings: &mut [Finding]) {
+    let cost = |finding: &Finding| finding.lost_share.unwrap_or_default();
+    findings.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
 }
 
 /// Adds to each finding where its ranks run, since when it is seen, and what it costs.

@@ -91,9 +91,6 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         }
     }
     let mut findings: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
-    findings.sort_by(|a, b| {
-        b.lost_share.unwrap_or_default().total_cmp(&a.lost_share.unwrap_or_default())
-    });
     host_bound(job, &mut findings);
     findings
 }

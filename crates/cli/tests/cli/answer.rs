@@ -2,6 +2,7 @@
 //! The first five lines of `report`: the state of the job, the ranks at fault, and why.
 
 use crate::common::{Run, ncclscope};
+use crate::h100::unpack;
 use crate::schema::follows;
 use scripts::Call;
 use serde_json::{Value, json};
@@ -44,6 +45,24 @@ fn a_hang_is_the_first_word_with_its_rank_cause_and_cost() {
     assert_eq!(answer["cost"], json!({"step_share": 1.0, "gpu_hours_per_day": 384.0}));
     let since = answer["since"].as_str().unwrap();
     assert!(lines[0].contains(since), "{since}");
+}
+
+/// The ranks take turns on one GPU: while rank 1 has it, data waits for rank 0, which is true and
+/// costs little. The cause that costs most comes first, with its rank. That they share the GPU
+/// makes both suspicions.
+#[test]
+fn the_late_rank_of_a_training_on_a_gpu_comes_before_what_costs_less() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack("late", dir.path());
+    let dir = dir.path().to_str().unwrap();
+    let text = ncclscope(&["report", dir]).ends_with(0).stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("SLOW  since 2026-11-26T15:16:46Z, from the first"), "{text}");
+    let who = "who   rank 1 (vm, GPU 0, pid 1027); also rank 0 (vm, GPU 0, pid 1026)";
+    assert_eq!(lines[1], who);
+    assert!(lines[2].starts_with("why   S1 slow-rank, suspected: "), "{text}");
+    assert!(lines[2].ends_with("; also N5 gpu-not-consuming, suspected, rank 0"), "{text}");
+    assert_eq!(lines[3], "cost  82.2 % of each step: 39 GPU-hours a day");
 }
 
 #[test]

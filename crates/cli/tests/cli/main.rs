@@ -16,6 +16,8 @@ mod doctor;
 mod export;
 mod few_files;
 mod filters;
+#[path = "../h100/mod.rs"]
+mod h100;
 mod overload;
 mod pages;
 mod pty;

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What two ranks recorded on an H100 (NCCL 2.28.9, PyTorch 2.11 with CUDA 13, 2026-11-26), merged
-//! with PyTorch's profiles of them: `gpu-kit`, part 11.
+//! What two ranks recorded on an H100, merged with PyTorch's profiles of them.
 
+use super::h100::unpack;
 use super::{assert_fine, read};
 use serde_json::Value;
-use std::io::Read;
-use std::path::Path;
 use std::process::Command;
 
 /// AllReduces of each rank under the profiler.
 const PROFILED: usize = 5;
 /// How far an operation's ends may be from those of its kernel, us.
 const APART_US: f64 = 10.0;
-
-/// Unpacks the recordings and the profiles.
-fn unpack(dir: &Path) {
-    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/merge/h100");
-    for file in std::fs::read_dir(files).unwrap() {
-        let path = file.unwrap().path();
-        let mut plain = Vec::new();
-        let packed = std::fs::File::open(&path).unwrap();
-        flate2::read::GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
-        std::fs::write(dir.join(path.file_stem().unwrap()), plain).unwrap();
-    }
-}
 
 /// Start and end of all slices of a category, us.
 fn slices(trace: &Value, category: &str, name: &str) -> Vec<(f64, f64)> {
@@ -40,7 +26,7 @@ fn slices(trace: &Value, category: &str, name: &str) -> Vec<(f64, f64)> {
 #[test]
 fn operations_of_a_real_gpu_lie_on_the_kernels_that_pytorch_saw() {
     let dir = tempfile::tempdir().unwrap();
-    unpack(dir.path());
+    unpack("merge", dir.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_ncclscope"));
     command.current_dir(dir.path()).args(["merge", "--kineto", "trace0.json", "trace1.json"]);
     let text = assert_fine(&command.args(["-o", "out", "--", "."]).output().unwrap());

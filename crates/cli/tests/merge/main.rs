@@ -2,6 +2,8 @@
 //! `ncclscope merge` as its users meet it: what it writes, what it says, and how it ends.
 
 mod gpu;
+#[path = "../h100/mod.rs"]
+mod h100;
 
 use scripts::{Call, EPOCH_NS, Process};
 use serde_json::{Value, json};

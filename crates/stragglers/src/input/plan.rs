@@ -146,6 +146,7 @@ impl<'r> JobPlan<'r> {
             placed.machine = identity.machine().to_owned();
             (placed.pid, placed.local_rank) = (Some(recording.header().pid), identity.local_rank);
             placed.device = identity.device;
+            placed.gpu = identity.device_uuid.clone().unwrap_or_default();
             for at in of {
                 workers[at] = worker;
                 self.add_member(worker, (recording, &comms[at]), &mut placed);
@@ -166,6 +167,7 @@ impl<'r> JobPlan<'r> {
         self.members.insert((comm_id(comm), comm.rank), worker);
         if let Some(device) = recording.comm_device(comm.index) {
             placed.device = Some(device.index);
+            placed.gpu.clone_from(&device.uuid);
         }
         let role = recording.role(comm).or(comm.name.as_deref());
         let name =

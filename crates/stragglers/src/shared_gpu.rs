@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ranks that share a GPU, as NCCL allows from 2.30 on, or where a job says that they are on
+//! several hosts. Their kernels take turns: while one rank works, the other's kernel does not run.
+
+use crate::finding::Finding;
+use crate::model::{Job, Worker};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_operations::human;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many ranks are named.
+const NAMED: usize = 4;
+
+/// Slow ranks and GPUs are suspicions where the rank shares its GPU: the turns of another rank may
+/// be what takes the time.
+pub(crate) fn doubt(job: &Job, findings: &mut [Finding]) {
+    let mut gpus: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for Worker { rank, gpu, .. } in job.workers.iter().filter(|worker| !worker.gpu.is_empty()) {
+        gpus.entry(gpu).or_default().insert(*rank);
+    }
+    gpus.retain(|_, ranks| ranks.len() > 1);
+    for finding in findings {
+        let (
+            FindingClass::SlowRank | FindingClass::SlowLaunch | FindingClass::GpuNotConsuming,
+            [rank],
+        ) = (finding.class, &finding.root_ranks[..])
+        else {
+            continue;
+        };
+        let Some((gpu, ranks)) = gpus.iter().find(|(_, ranks)| ranks.contains(rank)) else {
+            continue;
+        };
+        let ranks = human::ranges(ranks.iter().copied());
+        let text = format!(
+            "ranks {} share one GPU ({gpu}): their kernels take turns, which may be why",
+            human::list_of_ranges(&ranks, NAMED)
+        );
+        finding.confidence = Confidence::Suspect;
+        finding.evidence.push(Evidence::of(finding.class, *rank, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_one_gpu_are_suspected() {
+        let worker = |(rank, gpu): (u32, &str)| Worker { gpu: gpu.into(), ..Worker::new(rank, "") };
+        let workers = [(0, "GPU-a"), (1, "GPU-b"), (2, "GPU-a"), (3, ""), (4, "")].map(worker);
+        let job = Job { workers: workers.into(), ..Job::default() };
+        let finding = |rank| Finding {
+            root_ranks: vec![rank],
+            confidence: Confidence::Confirmed,
+            ..Finding::of(FindingClass::SlowRank)
+        };
+        let mut found: Vec<Finding> = (0..5).map(finding).collect();
+        doubt(&job, &mut found);
+        let suspected: Vec<bool> =
+            found.iter().map(|one| one.confidence == Confidence::Suspect).collect();
+        assert_eq!(suspected, [true, false, true, false, false]);
+        let text = "ranks 0, 2 share one GPU (GPU-a): their kernels take turns, which may be why";
+        assert_eq!(found[2].evidence[0].text, text);
+    }
+}
