@@ -96,14 +96,7 @@ impl Answer {
             lines.push(("why", self.why.clone()));
         }
         if let Some(cost) = self.cost {
-            let hours = cost.gpu_hours_per_day;
-            lines.push(match self.state {
-                State::Hung => ("cost", format!("all of the job: {hours:.0} GPU-hours a day")),
-                _ => {
-                    let share = 100.0 * cost.step_share;
-                    ("cost", format!("{share:.1} % of each step: {hours:.0} GPU-hours a day"))
-                }
-            });
+            lines.push(("cost", cost.to_string()));
         }
         if let Some(next) = self.next.first() {
             lines.push(("next", next.clone()));

@@ -29,13 +29,15 @@ pub(crate) fn age_ns(hang: &Diagnosis) -> Option<u64> {
 
 /// What it costs.
 pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
-    let share = match state {
-        State::Hung => 1.0,
-        State::Slow => found.slow.findings.first().and_then(|finding| finding.lost_share)?,
-        State::Fine | State::Unknown => return None,
-    };
     let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));
-    Cost::of(share, gpus)
+    match state {
+        State::Hung => Cost::of(1.0, gpus),
+        State::Slow => {
+            let cost = found.slow.findings.first()?.help.cost?;
+            Cost::of(cost.step_share, gpus).map(|of| Cost { is_most: cost.is_most, ..of })
+        }
+        State::Fine | State::Unknown => None,
+    }
 }
 
 /// The ranks of the job: one GPU each.

@@ -94,8 +94,7 @@ fn one(verdict: &Verdict, is_recorded: bool, out: &mut String) {
         }
     }
     if let Some(cost) = cost {
-        let hours = cost.gpu_hours_per_day;
-        line(out, format_args!("  cost         all of the job: {hours:.0} GPU-hours a day"));
+        line(out, format_args!("  cost         {cost}"));
     }
     line(out, format_args!("  do           {}", verdict.class.advice()));
     if is_recorded {

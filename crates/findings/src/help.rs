@@ -60,22 +60,44 @@ pub struct Cost {
     pub step_share: f64,
     /// GPU-hours that the job loses a day, all its GPUs together.
     pub gpu_hours_per_day: f64,
+    /// Whether this is the most that it can be, as of a slow link: the job may do something else
+    /// meanwhile.
+    pub is_most: bool,
 }
 
 impl Cost {
     /// Of a job with so many GPUs; `None` if nothing is known to be lost.
     #[must_use]
     pub fn of(step_share: f64, gpus: f64) -> Option<Cost> {
-        let cost = Cost { step_share, gpu_hours_per_day: HOURS * gpus * step_share };
-        (step_share > 0.0).then_some(cost)
+        let gpu_hours_per_day = HOURS * gpus * step_share;
+        (step_share > 0.0).then_some(Cost { step_share, gpu_hours_per_day, is_most: false })
+    }
+
+    /// The same as the most that it can be.
+    #[must_use]
+    pub fn at_most(self) -> Cost {
+        Cost { is_most: true, ..self }
+    }
+}
+
+/// `23.8 % of each step: 92 GPU-hours a day`, after `at most` or not.
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = if self.is_most { "at most " } else { "" };
+        match self.step_share < 1.0 {
+            true => write!(f, "{most}{:.1} % of each step", 100.0 * self.step_share)?,
+            false => write!(f, "{most}all of the job")?,
+        }
+        write!(f, ": {:.0} GPU-hours a day", self.gpu_hours_per_day)
     }
 }
 
 impl Serialize for Cost {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Cost", 2)?;
+        let mut fields = to.serialize_struct("Cost", 3)?;
         fields.serialize_field("step_share", &self.step_share)?;
         fields.serialize_field("gpu_hours_per_day", &self.gpu_hours_per_day)?;
+        fields.serialize_field("is_most", &self.is_most)?;
         fields.end()
     }
 }

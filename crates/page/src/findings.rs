@@ -98,10 +98,7 @@ fn facts(help: &Help) -> Vec<(&'static str, String)> {
         facts.push(("Where", places.join("; ") + &more));
     }
     facts.extend(help.since.clone().map(|since| ("Since", since)));
-    facts.extend(help.cost.map(|cost| {
-        let (share, hours) = (100.0 * cost.step_share, cost.gpu_hours_per_day);
-        ("Cost", format!("{share:.1} % of the time: {hours:.0} GPU-hours a day"))
-    }));
+    facts.extend(help.cost.map(|cost| ("Cost", cost.to_string())));
     facts
 }
 

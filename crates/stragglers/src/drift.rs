@@ -232,6 +232,7 @@ fn merged(found: Vec<Finding>) -> Vec<Finding> {
         all.comm_texts.extend(one.comm_texts);
         all.evidence.extend(one.evidence);
         all.factor = all.factor.zip(one.factor).map(|(a, b)| a.max(b));
+        all.most_lost_share = all.most_lost_share.zip(one.most_lost_share).map(|(a, b)| a + b);
         all.onset = all.onset.or(one.onset);
         all
     };
@@ -284,6 +285,8 @@ fn compare(job: &Job, classes: &[ClassTime<'_>], span: f64, limits: &Limits) -> 
         Evidence::about(FindingClass::SlowNodePath, text).with(figures)
     };
     let comms = slow.iter().map(|&at| job.classes[classes[at].class].comm.clone());
+    // Communicators that run side by side lose the same time.
+    let extra = |&at: &usize| count(classes[at].list.len()) * (classes[at].usual - usual);
     let onsets =
         slow.iter().filter_map(|&at| first(classes[at].list, (usual * classes[at].usual).sqrt()));
     Some(Finding {
@@ -291,6 +294,7 @@ fn compare(job: &Job, classes: &[ClassTime<'_>], span: f64, limits: &Limits) -> 
         confidence: Confidence::Suspect,
         root_ranks: suspects.iter().map(|&worker| job.workers[worker].rank).collect(),
         factor: Some(slow.iter().map(|&at| classes[at].usual).fold(0.0, f64::max) / usual),
+        most_lost_share: (span > 0.0).then(|| slow.iter().map(extra).fold(0.0, f64::max) / span),
         onset: median(&mut onsets.collect::<Vec<_>>()).map(Onset::Job),
         comm_texts: comms.collect(),
         evidence: slow.iter().map(line).collect(),

@@ -34,6 +34,9 @@ struct SlowEdge {
     usual: f64,
 }
 
+/// Some of the slow edges, by their positions among all of them.
+type Slow<'a> = (&'a [SlowEdge], &'a [usize]);
+
 /// Finds the slow links and interfaces of a job that took `span` ns.
 pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec<Finding> {
     let slow = outliers(&job.edges, pools, span, limits);
@@ -41,18 +44,18 @@ pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec
     let mut found = Vec::new();
     while let Some((nic, covered)) = worst_nic(job, &slow, &left) {
         left.retain(|at| !covered.contains(at));
-        found.push(nic_finding(job, nic, &slow, &covered));
+        found.push(nic_finding(job, nic, (&slow, &covered), span));
     }
     while let Some((nics, covered)) = worst_pair(job, &slow, &left) {
         left.retain(|at| !covered.contains(at));
-        found.push(pair_finding(job, &nics, &slow, &covered));
+        found.push(pair_finding(job, &nics, (&slow, &covered), span));
     }
     let mut links: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for at in left {
         let edge = &job.edges[slow[at].at];
         links.entry((edge.src, edge.dst)).or_default().push(at);
     }
-    found.extend(links.into_iter().map(|(link, of)| link_finding(job, link, &slow, &of)));
+    found.extend(links.into_iter().map(|(link, of)| link_finding(job, link, (&slow, &of), span)));
     found
 }
 
@@ -253,7 +256,19 @@ fn onset(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Option<Onset> {
     of.iter().filter_map(since).min().map(Onset::Real)
 }
 
-fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding {
+/// What the links among `of` took longer than usual, as a share of the run of `span` ns: those of
+/// a communicator at the same time, those of several one after the other.
+fn most_lost(job: &Job, (slow, of): Slow<'_>, span: f64) -> Option<f64> {
+    let mut comms: BTreeMap<&str, f64> = BTreeMap::new();
+    for &at in of {
+        let edge = &job.edges[slow[at].at];
+        let most = comms.entry(&edge.comm).or_default();
+        *most = most.max((edge.cost() - slow[at].usual) * to_f64(edge.bytes));
+    }
+    (span > 0.0).then(|| comms.into_values().sum::<f64>() / span)
+}
+
+fn nic_finding(job: &Job, nic: Nic, (slow, of): Slow<'_>, span: f64) -> Finding {
     let worker = &job.workers[nic.worker];
     let side = match nic.side {
         NicLinks::Both => "links",
@@ -269,6 +284,7 @@ fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding 
         confidence: Confidence::Confirmed,
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
+        most_lost_share: most_lost(job, (slow, of), span),
         onset: onset(job, slow, of),
         comm_texts: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowNic, job, slow, of),
@@ -276,7 +292,7 @@ fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding 
     }
 }
 
-fn pair_finding(job: &Job, nics: &[usize], slow: &[SlowEdge], of: &[usize]) -> Finding {
+fn pair_finding(job: &Job, nics: &[usize], (slow, of): Slow<'_>, span: f64) -> Finding {
     let mut ranks: Vec<u32> = nics.iter().map(|&worker| job.workers[worker].rank).collect();
     ranks.sort_unstable();
     let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
@@ -288,6 +304,7 @@ fn pair_finding(job: &Job, nics: &[usize], slow: &[SlowEdge], of: &[usize]) -> F
         confidence: Confidence::Suspect,
         root_ranks: ranks,
         factor: Some(factor(job, slow, of)),
+        most_lost_share: most_lost(job, (slow, of), span),
         onset: onset(job, slow, of),
         comm_texts: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowNic, job, slow, of),
@@ -295,7 +312,7 @@ fn pair_finding(job: &Job, nics: &[usize], slow: &[SlowEdge], of: &[usize]) -> F
     }
 }
 
-fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[SlowEdge], of: &[usize]) -> Finding {
+fn link_finding(job: &Job, (src, dst): (usize, usize), (slow, of): Slow<'_>, span: f64) -> Finding {
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
     Finding {
         title: format!("the link from rank {src} to rank {dst} is slow"),
@@ -303,6 +320,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[SlowEdge], of: &[
         root_ranks: vec![src, dst],
         edge: Some([src, dst]),
         factor: Some(factor(job, slow, of)),
+        most_lost_share: most_lost(job, (slow, of), span),
         onset: onset(job, slow, of),
         comm_texts: comms(job, slow, of),
         evidence: evidence(FindingClass::SlowLink, job, slow, of),

@@ -85,6 +85,10 @@ pub struct Finding {
     /// S1, N5: its excess own time, as a share of the steps; S8: the share of the time.
     /// `None` where it is not known.
     pub lost_share: Option<f64>,
+    /// The most that it can cost. S3 to S5: as a share of the run, during which the job may do
+    /// something else. S2: by which share of itself a step is longer since then.
+    #[serde(skip)]
+    pub most_lost_share: Option<f64>,
     /// S1: the number of steps that exceed the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
@@ -116,6 +120,7 @@ impl Finding {
             edge: None,
             share: None,
             lost_share: None,
+            most_lost_share: None,
             steps: None,
             factor: None,
             comms: Vec::new(),

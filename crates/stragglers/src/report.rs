@@ -14,12 +14,12 @@ use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
-use crate::robust::count;
+use crate::robust::{count, median};
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{coverage, drift, edges, shared_gpu, shortage, slow, stalls};
 use jiff::Timestamp;
-use ncclscope_findings::{CommId, Cost, Help, Place};
+use ncclscope_findings::{CommId, Cost, FindingClass, Help, Place};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use serde::Serialize;
@@ -162,18 +162,12 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let links = own_links(edges::find(job, &pools, span, limits), &findings, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
     findings.extend(links);
-    findings.extend(drift::find(job, (&clocks, samples), (&explained, span), limits));
-    let short = shortage::find(job, limits);
-    let mut causes = stalls::find(job, (list.len(), span), limits);
-    // The proxy thread, which is late as well, says when data comes and goes.
-    let is_short = |rank: &u32| short.iter().any(|finding| finding.root_ranks.contains(rank));
-    causes.retain(|finding| !finding.root_ranks.iter().any(is_short));
-    causes.extend(short);
-    // Such a GPU or process is also late to the next operations, leaves its links idle, and slows
-    // down the communicators inside its node: those findings are its effects.
-    let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
-    findings.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
-    findings.splice(0..0, causes);
+    let mut drifts = drift::find(job, (&clocks, samples), (&explained, span), limits);
+    for slowed in drifts.iter_mut().filter(|it| it.class == FindingClass::TransfersSlowed) {
+        slowed.most_lost_share = slowed.onset.and_then(|onset| longer_since(&list, onset));
+    }
+    findings.extend(drifts);
+    let mut findings = without_effects(findings, stalls_and_shortages(job, &list, span, limits));
     worst_first(&mut findings);
     shortage::doubt(job, limits, &mut findings);
     shared_gpu::doubt(job, &mut findings);
@@ -204,6 +198,42 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     (report, Details::of(job, &blames))
 }
 
+/// GPUs that stall, and processes that are short of processor time: their proxy thread, which is
+/// late as well, says when data comes and goes.
+fn stalls_and_shortages(job: &Job, steps: &[Step], span: f64, limits: &Limits) -> Vec<Finding> {
+    let short = shortage::find(job, limits);
+    let mut causes = stalls::find(job, (steps.len(), span), limits);
+    let is_short = |rank: &u32| short.iter().any(|finding| finding.root_ranks.contains(rank));
+    causes.retain(|finding| !finding.root_ranks.iter().any(is_short));
+    causes.extend(short);
+    causes
+}
+
+/// These GPUs and processes are also late to the next operations, leave their links idle, and slow
+/// down the communicators inside their node: those findings are effects.
+fn without_effects(mut findings: Vec<Finding>, causes: Vec<Finding>) -> Vec<Finding> {
+    let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
+    findings.retain(|finding| !finding.root_ranks.iter().any(is_told));
+    findings.splice(0..0, causes);
+    findings
+}
+
+/// By which share of itself a step is longer since then, by the medians of three steps or more
+/// before and after; `None` if it is not, or there are too few.
+fn longer_since(steps: &[Step], onset: Onset) -> Option<f64> {
+    let Onset::Job(onset) = onset else { return None };
+    let durations = |of: &dyn Fn(&&Step) -> bool| -> Vec<f64> {
+        steps.iter().filter(of).map(|step| step.duration).collect()
+    };
+    let mut before = durations(&|step| step.start + step.duration <= onset);
+    let mut after = durations(&|step| step.start >= onset);
+    if before.len().min(after.len()) < 3 {
+        return None;
+    }
+    let (before, after) = (median(&mut before)?, median(&mut after)?);
+    (after > before).then(|| 1.0 - before / after)
+}
+
 /// Sorts by what findings cost the job; of those whose cost is not known nothing is moved.
 fn worst_first(findings: &mut [Finding]) {
     let cost = |finding: &Finding| finding.lost_share.unwrap_or_default();
@@ -224,7 +254,9 @@ fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
         finding.is_from_first_step =
             onset_ns.zip(first_end).is_some_and(|(onset, first_end)| onset < first_end);
         finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
-        finding.help.cost = finding.lost_share.and_then(|share| Cost::of(share, gpus));
+        let most = finding.most_lost_share.and_then(|share| Cost::of(share.min(1.0), gpus));
+        let lost = finding.lost_share.and_then(|share| Cost::of(share, gpus));
+        finding.help.cost = lost.or_else(|| most.map(Cost::at_most));
         finding.comms = finding.comm_texts.iter().map(|text| job.comm_id(text)).collect();
         finding.help.since = onset_ns.and_then(in_words);
     }

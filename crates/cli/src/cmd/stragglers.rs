@@ -289,8 +289,7 @@ fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
         *text += &format!("      since  {since}{first}\n");
     }
     if let Some(cost) = cost {
-        let (share, hours) = (100.0 * cost.step_share, cost.gpu_hours_per_day);
-        *text += &format!("      cost   {share:.1} % of each step: {hours:.0} GPU-hours a day\n");
+        *text += &format!("      cost   {cost}\n");
     }
     *text += &format!("      do     {}\n", finding.class.advice());
     if is_recorded {

@@ -42,7 +42,10 @@ fn a_hang_is_the_first_word_with_its_rank_cause_and_cost() {
     let place =
         json!({"rank": 10, "host": "node-0002", "pid": 10640, "local_rank": 2, "device": 2});
     assert_eq!(answer["where"], json!([place]));
-    assert_eq!(answer["cost"], json!({"step_share": 1.0, "gpu_hours_per_day": 384.0}));
+    assert_eq!(
+        answer["cost"],
+        json!({"step_share": 1.0, "gpu_hours_per_day": 384.0, "is_most": false})
+    );
     let since = answer["since"].as_str().unwrap();
     assert!(lines[0].contains(since), "{since}");
 }

@@ -107,6 +107,35 @@ fn slow_links_and_changes_of_a_simulated_job_are_named() {
     }
 }
 
+/// The mean duration of a step.
+fn step_ns(report: &Value) -> f64 {
+    let steps = report["steps"].as_array().unwrap();
+    let sum: f64 = steps.iter().map(|step| step["duration_ns"].as_f64().unwrap()).sum();
+    sum / steps.len() as f64
+}
+
+/// The job is slower by no more than a finding says, and by a third of that or more.
+#[test]
+fn what_slow_transfers_cost_at_most_is_no_less_than_what_they_cost() {
+    let directory = tempfile::tempdir().unwrap();
+    let simulated = |fault: &str, code| {
+        let run = directory.path().join(fault);
+        let run = run.to_str().unwrap();
+        ncclscope(&["simulate", "-o", run, "--fault", fault, "--seed", "3"]).ends_with(0);
+        json(run, code)
+    };
+    let healthy = step_ns(&simulated("healthy", 0));
+    for fault in ["slow-link", "slow-nic", "slow-nvlink", "drift"] {
+        let report = simulated(fault, 1);
+        let slower = 1.0 - healthy / step_ns(&report);
+        let cost = &report["findings"][0]["cost"];
+        let most = cost["step_share"].as_f64().unwrap();
+        assert_eq!(cost["is_most"], true, "{fault}");
+        let said = format!("{fault}: {slower} of a step, and {most} at most");
+        assert!(slower - 0.002 <= most && most <= 3.0 * slower, "{said}");
+    }
+}
+
 #[test]
 fn healthy_simulated_jobs_are_left_alone() {
     for fault in ["healthy", "jitter", "clocks", "checkpoint"] {
