@@ -212,7 +212,7 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
         text.contains("order: STATE") && text.lines().count() <= 12 && !text.contains("WHY")
     });
     screen.tmux(&["resize-window", "-x", "120", "-y", "30"]);
-    screen.wait("a larger view", |text| text.contains("space freeze"));
+    screen.wait("a larger view", |text| text.contains("space freeze") && text.contains("WHY"));
     screen.key("q");
     screen.expect_success("quit");
     assert_eq!(screen.settings("after"), before);
