@@ -66,8 +66,9 @@ impl<'a> Classifier<'a> {
         }
         this.note_stalled();
         for (comm, index) in job.comms.iter().zip(0u32..) {
+            let unseen = comm.unseen_calls();
             for (vector, member) in comm.vectors.iter().zip(0u32..) {
-                if vector.api > vector.enqueued && causes.contains(&vector.process) {
+                if vector.api > vector.enqueued + unseen && causes.contains(&vector.process) {
                     this.pending_calls.insert(vector.process, (index, member));
                 }
                 let status = job.processes[vector.process as usize].status;

@@ -6,7 +6,7 @@ use crate::job::{Communicator, Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, help, words};
+use crate::{desync, help, unseen, words};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -53,7 +53,22 @@ pub fn diagnose_in_detail(job: &Job, options: &Options) -> (Diagnosis, Vec<Waiti
     (diagnosis, waiting)
 }
 
+/// What the input shows; if it shows no rank that waits, what it makes probable.
 fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
+    let seen = search_once(job, options);
+    if !seen.0.findings.is_empty() || seen.0.waiting_ranks != 0 {
+        return seen;
+    }
+    let Some(job) = unseen::assumed(job, options.hang_ns(job)) else { return seen };
+    let (mut diagnosis, roots) = search_once(&job, options);
+    for verdict in &mut diagnosis.findings {
+        verdict.confidence = Confidence::Suspect;
+        verdict.alternatives.push(unseen::MAY_BE_OVER.into());
+    }
+    if diagnosis.findings.is_empty() { seen } else { (diagnosis, roots) }
+}
+
+fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let mut params = SearchParams { hang_ns: options.hang_ns(job), ..SearchParams::default() };
     let desyncs = desync::find(job, params.hang_ns);
     for desync in &desyncs {

@@ -194,6 +194,8 @@ pub struct Vector {
     pub born_ns: Option<u64>,
     /// Completion is not recorded: `done` says nothing.
     pub is_blind: bool,
+    /// It has destroyed or aborted the communicator.
+    pub has_left: bool,
     /// It has called the operation after the last enqueued one, and NCCL, which connects to the
     /// other members there, has launched nothing.
     pub connects: bool,
@@ -285,6 +287,14 @@ impl Communicator {
             CommKind::Collectives => Some(vector.front()),
             CommKind::Pair | CommKind::Sequence | CommKind::Call => vector.p2p_number,
         }
+    }
+
+    /// How many calls of collectives each member has made of which NCCL reports no more, as of a
+    /// Broadcast from 2.29 on: the members make the same calls.
+    pub(crate) fn unseen_calls(&self) -> u64 {
+        let calls = self.vectors.iter().map(|of| of.api.saturating_sub(of.enqueued)).min();
+        let has_others = self.kind == CommKind::Collectives && self.vectors.len() > 1;
+        calls.filter(|_| has_others).unwrap_or(0)
     }
 
     /// It has sends and receives of two ranks.

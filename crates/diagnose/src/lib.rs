@@ -31,6 +31,7 @@ mod merge_causes;
 mod state;
 mod stuck_operation;
 pub mod text;
+mod unseen;
 pub mod verdict;
 mod wait_graph;
 mod waiting;

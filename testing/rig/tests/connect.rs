@@ -158,3 +158,25 @@ fn a_release_that_reports_no_calls_shows_no_wait() {
     let Some(found) = verdicts(SILENT, Connects::AtInit, [calls, &[AWAY], calls]) else { return };
     assert_eq!(found, []);
 }
+
+/// From 2.29 on NCCL reports of a Broadcast its call alone: it is no call that was never enqueued.
+#[test]
+fn a_rank_that_stays_away_after_a_broadcast_has_stopped_calling() {
+    let before = ["broadcast:4096", "allreduce:4096"];
+    let calls = [before[0], before[1], "allreduce:4096"];
+    expect(Connects::AtInit, &calls, &[before[0], before[1], AWAY], &confirmed("H1a", &[1]));
+}
+
+/// That others wait in the Broadcast is probable, since a rank has not called it.
+#[test]
+fn a_rank_that_does_not_come_to_a_broadcast_is_suspected() {
+    let calls = ["broadcast:4096", "broadcast:4096", AWAY];
+    for version in ["2.30.7", "2.32.3"] {
+        let away = [calls[0], AWAY];
+        let at_init = Connects::AtInit;
+        let Some(found) = verdicts(version, at_init, [&calls, &away, &calls]) else { continue };
+        assert_eq!(found, [verdict("H1a", "suspect", &[1])], "{version}");
+        let found = verdicts(version, at_init, [&calls, &calls, &calls]);
+        assert_eq!(found, Some(vec![]), "{version}: all have called it");
+    }
+}

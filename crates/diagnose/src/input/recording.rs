@@ -363,7 +363,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         self.fill_counts(position, &progress, &mut member);
         if self.recording.comm_end(comm.index).is_some() || progress.flags & flags::ENDED != 0 {
             // Operations that seem open were aborted with the communicator.
-            (member.done, member.is_blind) = (member.enqueued, true);
+            (member.done, member.is_blind, member.has_left) = (member.enqueued, true, true);
         } else {
             self.fill_connecting(position, &mut member);
         }

@@ -69,6 +69,8 @@ pub(super) struct Member {
     /// When that operation was issued, ns.
     pub(super) born_ns: Option<u64>,
     pub(super) is_blind: bool,
+    /// It has destroyed or aborted the communicator.
+    pub(super) has_left: bool,
     /// [`crate::job::Vector::connects`]; `since_ns` and `born_ns` are the call's, where no earlier
     /// operation is in flight.
     pub(super) connects: bool,

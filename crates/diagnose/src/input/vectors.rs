@@ -179,21 +179,32 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
             });
             job.comms.len() - 1
         });
-        let added = add(&mut job.comms[comm], vector, u32::try_from(at).unwrap_or(u32::MAX));
-        if added.api > added.enqueued && job.processes[at].doubts.is_empty() {
-            job.processes[at].doubts.push(
-                "it is in a call of NCCL, which may connect it to other ranks there: a table of \
-                 vectors does not tell to which, and what those do"
-                    .into(),
-            );
-        }
+        add(&mut job.comms[comm], vector, u32::try_from(at).unwrap_or(u32::MAX));
     }
+    doubt_calls(&mut job);
     let _ = super::assemble::add_silent(&mut job);
     job
 }
 
-/// Adds a vector; returns what became of it.
-fn add<'a>(comm: &'a mut Communicator, vector: &vectors::Vector, process: u32) -> &'a Vector {
+/// Notes which processes are in a call.
+fn doubt_calls(job: &mut Job) {
+    for comm in &job.comms {
+        let unseen = comm.unseen_calls();
+        for vector in comm.vectors.iter().filter(|of| of.api > of.enqueued + unseen) {
+            let doubts = &mut job.processes[vector.process as usize].doubts;
+            if doubts.is_empty() {
+                doubts.push(
+                    "it is in a call of NCCL, which may connect it to other ranks there: a table \
+                     of vectors does not tell to which, and what those do"
+                        .into(),
+                );
+            }
+        }
+    }
+}
+
+/// Adds a vector.
+fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
     let has = |flag: u8| vector.flags & u32::from(flag) != 0;
     // The calls that were captured into graphs cannot be compared with what was enqueued.
     let no_calls = partial::NO_API | partial::CAPTURED;
@@ -209,6 +220,7 @@ fn add<'a>(comm: &'a mut Communicator, vector: &vectors::Vector, process: u32) -
         age_ns: age,
         born_ns: age,
         is_blind: has(partial::NO_END),
+        has_left: false,
         connects: false,
         p2p_number: None,
     });
@@ -228,7 +240,6 @@ fn add<'a>(comm: &'a mut Communicator, vector: &vectors::Vector, process: u32) -
         };
         comm.flights.insert(at, InFlightOp { transfers: vec![transfer], ..InFlightOp::default() });
     }
-    &comm.vectors[at as usize]
 }
 
 #[cfg(test)]

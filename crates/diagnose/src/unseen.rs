@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Collectives of which NCCL reports nothing but the call: from 2.29 on each Broadcast, and all inside
+a node without kernel events. Whether a rank waits in one is not known; but a rank that has called
+one more than another, and has called nothing since for as long as a hang takes, probably waits for
+that other one. This module makes a job in which it does. What is found in it is a suspicion.
+*/
+
+use crate::job::{CommKind, Communicator, Job, Process, Vector};
+
+/// Why what is found need not be so.
+pub(crate) const MAY_BE_OVER: &str = "NCCL reports no end of what the others have called: it may \
+    be over there, or they alone were to call it";
+
+/// The job in which members that have called more than others wait for these; `None` if there are
+/// none.
+pub(crate) fn assumed(job: &Job, hang_ns: u64) -> Option<Job> {
+    if job.is_dump {
+        return None;
+    }
+    let mut assumed = job.clone();
+    let mut has_waits = false;
+    for comm in assumed.comms.iter_mut().filter(|comm| comm.kind == CommKind::Collectives) {
+        has_waits |= assume(comm, &job.processes, hang_ns);
+    }
+    has_waits.then_some(assumed)
+}
+
+fn assume(comm: &mut Communicator, processes: &[Process], hang_ns: u64) -> bool {
+    let process = |vector: &Vector| &processes[vector.process as usize];
+    let is_unsure = |vector: &Vector| vector.has_left || process(vector).lacks_events;
+    let called = |vector: &Vector| vector.api.max(vector.enqueued);
+    let Some(least) = comm.vectors.iter().map(called).min() else { return false };
+    let unseen = comm.unseen_calls();
+    // The end of the others' last operation is seen: they wait for nothing.
+    let is_unseen = |of: &Vector| of.is_blind || of.api.saturating_sub(of.enqueued) > unseen;
+    let is_ahead = |vector: &Vector| called(vector) > least && is_unseen(vector);
+    let ahead = comm.vectors.iter().filter(|vector| is_ahead(vector));
+    let idle: Vec<Option<u64>> = ahead.map(|vector| process(vector).idle_ns).collect();
+    let is_idle = !idle.is_empty() && idle.iter().all(|idle| *idle >= Some(hang_ns));
+    if !is_idle || !comm.silent.is_empty() || comm.vectors.iter().any(is_unsure) {
+        return false;
+    }
+    for vector in &mut comm.vectors {
+        let (called, age_ns) = (called(vector), process(vector).idle_ns);
+        let done = if is_ahead(vector) { least } else { called };
+        (vector.api, vector.enqueued, vector.done) = (called, called, done);
+        (vector.age_ns, vector.born_ns) = (age_ns, age_ns);
+        (vector.started, vector.is_blind, vector.connects) = (None, false, false);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Options, diagnose};
+    use ncclscope_findings::{Confidence, FindingClass};
+    use std::time::Duration;
+
+    const S: u64 = 1_000_000_000;
+
+    /// Ranks of two communicators, of which nothing is seen but how often each called.
+    fn job(calls: &[[u64; 2]], idle_ns: u64) -> Job {
+        let process =
+            |rank| Process { rank: Some(rank), idle_ns: Some(idle_ns), ..Process::default() };
+        let comm = |at: usize| Communicator {
+            name: format!("comm {at}"),
+            nranks: 4,
+            vectors: calls
+                .iter()
+                .zip(0..)
+                .map(|(called, rank)| Vector {
+                    process: rank,
+                    rank,
+                    api: called[at],
+                    is_blind: true,
+                    ..Vector::default()
+                })
+                .collect(),
+            ..Communicator::default()
+        };
+        Job {
+            processes: (0..4).map(process).collect(),
+            comms: vec![comm(0), comm(1)],
+            ..Job::default()
+        }
+    }
+
+    fn found(job: &Job) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
+        let report = diagnose(job, &Options { hang: Duration::from_secs(30) });
+        report.findings.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
+    }
+
+    #[test]
+    fn a_rank_that_has_not_called_what_the_others_have_is_suspected() {
+        let suspected = |rank| [(FindingClass::HostStuck, Confidence::Suspect, vec![rank])];
+        let late = [[5, 9], [5, 9], [4, 9], [5, 9]];
+        assert_eq!(found(&job(&late, 60 * S)), suspected(2));
+        assert_eq!(found(&job(&late, 20 * S)), [], "it may come");
+        // Rank 1 waits in the first communicator, and so has not called in the second.
+        let chain = [[5, 9], [5, 8], [4, 8], [5, 9]];
+        assert_eq!(found(&job(&chain, 60 * S)), suspected(2));
+        assert_eq!(found(&job(&[[5, 9]; 4], 600 * S)), [], "an idle job");
+        // Of the ends that are seen the last is the last call's.
+        let mut seen = job(&late, 60 * S);
+        for vector in seen.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
+            (vector.is_blind, vector.enqueued) = (false, vector.api - 1);
+            vector.done = vector.enqueued;
+        }
+        assert_eq!(found(&seen), []);
+    }
+
+    #[test]
+    fn a_communicator_that_a_rank_has_left_says_nothing() {
+        let mut job = job(&[[5, 9], [5, 9], [4, 9], [5, 9]], 60 * S);
+        job.comms[0].vectors[0].has_left = true;
+        assert_eq!(found(&job), []);
+    }
+}
