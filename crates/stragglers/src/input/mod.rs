@@ -18,6 +18,7 @@ mod plan;
 pub mod recording;
 pub mod semantics;
 mod shortages;
+mod strict_file;
 pub mod table;
 
 /// Why an input cannot be used.

@@ -9,6 +9,7 @@ A table with far more rows, or more workers in more steps, is refused.
 
 use super::Error;
 use super::semantics::{self, Direction, Participants};
+use super::strict_file::StrictFile;
 use crate::model::{
     Collective, CollectiveClass, EndSync, Job, LayoutPosition, P2pBatch, Part, Worker,
 };
@@ -92,7 +93,7 @@ fn catch_quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 fn rows(path: &Path, most: i64) -> Result<Vec<Operation>, Error> {
     let error = |what: &dyn std::fmt::Display| Error::new(path, what);
     let file = ncclscope_trace::open_to_read(path).map_err(|e| error(&e))?;
-    let reader = SerializedFileReader::new(file).map_err(|e| error(&e))?;
+    let reader = SerializedFileReader::new(StrictFile(file)).map_err(|e| error(&e))?;
     let schema = reader.metadata().file_metadata().schema_descr();
     let names: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
     let missing: Vec<&str> =
