@@ -18,37 +18,69 @@ pub(crate) fn assumed(job: &Job, hang_ns: u64) -> Option<Job> {
     if job.is_dump {
         return None;
     }
-    let mut assumed = job.clone();
-    let mut has_waits = false;
-    for comm in assumed.comms.iter_mut().filter(|comm| comm.kind == CommKind::Collectives) {
-        has_waits |= assume(comm, &job.processes, hang_ns);
+    let calls: Vec<(usize, Calls)> = job
+        .comms
+        .iter()
+        .enumerate()
+        .filter_map(|(at, comm)| Some((at, Calls::that_hang(job, comm, hang_ns)?)))
+        .collect();
+    if calls.is_empty() {
+        return None;
     }
-    has_waits.then_some(assumed)
+    let mut assumed = job.clone();
+    for (at, calls) in calls {
+        calls.assume(&mut assumed.comms[at], &job.processes);
+    }
+    Some(assumed)
 }
 
-fn assume(comm: &mut Communicator, processes: &[Process], hang_ns: u64) -> bool {
-    let process = |vector: &Vector| &processes[vector.process as usize];
-    let is_unsure = |vector: &Vector| vector.has_left || process(vector).lacks_events;
-    let called = |vector: &Vector| vector.api.max(vector.enqueued);
-    let Some(least) = comm.vectors.iter().map(called).min() else { return false };
-    let unseen = comm.unseen_calls();
-    // The end of the others' last operation is seen: they wait for nothing.
-    let is_unseen = |of: &Vector| of.is_blind || of.api.saturating_sub(of.enqueued) > unseen;
-    let is_ahead = |vector: &Vector| called(vector) > least && is_unseen(vector);
-    let ahead = comm.vectors.iter().filter(|vector| is_ahead(vector));
-    let idle: Vec<Option<u64>> = ahead.map(|vector| process(vector).idle_ns).collect();
-    let is_idle = !idle.is_empty() && idle.iter().all(|idle| *idle >= Some(hang_ns));
-    if !is_idle || !comm.silent.is_empty() || comm.vectors.iter().any(is_unsure) {
-        return false;
+/// How many collectives a member has called.
+fn called(vector: &Vector) -> u64 {
+    vector.api.max(vector.enqueued)
+}
+
+/// The calls of a communicator's members.
+struct Calls {
+    /// How many all members have called.
+    least: u64,
+    /// [`Communicator::unseen_calls`].
+    unseen: u64,
+}
+
+impl Calls {
+    /// Those of a communicator some of whose members may wait for others.
+    fn that_hang(job: &Job, comm: &Communicator, hang_ns: u64) -> Option<Calls> {
+        let least = comm.vectors.iter().map(called).min()?;
+        let calls = Calls { least, unseen: comm.unseen_calls() };
+        let process = |vector: &Vector| &job.processes[vector.process as usize];
+        let is_unsure = |vector: &Vector| vector.has_left || process(vector).lacks_events;
+        let is_still = |vector: &Vector| process(vector).idle_ns >= Some(hang_ns);
+        let mut ahead = comm.vectors.iter().filter(|vector| calls.may_wait(vector)).peekable();
+        let hangs = comm.kind == CommKind::Collectives
+            && comm.silent.is_empty()
+            && ahead.peek().is_some()
+            && ahead.all(is_still)
+            && !comm.vectors.iter().any(is_unsure);
+        hangs.then_some(calls)
     }
-    for vector in &mut comm.vectors {
-        let (called, age_ns) = (called(vector), process(vector).idle_ns);
-        let done = if is_ahead(vector) { least } else { called };
-        (vector.api, vector.enqueued, vector.done) = (called, called, done);
-        (vector.age_ns, vector.born_ns) = (age_ns, age_ns);
-        (vector.started, vector.is_blind, vector.connects) = (None, false, false);
+
+    /// It has called more than others, and no end of that is seen.
+    fn may_wait(&self, vector: &Vector) -> bool {
+        let is_unseen = vector.is_blind || vector.api > vector.enqueued + self.unseen;
+        called(vector) > self.least && is_unseen
     }
-    true
+
+    /// Makes the members that may wait do so.
+    fn assume(&self, comm: &mut Communicator, processes: &[Process]) {
+        for vector in &mut comm.vectors {
+            let called = called(vector);
+            let age_ns = processes[vector.process as usize].idle_ns;
+            let done = if self.may_wait(vector) { self.least } else { called };
+            (vector.api, vector.enqueued, vector.done) = (called, called, done);
+            (vector.age_ns, vector.born_ns) = (age_ns, age_ns);
+            (vector.started, vector.is_blind, vector.connects) = (None, false, false);
+        }
+    }
 }
 
 #[cfg(test)]
