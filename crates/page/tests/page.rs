@@ -136,7 +136,7 @@ fn a_finding_says_where_since_when_and_what_to_do() {
     for line in [
         format!("<strong>Where: </strong>{place}</p>"),
         format!("<strong>Since: </strong>{since}</p>"),
-        "<strong>Cost: </strong>100.0 % of the time: ".into(),
+        "<strong>Cost: </strong>all of the job: ".into(),
         format!("<code>ncclscope {} RUN</code>", verdict.class.verb()),
     ] {
         assert!(page.contains(&line), "{line}");
