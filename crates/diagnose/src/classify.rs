@@ -68,7 +68,7 @@ impl<'a> Classifier<'a> {
         for (comm, index) in job.comms.iter().zip(0u32..) {
             let unseen = comm.unseen_calls();
             for (vector, member) in comm.vectors.iter().zip(0u32..) {
-                if vector.api > vector.enqueued + unseen && causes.contains(&vector.process) {
+                if vector.not_enqueued() > unseen && causes.contains(&vector.process) {
                     this.pending_calls.insert(vector.process, (index, member));
                 }
                 let status = job.processes[vector.process as usize].status;

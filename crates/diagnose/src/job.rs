@@ -212,6 +212,11 @@ impl Vector {
         if self.is_connecting() { entered } else { entered.min(self.done + 1) }
     }
 
+    /// Operations that the application called and NCCL has not enqueued.
+    pub(crate) fn not_enqueued(&self) -> u64 {
+        self.api.saturating_sub(self.enqueued)
+    }
+
     /// It has issued something that is not complete.
     #[must_use]
     pub fn is_inside(&self) -> bool {
@@ -292,7 +297,7 @@ impl Communicator {
     /// How many calls of collectives each member has made of which NCCL reports no more, as of a
     /// Broadcast from 2.29 on: the members make the same calls.
     pub(crate) fn unseen_calls(&self) -> u64 {
-        let calls = self.vectors.iter().map(|of| of.api.saturating_sub(of.enqueued)).min();
+        let calls = self.vectors.iter().map(Vector::not_enqueued).min();
         let has_others = self.kind == CommKind::Collectives && self.vectors.len() > 1;
         calls.filter(|_| has_others).unwrap_or(0)
     }

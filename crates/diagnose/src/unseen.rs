@@ -66,7 +66,7 @@ impl Calls {
 
     /// It has called more than others, and no end of that is seen.
     fn may_wait(&self, vector: &Vector) -> bool {
-        let is_unseen = vector.is_blind || vector.api > vector.enqueued + self.unseen;
+        let is_unseen = vector.is_blind || vector.not_enqueued() > self.unseen;
         called(vector) > self.least && is_unseen
     }
 

@@ -113,7 +113,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("invariants", &["ncclscope-operations", "ncclscope-trace"]),
     (
         "gpu-kit",
-        &["rig", "invariants", "ncclscope-report", "ncclscope-operations", "ncclscope-trace"],
+        &[
+            "rig",
+            "invariants",
+            "ncclscope-control",
+            "ncclscope-report",
+            "ncclscope-operations",
+            "ncclscope-trace",
+        ],
     ),
     ("rig", &["built"]),
     ("scripts", &["ncclscope-trace"]),

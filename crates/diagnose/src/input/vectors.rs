@@ -190,7 +190,7 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
 fn doubt_calls(job: &mut Job) {
     for comm in &job.comms {
         let unseen = comm.unseen_calls();
-        for vector in comm.vectors.iter().filter(|of| of.api > of.enqueued + unseen) {
+        for vector in comm.vectors.iter().filter(|of| of.not_enqueued() > unseen) {
             let doubts = &mut job.processes[vector.process as usize].doubts;
             if doubts.is_empty() {
                 doubts.push(
@@ -220,7 +220,7 @@ fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
         age_ns: age,
         born_ns: age,
         is_blind: has(partial::NO_END),
-        has_left: false,
+        has_left: has(partial::ENDED),
         connects: false,
         p2p_number: None,
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the plugin, its kernel channel events and its CUDA events cost.
 
+use ncclscope_control::releases::InGraphs;
 use ncclscope_trace::EventKind;
 use std::time::{Duration, Instant};
 
@@ -69,13 +70,8 @@ const SMALL_SIZES: [u64; 2] = [1 << 10, 64 << 10];
 /// How long one size should take in one run, us.
 const SIZE_US: f64 = 200_000.0;
 
-/// The layout whose kernels run at once, if there is one: processes on one GPU take turns.
-fn layout(setup: &Setup) -> Layout {
-    if setup.has_threads() { Layout::Threads } else { Layout::Processes }
-}
-
-fn of_mode<'a>(setup: &'a Setup, name: &str, (_, mode): Mode, layout: Layout) -> Launch<'a> {
-    let launch = Launch::new(setup, name).layout(layout);
+fn of_mode<'a>(setup: &'a Setup, name: &str, (_, mode): Mode) -> Launch<'a> {
+    let launch = Launch::new(setup, name).layout(Layout::at_once(setup));
     match mode {
         None => launch.without_plugin(),
         Some(all) => all.iter().fold(launch, |launch, (name, value)| launch.env(name, value)),
@@ -90,7 +86,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 fn plugin(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let begin = Instant::now();
     let sizes = if setup.small { &SMALL_SIZES[..] } else { &SIZES[..] };
-    let first = sizes.iter().fold(of_mode(setup, "cost/first", MODES[0], layout(setup)), |l, b| {
+    let first = sizes.iter().fold(of_mode(setup, "cost/first", MODES[0]), |l, b| {
         l.step(format!("allreduce:{b}:2")).step(format!("allreduce:{b}:2"))
     });
     let first = times(&first.run(limit)?, sizes);
@@ -105,7 +101,7 @@ fn plugin(setup: &Setup, limit: Duration) -> Result<Found, String> {
             // Each round begins with another mode: none is always first.
             let mode = (turn + rounds) % MODES.len();
             let name = format!("cost/{}-{rounds}", MODES[mode].0);
-            let job = of_mode(setup, &name, MODES[mode], layout(setup));
+            let job = of_mode(setup, &name, MODES[mode]);
             let job = sizes.iter().zip(&counts).fold(job, |job, (bytes, count)| {
                 let count = if setup.small { 2.0 } else { *count };
                 job.step(format!("allreduce:{bytes}:2")).step(format!("allreduce:{bytes}:{count}"))
@@ -170,7 +166,7 @@ fn on_and_off<'a>(
 ) -> impl Fn(&str) -> Launch<'a> + use<'a> {
     let (name, steps) = (name.to_owned(), steps.to_vec());
     move |kernel| {
-        let launch = Launch::new(setup, &format!("{name}-{kernel}")).layout(layout(setup));
+        let launch = Launch::new(setup, &format!("{name}-{kernel}")).layout(Layout::at_once(setup));
         launch.env("NCCLSCOPE_KERNEL", kernel).steps(steps.iter().map(String::as_str))
     }
 }
@@ -200,7 +196,7 @@ fn queue(setup: &Setup, limit: Duration) -> Result<Found, String> {
         calls[0], calls[1], percent[0], percent[1], rss[0], rss[1]
     );
     // Over a network NCCL's thread polls in any case.
-    let polls = (22600..23100).contains(&setup.version);
+    let polls = setup.kernel_events().in_graphs != InGraphs::HostFunctions;
     let is_quiet = polls || percent[0] <= percent[1] + 50.0;
     let is_cheap = is_quiet && calls[0] <= 1.5 * calls[1];
     let names = ["call_us", "nccl_percent", "rss_mib"];
@@ -213,7 +209,7 @@ fn queue(setup: &Setup, limit: Duration) -> Result<Found, String> {
 
 fn graphs(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let few = setup.scale(20, 3);
-    let replays = if layout(setup) == Layout::Threads { setup.scale(100, 5) } else { few };
+    let replays = if setup.has_threads() { setup.scale(100, 5) } else { few };
     let operations = setup.scale(100, 4);
     let steps =
         ["allreduce:65536:2".into(), format!("graph:65536:{operations}"), "replay:2".into()];
@@ -258,7 +254,7 @@ fn graphs(setup: &Setup, limit: Duration) -> Result<Found, String> {
         .into_iter()
         .flat_map(|(name, [on, off])| [(format!("{name}_on"), on), (format!("{name}_off"), off)]);
     // Over a network NCCL has the host nodes anyway; before 2.26 there are no kernel events.
-    let (on, off) = match layout(setup) {
+    let (on, off) = match Layout::at_once(setup) {
         Layout::Threads if setup.version >= 22600 => (f64::from(operations), 0.0),
         Layout::Threads => (0.0, 0.0),
         _ => (f64::from(operations), f64::from(operations)),
@@ -271,14 +267,13 @@ fn probe(setup: &Setup, limit: Duration) -> Result<Found, String> {
         return Ok(Found::skipped("the probe needs NCCL 2.28 or later"));
     }
     let begin = Instant::now();
-    // Processes take turns on the GPU, of some milliseconds each.
-    let many = if layout(setup) == Layout::Threads { 2000 } else { 200 };
+    let many = if setup.has_threads() { 2000 } else { 200 };
     let (rounds, count) = setup.scale((2, many), (1, 20));
     let mut us = [vec![], vec![]];
     for round in 0..rounds {
         for (at, events) in ["on", "off"].into_iter().enumerate() {
             let job = Launch::new(setup, &format!("8-probe/{events}-{round}"));
-            let job = job.layout(layout(setup)).env("NCCLSCOPE_CUDA_EVENTS", events);
+            let job = job.layout(Layout::at_once(setup)).env("NCCLSCOPE_CUDA_EVENTS", events);
             let job = job.step("allreduce:4096:20").step(format!("allreduce:4096:{count}"));
             let left = limit.saturating_sub(begin.elapsed()).max(Duration::from_secs(3));
             us[at].extend(job.run(left)?.values(0, "allreduce", "us").last());

@@ -2,6 +2,7 @@
 //! What kernel channel events mean on a real kernel.
 
 use invariants::Expect;
+use ncclscope_control::releases::Drift;
 use std::time::Duration;
 
 use super::launch::{Launch, Layout};
@@ -45,10 +46,6 @@ pub(super) const DESTROY: Part = Part {
     run: destroy,
 };
 
-fn layout(setup: &Setup) -> Layout {
-    if setup.has_threads() { Layout::Threads } else { Layout::Processes }
-}
-
 /// Ranks that are killed or counters that drift are the point: rules are not judged here.
 const ANY: Expect = Expect {
     lost_ok: true,
@@ -69,8 +66,8 @@ fn drift(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let job = job.env("NCCLSCOPE_RING_MB", 16);
     // Those releases' AllGatherV takes the grouped Broadcasts and never ends with kernel events
     // (`ncclscope_control::releases`).
-    let has_gather = (22900..23100).contains(&setup.version);
-    let job = if has_gather { job.env("NCCL_ALLGATHERV_ENABLE", 0) } else { job };
+    let drift = setup.kernel_events().drift;
+    let job = if drift == Drift::GroupedRoots { job.env("NCCL_ALLGATHERV_ENABLE", 0) } else { job };
     let job = job.steps(["allreduce:65536", "broadcast:65536", "broadcasts:65536"]);
     let job = job.steps(["allreduce:65536:2", "barrier", &delay, "allreduce:65536"]);
     let ended = job.run(limit).err();
@@ -87,7 +84,7 @@ fn drift(setup: &Setup, limit: Duration) -> Result<Found, String> {
          twice, {early} before their launch, {missing} AllReduces without; {crash}"
     );
     let is_whole = repeated + early + missing == 0 && least + 100 >= u64::from(delay_ms);
-    let drifts = setup.version >= 22900;
+    let drifts = drift != Drift::Never;
     Ok(Found::judged((is_whole && ended.is_none()) != drifts, text)
         .figure("least_gap_ms", least as f64)
         .figure("repeated", repeated as f64)
@@ -96,7 +93,7 @@ fn drift(setup: &Setup, limit: Duration) -> Result<Found, String> {
 }
 
 fn destroy(setup: &Setup, limit: Duration) -> Result<Found, String> {
-    let hangs = (22900..23100).contains(&setup.version);
+    let hangs = setup.kernel_events().drift == Drift::GroupedRoots;
     let (mut words, mut is_expected) = (vec![], true);
     for kernel in ["auto", "on"] {
         let job = Launch::new(setup, &format!("destroy-{kernel}")).env("NCCLSCOPE_KERNEL", kernel);
@@ -122,7 +119,7 @@ fn early_stop(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let late = format!("0/spin:{}", setup.scale(500, 300));
     let (mut words, mut figures, mut ring_is_true) = (vec![], vec![], false);
     for algorithm in ["Ring", "Tree"] {
-        let job = Launch::new(setup, &format!("3-{algorithm}")).layout(layout(setup));
+        let job = Launch::new(setup, &format!("3-{algorithm}")).layout(Layout::at_once(setup));
         let job = job.env("NCCL_ALGO", algorithm).env("NCCL_PROTO", "Simple");
         let job = job.env("NCCLSCOPE_KERNEL", "on").env("NCCLSCOPE_CUDA_EVENTS", "on");
         let job = job.steps(["allreduce:65536", "barrier", &late, "allreduce:65536", "sleep:300"]);
@@ -149,11 +146,10 @@ fn overrun(setup: &Setup, limit: Duration) -> Result<Found, String> {
     if setup.version < 22700 {
         return Ok(Found::skipped("this release stamps no kernel"));
     }
-    // Processes take turns on the GPU, of some milliseconds each.
-    let many = if layout(setup) == Layout::Threads { 2000 } else { 500 };
+    let many = if setup.has_threads() { 2000 } else { 500 };
     let count = setup.scale(many, 100);
     let many = format!("allreduce:1024:{count}");
-    let job = Launch::new(setup, "10-overrun").layout(layout(setup));
+    let job = Launch::new(setup, "10-overrun").layout(Layout::at_once(setup));
     let job = job.env("NCCLSCOPE_KERNEL", "on").steps(["allreduce:1024", "pin", &many]);
     let said = job.run(limit)?;
     let facts = facts::read(&job.folder, &ANY)?;

@@ -42,6 +42,14 @@ pub(super) enum Layout {
     Node,
 }
 
+impl Layout {
+    /// The one whose kernels run at once, if there is one: processes on one GPU take turns, of some
+    /// milliseconds each.
+    pub(super) fn at_once(setup: &Setup) -> Layout {
+        if setup.has_threads() { Layout::Threads } else { Layout::Processes }
+    }
+}
+
 /// A job to start: a builder.
 #[derive(Debug)]
 pub(super) struct Launch<'a> {

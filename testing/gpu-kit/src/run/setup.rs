@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What all parts share: the files, NCCL's release, and how much is done.
 
+use ncclscope_control::releases::{self, Release};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,6 +33,11 @@ impl Setup {
     /// Whether one process may have both ranks here.
     pub(super) fn has_threads(&self) -> bool {
         self.stand_in || self.version >= 23003
+    }
+
+    /// What this release does with kernel channel events.
+    pub(super) fn kernel_events(&self) -> &'static Release {
+        releases::of_release(self.version)
     }
 
     pub(super) fn without_threads(&self) -> Found {
