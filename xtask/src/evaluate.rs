@@ -10,10 +10,10 @@
 
 mod answer;
 mod case;
+mod circumstance;
 mod compare;
 mod compare_standin;
 mod large;
-mod place;
 mod score;
 mod silent;
 mod standin;
@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use case::{Case, Fault, Folder, Group, Judged};
+use circumstance::Circumstance;
 use clap::{Args, value_parser};
-use place::Place;
 use score::{Cause, Score, shown};
 use serde_json::{Value, json};
 use silent::SHARES;
@@ -34,9 +34,10 @@ use crate::nccl::Release;
 use crate::outcome::Outcome;
 use crate::{build, nccl};
 
-/// Precision and recall of classes and ranks, over all planted faults of one number of ranks.
+/// Minimum precision and recall of classes and ranks, over all planted faults for one number of
+/// ranks.
 const LEAST: f64 = 0.98;
-/// The release of `--standin`.
+/// The release and CUDA version for `--standin`.
 const RELEASE: (&str, u8) = ("2.28.9", 12);
 
 /// What `cargo xtask evaluate` takes.
@@ -105,7 +106,7 @@ pub(crate) fn run(mut options: Options) -> Outcome {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The faults that the command line names; none: all.
+/// The faults named on the command line; all if there are none.
 fn chosen(tool: &Path, names: &[String]) -> Outcome<Vec<Fault>> {
     let mut faults = Fault::all(tool)?;
     if let Some(name) = names.iter().find(|&name| faults.iter().all(|fault| fault.name != *name)) {
@@ -115,7 +116,7 @@ fn chosen(tool: &Path, names: &[String]) -> Outcome<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Everything with one number of ranks. False where a bound is missed.
+/// The whole evaluation for one number of ranks. False if a bound is missed.
 fn simulated(
     options: &Options,
     tool: &Path,
@@ -133,7 +134,8 @@ fn simulated(
     for fault in faults {
         let mut line = Line::default();
         for seed in 1..=options.seeds {
-            let case = Case { fault: fault.clone(), ranks, seed, place: Place::Clean };
+            let case =
+                Case { fault: fault.clone(), ranks, seed, circumstance: Circumstance::Clean };
             let judged = case.run(tool, scratch)?;
             rows.push(row(&case.name(), &judged.planted, &judged.found, &judged.score));
             line.add(&judged);
@@ -148,8 +150,8 @@ fn simulated(
     Ok(total.is_good() && in_places(options, tool, scratch, faults, ranks, rows)?)
 }
 
-/// The first seed of each fault in directories that make it harder: in all, or in the small
-/// evaluation in one. False where one is not exact.
+/// The first seed of each fault in directories that make it harder: in all of them, or in the small
+/// evaluation in one. False if a verdict is not exact.
 fn in_places(
     options: &Options,
     tool: &Path,
@@ -160,18 +162,18 @@ fn in_places(
 ) -> Outcome<bool> {
     println!("\n{:<22} {:>5}  said where it is not exact", "directory", "exact");
     let mut good = true;
-    for (at, place) in Place::ODD.into_iter().enumerate() {
-        let (first, step) = if options.small { (at, Place::ODD.len()) } else { (0, 1) };
+    for (at, circumstance) in Circumstance::ODD.into_iter().enumerate() {
+        let (first, step) = if options.small { (at, Circumstance::ODD.len()) } else { (0, 1) };
         let (mut line, mut said) = (Line::default(), Vec::new());
         for fault in faults.iter().skip(first).step_by(step) {
-            let case = Case { fault: fault.clone(), ranks, seed: 1, place };
+            let case = Case { fault: fault.clone(), ranks, seed: 1, circumstance };
             let judged = case.run(tool, scratch)?;
             rows.push(row(&case.name(), &judged.planted, &judged.found, &judged.score));
             line.add(&judged);
             said.extend(line.said.drain(..).map(|words| format!("{}: {words}", fault.name)));
         }
         let Score { runs, exact, .. } = line.score;
-        println!("{:<22} {exact:>2}/{runs:<2}  {}", place.name(), said.join("; "));
+        println!("{:<22} {exact:>2}/{runs:<2}  {}", circumstance.name(), said.join("; "));
         good &= exact == runs && line.answers == runs;
     }
     Ok(good)
@@ -184,11 +186,11 @@ fn row(name: &str, planted: &[Cause], found: &[Cause], score: &Score) -> Value {
     json!({"case": name, "planted": list(planted), "found": list(found), "exact": score.is_exact()})
 }
 
-/// All seeds of a fault.
+/// The results for all seeds of a fault.
 #[derive(Debug, Default)]
 struct Line {
     score: Score,
-    /// Reports whose first lines are right.
+    /// Number of reports whose first lines are right.
     answers: u64,
     slowest_s: f64,
     said: Vec<String>,
@@ -227,13 +229,13 @@ fn words(causes: &[Cause]) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(" ") }
 }
 
-/// All faults of one number of ranks.
+/// The results for all faults of one number of ranks.
 #[derive(Debug, Default)]
 struct Total {
     faults: BTreeMap<Group, Score>,
     controls: Score,
     control_hours: f64,
-    /// Reports whose first lines are wrong.
+    /// Number of reports whose first lines are wrong.
     mistakes: u64,
 }
 
@@ -248,7 +250,7 @@ impl Total {
         }
     }
 
-    /// Verdicts on controls.
+    /// Number of verdicts on controls.
     fn false_verdicts(&self) -> u64 {
         self.controls.all_classes().wrong
     }
@@ -288,11 +290,11 @@ impl Total {
     }
 }
 
-/// The curve over silent ranks: of the first seed of each hang.
+/// Prints the curve over silent ranks, for the first seed of each hang.
 fn print_silent(tool: &Path, scratch: &Path, faults: &[Fault], ranks: u64) -> Outcome<()> {
     let mut sums = vec![Score::default(); SHARES.len()];
     for fault in faults.iter().filter(|fault| fault.group == Group::Hang) {
-        let case = Case { fault: fault.clone(), ranks, seed: 1, place: Place::Clean };
+        let case = Case { fault: fault.clone(), ranks, seed: 1, circumstance: Circumstance::Clean };
         let scores = silent::curve(&case, tool, scratch)?;
         sums.iter_mut().zip(&scores).for_each(|(sum, score)| *sum += score);
     }
@@ -310,7 +312,7 @@ fn print_silent(tool: &Path, scratch: &Path, faults: &[Fault], ranks: u64) -> Ou
     Ok(())
 }
 
-/// The rig's scenarios, or pairs of its runs. False where one is not exact.
+/// The rig's scenarios, or pairs of its runs. False if a result is not exact.
 fn on_standin(
     options: &Options,
     (folder, scratch): (&Path, &Path),

@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The releases that are asked for: by the command line, or else by the scenario.
+/// The requested releases: those of the command line, else those of the scenario.
 fn names<'a>(options: &'a Options, scenario: Option<&'a Scenario>) -> &'a [String] {
     match scenario {
         Some(scenario) if options.releases.is_empty() => &scenario.releases,
@@ -78,7 +78,7 @@ fn names<'a>(options: &'a Options, scenario: Option<&'a Scenario>) -> &'a [Strin
     }
 }
 
-/// The cells and how they ended: release, topology, result, events by kind, seconds.
+/// The cells and their results: release, topology, result, events by kind, seconds.
 fn table(cells: &[Cell], outcomes: &[CellOutcome]) -> String {
     let mut text = format!("{:<12} {:<22} {:<7} {:>7}  events\n", "release", "cell", "result", "s");
     for (cell, outcome) in cells.iter().zip(outcomes) {
@@ -95,8 +95,7 @@ fn table(cells: &[Cell], outcomes: &[CellOutcome]) -> String {
         }
     }
     let failed = outcomes.iter().filter(|outcome| outcome.has_failed()).count();
-    let unable = outcomes.iter().filter(|outcome| outcome.word() == "unable").count();
-    text += &format!("{} cells, {failed} failed, {unable} that cannot be run\n", cells.len());
+    text += &format!("{} cells, {failed} failed\n", cells.len());
     text
 }
 

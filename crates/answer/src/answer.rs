@@ -1,51 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answer, and its at most five lines.
+//! The answer of a report, and its text of at most five lines.
 
 use crate::cause::{Cause, Found, State, causes};
 use crate::extent::{cost, since};
-use crate::place::Places;
+use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
-use ncclscope_findings::{Cost, Help, Place};
+use ncclscope_findings::{Cost, Help, RankLocation};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// How many ranks are named with their places; of more only numbers and hosts are.
+/// Maximum number of ranks that are named with their locations. Of more ranks, only the numbers and
+/// hosts are named.
 const NAMED: usize = 2;
 
 /// The answer, as `answer` in the schema `ncclscope.report/3`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// Whether it hangs, is slow or is fine.
+    /// Whether the job hangs, is slow or is fine.
     pub state: State,
-    /// Since when nothing advances, or the worst finding slows it down, in whole seconds of UTC
-    /// (RFC 3339); `None` if that is unknown, and of a job that is fine.
+    /// Time since when no rank advances (hung) or since when the worst finding slows the job down
+    /// (slow), in whole seconds of UTC (RFC 3339). `None` if unknown, or if the job is fine.
     pub since: Option<String>,
     /// The codes of the causes' classes, worst first.
     pub classes: Vec<&'static str>,
-    /// The ranks at fault, ascending: ranks in the job.
+    /// The job ranks at fault, ascending.
     pub root_ranks: Vec<u32>,
-    /// Where the first 64 of them run.
+    /// Locations of the first 64 root ranks.
     #[serde(rename = "where")]
-    pub places: Vec<Place>,
-    /// What it costs; `None` where that is unknown.
+    pub places: Vec<RankLocation>,
+    /// The cost of the hang or slowdown; `None` if unknown.
     pub cost: Option<Cost>,
-    /// Why, in one sentence.
+    /// The reason in one sentence.
     pub why: String,
-    /// The commands that say more.
+    /// Commands that show more details.
     pub next: Vec<String>,
     #[serde(skip)]
     causes: Vec<Cause>,
-    /// The first line after the state.
+    /// Text of the first line, after the state.
     #[serde(skip)]
     headline: String,
 }
 
 impl Answer {
-    /// The answer from what was found; `input` is the run as a command names it.
+    /// The answer from the analyses' results; `input` is the run as the user's commands name it.
     #[must_use]
     pub fn of(found: Found<'_>, input: &str) -> Answer {
         let (state, causes) = causes(found);
-        let places = Places::of(found.report);
+        let places = RankLocations::of(found.report);
         let mut root_ranks: Vec<u32> =
             causes.iter().flat_map(|cause| cause.root_ranks.iter().copied()).collect();
         root_ranks.sort_unstable();
@@ -66,8 +67,8 @@ impl Answer {
         }
     }
 
-    /// The answer where a filter leaves out recordings: there is none. `input` is the run as a
-    /// command names it.
+    /// The answer when a filter leaves out recordings: the state is unknown. `input` is the run as
+    /// the user's commands name it.
     #[must_use]
     pub fn of_a_part(input: &str) -> Answer {
         let state = State::Unknown;
@@ -85,7 +86,7 @@ impl Answer {
         }
     }
 
-    /// At most five lines, each a label and a text: the state first.
+    /// The answer as at most five lines, each a label and a text; the first label is the state.
     #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![(self.state.word(), self.headline.clone())];
@@ -104,7 +105,7 @@ impl Answer {
         lines
     }
 
-    /// The ranks at fault, with their places where they are few.
+    /// The ranks at fault; with their locations if they are at most [`NAMED`].
     fn who(&self) -> String {
         if let [Cause { edge: Some([src, dst]), root_ranks, .. }] = &self.causes[..]
             && root_ranks.len() > 1
@@ -118,10 +119,10 @@ impl Answer {
         match self.root_ranks.len() {
             0 => self.causes.first().map_or("all ranks alike", |it| it.class.no_rank()).into(),
             few if few <= NAMED => {
-                let is_worst = |place: &&Place| {
+                let is_worst = |place: &&RankLocation| {
                     self.causes.first().is_some_and(|it| it.root_ranks.contains(&place.rank))
                 };
-                let (worst, others): (Vec<&Place>, Vec<&Place>) =
+                let (worst, others): (Vec<&RankLocation>, Vec<&RankLocation>) =
                     self.places.iter().partition(is_worst);
                 let worst = worst.into_iter().map(ToString::to_string);
                 let others = others.into_iter().map(|place| format!("also {place}"));

@@ -14,11 +14,11 @@ figures those of `report`. It does not print.
 mod answer;
 mod cause;
 mod extent;
-mod place;
+mod locations;
 mod sentences;
 mod time;
 
 pub use answer::Answer;
 pub use cause::{Found, State};
-pub use ncclscope_findings::{Cost, Place};
+pub use ncclscope_findings::{Cost, RankLocation};
 pub use time::Moment;

@@ -79,10 +79,10 @@ struct Run<'r> {
     job: JobReader<'r>,
     wish: Option<Wish<'r>>,
     /// Each with its end, where it is long.
-    places: Vec<Place<'r>>,
+    places: Vec<PassInput<'r>>,
 }
 
-struct Place<'r> {
+struct PassInput<'r> {
     number: usize,
     whole: &'r Recording,
     end: Option<&'r Recording>,
@@ -113,7 +113,7 @@ impl<'r> Run<'r> {
             .map(|(whole, end)| end.as_ref().unwrap_or(whole))
             .collect();
         let job = JobReader::new(&judged);
-        let place = |(number, &at): (usize, &usize)| Place {
+        let place = |(number, &at): (usize, &usize)| PassInput {
             number,
             whole: &recordings[at],
             end: ends.0[at].as_ref(),
@@ -134,7 +134,7 @@ impl<'r> Run<'r> {
         let report = self.wish.map(|(_, by)| ReportBuilder::grouped(by.to_vec()));
         let mut read = Read { report, job: self.job.begin(), snapshots: Vec::new() };
         let mut foreign = 0;
-        let part = |place: &Place<'r>| self.part(place);
+        let part = |place: &PassInput<'r>| self.part(place);
         in_order(&self.places, part, |at, Part { report, job, snapshot }| {
             if let Some((sum, report)) = read.report.as_mut().zip(report) {
                 foreign += report.foreign();
@@ -148,7 +148,7 @@ impl<'r> Run<'r> {
         (read, foreign)
     }
 
-    fn part(&self, place: &Place<'r>) -> Part<'r> {
+    fn part(&self, place: &PassInput<'r>) -> Part<'r> {
         let work = self.job.pxn().work(place.number);
         let (mut job, mut hang) = (self.job.process(place.number), SnapshotReader::default());
         let judged = place.end.unwrap_or(place.whole);

@@ -11,7 +11,7 @@ machines, and processes of other users, cannot be seen.
 
 use crate::input::{host_name, recordings_in};
 use ncclscope_control::directories::above_placeholders;
-use ncclscope_control::launcher::Place;
+use ncclscope_control::launcher::JobPosition;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
 use ncclscope_operations::human::list_of_ranges;
@@ -23,11 +23,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long processes record nothing before that is said: programs need their time to load.
+/// How long processes may record nothing before that is reported; programs need time to load.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The most ranks that are named one by one.
+/// Maximum number of ranks that are named one by one.
 const NAMED: usize = 16;
-/// `TCP_LISTEN`, as `/proc/net/tcp` has it.
+/// `TCP_LISTEN` as written in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
 /// A process without a recording.
@@ -36,24 +36,24 @@ struct Process {
     pid: u32,
     parent: u32,
     name: String,
-    place: Place,
+    place: JobPosition,
     has_nccl: bool,
     is_stopped: bool,
-    /// Sockets on which it expects connections.
+    /// Number of sockets on which it accepts connections.
     listening: usize,
 }
 
 /// The processes of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unrecorded {
-    /// Those without a recording, by rank; without ranks, by their numbers.
+    /// The processes without a recording, by rank; without ranks, by process id.
     processes: Vec<Process>,
     /// The ranks of processes that record.
     recorded: BTreeSet<u32>,
 }
 
 impl Unrecorded {
-    /// The processes whose recordings belong into one of these directories.
+    /// The processes whose recordings belong to one of these directories.
     pub(crate) fn find(directories: &[PathBuf]) -> Unrecorded {
         if directories.is_empty() {
             return Unrecorded::default();
@@ -68,8 +68,8 @@ impl Unrecorded {
             if !records_into(pid, &environment, &directories) {
                 continue;
             }
-            let place = Place::of(|name| environment.get(name).cloned());
-            // In a container host and number are others, and the file's name has those.
+            let place = JobPosition::of(|name| environment.get(name).cloned());
+            // In a container, host name and process id differ from those in the file's name.
             let of = if with_recording.contains(&pid) || holds_recording(pid) {
                 &mut recorded
             } else {
@@ -80,10 +80,10 @@ impl Unrecorded {
         Unrecorded::among(&recorded, others)
     }
 
-    /// The ranks among `others`, of a run of which `recorded` have recordings.
+    /// The ranks among `others` that have no recording, in a run in which `recorded` have one.
     fn among(recorded: &[Process], mut others: Vec<Process>) -> Unrecorded {
-        // What a rank starts, such as its data loaders, has its variables and libraries; what
-        // starts ranks, such as torchrun, has loaded NCCL too.
+        // A rank's children, such as data loaders, have its variables and libraries. A launcher
+        // such as torchrun has loaded NCCL, too.
         others.retain(|one| {
             recorded.iter().all(|other| other.pid != one.parent && other.parent != one.pid)
         });
@@ -97,7 +97,7 @@ impl Unrecorded {
         Unrecorded { processes, recorded }
     }
 
-    /// What they do, a line each; `None` if there are none.
+    /// What these processes do, one line each; `None` if there are none.
     pub(crate) fn lines(&self) -> Option<Vec<String>> {
         if self.processes.is_empty() {
             return None;
@@ -130,7 +130,7 @@ impl Unrecorded {
         Some(lines)
     }
 
-    /// The ranks that no process of this machine has, as ranges: a job may claim any size.
+    /// The ranks without a process on this machine, as ranges, because a job may claim any size.
     fn missing(&self, size: u32) -> Vec<(u32, u32)> {
         let mut here: BTreeSet<u32> =
             self.processes.iter().filter_map(|one| one.place.rank).collect();
@@ -171,7 +171,7 @@ impl Process {
 
 const WAITS: &str = "has loaded NCCL, and seems to wait in ncclCommInit for other ranks";
 
-/// Notices processes that record nothing for too long, and says so once.
+/// Notices processes that record nothing for too long, and reports them once.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     since: BTreeMap<u32, Instant>,
@@ -180,7 +180,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// The lines about the processes, if all of them have recorded nothing for a while and some of
-    /// them are not reported yet.
+    /// them were not reported yet.
     pub(crate) fn look(&mut self, found: &Unrecorded, now: Instant) -> Option<Vec<String>> {
         let pids: BTreeSet<u32> = found.processes.iter().map(|one| one.pid).collect();
         self.since.retain(|pid, _| pids.contains(pid));
@@ -196,7 +196,7 @@ impl Patience {
     }
 }
 
-/// Of each rank the process that has NCCL; else the one that was started last, as scripts start
+/// For each rank the process that has NCCL loaded, else the one started last, because scripts start
 /// programs. Processes without a rank count only if no process has one.
 fn one_for_each_rank(all: Vec<Process>) -> Vec<Process> {
     let has_ranks = all.iter().any(|one| one.place.rank.is_some());
@@ -225,7 +225,7 @@ fn one_for_each_rank(all: Vec<Process>) -> Vec<Process> {
     best.into_values().collect()
 }
 
-fn process(pid: u32, place: Place) -> Option<Process> {
+fn process(pid: u32, place: JobPosition) -> Option<Process> {
     let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
     let stat = String::from_utf8_lossy(&fs::read(of("stat")).ok()?).into_owned();
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -245,7 +245,7 @@ fn process(pid: u32, place: Place) -> Option<Process> {
     })
 }
 
-/// The files that a process has in memory, by its `maps` (`proc_pid_maps(5)`).
+/// The files that a process has mapped, from its `maps` (`proc_pid_maps(5)`).
 pub(crate) fn files(maps: &[u8]) -> impl Iterator<Item = &Path> + Clone {
     maps.split(|&byte| byte == b'\n').filter_map(|line| {
         let at = line.iter().position(|&byte| byte == b'/')?;
@@ -253,12 +253,12 @@ pub(crate) fn files(maps: &[u8]) -> impl Iterator<Item = &Path> + Clone {
     })
 }
 
-/// The file is NCCL's library.
+/// True if the file is NCCL's library.
 pub(crate) fn is_nccl(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libnccl.so"))
 }
 
-/// The listening sockets of a process: those of its network namespace that it holds.
+/// Number of listening sockets of a process: those of its network namespace that it holds.
 fn listening(pid: u32) -> usize {
     let tables = ["tcp", "tcp6"]
         .map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
@@ -273,7 +273,7 @@ fn listening(pid: u32) -> usize {
     open_files(pid).filter(is_one).count()
 }
 
-/// The process has a recording open, whatever that is called.
+/// True if the process has a recording open, under any name.
 fn holds_recording(pid: u32) -> bool {
     open_files(pid).any(|file| is_recording_path(&file))
 }
@@ -283,7 +283,7 @@ fn open_files(pid: u32) -> impl Iterator<Item = PathBuf> {
     open.filter_map(|file| fs::read_link(file.path()).ok())
 }
 
-/// The environment of a process as it began; `None` if we may not read it.
+/// The environment with which a process was started; `None` if it is not readable.
 fn environment(pid: u32) -> Option<HashMap<String, String>> {
     let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let pair = |entry: &[u8]| {
@@ -293,8 +293,8 @@ fn environment(pid: u32) -> Option<HashMap<String, String>> {
     Some(bytes.split(|&byte| byte == 0).filter_map(pair).collect())
 }
 
-/// `NCCLSCOPE_DIR` of the process is one of the directories, is in one, or has placeholders of
-/// which one of them may come.
+/// True if `NCCLSCOPE_DIR` of the process is one of the directories, is inside one, or has
+/// placeholders from which one of them may result.
 fn records_into(pid: u32, environment: &HashMap<String, String>, to: &[PathBuf]) -> bool {
     let is_off = |mode: &String| MODE.parse(mode.trim()) == Ok(Mode::Off);
     if environment.get(MODE.name).is_some_and(is_off) {
@@ -306,7 +306,7 @@ fn records_into(pid: u32, environment: &HashMap<String, String>, to: &[PathBuf])
     let fixed = own.join(above_placeholders(set));
     let has_placeholders = above_placeholders(set) != set;
     let path = real(&fixed);
-    // Of `/%h` every directory may come.
+    // `/%h`, for example, may result in any directory.
     let may_be = |to: &Path| has_placeholders && path.parent().is_some() && to.starts_with(&path);
     to.iter().any(|to| path.starts_with(to) || may_be(to))
 }
@@ -315,7 +315,7 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The numbers that name entries of a directory.
+/// The entries of a directory whose names are numbers.
 fn numbers(directory: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     fn one(pid: u32, rank: Option<u32>, has_nccl: bool, listening: usize) -> Process {
-        let place = Place { rank, world_size: Some(6), ..Place::default() };
+        let place = JobPosition { rank, world_size: Some(6), ..JobPosition::default() };
         let (name, is_stopped) = ("python3".to_owned(), false);
         Process { pid, parent: 1, name, place, has_nccl, is_stopped, listening }
     }
@@ -365,7 +365,8 @@ mod tests {
 
     #[test]
     fn a_job_may_claim_any_size() {
-        let place = Place { rank: Some(7), world_size: Some(u32::MAX), ..Place::default() };
+        let place =
+            JobPosition { rank: Some(7), world_size: Some(u32::MAX), ..JobPosition::default() };
         let processes = vec![Process { place, ..one(1, None, true, 2) }];
         let found = Unrecorded { processes, recorded: [9, u32::MAX].into() };
         let lines = found.lines().unwrap();
@@ -379,7 +380,8 @@ mod tests {
         assert_eq!(found, [one(7, None, true, 2)]);
     }
 
-    /// As seen with torchrun, whose agent has loaded NCCL with PyTorch and listens for its store.
+    /// As observed with torchrun, whose agent has loaded NCCL with PyTorch and listens for its
+    /// store.
     #[test]
     fn what_starts_ranks_is_no_rank() {
         let agent = one(5, None, true, 2);
@@ -387,7 +389,7 @@ mod tests {
         for recorded in [[rank(6, Some(0)), rank(7, Some(1))], [rank(6, None), rank(7, None)]] {
             assert_eq!(Unrecorded::among(&recorded, vec![agent.clone()]).lines(), None);
         }
-        // Through another process, such as a shell.
+        // Started through another process, such as a shell.
         let far = [Process { parent: 9, ..one(6, Some(0), true, 1) }];
         assert_eq!(Unrecorded::among(&far, vec![agent.clone()]).lines(), None);
         let found = Unrecorded::among(&[rank(6, Some(0))], vec![agent, rank(7, Some(1))]);
@@ -431,7 +433,7 @@ mod tests {
         assert_eq!(pids, [Some(7), Some(8), None, None]);
     }
 
-    /// A rank in a container: its recording has the container's name and number.
+    /// A rank in a container: its recording has the container's host name and process id.
     #[test]
     fn a_process_that_holds_a_recording_of_another_name_is_recorded() {
         let place = tempfile::tempdir().unwrap();
@@ -441,7 +443,7 @@ mod tests {
             let mut rank = std::process::Command::new("sleep");
             rank.arg("60").env(DIR.name, place.path()).stdin(stdin);
             let mut rank = rank.env("RANK", "5").env("WORLD_SIZE", "8").spawn().unwrap();
-            // Its environment is there when it is another program than this one.
+            // Its environment can be read once it has become another program.
             while fs::read_to_string(format!("/proc/{}/comm", rank.id())).unwrap() != "sleep\n" {
                 std::thread::yield_now();
             }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What helps with a verdict: where its ranks run, since when they hang, and what that costs.
+//! Helpful facts about a verdict: where its ranks run, since when they hang, and what that costs.
 
 use crate::job::Job;
 use crate::verdict::Verdict;
 use jiff::Timestamp;
-use ncclscope_findings::{Cost, Help, Place};
+use ncclscope_findings::{Cost, Help, RankLocation};
 use ncclscope_operations::stats::to_f64;
 use std::collections::HashMap;
 
-/// Adds it to each verdict.
+/// Adds these facts to each verdict.
 pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     let numbered = job.processes.iter().zip(0u32..);
     let processes: HashMap<u32, _> = numbered.map(|(one, at)| (job.rank(at), one)).collect();
     let place = |&rank: &u32| {
         let known = processes.get(&rank);
-        Place {
+        RankLocation {
             rank,
             host: known.and_then(|one| one.host.clone()),
             pid: known.and_then(|one| one.pid),
@@ -22,7 +22,7 @@ pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
             device: known.and_then(|one| one.device),
         }
     };
-    // A job that hangs loses all its time. Ranks that made different calls need not hang.
+    // A hung job loses all of its time. Ranks that made different calls need not hang.
     let gpus = to_f64(job.processes.len() as u64);
     let cost = Some(gpus).filter(|_| waiting_ranks != 0).and_then(|gpus| Cost::of(1.0, gpus));
     for verdict in verdicts {
@@ -34,7 +34,7 @@ pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     }
 }
 
-/// The time that is so long before the last recorded one, in whole seconds of UTC.
+/// The time `age_ns` before the last recorded one, in whole seconds of UTC.
 fn since(job: &Job, age_ns: Option<u64>) -> Option<String> {
     time(job.end_ns?.saturating_sub(age_ns?))
 }

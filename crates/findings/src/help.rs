@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What helps with a finding: where the ranks run, since when, what it costs, and the evidence. The
-//! tools have these fields in common.
+//! Fields that the findings of all tools share: where the ranks run, since when, the cost, and the
+//! evidence.
 
 use crate::class::FindingClass;
 use serde_core::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
@@ -9,23 +9,23 @@ use std::fmt;
 /// Hours of a day.
 const HOURS: f64 = 24.0;
 
-/// Where a rank runs. What is not known is `null`.
+/// Where a rank runs. Unknown fields are `null` in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RankLocation {
     /// Rank in the job.
     pub rank: u32,
     /// Host name.
     pub host: Option<String>,
     /// Process id.
     pub pid: Option<u32>,
-    /// Number of the process among those of the job on its host.
+    /// Index of the process among the job's processes on its host.
     pub local_rank: Option<u64>,
     /// CUDA device, as the process counts them.
     pub device: Option<u64>,
 }
 
 /// `rank 10 (node-0002, local rank 2, GPU 2, pid 10640)`.
-impl fmt::Display for Place {
+impl fmt::Display for RankLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let facts = [
             self.host.clone(),
@@ -41,9 +41,9 @@ impl fmt::Display for Place {
     }
 }
 
-impl Serialize for Place {
+impl Serialize for RankLocation {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Place", 5)?;
+        let mut fields = to.serialize_struct("RankLocation", 5)?;
         fields.serialize_field("rank", &self.rank)?;
         fields.serialize_field("host", &self.host)?;
         fields.serialize_field("pid", &self.pid)?;
@@ -60,27 +60,26 @@ pub struct Cost {
     pub step_share: f64,
     /// GPU-hours that the job loses a day, all its GPUs together.
     pub gpu_hours_per_day: f64,
-    /// Whether this is the most that it can be, as of a slow link: the job may do something else
-    /// meanwhile.
+    /// Whether the cost is an upper bound, as for a slow link: the job may do other work meanwhile.
     pub is_most: bool,
 }
 
 impl Cost {
-    /// Of a job with so many GPUs; `None` if nothing is known to be lost.
+    /// The cost in a job with `gpus` GPUs; `None` if `step_share` is 0.
     #[must_use]
     pub fn of(step_share: f64, gpus: f64) -> Option<Cost> {
         let gpu_hours_per_day = HOURS * gpus * step_share;
         (step_share > 0.0).then_some(Cost { step_share, gpu_hours_per_day, is_most: false })
     }
 
-    /// The same as the most that it can be.
+    /// The same cost, marked as an upper bound.
     #[must_use]
     pub fn at_most(self) -> Cost {
         Cost { is_most: true, ..self }
     }
 }
 
-/// `23.8 % of each step: 92 GPU-hours a day`, after `at most` or not.
+/// `23.8 % of each step: 92 GPU-hours a day`, with `at most` in front if it is an upper bound.
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = if self.is_most { "at most " } else { "" };
@@ -107,7 +106,7 @@ impl Serialize for Cost {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Help {
     /// Where the ranks at fault run: the first [`Help::MOST`] of them.
-    pub places: Vec<Place>,
+    pub places: Vec<RankLocation>,
     /// Since when, RFC 3339 in UTC; `None` if unknown.
     pub since: Option<String>,
     /// What it costs; `None` if unknown.
@@ -115,7 +114,7 @@ pub struct Help {
 }
 
 impl Help {
-    /// The most places that a finding lists; `root_ranks` has all ranks.
+    /// Most locations that a finding lists; `root_ranks` has all ranks.
     pub const MOST: usize = 64;
 }
 
@@ -132,7 +131,7 @@ impl Serialize for Help {
 /// A communicator: the fields `comm` and `comm_name`, also of an object that it is flattened into.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommId {
-    /// Its hash, or what else the input knows it by.
+    /// Its hash, or another identifier if the input has no hash.
     pub comm: String,
     /// The name that the application gave it.
     pub name: Option<String>,
@@ -154,11 +153,11 @@ pub struct Evidence {
     pub rule: &'static str,
     /// The rank that it is about.
     pub rank: Option<u32>,
-    /// The rank at the other end.
+    /// The rank at the other end of the transfer.
     pub peer: Option<u32>,
     /// The channel.
     pub channel: Option<u8>,
-    /// The figures that count, by names that end in the unit.
+    /// The measured values, by names that end in the unit.
     pub figures: Vec<(&'static str, f64)>,
     /// The line, with its numbers.
     pub text: String,
@@ -177,7 +176,7 @@ impl Evidence {
         Evidence { rule: rule.code(), text, ..Evidence::default() }
     }
 
-    /// The line with these figures.
+    /// Adds figures to the line.
     #[must_use]
     pub fn with(mut self, figures: impl IntoIterator<Item = (&'static str, f64)>) -> Evidence {
         self.figures.extend(figures);
@@ -185,7 +184,7 @@ impl Evidence {
     }
 }
 
-/// The fields that are known.
+/// Leaves out unknown fields.
 impl Serialize for Evidence {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Evidence { rule, rank, peer, channel, figures, text } = self;

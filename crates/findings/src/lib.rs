@@ -21,7 +21,7 @@ mod serial;
 mod table;
 
 pub use class::{Confidence, FindingClass, Tool};
-pub use help::{CommId, Cost, Evidence, Help, Place};
+pub use help::{CommId, Cost, Evidence, Help, RankLocation};
 pub use lookup::{PAGE, UnknownClass};
 pub use page::page;
 pub use rank::RankState;

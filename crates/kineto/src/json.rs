@@ -7,7 +7,7 @@ which may have gigabytes, is returned element by element. Inside a member or an 
 brackets and strings are matched. [`serde_json`] parses the few parts that matter; the rest is
 copied unchanged.
 
-No library does this here. `struson` and a `serde_json` visitor find the same events in 3.2 and 3.7
+It does not use a library. `struson` and a `serde_json` visitor find the same events in 3.2 and 3.7
 times the processor time (0.84 s and 0.96 s against 0.26 s for 200 MB of a real trace). They also
 reject a whole trace for one value that is not JSON, such as the `NaN` that Python's `json` writes;
 here only that event is affected, and it is copied like any other.
@@ -20,7 +20,7 @@ use std::ops::Range;
 /// The longest member or element that is held in memory. Kineto's events have some hundred bytes;
 /// metadata that a user adds can be long.
 const LIMIT: usize = 64 << 20;
-/// How much is read at once.
+/// Bytes that are read at a time.
 const CHUNK: usize = 1 << 18;
 /// The member whose elements are the events.
 const EVENTS: &str = "traceEvents";
@@ -42,15 +42,15 @@ pub enum Part<'a> {
 /// Why a stream is not a trace.
 #[derive(Debug)]
 pub enum Error {
-    /// It cannot be read, or not be decompressed.
+    /// It cannot be read or decompressed.
     Io(io::Error),
     /// It ends inside a value.
     Truncated,
-    /// It is not JSON, at this byte.
+    /// It is not valid JSON at this byte.
     Syntax(u64),
-    /// It is JSON, and no object with an array `traceEvents`.
+    /// It is not an object with an array `traceEvents`.
     NoTrace,
-    /// A single value at this byte is longer than the scanner holds.
+    /// The value at this byte is longer than the scanner can hold (64 MiB).
     TooLong(u64),
 }
 
@@ -79,15 +79,15 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Where the scanner is.
+/// The position of the scanner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     Start,
-    /// In the outermost object; before its first member, or behind one.
+    /// In the outermost object, before its first member or after a member.
     Object {
         is_first: bool,
     },
-    /// In the array of events; before the first one, or behind one.
+    /// In the array of events, before the first or after an event.
     Events {
         is_first: bool,
     },
@@ -99,22 +99,22 @@ enum Place {
 pub struct Scanner<R> {
     input: R,
     buffer: Vec<u8>,
-    /// Where the part to read next begins in `buffer`.
+    /// Index in `buffer` of the next part.
     at: usize,
     /// Bytes of the stream before `buffer`.
     before: u64,
     is_over: bool,
-    place: Place,
+    place: Position,
     insert: Option<Insert>,
     matcher: Matcher,
 }
 
-/// Where further events fit into a trace.
+/// The place in a trace where further events can be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insert {
-    /// Byte of the stream before which they go.
+    /// Byte of the stream before which they are inserted.
     pub at: u64,
-    /// There is no event before them: they begin without a comma.
+    /// The trace has no events, so the first inserted one has no comma before it.
     pub is_first: bool,
 }
 
@@ -127,13 +127,13 @@ impl<R: Read> Scanner<R> {
             at: 0,
             before: 0,
             is_over: false,
-            place: Place::Start,
+            place: Position::Start,
             insert: None,
             matcher: Matcher::default(),
         }
     }
 
-    /// The next part; `None` behind the trace.
+    /// The next part; `None` after the trace.
     ///
     /// # Errors
     /// See [`Error`]; the scanner cannot be used after one.
@@ -141,14 +141,14 @@ impl<R: Read> Scanner<R> {
     pub fn next(&mut self) -> Result<Option<Part<'_>>, Error> {
         loop {
             match self.place {
-                Place::Start => {
+                Position::Start => {
                     if self.peek()? != b'{' {
                         return Err(Error::NoTrace);
                     }
                     self.at += 1;
-                    self.place = Place::Object { is_first: true };
+                    self.place = Position::Object { is_first: true };
                 }
-                Place::Object { is_first } => {
+                Position::Object { is_first } => {
                     if !self.comes_another(b'}', is_first)? {
                         self.end()?;
                         continue;
@@ -156,44 +156,45 @@ impl<R: Read> Scanner<R> {
                     let key = self.key()?;
                     if key == EVENTS && self.peek()? == b'[' {
                         self.at += 1;
-                        self.place = Place::Events { is_first: true };
+                        self.place = Position::Events { is_first: true };
                         self.insert = Some(Insert { at: self.position(), is_first: true });
                         continue;
                     }
                     let range = self.value()?;
-                    self.place = Place::Object { is_first: false };
+                    self.place = Position::Object { is_first: false };
                     return Ok(Some(Part::Member { key, value: &self.buffer[range] }));
                 }
-                Place::Events { is_first } => {
+                Position::Events { is_first } => {
                     if !self.comes_another(b']', is_first)? {
-                        self.place = Place::Object { is_first: false };
+                        self.place = Position::Object { is_first: false };
                         continue;
                     }
                     let range = self.value()?;
-                    self.place = Place::Events { is_first: false };
+                    self.place = Position::Events { is_first: false };
                     self.insert = Some(Insert { at: self.position(), is_first: false });
                     return Ok(Some(Part::Event(&self.buffer[range])));
                 }
-                Place::End => return Ok(None),
+                Position::End => return Ok(None),
             }
         }
     }
 
-    /// Where further events go: behind the last one. Call it at the end of the trace.
+    /// The place for further events, after the last one. Call it at the end of the trace.
     ///
     /// # Errors
-    /// [`Error::NoTrace`] where there was no array of events.
+    /// [`Error::NoTrace`] if there was no array of events.
     pub fn insert(&self) -> Result<Insert, Error> {
         self.insert.ok_or(Error::NoTrace)
     }
 
-    /// How many bytes of the stream were read and given out.
+    /// Bytes of the stream that were returned.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.before + self.at as u64
     }
 
-    /// Goes over a comma; false, and over the closing bracket, where there is no further part.
+    /// Consumes the comma before a further part; if there is none, consumes the closing bracket and
+    /// returns false.
     fn comes_another(&mut self, close: u8, is_first: bool) -> Result<bool, Error> {
         let byte = self.peek()?;
         if byte == close {
@@ -207,13 +208,13 @@ impl<R: Read> Scanner<R> {
             return Err(self.syntax());
         }
         self.at += 1;
-        // A comma promises another part.
+        // After a comma there must be another part.
         if self.peek()? == close { Err(self.syntax()) } else { Ok(true) }
     }
 
-    /// Behind the trace nothing may follow but white space.
+    /// Checks that only white space follows the trace.
     fn end(&mut self) -> Result<(), Error> {
-        self.place = Place::End;
+        self.place = Position::End;
         match self.peek() {
             Err(Error::Truncated) => Ok(()),
             Ok(_) => Err(self.syntax()),
@@ -236,7 +237,7 @@ impl<R: Read> Scanner<R> {
         Ok(key)
     }
 
-    /// The next byte that is no white space; it is not taken.
+    /// The next byte other than white space, without consuming it.
     fn peek(&mut self) -> Result<u8, Error> {
         loop {
             while let Some(&byte) = self.buffer.get(self.at) {
@@ -251,7 +252,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// The range in the buffer of the value that begins here, which is taken.
+    /// Consumes the value that begins here, and returns its range in the buffer.
     fn value(&mut self) -> Result<Range<usize>, Error> {
         self.matcher.open.clear();
         self.matcher.state = Inside::Nothing;
@@ -277,7 +278,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Reads more bytes behind the buffer and drops those before `keep`; false at the end.
+    /// Appends bytes to the buffer and drops those before `keep`; false at the end of the stream.
     fn read_more(&mut self, keep: usize) -> Result<bool, Error> {
         if self.is_over {
             return Ok(false);
@@ -303,8 +304,8 @@ impl<R: Read> Scanner<R> {
     }
 }
 
-/// The members of an object in memory: their keys as they are written, without the quotes, and
-/// where their values are. Ends at the first thing that is no member.
+/// The members of an object in memory: the key without quotes and not unescaped, and the range of
+/// the value. Ends at the first invalid member.
 pub fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     let mut at = object.iter().position(|&byte| byte == b'{').map_or(object.len(), |at| at + 1);
     let mut matcher = Matcher::default();
@@ -315,7 +316,7 @@ pub fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     })
 }
 
-/// The value behind white space, a comma or a colon.
+/// The range of the value after white space, a comma or a colon; `None` if there is none.
 fn next_value(object: &[u8], at: &mut usize, matcher: &mut Matcher) -> Option<Range<usize>> {
     let is_between = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b':');
     let start = *at + object.get(*at..)?.iter().position(|byte| !is_between(byte))?;
@@ -329,7 +330,7 @@ fn next_value(object: &[u8], at: &mut usize, matcher: &mut Matcher) -> Option<Ra
 /// Finds the end of a value.
 #[derive(Debug, Default)]
 struct Matcher {
-    /// The open brackets' closing ones.
+    /// The closing brackets that are expected, innermost last.
     open: Vec<u8>,
     state: Inside,
 }
@@ -344,14 +345,14 @@ enum Inside {
     /// A number or a word.
     Scalar,
     String,
-    /// Behind a backslash.
+    /// After a backslash in a string.
     Escape,
 }
 
 enum Fed {
-    /// The value ends behind this many bytes of those fed last.
+    /// The value ends after this many bytes of the latest input.
     Done(usize),
-    /// This byte cannot stand here.
+    /// The byte at this index of the latest input is invalid.
     Bad(usize),
     More,
 }

@@ -11,24 +11,24 @@ omitted.
 use crate::file;
 use crate::json::{Part, Scanner, members};
 use crate::rank::Rank;
-use crate::write::{Events, FIRST_PID, Place, SORT_INDEX, WriteError, write_lanes};
+use crate::write::{Events, FIRST_PID, RankTracks, SORT_INDEX, WriteError, write_lanes};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::ops::Range;
 
-/// New process numbers start here: above what Linux gives, below those of our tracks.
+/// First new process number: above the process ids of Linux, and below the numbers of our tracks.
 const MOVED_PID: u64 = 1 << 29;
-/// Ids of arrows of a rank are its index, shifted by this, and the old id. Numbers of JSON are
-/// exact up to 53 bits.
+/// The new id of a rank's arrow is the rank's index, shifted left by this, plus the old id. Numbers
+/// in JSON are exact up to 53 bits.
 const ID_SHIFT: u32 = 40;
-/// Sort indices of a rank's processes begin at its index times this.
+/// The sort indices of a rank's processes begin at the rank's index times this number.
 const SORT_STRIDE: u64 = 10_000_000;
 
 /// Writes the start of a trace that counts from the earliest of `bases`, ns since 1970.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn begin(out: &mut impl Write, base_ns: i64) -> io::Result<()> {
     write!(
         out,
@@ -40,19 +40,20 @@ pub fn begin(out: &mut impl Write, base_ns: i64) -> io::Result<()> {
 /// Writes the end of a trace.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\n]}\n")
 }
 
-/// What the ranks written so far use up.
+/// Numbers that the ranks written so far use.
 #[derive(Debug, Default)]
 pub struct Shared {
     pids: HashSet<u64>,
     ranks: u64,
 }
 
-/// Adds a rank: the events of its trace, then its tracks. Returns how many slices these have.
+/// Adds a rank: the events of its trace, then its tracks. Returns the number of slices on these
+/// tracks.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -78,7 +79,7 @@ pub fn add(
             events.copy(&text).map_err(WriteError::Output)?;
         }
     }
-    let mut place = Place {
+    let mut place = RankTracks {
         pid: FIRST_PID + index,
         sort_index: index * SORT_STRIDE + SORT_INDEX,
         base_ns,
@@ -98,7 +99,7 @@ struct Rewriter<'s> {
 }
 
 impl Rewriter<'_> {
-    /// The event's bytes with its numbers anew, in `text`.
+    /// Writes the event's bytes with its new numbers to `text`.
     fn event(&mut self, bytes: &[u8], text: &mut Vec<u8>) {
         text.clear();
         let mut changes: Vec<(Range<usize>, String)> = Vec::new();
@@ -140,7 +141,7 @@ impl Rewriter<'_> {
         text.extend_from_slice(&bytes[at..]);
     }
 
-    /// A process number that no other rank has; the old one where it is free.
+    /// A process number that no other rank uses; the old one if it is free.
     fn pid(&mut self, old: &Value) -> Value {
         let Some(number) = old.as_u64() else {
             let name = old.as_str().unwrap_or_default();
@@ -179,7 +180,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Microseconds with three decimals, as Kineto writes them; nothing is negative.
+/// Formats microseconds with three decimals, as Kineto writes them; negative times become 0.
 fn micros(ns: i64) -> String {
     let ns = ns.max(0);
     format!("{}.{:03}", ns / 1000, ns % 1000)

@@ -3,8 +3,8 @@
 Copies a trace, with the tracks of a recording after its last event.
 
 Everything in the trace is copied byte for byte. The added tracks have a process number of their
-own, none of their slices is a `kernel` or has a `stream`, and their thread numbers begin at 1.
-Tools that add up GPU time by these fields therefore find the same as before, and take no added
+own, none of their slices is a `kernel` or has a `stream`, and their thread numbers begin at 1. So
+tools that sum GPU time by these fields get the same result as before, and do not mistake an added
 track for a process's main thread. [`ncclscope_views::scene`] decides which tracks there are and
 what they show, as for all traces.
 */
@@ -24,9 +24,9 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
-/// Process numbers of our tracks start here: above what Linux gives to processes, and no device's.
+/// First process number of our tracks: above the process ids of Linux and the numbers of devices.
 pub const FIRST_PID: u64 = 1 << 30;
-/// Behind the rows of the GPUs, before those of the profiler itself.
+/// Sort index after the rows of the GPUs and before those of the profiler.
 pub(crate) const SORT_INDEX: u64 = 6_000_000;
 
 /// Why a merged trace could not be written.
@@ -34,7 +34,7 @@ pub(crate) const SORT_INDEX: u64 = 6_000_000;
 pub enum WriteError {
     /// The trace can no longer be read, or changed meanwhile.
     Input(Error),
-    /// The system's.
+    /// An error of the system.
     Output(io::Error),
 }
 
@@ -47,7 +47,7 @@ pub fn write(rank: &Rank<'_, '_>, out: &mut impl Write) -> Result<u64, WriteErro
     let mut input = file::open(&trace.path).map_err(|e| WriteError::Input(e.into()))?;
     copy(&mut input, trace.insert.at, out)?;
     let mut events = Events::new(out, trace.insert.is_first);
-    let mut place = Place {
+    let mut place = RankTracks {
         // Different from those of other ranks, so that a viewer can show several traces at once.
         pid: FIRST_PID + trace.identity.rank.map_or(0, |(rank, _)| rank.into()),
         sort_index: SORT_INDEX,
@@ -60,7 +60,7 @@ pub fn write(rank: &Rank<'_, '_>, out: &mut impl Write) -> Result<u64, WriteErro
     Ok(slices)
 }
 
-/// Copies just so many bytes.
+/// Copies exactly `bytes` bytes.
 fn copy(input: &mut impl Read, mut bytes: u64, out: &mut impl Write) -> Result<(), WriteError> {
     let mut buffer = vec![0; 1 << 18];
     while bytes != 0 {
@@ -110,23 +110,23 @@ impl<W: Write> Events<'_, W> {
     }
 }
 
-/// Where the tracks of a rank go in a trace.
-pub(crate) struct Place<'d> {
+/// Numbers and times for the tracks of a rank in a trace.
+pub(crate) struct RankTracks<'d> {
     /// Their process number.
     pub(crate) pid: u64,
     pub(crate) sort_index: u64,
-    /// What the trace's times count from, ns since 1970.
+    /// The base of the trace's times, ns since 1970.
     pub(crate) base_ns: i64,
     /// Ids of arrows are above this.
     pub(crate) first_id: u64,
-    /// The number that a device's process has in the trace.
+    /// Returns the number of a device's process in the trace.
     pub(crate) device: &'d mut dyn FnMut(&Value) -> Value,
 }
 
 /// Writes the tracks of a rank.
 pub(crate) fn write_lanes<W: Write>(
     rank: &Rank<'_, '_>,
-    place: &mut Place<'_>,
+    place: &mut RankTracks<'_>,
     events: &mut Events<'_, W>,
 ) -> io::Result<u64> {
     let pid = place.pid;
@@ -137,7 +137,7 @@ pub(crate) fn write_lanes<W: Write>(
     let sort = json!({"sort_index": place.sort_index});
     events.metadata("process_sort_index", (pid, 0), sort)?;
     let (scene, mut slices) = (rank.scene(), 0);
-    let (mut places, mut ends) = (Places::new(), Vec::new());
+    let (mut places, mut ends) = (ArrowTargets::new(), Vec::new());
     let view = scene.whole();
     for (tid, track) in (1..).zip(tracks::of_view(scene, &view)) {
         events.metadata("thread_name", (pid, tid), json!({"name": track.name}))?;
@@ -162,16 +162,16 @@ pub(crate) fn write_lanes<W: Write>(
 type End = (u64, &'static str, (usize, i64));
 
 /// The track and the slice of what an arrow may lead to.
-type Places = HashMap<SliceSource, (usize, Slice)>;
+type ArrowTargets = HashMap<SliceSource, (usize, Slice)>;
 
-/// How well it went, for a reader of the trace.
+/// The result of the join, for a reader of the trace.
 fn summary(rank: &Rank<'_, '_>) -> String {
     let (joined, all) = (rank.joined(), rank.trace().kernels.len());
     format!("{} of {all} kernels joined", joined.pairs.len())
 }
 
-impl Place<'_> {
-    /// Writes a slice with those that lie in it, and returns how many.
+impl RankTracks<'_> {
+    /// Writes a slice and the slices inside it, and returns their number.
     fn slice<W: Write>(
         &self,
         rank: &Rank<'_, '_>,
@@ -205,12 +205,12 @@ impl Place<'_> {
         Ok(slices)
     }
 
-    /// Arrows between each joined kernel and what was inside it. An arrow leaves what began first.
-    /// Returns the last id.
+    /// Writes arrows between each joined kernel and the events inside it. An arrow leaves the one
+    /// that began first. Returns the last id.
     fn arrows_of_kernels<W: Write>(
         &mut self,
         rank: &Rank<'_, '_>,
-        places: &Places,
+        places: &ArrowTargets,
         events: &mut Events<'_, W>,
     ) -> io::Result<u64> {
         let mut id = self.first_id;
@@ -227,7 +227,8 @@ impl Place<'_> {
                 id += 1;
                 let (pid, tid) = (Value::from(self.pid), Value::from(*tid));
                 let (start, end) = (signed(slice.start), signed(slice.end));
-                // Into the slice where both are: an operation may begin before its kernel.
+                // An operation may begin before its kernel, so the arrow is at the later of the
+                // starts.
                 let inside = start.max(kernel.start_ns);
                 let ends = if inside < end || start >= kernel.start_ns {
                     [at_kernel, (&pid, &tid, inside)]
@@ -243,7 +244,7 @@ impl Place<'_> {
         Ok(id)
     }
 
-    /// The arrows of all traces between slices of the rank, where both ends are shown.
+    /// Writes the arrows between slices of the rank that all traces have, if both ends are shown.
     fn arrows_of_slices<W: Write>(
         &self,
         mut ends: Vec<End>,
@@ -261,7 +262,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// An end of an arrow.
+    /// Writes an end of an arrow.
     fn end<W: Write>(
         &self,
         ph: &'static str,
@@ -282,20 +283,20 @@ impl Place<'_> {
         })
     }
 
-    /// Where the trace counts from 1970 on, a JSON number has no room for nanoseconds: such a trace
-    /// has whole microseconds, so that slices nest in any reader.
+    /// Rounds a time to the resolution of the trace. If times count from 1970, a JSON number cannot
+    /// hold nanoseconds, so whole microseconds are used and slices nest in any reader.
     fn grid(&self, ns: i64) -> u64 {
         let grid = if self.base_ns == 0 { 1000 } else { 1 };
         u64::try_from(ns - self.base_ns).unwrap_or(0) / grid * grid
     }
 
-    /// A time as the trace has it.
+    /// A time in the trace's microseconds.
     fn micros(&self, ns: i64) -> f64 {
         chrome::micros(self.grid(ns))
     }
 }
 
-/// The kernel channels of an operation, or where there are none, its network operations.
+/// The kernel channels of an operation, or if there are none, its ProxyOps.
 fn inner_events(rank: &Rank<'_, '_>, operation: usize) -> Vec<EventId> {
     let timeline = rank.scene().timeline();
     let children = timeline.children(rank.operations()[operation].event);
@@ -311,7 +312,7 @@ fn inner_events(rank: &Rank<'_, '_>, operation: usize) -> Vec<EventId> {
     of(EventKind::ProxyOp).into_iter().filter(has_steps).collect()
 }
 
-/// Times since 1970 fit for 270 years.
+/// Converts ns since 1970, which fit into an `i64` until the year 2262.
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }

@@ -68,18 +68,18 @@ use ncclscope_trace::layout::{LANE_STRIDE, RING_BYTES};
 use ncclscope_trace::record::Sink;
 use ncclscope_trace::scratch::lane as offsets;
 
-/// Words of a ring: few where loom looks at each.
+/// Words of a ring; few in a loom model.
 pub const RING_WORDS: u64 = RING_LEN as u64;
 const RING_LEN: usize = if cfg!(loom) { 32 } else { RING_BYTES / 8 };
 const MASK: u64 = RING_WORDS - 1;
 const _: () = assert!(RING_WORDS.is_power_of_two());
-/// Bytes of a ring that are memory from its beginning.
+/// Bytes at the start of a ring that are committed from the beginning.
 pub const STARTER_BYTES: usize = 128 << 10;
-/// Words of a ring that are memory from its beginning.
+/// Words at the start of a ring that are committed from the beginning.
 pub const STARTER_WORDS: u64 = if cfg!(loom) { 16 } else { (STARTER_BYTES / 8) as u64 };
 const _: () = assert!(STARTER_BYTES < RING_BYTES && STARTER_BYTES.is_multiple_of(4096));
 
-/// A ring's words.
+/// The words of a ring.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct Ring([AtomicU64; RING_BYTES / 8]);
@@ -91,14 +91,15 @@ impl Ring {
         &self.0[(position & MASK) as usize]
     }
 
-    /// `len` words that lie side by side; `None` across the ring's end.
+    /// `len` consecutive words; `None` if they lie across the ring's end.
     #[inline(always)]
     fn run(&self, position: u64, len: usize) -> Option<&[AtomicU64]> {
         let first = (position & MASK) as usize;
         self.0[..RING_LEN].get(first..first + len)
     }
 
-    /// The words of a range, at most all: those before the ring's end, and those from its start on.
+    /// The words of a range of positions (at most a whole ring), in order, as two slices: up to the
+    /// ring's end, and from its start.
     fn range(&self, range: core::ops::Range<u64>) -> (&[AtomicU64], &[AtomicU64]) {
         let first = (range.start & MASK) as usize;
         let len = range.end.saturating_sub(range.start).min(RING_WORDS) as usize;
@@ -114,37 +115,38 @@ impl Ring {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneHeader {
-    /// How often the lane was taken and given back: odd while a thread holds it.
+    /// Number of claims and releases of the lane: odd while a thread holds it.
     state: AtomicU32,
     kinds: AtomicU32,
-    /// Id of the thread that holds the lane, or held it last.
+    /// System id of the thread that holds the lane, or held it last.
     thread: AtomicU32,
-    /// What the state was when that was written.
+    /// Value of `state` when `thread` was written.
     named: AtomicU32,
     _0: [u32; 12],
-    // The producer's line.
+    // The producer's cache line.
     head: AtomicU64,
     sequence: AtomicU64,
-    /// Position before which the producer knows that it may write.
+    /// Position up to which the producer may write without a look at `tail`.
     limit: AtomicU64,
     free_slot: AtomicU32,
     next_slot: AtomicU32,
     last_slot: AtomicU32,
-    /// Rest of a list of abandoned slots.
+    /// Rest of a list of abandoned slots that the lane's thread took from `abandoned_slots`.
     abandoned_rest: AtomicU32,
     /// The identity of the thread that holds the lane; 0 while none does.
     holder: AtomicU64,
     _2: [u64; 2],
-    // Written by other threads, when they stop a ProxyOp of this lane.
+    // Lists that other threads write. `returned_slots`: slots of ProxyOps that they stopped.
     returned_slots: AtomicU32,
-    /// Slots of ProxyOps that NCCL will not stop.
+    /// Slots of ProxyOps that NCCL will not stop, see [`crate::reclaim`].
     abandoned_slots: AtomicU32,
     _3: [u32; 14],
-    // The consumer's line.
+    // The consumer's cache line.
     tail: AtomicU64,
-    /// Position before which the ring is memory: without bound when all of it is.
+    /// Position up to which the ring is committed memory; `u64::MAX` once all of it is.
     memory: AtomicU64,
-    /// Words at the ring's end that are private memory: no reader of the lanes file finds them.
+    /// Number of words at the ring's end that are private memory, which readers of the lanes file
+    /// do not see.
     hidden: AtomicU64,
     _4: [u64; 5],
     lost: [AtomicU64; KINDS],
@@ -166,14 +168,13 @@ const _: () = {
     assert!(offset_of!(LaneHeader, hidden) == offsets::HIDDEN);
     assert!(offset_of!(LaneHeader, lost) == offsets::LOST);
     assert!(offset_of!(LaneHeader, lost_ends) == offsets::LOST_ENDS);
-    assert!(offset_of!(LaneHeader, lost_ends) == offsets::LOST_ENDS);
 };
 
-/// Bit of the state while a thread holds the lane.
+/// Bit of `state` that is set while a thread holds the lane.
 const HELD: u32 = 1;
 
-/// How often a lane was released, in the whole process. It is a hint and no model orders it: a
-/// thread that reads an old number looks for a lane one event later.
+/// Number of releases of any lane of the process. A hint without ordering: a thread that reads an
+/// old number looks for a lane one event later.
 static RELEASES: Hint = Hint::new(0);
 
 /// A number that changes whenever a lane is released.
@@ -182,11 +183,13 @@ pub(crate) fn releases() -> u32 {
 }
 
 impl LaneHeader {
-    /// Takes a free lane for the calling thread, which is `holder`.
+    /// Claims the lane for the calling thread, whose identity is `holder`. False if another thread
+    /// holds it.
     #[must_use]
     pub fn claim(&self, holder: u64) -> bool {
         let state = self.state.load(Ordering::Relaxed);
-        // Where all are taken, a thread looks at each at every event: without locking it.
+        // Checked with a plain load: while all lanes are taken, threads look at all of them again
+        // and again.
         if state & HELD != 0 || !self.advance(state, 1) {
             return false;
         }
@@ -194,35 +197,36 @@ impl LaneHeader {
         true
     }
 
-    /// Takes the lane of a thread that is gone and did not release it, for the calling thread,
-    /// which has the control block that the other one had.
+    /// Takes over the lane of a thread that exited without releasing it, for the calling thread,
+    /// which has the same control block. False if `holder` does not hold the lane.
     #[must_use]
     pub fn inherit(&self, holder: u64) -> bool {
         let state = self.state.load(Ordering::Acquire);
         state & HELD != 0 && self.is_held_by(holder) && self.advance(state, 2)
     }
 
-    /// The state goes on, if it is this one.
+    /// Advances `state` by `by` if it still has the value `state`.
     fn advance(&self, state: u32, by: u32) -> bool {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
         self.state.compare_exchange(state, state.wrapping_add(by), acquire, relaxed).is_ok()
     }
 
-    /// Sets the id of the thread that claimed the lane, or inherited it.
+    /// Stores the system id of the thread that claimed or inherited the lane.
     pub fn set_thread(&self, id: u32) {
         self.thread.store(id, Ordering::Relaxed);
         self.named.store(self.state.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Releases the lane if the thread that holds it is gone, as its id tells: when it is asked the
-    /// second time. Meanwhile no thread has the lane, so that a thread with the same control block,
-    /// which took itself for the holder, is done with it. Not for callbacks, and not in haste.
+    /// Releases the lane if the system no longer knows its thread. The first call that finds this
+    /// only clears the holder; the second call releases the lane. Between the two, a new thread
+    /// with the same control block, which took itself for the holder, finishes its event. Not for
+    /// callbacks; leave time between two calls.
     pub fn release_of(&self, is_gone: impl FnOnce(u32) -> bool) {
         let state = self.state.load(Ordering::Acquire);
-        // Without this, the id may be that of the thread before.
+        // If `named` differs, the id may still be that of the previous thread.
         let is_named = self.named.load(Ordering::Acquire) == state;
         let is_over = state & HELD != 0 && is_named && is_gone(self.thread());
-        // The lane is another's if the state went on.
+        // If `state` has changed, another thread has the lane.
         if !is_over || !self.advance(state, 2) {
             return;
         }
@@ -234,26 +238,27 @@ impl LaneHeader {
         }
     }
 
-    /// Id of the thread that holds the lane, or held it last; 0 unknown.
+    /// System id of the thread that holds the lane, or held it last; 0 if unknown.
     #[must_use]
     pub fn thread(&self) -> u32 {
         self.thread.load(Ordering::Relaxed)
     }
 
-    /// Kinds of events that started on the lane, as bits of [`EventKind`].
+    /// Kinds of the events that started on the lane, as [`EventKind::bit`]s.
     #[must_use]
     pub fn kinds(&self) -> u32 {
         self.kinds.load(Ordering::Relaxed)
     }
 
-    /// True if `holder` claimed the lane and did not release it. Of itself, a thread knows.
+    /// True if `holder` claimed the lane and did not release it. Reliable if the caller asks for
+    /// its own thread.
     #[must_use]
     #[inline(always)]
     pub fn is_held_by(&self, holder: u64) -> bool {
         self.holder.load(Ordering::Relaxed) == holder
     }
 
-    /// The thread that holds the lane has exited. The next one continues where it stopped.
+    /// Releases the lane when its thread has exited. The next thread continues at its positions.
     pub fn release(&self) {
         self.holder.store(0, Ordering::Relaxed);
         let state = self.state.load(Ordering::Relaxed);
@@ -267,13 +272,13 @@ impl LaneHeader {
         self.state.load(Ordering::Acquire) & HELD != 0
     }
 
-    /// The ring's first [`STARTER_WORDS`] are memory now, in the lanes file if `shared`.
+    /// Marks the ring's first [`STARTER_WORDS`] as committed, in the lanes file if `shared`.
     pub(crate) fn begin_small(&self, shared: bool) {
         self.hidden.store(if shared { 0 } else { RING_WORDS }, Ordering::Relaxed);
         self.memory.store(STARTER_WORDS, Ordering::Release);
     }
 
-    /// All of the ring is memory now, its rest in the lanes file if `shared`.
+    /// Marks the whole ring as committed; the added part is in the lanes file if `shared`.
     pub(crate) fn become_whole(&self, shared: bool) {
         if !shared && self.is_shared() {
             self.hidden.store(RING_WORDS - STARTER_WORDS, Ordering::Relaxed);
@@ -281,37 +286,37 @@ impl LaneHeader {
         self.memory.store(u64::MAX, Ordering::Release);
     }
 
-    /// True if all that is memory lies in the lanes file.
+    /// True if all committed memory of the ring is in the lanes file.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.hidden.load(Ordering::Relaxed) == 0
     }
 
-    /// True if all of the ring is memory.
+    /// True if the whole ring is committed.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.memory.load(Ordering::Relaxed) == u64::MAX
     }
 
-    /// True if the memory that the ring began with will not last.
+    /// True if a quarter of the starter memory is used, so that the rest should be committed.
     #[must_use]
     pub fn outgrows(&self) -> bool {
         !self.is_whole() && self.head.load(Ordering::Relaxed) > STARTER_WORDS / 4
     }
 
-    /// True if a thread ever held the lane.
+    /// True if a thread holds the lane or has recorded on it.
     #[must_use]
     pub fn was_used(&self) -> bool {
         self.in_use() || self.head.load(Ordering::Relaxed) != 0
     }
 
-    /// Words pushed and not taken.
+    /// Number of words pushed and not yet taken.
     #[must_use]
     pub fn pending(&self) -> u64 {
         self.head() - self.tail.load(Ordering::Relaxed)
     }
 
-    /// Position behind the last word pushed: what lies before it may be read.
+    /// Position behind the last word pushed. Words before it may be read.
     #[must_use]
     pub fn head(&self) -> u64 {
         self.head.load(Ordering::Acquire)
@@ -323,30 +328,30 @@ impl LaneHeader {
         self.tail.load(Ordering::Relaxed)
     }
 
-    /// Copies the words that are pending to `out` (which is cleared), without taking them. For the
-    /// consumer.
+    /// Replaces `out` by the pending words, without taking them. For the consumer.
     pub fn peek(&self, ring: &Ring, out: &mut Vec<u64>) {
         out.clear();
         self.copy(ring, self.tail()..self.head(), out);
     }
 
-    /// Appends the words of `range` to `out`, without taking them. The range lies between a
-    /// [`tail`](LaneHeader::tail) that does not move meanwhile and a [`head`](LaneHeader::head).
+    /// Appends the words of `range` to `out`, without taking them. The range must lie between a
+    /// [`tail`](LaneHeader::tail) that does not move during the call and a
+    /// [`head`](LaneHeader::head).
     pub fn copy(&self, ring: &Ring, range: core::ops::Range<u64>, out: &mut Vec<u64>) {
         let (before, behind) = ring.range(range);
-        // Two loops without a mask: a word costs a load and a store.
+        // Two loops without a mask, so that a word costs one load and one store.
         out.reserve(before.len() + behind.len());
         out.extend(before.iter().map(|word| word.load(Ordering::Relaxed)));
         out.extend(behind.iter().map(|word| word.load(Ordering::Relaxed)));
     }
 
-    /// Takes everything before `position`: the producer may write over it. Called where words were
-    /// read, and where they were stored elsewhere; the further position counts.
+    /// Moves `tail` forward to `position`, up to which the producer may then overwrite. Called by
+    /// the thread that read the words and by the one that stored them; `tail` never moves back.
     pub fn take_until(&self, position: u64) {
         self.tail.fetch_max(position, Ordering::Release);
     }
 
-    /// The header's bytes as a reader of the recording expects them; for lanes not in the file.
+    /// The header's bytes in the format of the recording; for lanes that are not in the lanes file.
     #[must_use]
     pub fn snapshot(&self) -> [u8; LANE_STRIDE] {
         let mut out = [0; LANE_STRIDE];
@@ -369,13 +374,13 @@ impl LaneHeader {
         out
     }
 
-    /// Counts an event that is not recorded at all.
+    /// Counts an event of which nothing is recorded.
     #[cold]
     pub fn lose(&self, kind: EventKind) {
         bump(&self.lost[kind.index()]);
     }
 
-    /// Counts a stop or a state that is not recorded.
+    /// Counts a lost stop or state of a recorded event.
     #[cold]
     pub fn lose_end(&self, kind: EventKind) {
         bump(&self.lost_ends[kind.index()]);
@@ -387,14 +392,14 @@ impl LaneHeader {
         core::array::from_fn(|kind| self.lost[kind].load(Ordering::Relaxed))
     }
 
-    /// Stops and states of recorded events that were not recorded, by kind.
+    /// Lost stops and states of recorded events so far, by kind.
     #[must_use]
     pub fn lost_ends(&self) -> [u64; KINDS] {
         self.lost_ends.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Looks at how far the consumer is, and how much of the ring is memory: true if there is room
-    /// up to `end`.
+    /// Computes `limit` anew from the consumer's position and the committed memory. True if there
+    /// is room up to position `end`.
     fn has_room(&self, end: u64) -> bool {
         let free = self.tail.load(Ordering::Acquire) + RING_WORDS;
         let limit = free.min(self.memory.load(Ordering::Acquire));
@@ -460,7 +465,8 @@ impl<'a> Lane<'a> {
         self.header
     }
 
-    /// True if a flood (`ProxyCtrl` up to NCCL 2.26) should leave the rest to other events.
+    /// True if a flood of events (`ProxyCtrl` up to NCCL 2.26) should leave the remaining room to
+    /// other events.
     #[must_use]
     pub fn is_half_full(&self) -> bool {
         let memory = self.header.memory.load(Ordering::Relaxed).min(RING_WORDS);
@@ -476,7 +482,7 @@ impl<'a> Lane<'a> {
         sequence
     }
 
-    /// Notes that an event of `kind` started on this lane.
+    /// Adds `kind` to the kinds of events that started on this lane.
     #[inline(always)]
     pub fn saw(&self, kind: EventKind) {
         let kinds = self.header.kinds.load(Ordering::Relaxed);
@@ -485,7 +491,8 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Room for a record in one piece, as far as is known without a look at the consumer.
+    /// Room for a record of `N` words in one piece; `None` if `limit` or the ring's end is in the
+    /// way.
     #[inline(always)]
     pub(crate) fn room<const N: usize>(&self) -> Option<Room<'a, N>> {
         let Lane { header, ring, .. } = *self;
@@ -498,7 +505,7 @@ impl<'a> Lane<'a> {
         Some(Room { header, words, end })
     }
 
-    /// Pushes a record. False if there is no room.
+    /// Pushes a record word by word. False if there is no room.
     #[cold]
     #[inline(never)]
     fn push<const N: usize>(header: &LaneHeader, ring: &Ring, words: [u64; N]) -> bool {
@@ -513,7 +520,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// The consumer of a record's words.
+/// Room in the ring for a record of `N` words, of one lane's producer.
 #[derive(Debug)]
 pub(crate) struct Room<'a, const N: usize> {
     header: &'a LaneHeader,
@@ -530,7 +537,7 @@ impl<const N: usize> Room<'_, N> {
     }
 }
 
-/// Pushes the record that it is given. False if there is no room: the caller counts what it loses.
+/// Pushes a record. `put` returns false if there is no room; the caller then counts the loss.
 impl Sink for Lane<'_> {
     type Out = bool;
 
@@ -541,8 +548,8 @@ impl Sink for Lane<'_> {
                 room.fill(words);
                 true
             }
-            // A copy of the words, so that only this path needs them on the stack: as the argument
-            // itself they would be stored there by each callback before it looks for room.
+            // A copy of the words, so that only this path needs them on the stack: passing `words`
+            // itself would make each callback store them there before it looks for room.
             None => Lane::push::<N>(self.header, self.ring, core::array::from_fn(|at| words[at])),
         }
     }

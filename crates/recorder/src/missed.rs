@@ -14,31 +14,32 @@ use crate::sync::{AtomicU64, Ordering};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Handle};
 
-/// Events that are remembered.
+/// Number of lost events that are remembered.
 pub const CELLS: usize = if cfg!(loom) { 2 } else { 1024 };
-/// Handles are kept without their process bits, which have the code of what happened and the lap.
+/// The bits of a handle above this one, its process bits, are replaced by the code and the lap.
 const CODE_SHIFT: u32 = 54;
 const CODE_BITS: u32 = 5;
-/// The code of a stop; that of a start is the event's kind and 1, so that no word is 0.
+/// Code of a stop. The code of a start is the event's kind plus 1, so that no word is 0.
 const STOP: u64 = (1 << CODE_BITS) - 1;
 const _: () = assert!((KINDS as u64) < STOP);
 const LAP_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
-/// A cell distinguishes this number of its uses.
+/// Number of laps that a cell's word distinguishes.
 const LAPS: u64 = if cfg!(loom) { 2 } else { 32 };
-/// Calls of [`Missed::take`] that wait for a thread that has a turn and has not written.
+/// Maximum calls of [`Missed::take`] that wait for a writer which has taken a turn but not yet
+/// written its cell.
 const MOST_WAITS: u32 = if cfg!(loom) { 1 } else { 8 };
 
-/// An event that has no record.
+/// A lost start or stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// An event of this kind started, of this parent.
+    /// An event of this kind with this parent started.
     Start(EventKind, Handle),
-    /// This event stopped.
+    /// The event with this handle stopped.
     Stop(Handle),
 }
 
 impl Miss {
-    /// Whether an operation may be taken for one that waits for it: others are left out.
+    /// True if the loss could make an operation look hung or finished. Other losses are not kept.
     pub(crate) const fn is_kept(self) -> bool {
         match self {
             Miss::Start(kind, _) => is_child(kind),
@@ -47,19 +48,19 @@ impl Miss {
     }
 }
 
-/// The latest of them.
+/// The latest lost events.
 #[derive(Debug)]
 pub struct Missed {
     turns: AtomicU64,
-    /// 0 until the first time.
+    /// The words of the events; 0 in a cell that was never used.
     cells: [AtomicU64; CELLS],
 }
 
-/// How far the one reader is.
+/// The position of the only reader.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct ReadPosition {
     turn: u64,
-    /// Calls that waited for this turn.
+    /// Number of calls that waited for this turn.
     waits: u32,
 }
 
@@ -70,13 +71,13 @@ impl Default for Missed {
 }
 
 impl Missed {
-    /// Nothing was lost yet.
+    /// An empty ring.
     #[must_use]
     pub const fn new() -> Missed {
         Missed { turns: AtomicU64::new(0), cells: [const { AtomicU64::new(0) }; CELLS] }
     }
 
-    /// An event of this process is lost. For any thread.
+    /// Remembers a lost event of this process. May be called on any thread.
     pub fn put(&self, miss: Miss) {
         if !miss.is_kept() {
             return;
@@ -91,19 +92,19 @@ impl Missed {
         self.cell(turn).store(word, Ordering::Release);
     }
 
-    /// Puts what was lost from turn `at` on into `into`, up to the first that is being written;
-    /// `process` are this process's bits. Returns false if some of it was written over, or is still
-    /// not there after a few calls.
-    pub fn take(&self, at: &mut Place, process: u64, into: &mut Vec<Miss>) -> bool {
+    /// Appends the events lost since `at` to `into`, up to the first one that is still being
+    /// written. `process` are the process bits of the handles. Returns false if events were
+    /// overwritten, or if a writer did not finish within a few calls.
+    pub fn take(&self, at: &mut ReadPosition, process: u64, into: &mut Vec<Miss>) -> bool {
         let mut is_whole = true;
         let turns = self.turns.load(Ordering::Relaxed);
         while at.turn < turns {
             let word = self.cell(at.turn).load(Ordering::Acquire);
-            // After the cell: a thread that finds what a later turn wrote there also finds that
+            // Loaded after the cell: if the cell was written in a later turn, this load sees that
             // turn.
             let oldest = self.turns.load(Ordering::Relaxed).saturating_sub(CELLS as u64);
             if at.turn < oldest {
-                *at = Place { turn: oldest, waits: 0 };
+                *at = ReadPosition { turn: oldest, waits: 0 };
                 is_whole = false;
                 continue;
             }
@@ -114,10 +115,10 @@ impl Missed {
                 at.waits += 1;
                 break;
             } else {
-                // Or it was, and a thread that comes a lap too late wrote over it.
+                // The writer is too late, or a writer that is a lap late has overwritten the cell.
                 is_whole = false;
             }
-            *at = Place { turn: at.turn + 1, waits: 0 };
+            *at = ReadPosition { turn: at.turn + 1, waits: 0 };
         }
         is_whole
     }
@@ -131,7 +132,7 @@ const fn lap(turn: u64) -> u64 {
     turn / CELLS as u64 % LAPS
 }
 
-/// The meaning of a cell's word.
+/// Decodes the word of a cell.
 fn miss(word: u64, process: u64) -> Miss {
     let handle = match word & ((1 << CODE_SHIFT) - 1) {
         0 => Handle::NULL,
@@ -143,7 +144,7 @@ fn miss(word: u64, process: u64) -> Miss {
     }
 }
 
-/// Whether an operation, or a call, is over only when such an event is.
+/// True for kinds whose stop an operation or a call needs in order to be over.
 const fn is_waited_for(kind: EventKind) -> bool {
     use EventKind::{
         CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, P2p, ProxyOp,
@@ -154,7 +155,7 @@ const fn is_waited_for(kind: EventKind) -> bool {
     )
 }
 
-/// Whether an operation that shows no such event may be taken for one that waits for it.
+/// True for kinds of children without which an operation may look as if it still waited for them.
 const fn is_child(kind: EventKind) -> bool {
     matches!(kind, EventKind::KernelCh | EventKind::ProxyOp | EventKind::KernelLaunch)
 }
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn what_is_lost_is_told_once_and_in_order() {
         let missed = Missed::new();
-        let mut place = Place::default();
+        let mut place = ReadPosition::default();
         let mut take = |found: &mut Vec<Miss>| missed.take(&mut place, 7, found);
         let mut found = Vec::new();
         assert!(take(&mut found) && found.is_empty());
@@ -188,11 +189,11 @@ mod tests {
         assert!(take(&mut found), "it is reported once");
     }
 
-    /// A thread is stopped between its turn and its cell, and goes on a lap later.
+    /// A writer is suspended between taking its turn and writing its cell, and resumes a lap later.
     #[test]
     fn a_writer_that_is_late_blinds_the_reader_for_a_few_calls_only() {
         let missed = Missed::new();
-        let (mut place, mut found) = (Place::default(), Vec::new());
+        let (mut place, mut found) = (ReadPosition::default(), Vec::new());
         let late = missed.turns.fetch_add(1, Ordering::Relaxed);
         missed.put(Miss::Stop(handle(1)));
         (0..MOST_WAITS).for_each(|_| assert!(missed.take(&mut place, 7, &mut found)));
@@ -216,7 +217,7 @@ mod tests {
         let missed = &Missed::new();
         let writer = |first: u64| {
             for number in 0..20_000 {
-                // Kind and handle belong together: a half of each shows.
+                // Kind and handle belong together, so that a mixture of two words is detected.
                 if number % 2 == 0 {
                     missed.put(Miss::Stop(handle(first + number)));
                 } else {
@@ -227,7 +228,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let writers = [0, 1 << 30].map(|first| scope.spawn(move || writer(first)));
-            let (mut place, mut found) = (Place::default(), Vec::new());
+            let (mut place, mut found) = (ReadPosition::default(), Vec::new());
             while !writers.iter().all(|writer| writer.is_finished()) {
                 missed.take(&mut place, 7, &mut found);
                 for miss in found.drain(..) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions that the plugin calls: start, state and stop of any event.
+//! Start, state and stop of events: the functions that the plugin calls.
 
 use crate::clock::now;
 use crate::interner::Interner;
 use crate::lane::{Lane, LaneHeader};
-use crate::missed::{Miss, Missed, Place};
+use crate::missed::{Miss, Missed, ReadPosition};
 use crate::reclaim::Slots;
 use crate::region::Region;
 use crate::registry;
@@ -16,37 +16,38 @@ use ncclscope_trace::layout::SLABS;
 use ncclscope_trace::record::{Detail, ProxyOp, StartHead};
 use ncclscope_trace::{EventKind, Handle, Record, State};
 
-/// Communicator index of events whose context is not ours.
+/// Communicator index of events whose context is not from this plugin.
 pub const NO_COMM: u16 = u16::MAX;
 
-/// Lanes that wait for threads: an enqueuing one, a proxy, and two more.
+/// Lanes kept ready for new threads: one that enqueues, one proxy, and two more.
 const SPARE: usize = 4;
-/// Those of them that are whole: a page of it costs the process a microsecond.
+/// Number of the spare lanes whose rings are fully committed. Committing costs the process one
+/// microsecond per page.
 const WHOLE_SPARE: usize = 2;
 
-/// Lanes that wait for threads where those of threads that end come back later only.
+/// Lanes kept ready for new threads if the lanes of exited threads return late.
 const SPARE_WITHOUT_KEY: usize = 24;
-/// So many lanes in use are worth a look at whether their threads live.
+/// Number of lanes in use from which on `reap` looks for threads that have exited.
 const MANY_LANES: usize = 16;
 
-/// The family of no handle.
+/// A family that no handle has.
 const NOBODYS: u64 = u64::MAX;
 
-/// The process's recorder. There is one; thread-local lanes lead to its memory.
+/// The recorder of the process. There is only one: thread-local lanes point to its memory.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Lanes and slots.
+    /// The memory of lanes and slots.
     pub region: Region,
     /// String table.
     pub strings: Interner,
     process: AtomicU64,
-    /// [`Handle::family`] of this process's steps as long as they are recorded.
+    /// [`Handle::family`] of this process's steps; [`NOBODYS`] while steps are not recorded.
     steps: AtomicU64,
     slots: Slots,
     lost_without_lane: [AtomicU64; KINDS],
     lost_without_slot: [AtomicU64; KINDS],
     missed: Missed,
-    /// When the latest of them was lost, in ticks.
+    /// Time of the latest event in `missed`, in ticks; 0 if none.
     missed_at: AtomicU64,
     stale: AtomicU64,
     unknown: AtomicU64,
@@ -54,7 +55,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder without memory; every event is refused until the gate opens.
+    /// A recorder without memory, which refuses every event.
     #[must_use]
     pub const fn new() -> Recorder {
         Recorder {
@@ -73,15 +74,15 @@ impl Recorder {
         }
     }
 
-    /// Sets the process bits of all handles (1..=1023). Before the gate opens.
+    /// Sets the process bits of all handles (1..=1023). Call before the gate opens.
     pub fn set_process(&self, process: u64) {
         let process = process.clamp(1, 1023);
         self.process.store(process, Ordering::Relaxed);
         self.steps.store(Handle::family_of(process, EventKind::ProxyStep), Ordering::Release);
     }
 
-    /// No step is recorded any more: to be called with [`crate::gate::kill`], for the callbacks of
-    /// steps do not look at the gate.
+    /// Stops the recording of steps. Call together with [`crate::gate::kill`], because the
+    /// callbacks of steps do not check the gate.
     pub fn shut(&self) {
         self.steps.store(NOBODYS, Ordering::Relaxed);
     }
@@ -91,7 +92,7 @@ impl Recorder {
         self.process.load(Ordering::Relaxed)
     }
 
-    /// An event that has no state here starts. Null if it cannot be recorded.
+    /// Starts an event other than a ProxyOp or a step. Returns null if it cannot be recorded.
     #[must_use]
     #[inline(always)]
     pub fn start(&self, comm: u16, parent: Handle, detail: &Detail) -> Handle {
@@ -112,8 +113,8 @@ impl Recorder {
         }
     }
 
-    /// A ProxyOp starts. Null if there is no slot for it or it cannot be recorded. Of another
-    /// process's (PXN) `comm` is that process's number.
+    /// Starts a ProxyOp. Returns null if there is no free slot or it cannot be recorded. For a
+    /// ProxyOp of another process (PXN), `comm` is that process's index.
     #[must_use]
     #[inline(always)]
     pub fn start_op(&self, comm: u16, parent: Handle, op: &ProxyOp) -> Handle {
@@ -121,7 +122,7 @@ impl Recorder {
         let ticks = now();
         let Some(lane) = self.lane(kind) else { return self.miss_start(kind, parent) };
         lane.saw(kind);
-        // Its steps will be recorded on this lane.
+        // The ProxyOp's steps will be recorded on this lane.
         lane.saw(EventKind::ProxyStep);
         let (region, process) = (&self.region, self.process());
         let of = (if op.foreign { NO_COMM } else { comm }, op.is_send);
@@ -143,7 +144,7 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn miss_start(&self, kind: EventKind, parent: Handle) -> Handle {
-        // Another process's operation (PXN) has no lane here.
+        // A parent of another process (PXN) means nothing here.
         let is_ours = parent.process() == self.process();
         self.miss(Miss::Start(kind, if is_ours { parent } else { Handle::NULL }));
         Handle::NULL
@@ -157,23 +158,24 @@ impl Recorder {
 
     fn miss(&self, miss: Miss) {
         if miss.is_kept() {
-            // Before the event is there to be taken.
+            // Stored before the event, so that whoever takes the event sees a time that includes
+            // it.
             self.missed_at.fetch_max(now(), Ordering::Release);
             self.missed.put(miss);
         }
     }
 
-    /// When the latest event was lost that [`Recorder::take_missed`] takes, in ticks; 0 none.
+    /// Time of the latest lost event that [`Recorder::take_missed`] returns, in ticks; 0 if none.
     pub fn missed_at(&self) -> u64 {
         self.missed_at.load(Ordering::Acquire)
     }
 
-    /// As [`Missed::take`].
-    pub fn take_missed(&self, at: &mut Place, into: &mut Vec<Miss>) -> bool {
+    /// See [`Missed::take`].
+    pub fn take_missed(&self, at: &mut ReadPosition, into: &mut Vec<Miss>) -> bool {
         self.missed.take(at, self.process(), into)
     }
 
-    /// A network step starts. Null if its operation is not recorded.
+    /// Starts a network step. Returns null if its operation is not recorded.
     #[must_use]
     #[inline(always)]
     pub fn start_step(&self, op: Handle, number: u32) -> Handle {
@@ -190,7 +192,7 @@ impl Recorder {
         handle
     }
 
-    /// The slot of a ProxyOp of this process that has not stopped.
+    /// The slot of a ProxyOp of this process that has not stopped; `None` for any other handle.
     #[inline(always)]
     pub(crate) fn slot_of_op(&self, op: Handle) -> Option<&Slot> {
         let family = Handle::family_of(self.process(), EventKind::ProxyOp);
@@ -198,8 +200,8 @@ impl Recorder {
         slot.filter(|slot| slot.holds(op))
     }
 
-    /// The step that was never stopped (2.24.3 to 2.26, NVIDIA/nccl#1658) ends where the next one
-    /// takes its place.
+    /// Ends a step that NCCL never stopped (2.24.3 to 2.26, NVIDIA/nccl#1658) when the next step
+    /// needs its place.
     #[cold]
     fn supersede(&self, op: Handle, slot: &Slot, number: u32) {
         let Some(lane) = self.lane(EventKind::ProxyStep) else { return };
@@ -217,20 +219,21 @@ impl Recorder {
         lane: &Lane<'_>,
     ) {
         let step = slot.step(index).end(op, slot.is_send(), stopped, ticks);
-        // A step leads to its operation by the lane they share.
+        // Readers find a step's operation through the lane, so that both must be on the same one.
         if op.lane() != lane.index() || !step.put(*lane) {
             lane.header().lose(EventKind::ProxyStep);
         }
     }
 
-    /// True for the handle of a network step of this process, until [`Recorder::shut`].
+    /// True if the handle is that of a network step of this process, until [`Recorder::shut`].
     #[must_use]
     #[inline(always)]
     pub fn is_step(&self, handle: Handle) -> bool {
         handle.family() == self.steps.load(Ordering::Acquire)
     }
 
-    /// A network step reached `state`. `size` returns the bytes, if the state has them.
+    /// Records that a network step reached `state`. `size` returns the bytes if the state reports
+    /// them.
     #[inline(always)]
     pub fn step_state(&self, handle: Handle, state: State, size: impl FnOnce() -> Option<u64>) {
         match slots::at(&self.region, handle).map(|slot| slot.step(handle.step_index())) {
@@ -243,7 +246,7 @@ impl Recorder {
         }
     }
 
-    /// An event other than a step reached `state`.
+    /// Records that an event other than a step reached `state`.
     #[inline(never)]
     pub fn state(&self, handle: Handle, state: State, small: u32, arg: u64) {
         if handle.process() != self.process() {
@@ -256,9 +259,9 @@ impl Recorder {
         }
     }
 
-    /// An event stops. Handles that are null, stale, stopped before, of another process or never
-    /// ours are counted and otherwise ignored; those of events without state here are sorted out
-    /// by the reader of the records.
+    /// Stops an event. Null handles are ignored. Stops of slots that are stale or stopped before,
+    /// and handles of another process, are counted as stale. For events without a slot, the reader
+    /// of the records detects these cases.
     #[inline(always)]
     pub fn stop(&self, handle: Handle) {
         if self.is_step(handle) {
@@ -268,7 +271,7 @@ impl Recorder {
         }
     }
 
-    /// As [`Recorder::stop`], for a handle that is no step's.
+    /// [`Recorder::stop`] for a handle that is not a step's.
     #[inline(always)]
     pub fn stop_other(&self, handle: Handle) {
         if handle.is_null() {
@@ -289,7 +292,7 @@ impl Recorder {
         }
     }
 
-    /// As [`Recorder::stop`], for the handle of a step.
+    /// [`Recorder::stop`] for the handle of a step.
     #[inline(always)]
     pub fn stop_step(&self, handle: Handle) {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle.op_of()));
@@ -302,8 +305,8 @@ impl Recorder {
         }
     }
 
-    /// A step that another thread stops than the one that started its operation cannot be recorded:
-    /// it leads to its operation by the lane they share.
+    /// Ends a step on another thread than the one that started its operation. The step is lost,
+    /// because readers find its operation through the lane that both share.
     #[cold]
     #[inline(never)]
     fn stop_step_elsewhere(&self, handle: Handle, slot: &Slot, ticks: u64) {
@@ -313,7 +316,7 @@ impl Recorder {
         }
     }
 
-    /// As [`Recorder::stop`], for the handle of a ProxyOp. Steps that are in flight end with it.
+    /// [`Recorder::stop`] for the handle of a ProxyOp. Steps that are in flight end with it.
     #[inline(never)]
     pub fn stop_op(&self, handle: Handle) {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle));
@@ -339,7 +342,7 @@ impl Recorder {
         }
     }
 
-    /// The calling thread's lane; without one, what it would hold is counted as lost.
+    /// The calling thread's lane; without one, an event of `kind` is counted as lost.
     #[inline(always)]
     fn lane(&self, kind: EventKind) -> Option<Lane<'static>> {
         let lane = registry::current(&self.region);
@@ -349,7 +352,7 @@ impl Recorder {
         lane
     }
 
-    /// The calling thread's lane, which is mostly the one that `handle` was made on.
+    /// The calling thread's lane, which is usually the one on which `handle` was made.
     #[inline(always)]
     fn lane_of(&self, handle: Handle) -> Option<Lane<'static>> {
         registry::held(&self.region, handle.lane()).or_else(|| self.other_lane(handle.kind()))
@@ -372,15 +375,15 @@ impl Recorder {
         Handle::NULL
     }
 
-    /// The operation is not recorded (lost or stale), so the step is lost with it; or it was left
-    /// out, and the step is too. Why an operation without a handle was lost, nothing tells: where
-    /// any found no slot, that is taken for the reason.
+    /// The handle for a step whose operation is not recorded. If the operation was left out, the
+    /// step is left out too. Otherwise the step is counted as lost. A null handle does not say why
+    /// the operation was lost: if any ProxyOp found no slot, that is assumed to be the reason.
     #[cold]
     fn orphan_step(&self, op: Handle) -> Handle {
         if op == Handle::REFUSED {
             return op;
         }
-        // A thread without a lane has lost it for that reason, which is counted here.
+        // Without a lane, `lane` has counted the step as lost for that reason.
         let Some(lane) = self.lane(EventKind::ProxyStep) else { return Handle::NULL };
         let refused = &self.lost_without_slot[EventKind::ProxyOp.index()];
         if op.is_null() && refused.load(Ordering::Relaxed) != 0 {
@@ -398,31 +401,31 @@ impl Recorder {
         self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an event of a kind, or a state, that this plugin does not know.
+    /// Counts an event or a state of a kind that this plugin does not know.
     #[cold]
     pub fn count_unknown(&self) {
         self.unknown.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an operation that is not in the sample.
+    /// Counts an operation that is left out because it is not in the sample.
     #[cold]
     pub fn count_left_out(&self) {
         self.left_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Operations that were not in the sample.
+    /// Number of operations left out because they were not in the sample.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    /// Stops and states of handles that were no live event of this process.
+    /// Number of stops and states for handles that were not a live event of this process.
     #[must_use]
     pub fn stale(&self) -> u64 {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// Events and states of kinds that are not known.
+    /// Number of events and states of unknown kinds.
     #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unknown.load(Ordering::Relaxed)
@@ -434,7 +437,7 @@ impl Recorder {
         core::array::from_fn(|kind| self.lost_without_lane[kind].load(Ordering::Relaxed))
     }
 
-    /// ProxyOps lost because all slots were taken, and their steps, by kind.
+    /// ProxyOps lost because all slots were taken, and the steps of such operations, by kind.
     #[must_use]
     pub fn lost_without_slot(&self) -> [u64; KINDS] {
         self.lost_without_slot.each_ref().map(|count| count.load(Ordering::Relaxed))
@@ -453,14 +456,14 @@ impl Recorder {
         lost
     }
 
-    /// A communicator was finalized: what NCCL did not stop of its ProxyOps it never will.
-    /// [`Recorder::reap`] sees to their slots.
+    /// Marks a communicator as finalized: NCCL will not stop its open ProxyOps any more.
+    /// [`Recorder::reap`] frees their slots.
     pub fn end_comm(&self, comm: u16) {
         self.slots.end_comm(comm);
     }
 
-    /// NCCL will not stop this ProxyOp. Its slot is used again when slots run short, and the handle
-    /// is stale from then on. Nothing happens if it has stopped. Not for callbacks.
+    /// Abandons a ProxyOp that NCCL will not stop. Its slot is reused when slots run short, from
+    /// when on the handle is stale. No effect if the ProxyOp has stopped. Not for callbacks.
     pub fn abandon(&self, op: Handle) {
         let family = Handle::family_of(self.process(), EventKind::ProxyOp);
         let slot =
@@ -468,10 +471,10 @@ impl Recorder {
         slot.into_iter().for_each(|slot| slot.abandon(op, &self.region));
     }
 
-    /// Finds slots that can be used again: those of communicators that were finalized, and, where
-    /// there is no slab left, those of lanes that no thread has. Where many lanes are in use, also
-    /// does what [`Recorder::reap_lanes`] does. For the drain thread, often: it costs a few loads
-    /// while there is nothing to do.
+    /// Finds slots that can be reused: those of finalized communicators and, when no slab is left,
+    /// those of lanes without a thread. If many lanes are in use, also calls
+    /// [`Recorder::reap_lanes`]. For the drain thread, on each round: it costs a few loads while
+    /// there is nothing to do.
     pub fn reap(&self) {
         self.slots.reap(&self.region);
         if self.lanes().filter(|(_, lane)| lane.in_use()).count() >= MANY_LANES {
@@ -479,16 +482,16 @@ impl Recorder {
         }
     }
 
-    /// Gives back the lanes of threads that are gone, the second time it finds them so. For the
-    /// drain thread, once in a while: it makes a system call for each lane in use.
+    /// Releases the lanes of exited threads, on the second call that finds a thread gone. For the
+    /// drain thread, now and then: it makes a system call for each lane in use.
     pub fn reap_lanes(&self) {
         self.lanes().for_each(|(_, lane)| lane.release_of(registry::is_gone));
     }
 
-    /// How many lanes and slabs should be usable with `comms` communicators, at most all there can
-    /// be. The first eight may bring three threads each at once: proxy, CUDA's host callbacks,
-    /// profiler (NCCL 2.31 on). The drain thread readies more when it sees more in use; until then
-    /// what is missing is counted as lost.
+    /// The number of lanes and slabs that should be usable with `comms` communicators, at most
+    /// [`LANES`] and [`SLABS`]. Each of the first eight communicators may bring three threads at
+    /// once: proxy, CUDA's host callbacks, profiler (NCCL 2.31 on). The drain thread adds more when
+    /// it sees more in use; until then events beyond them are counted as lost.
     #[must_use]
     pub fn wanted(&self, comms: usize) -> (usize, usize) {
         let in_use = self.lanes().filter(|(_, lane)| lane.in_use()).count();
@@ -499,8 +502,8 @@ impl Recorder {
         ((threads + spare).min(LANES), (slabs.max(proxies) + slabs / 4 + 8).min(SLABS))
     }
 
-    /// The lanes whose rings should be whole and are not: those that outgrow what they began with,
-    /// and those that the next threads will take.
+    /// The lanes whose rings should be committed in full now: those that outgrow their starter
+    /// memory, and those that the next threads will take.
     pub fn worth_completing(&self) -> impl Iterator<Item = usize> {
         let next: Vec<_> =
             self.lanes().filter(|(_, lane)| !lane.in_use()).take(WHOLE_SPARE).collect();
@@ -508,7 +511,7 @@ impl Recorder {
         self.lanes().filter(|(_, lane)| lane.outgrows()).chain(next).map(|(index, _)| index)
     }
 
-    /// The usable lanes, with their numbers.
+    /// The usable lanes with their indices.
     pub fn lanes(&self) -> impl Iterator<Item = (usize, &'static LaneHeader)> {
         (0..self.region.rings()).filter_map(|i| Some((i, self.region.lane_header(i)?)))
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds the report, process by process, while operations end.
+//! Builds the report, process by process, as operations end.
 
 use crate::groups::{By, ChannelSums, Sums};
 use crate::in_nccl::{ProcessTimes, Times, recorded_ns};
 use crate::job_ranks::JobRanks;
 use crate::losses::Losses;
-use crate::numbers::{Numbers, Place};
+use crate::numbers::{Numbers, OperationPosition};
 use crate::processes::{clock_steps, dropped, empty_row, file_name, fill_counts, process_row};
 use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
 use crate::schema::{
@@ -31,14 +31,14 @@ use std::collections::BTreeMap;
 /// Collects the recordings of a run into a [`Report`].
 #[derive(Debug, Default)]
 pub struct ReportBuilder {
-    /// Each with the number of its process.
+    /// The rows of ranks, each with the index of its process.
     ranks: Vec<(usize, RankRow)>,
-    /// The rank that its launcher gave each process.
+    /// The rank that the launcher gave each process; `None` if unknown.
     told: Vec<Option<u32>>,
     processes: Vec<ProcessRow>,
     operations: OperationRows,
     times: Times,
-    /// The recorded time of all ranks, ns.
+    /// Sum of the recorded times of all ranks, ns.
     recorded_ns: u64,
     open: Vec<OpenOperation>,
     peers: PeerRows,
@@ -49,14 +49,14 @@ pub struct ReportBuilder {
     limits: Limits,
 }
 
-/// What one process adds to a report.
+/// The contribution of one process to a report.
 #[derive(Debug)]
 pub struct ProcessPart<'a> {
     joined: Joined<'a>,
     seen: Seen,
 }
 
-/// What comes of a recording's operations, as they end.
+/// Collects the operations and events of a recording as they end.
 #[derive(Debug, Default)]
 struct Seen {
     wanted: Wanted,
@@ -65,19 +65,19 @@ struct Seen {
     operations: ProcessRows,
     times: ProcessTimes,
     numbers: Numbers,
-    open: Vec<(OpenOperation, Option<Place>)>,
+    open: Vec<(OpenOperation, Option<OperationPosition>)>,
     limits: ProcessLimits,
 }
 
 impl<'a> ProcessPart<'a> {
-    /// Reads a recording, in memory that does not grow with its length. `work` is what other
-    /// processes did for this one (PXN).
+    /// Reads a recording, in memory that does not grow with its length. `work` has the ProxyOps
+    /// that other processes ran for this one (PXN).
     #[must_use]
     pub fn read(recording: &'a Recording, work: Option<&Work>) -> ProcessPart<'a> {
         ProcessPart::read_wanted(recording, work, Wanted::default())
     }
 
-    /// The same, with the figures of what is wanted alone.
+    /// As [`ProcessPart::read`], with only the wanted operations.
     #[must_use]
     pub fn read_wanted(
         recording: &'a Recording,
@@ -89,7 +89,7 @@ impl<'a> ProcessPart<'a> {
         ProcessPart::new(joined, seen)
     }
 
-    /// Of a recording that was read whole, with the figures of what is wanted.
+    /// From a recording that was read whole, with only the wanted operations.
     #[must_use]
     pub fn of(whole: Whole<'a>, wanted: Wanted) -> ProcessPart<'a> {
         let mut seen = Seen::new(wanted, whole.timeline.recording());
@@ -104,7 +104,7 @@ impl<'a> ProcessPart<'a> {
         ProcessPart { joined, seen }
     }
 
-    /// How many ProxyOps it has for other processes (PXN).
+    /// Number of its ProxyOps for other processes (PXN).
     #[must_use]
     pub fn foreign(&self) -> u64 {
         self.seen.limits.foreign
@@ -113,7 +113,7 @@ impl<'a> ProcessPart<'a> {
 
 impl Consumer for Seen {
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
-        // Those that are not selected count, too.
+        // Operations that are not selected also count for the numbers.
         let place = self.numbers.note(timeline, operation);
         if !self.wanted.selection.has_operation(timeline, operation) {
             return;
@@ -156,7 +156,7 @@ impl Seen {
         Seen { wanted, steps, ..Seen::default() }
     }
 
-    /// Adds a kernel channel, or what a ProxyOp sent over one.
+    /// Adds a kernel channel, or the bytes that a ProxyOp sent over a channel.
     fn add_channel(&mut self, timeline: &Timeline<'_>, event: &Event) {
         let selection = &self.wanted.selection;
         if !selection.has_event(timeline, event)
@@ -183,16 +183,16 @@ impl Seen {
     }
 }
 
-/// What a report is wanted of.
+/// What a report is to contain.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Which operations.
+    /// The selected operations.
     pub selection: Selection,
-    /// By what they are added up, beside the rows of every report.
+    /// Properties by which they are grouped, in addition to the rows of every report.
     pub by: Vec<By>,
 }
 
-/// The training steps of a process, where they are asked for: ticks and number, by ticks.
+/// The training steps of a process as (ticks, number), sorted; empty unless they are wanted.
 #[derive(Debug, Default)]
 struct Steps(Vec<(u64, u64)>);
 
@@ -204,7 +204,7 @@ impl Steps {
         Steps(steps)
     }
 
-    /// The step at some ticks.
+    /// The training step at `ticks`; `None` before the first.
     fn at(&self, ticks: u64) -> Option<u64> {
         let next = self.0.partition_point(|(start, _)| *start <= ticks);
         next.checked_sub(1).map(|at| self.0[at].1)
@@ -212,7 +212,7 @@ impl Steps {
 }
 
 impl ReportBuilder {
-    /// A report that adds operations up by these, too.
+    /// A builder of a report that also groups operations by these properties.
     #[must_use]
     pub fn grouped(by: Vec<By>) -> ReportBuilder {
         let mut builder = ReportBuilder::default();
@@ -225,9 +225,9 @@ impl ReportBuilder {
         self.add_part(ProcessPart::read(recording, None), 0);
     }
 
-    /// The report of the processes of a run, which are read on all cores. What they did for one
-    /// another (PXN) counts for the process that it belongs to; only where there is such work are
-    /// the recordings read again for it.
+    /// Builds the report of a run, reading its recordings on all cores. Work for other processes
+    /// (PXN) counts for the process that it belongs to; if there is any, all recordings are read a
+    /// second time.
     #[must_use]
     pub fn build_all(recordings: &[Recording]) -> Report {
         let (alone, foreign) = ReportBuilder::read_all(recordings, &Pxn::default());
@@ -238,7 +238,7 @@ impl ReportBuilder {
         ReportBuilder::read_all(recordings, &pxn).0.finish()
     }
 
-    /// Reads all, and counts the ProxyOps for other processes.
+    /// Reads all recordings, and counts the ProxyOps for other processes.
     fn read_all(recordings: &[Recording], pxn: &Pxn) -> (ReportBuilder, u64) {
         let (mut builder, mut foreign) = (ReportBuilder::default(), 0);
         let numbered: Vec<(usize, &Recording)> = recordings.iter().enumerate().collect();
@@ -250,8 +250,7 @@ impl ReportBuilder {
         (builder, foreign)
     }
 
-    /// Adds what was read of a process; `given` of its ProxyOps were given to the processes that
-    /// they belong to.
+    /// Adds the part of a process; `given` of its ProxyOps were assigned to other processes.
     pub fn add_part(&mut self, mut part: ProcessPart<'_>, given: u64) {
         part.seen.limits.foreign = part.seen.limits.foreign.saturating_sub(given);
         let ProcessPart { joined: Joined { timeline, clocks, cut_short }, seen } = part;
@@ -274,7 +273,7 @@ impl ReportBuilder {
         self.limits.add(&timeline, &seen.limits, &clocks, cut_short);
     }
 
-    /// The report.
+    /// Finishes the report.
     #[must_use]
     pub fn finish(mut self) -> Report {
         let job_ranks = JobRanks::of(&self.ranks, &self.told);
@@ -336,7 +335,7 @@ impl ReportBuilder {
             let gpu = clocks.of_comm(at);
             row.clock.gpu_error_ns = gpu.and_then(GpuClock::error_ns);
             row.clock.gpu_granularity_ns = gpu.and_then(GpuClock::granularity_ns);
-            // Losses are counted by process: they stand in the first row only.
+            // Losses are counted per process, so only its first row has them.
             fill_counts(&mut row, timeline.counts(at), &std::mem::take(&mut dropped));
             self.ranks.push((process, row));
         }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Operations added up by what a user asks for: rank, host, communicator, role, function, size,
-training step, or several of these at once.
+Groups operations by the properties that a user asks for: rank, host, communicator, role, function,
+size, training step, or several of these.
 
-Sums are kept for each key of the report's operations, and apart for each rank and step only where
-these are asked for. What a rank waited is known for each of these keys: the time from its arrivals
-to the ends, less the mean transfer of that key. The transfer needs all ranks of a communicator, so
-that a group of some ranks has the one that the whole communicator shows.
+Sums are kept for each key of the report's operations, and for each rank and step only if these are
+asked for. The waiting time of a rank is computed per key: the time from its arrivals to the ends,
+minus the mean transfer of the key. The transfer needs all ranks of a communicator, so a group of
+some ranks uses the transfer of the whole communicator.
 
-Channels are another matter: an operation uses several at once. Their figures are those of kernel
-channels and of what the network sent over them.
+Groups by channel are different, because an operation uses several channels at once. Their figures
+are those of kernel channels, and of the bytes that ProxyOps sent over them.
 */
 
 use crate::job_ranks::JobRanks;
@@ -20,7 +20,7 @@ use ncclscope_operations::operation::Timing;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::BTreeMap;
 
-/// What operations are added up by.
+/// A property by which operations are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// Communicator.
@@ -42,7 +42,7 @@ pub enum By {
 }
 
 impl By {
-    /// All, with their names.
+    /// All properties with their names.
     pub const ALL: [(&'static str, By); 8] = [
         ("comm", By::Comm),
         ("rank", By::Rank),
@@ -60,13 +60,13 @@ impl By {
         By::ALL.into_iter().find(|(_, by)| *by == self).map_or("", |(name, _)| name)
     }
 
-    /// The one that has this name in `--by`.
+    /// The property with this name in `--by`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<By> {
         By::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, by)| by)
     }
 
-    /// The name of the field of a row.
+    /// The name of its field in a row.
     fn field(self) -> &'static str {
         match self {
             By::Size => "bytes",
@@ -74,13 +74,13 @@ impl By {
         }
     }
 
-    /// Whether its groups have an order of their own.
+    /// Whether its groups have a natural order.
     fn is_ordered(self) -> bool {
         matches!(self, By::Rank | By::Size | By::Channel | By::Step)
     }
 }
 
-/// A rank's part in a communicator.
+/// A rank as a member of a communicator.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) comm: Option<String>,
@@ -88,51 +88,51 @@ pub(crate) struct Member {
     pub(crate) host: String,
 }
 
-/// The sums of some operations with one key.
+/// The sums of operations with the same key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
-    /// How many, by [`Timing`].
+    /// Number of operations, by [`Timing`].
     pub(crate) counts: [u64; Timing::ALL.len()],
-    /// How many of these have a duration, and the sum of the durations.
+    /// Number of these with a duration, and the sum of the durations in ns.
     pub(crate) durations: [(u64, f64); Timing::ALL.len()],
-    /// How many have a time from arrival to end, and its sum.
+    /// Number of operations with a time from arrival to end, and the sum of these times in ns.
     pub(crate) with_waiting: (u64, f64),
 }
 
-/// What is known of a key after all ranks.
+/// Facts about a key that need all ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyFacts {
     /// The source of its durations.
     pub(crate) timing: Timing,
-    /// The mean transfer, ns.
+    /// The mean transfer, ns; `None` if unknown.
     pub(crate) transfer: Option<f64>,
-    /// Bytes on the bus for each byte of the operation.
+    /// Bytes on the bus per byte of the operation; `None` if unknown.
     pub(crate) factor: Option<f64>,
 }
 
-/// Which rank and step a cell is of, where these matter, and its key.
-type Place = (Option<usize>, Option<u64>, Key);
+/// Index of the member and training step, if these are asked for, and the key.
+type CellKey = (Option<usize>, Option<u64>, Key);
 
-/// Sums while recordings are added.
+/// Collects the sums while recordings are added.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     by: Vec<By>,
     members: Vec<Member>,
-    cells: BTreeMap<Place, Cell>,
+    cells: BTreeMap<CellKey, Cell>,
     channels: BTreeMap<u8, ChannelSums>,
 }
 
-/// The events of a channel.
+/// The sums of the events of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChannelSums {
     pub(crate) count: u64,
-    /// How many of them have times.
+    /// Number of kernel channels with times.
     pub(crate) timed: u64,
     pub(crate) bytes: u64,
     pub(crate) ns: f64,
 }
 
-/// The figures of a group while they are added up.
+/// The sums of a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     count: u64,
@@ -142,7 +142,8 @@ struct Figures {
     from_enqueue: f64,
     judged: Option<f64>,
     waiting: f64,
-    /// Bytes on the bus of what has a transfer and a factor, and the time of these transfers.
+    /// Bytes on the bus of the operations with known transfer and factor (`bus_bytes`), and the
+    /// time of these transfers in ns.
     bus_bytes: f64,
     bus_ns: f64,
 }
@@ -152,12 +153,12 @@ impl Sums {
         Sums { by, ..Sums::default() }
     }
 
-    /// Whether any are asked for.
+    /// Whether groups are asked for.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.by.is_empty()
     }
 
-    /// The number of a member; `None` where no rank matters.
+    /// Adds a member and returns its index; `None` if neither rank nor host is asked for.
     pub(crate) fn member(&mut self, member: Member) -> Option<usize> {
         let is_wanted = self.by.iter().any(|by| matches!(by, By::Rank | By::Host));
         is_wanted.then(|| {
@@ -166,8 +167,8 @@ impl Sums {
         })
     }
 
-    /// Adds operations of a member in a step.
-    pub(crate) fn add(&mut self, place: Place, cell: Cell) {
+    /// Adds the operations of a cell.
+    pub(crate) fn add(&mut self, place: CellKey, cell: Cell) {
         let sum = self.cells.entry(place).or_default();
         for (count, more) in sum.counts.iter_mut().zip(cell.counts) {
             *count += more;
@@ -268,7 +269,7 @@ impl Figures {
         }
     }
 
-    /// Adds what is known by the operations' transfer.
+    /// Adds waiting and bandwidth, if the transfer of the key is known.
     fn judge(&mut self, key: &Key, cell: &Cell, facts: KeyFacts) {
         let (arrived, with_waiting) = cell.with_waiting;
         let Some(transfer) = facts.transfer.filter(|_| arrived != 0) else { return };
@@ -280,7 +281,7 @@ impl Figures {
         }
     }
 
-    /// The row but for its keys.
+    /// The row without its keys.
     fn row(&self) -> GroupRow {
         GroupRow {
             keys: BTreeMap::new(),

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The numbers of operations on their communicators, as the watchdog and `diagnose` count them.
+//! Finds the numbers of operations on their communicators, as the watchdog and `diagnose` count
+//! them.
 //!
-//! A recording need not hold a communicator's first operation. But once a second it holds how many
-//! NCCL has enqueued by then, and an operation's number is that less those which started after it.
+//! A recording may lack a communicator's first operations. But once a second it has the number of
+//! operations that NCCL had enqueued. An operation's number is that count minus the operations that
+//! started after it.
 
 use ncclscope_operations::Timeline;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::Operation;
 use ncclscope_trace::progress::{Heartbeat, Progress, progress_flags};
 
-/// Starts that are kept of a communicator: of an operation with more behind it the number is
-/// unknown.
+/// Number of starts that are kept per communicator. The number of an operation with more operations
+/// after it is unknown.
 const LATEST: usize = 128;
 
-/// The position of a communicator, and whether its sends and receives are meant.
+/// The position of a communicator, and whether the key is for its sends and receives.
 type Key = (usize, bool);
 
-/// Where an operation stands: its communicator and when it started, in ticks.
+/// An operation's key, and its start in ticks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(Key, u64);
+pub(crate) struct OperationPosition(Key, u64);
 
 /// The starts of the latest operations, in ticks.
 #[derive(Debug, Default)]
@@ -27,8 +29,12 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Notes an operation. One without a communicator has no place.
-    pub(crate) fn note(&mut self, timeline: &Timeline<'_>, operation: &Operation) -> Option<Place> {
+    /// Adds an operation; `None` if its communicator is unknown.
+    pub(crate) fn note(
+        &mut self,
+        timeline: &Timeline<'_>,
+        operation: &Operation,
+    ) -> Option<OperationPosition> {
         let key = (operation.comm?, operation.peer.is_some());
         let start = timeline.event(operation.event).start.ticks;
         let starts = self.starts.entry(key).or_default();
@@ -37,12 +43,12 @@ impl Numbers {
             starts.sort_unstable();
             starts.drain(..LATEST);
         }
-        Some(Place(key, start))
+        Some(OperationPosition(key, start))
     }
 
-    /// The number of the operation at a place, once all are noted.
-    pub(crate) fn of(&self, timeline: &Timeline<'_>, place: Place) -> Option<u64> {
-        let Place(key @ (comm, is_pair), start) = place;
+    /// The number of an operation, after all were added; `None` if it is unknown.
+    pub(crate) fn of(&self, timeline: &Timeline<'_>, place: OperationPosition) -> Option<u64> {
+        let OperationPosition(key @ (comm, is_pair), start) = place;
         let progress = latest(timeline, timeline.comm(comm).index)?;
         if timeline.has_gaps() || progress.flags & progress_flags::PARTIAL != 0 {
             return None;
@@ -56,7 +62,7 @@ impl Numbers {
     }
 }
 
-/// What the recording says last of how far a communicator is.
+/// The latest heartbeat of a communicator in the recording.
 fn latest(timeline: &Timeline<'_>, comm: u16) -> Option<Progress> {
     timeline.recording().heartbeats().iter().rev().find_map(|heartbeat| match heartbeat {
         Heartbeat::Progress(progress) if progress.comm == comm => Some(*progress),

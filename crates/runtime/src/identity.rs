@@ -8,7 +8,7 @@ starts on a thread of ours at the first communicator; `init` adds what NCCL pass
 
 use crate::config::Config;
 use crate::sys::cuda::Device;
-use ncclscope_control::launcher::{Place, mpi_launch, slurm_step};
+use ncclscope_control::launcher::{JobPosition, mpi_launch, slurm_step};
 use ncclscope_control::table;
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::{Comm, Definition};
@@ -16,22 +16,23 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 
-/// Bytes of a job's name that are kept.
+/// Maximum bytes kept of a job's name.
 const JOB_NAME_BYTES: usize = 128;
-/// Bytes of the command line that are kept.
+/// Maximum bytes kept of the command line.
 const COMMAND_BYTES: u64 = 1 << 10;
-/// Variables of NCCL that are kept at most, and bytes of each one's value.
+/// Maximum number of NCCL's variables that are kept; `VARIABLE_BYTES` is kept of each value.
 const VARIABLES: usize = 128;
 const VARIABLE_BYTES: usize = 256;
-/// NCCL's variables that no comparison of two runs needs: they differ from launch to launch, or may
-/// hold credentials. NCCL does not read `NCCL_VERSION`: NVIDIA's images say in it which package
-/// they were built with, which need not be the NCCL that runs.
+/// NCCL variables that are not kept, because they differ from launch to launch or may hold
+/// credentials, so that no comparison of two runs needs them. NCCL does not read `NCCL_VERSION`:
+/// NVIDIA's images set it to the package they were built with, which need not be the NCCL that
+/// runs.
 const LEFT_OUT: [&str; 5] =
     ["NCCL_COMM_ID", "NCCL_DEBUG_FILE", "NCCL_PROFILER_OTEL_", "NCCL_INSPECTOR_", "NCCL_VERSION"];
-/// Live communicators, the oldest first, in which another rank of this process is searched.
+/// Number of live communicators (the oldest) that are searched for another rank of this process.
 const OLDEST: usize = 64;
 
-/// A variable's value; `None` where it is not set, or empty.
+/// Returns a variable's value; `None` if it is unset or empty.
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 #[derive(Debug, Clone)]
@@ -54,8 +55,8 @@ impl IdentityOptions {
     }
 }
 
-/// What the environment and the kernel say of this process, and what the caller knows: host name
-/// and process id, its number, and NCCL's version code.
+/// The identity of this process from the environment, the kernel and what the caller knows: host
+/// name, process id, nonce, and NCCL's version code.
 pub(crate) fn of_process(
     options: &IdentityOptions,
     (host, pid): (&str, u32),
@@ -81,7 +82,7 @@ pub(crate) fn of_process(
 }
 
 fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
-    let place = Place::of(get);
+    let place = JobPosition::of(get);
     Identity {
         job: job_id(job, get),
         job_name: job_name(get),
@@ -98,7 +99,7 @@ fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
     }
 }
 
-/// The variables that NCCL reads, by name: how it is configured.
+/// The variables that NCCL reads, sorted by name.
 fn nccl_variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
     let text = |(name, value): (OsString, OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -116,13 +117,13 @@ fn nccl_variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(Strin
     kept
 }
 
-/// Cuts a text to so many bytes at most, between two characters.
+/// Cuts a text to at most this many bytes, at a character boundary.
 fn cut(text: &mut String, bytes: usize) {
     let most = text.len().min(bytes);
     text.truncate((0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0));
 }
 
-/// The job's id: the `said` one, else that of what started the process.
+/// The job's id: that of `NCCLSCOPE_JOB` (`said`), else that of the launcher.
 pub(crate) fn job_id(said: Option<&str>, get: Get<'_>) -> Option<String> {
     let of_kubernetes = || {
         let name = kubernetes_job(get)?;
@@ -139,13 +140,13 @@ fn slurm(get: Get<'_>) -> Option<String> {
     step(get).or_else(|| get("SLURM_JOB_ID"))
 }
 
-/// The step of Slurm whose tasks are the ranks, or start them.
+/// The Slurm step whose tasks are the ranks or start them.
 fn step(get: Get<'_>) -> Option<String> {
     let (job, step) = (get("SLURM_JOB_ID")?, slurm_step(get)?);
     mpi_launch(get).is_none().then(|| format!("{job}.{step}"))
 }
 
-/// Kubernetes' job, by its name. Elsewhere the variable may mean anything.
+/// The name of the Kubernetes job; outside of Kubernetes the variable may mean anything.
 fn kubernetes_job(get: Get<'_>) -> Option<String> {
     get("JOB_NAME").filter(|_| get("KUBERNETES_SERVICE_HOST").is_some())
 }
@@ -155,7 +156,7 @@ fn torchelastic(get: Get<'_>) -> Option<String> {
     get("TORCHELASTIC_RUN_ID").filter(|id| id != "none")
 }
 
-/// What the job is called; bounded, since it is a label of every series.
+/// The job's name. Bounded, because it is a label of every metric series.
 fn job_name(get: Get<'_>) -> Option<String> {
     let mut name =
         get("SLURM_JOB_NAME").or_else(|| kubernetes_job(get)).or_else(|| torchelastic(get))?;
@@ -163,15 +164,15 @@ fn job_name(get: Get<'_>) -> Option<String> {
     Some(name)
 }
 
-/// What the ranks of one launch share, and no other has. A batch job alone, without a step, may
-/// launch many.
+/// An id that the ranks of one launch share and no other launch has. The id of a batch job without
+/// a step is not enough, because the job may launch several times.
 fn run(get: Get<'_>) -> Option<String> {
     let with = |id: String, name: &str| match get(name) {
         Some(count) => format!("{id}#{count}"),
         None => id,
     };
     let step = step(get);
-    // Slurm's own PMI says the step again.
+    // Slurm's own PMI only repeats the step.
     let mpi = mpi_launch(get).or_else(|| get("PMI_JOBID").filter(|id| step.as_ref() != Some(id)));
     let parts = [
         step.map(|id| with(id, "SLURM_RESTART_COUNT")),
@@ -182,15 +183,15 @@ fn run(get: Get<'_>) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-/// When a process began, in the kernel's clock ticks after boot, by its `stat`. The second field,
-/// the name, may hold anything.
+/// Start time of a process in clock ticks after boot, from its `stat`. The second field, the name
+/// in parentheses, may contain any character.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// The network plugin among what is mapped. NCCL initializes its networks before its profilers
-/// (`src/init.cc`, `commAlloc`).
+/// The network plugin among the mapped files. NCCL initialises its networks before its profilers
+/// (`src/init.cc`, `commAlloc`), so that it is mapped by now.
 fn net_plugin(get: Get<'_>, maps: impl FnOnce() -> Option<String>) -> Option<String> {
     let own = ["ib", "socket"];
     if get("NCCL_NET").is_some_and(|name| own.contains(&name.to_ascii_lowercase().as_str())) {
@@ -215,7 +216,7 @@ fn command() -> Option<String> {
     Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// The identity of this process, as it becomes known.
+/// The part of this process's identity that is known so far.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     identity: Identity,
@@ -223,7 +224,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// What is known at the beginning.
+    /// Sets what is known at the beginning.
     pub(crate) fn begin(&mut self, identity: Identity) -> Vec<Definition> {
         self.change(|known| *known = identity)
     }
@@ -232,13 +233,13 @@ impl Known {
         self.identity.since(&Identity::default())
     }
 
-    /// A communicator is added to `others`, which begin with the oldest.
+    /// A communicator is added to `others`, which are sorted from the oldest.
     pub(crate) fn comm<'a>(
         &mut self,
         comm: &Comm,
         others: impl Iterator<Item = &'a Comm>,
     ) -> Vec<Definition> {
-        // Only the first ones tell: a process with several ranks begins with them.
+        // Only the oldest ones are searched: a process with several ranks creates them first.
         let is_other = |it: &Comm| it.hash == comm.hash && it.rank != comm.rank;
         let has_several =
             self.identity.rank.is_some() && comm.hash != 0 && others.take(OLDEST).any(is_other);
@@ -251,7 +252,7 @@ impl Known {
         })
     }
 
-    /// A communicator is on this device.
+    /// Notes the device of a communicator.
     pub(crate) fn device(&mut self, device: &Device) -> Vec<Definition> {
         let index = u32::try_from(device.index).ok();
         self.has_several_devices |= self.identity.device.is_some() && self.identity.device != index;
@@ -264,7 +265,7 @@ impl Known {
         })
     }
 
-    /// These libraries can communicate without NCCL.
+    /// Notes libraries of the process that can communicate without NCCL.
     pub(crate) fn beside(&mut self, libraries: &[&str]) -> Vec<Definition> {
         let text = (!libraries.is_empty()).then(|| libraries.join(","));
         self.change(|known| known.beside = text)

@@ -8,7 +8,7 @@ data of an input.
 
 use crate::limits::Limits;
 use crate::time_blocks::TimeBlocks;
-use ncclscope_findings::{CommId, Place};
+use ncclscope_findings::{CommId, RankLocation};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,12 @@ pub struct LayoutPosition {
     pub stage: u32,
 }
 
-/// One timeline: a process, or the tensor-parallel group that a trace shows as one.
+/// A worker has one timeline: a process, or a tensor-parallel group that the input shows as one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Worker {
     /// Its rank in the job; for a group, the first one.
     pub rank: u32,
-    /// Its position in the layout, if the input names workers only by that.
+    /// Its position in the layout, if the input identifies workers only by that.
     pub cell: Option<LayoutPosition>,
     /// Its pipeline stage, if known.
     pub stage: Option<u32>,
@@ -36,13 +36,13 @@ pub struct Worker {
     pub host: String,
     /// Process id, if known.
     pub pid: Option<u32>,
-    /// Its number among the processes of the job on its host, if known.
+    /// Local rank: its number among the processes of the job on its host, if known.
     pub local_rank: Option<u32>,
-    /// CUDA device, as its process counts them, if known.
+    /// CUDA device number in its process, if known.
     pub device: Option<u32>,
     /// The UUID of its GPU, or of its part of one (MIG); empty if unknown.
     pub gpu: String,
-    /// Identifies the machine, and so the clock, among hosts of one name; empty if unknown.
+    /// Identifies the machine, and so the clock, among hosts of the same name; empty if unknown.
     pub machine: String,
 }
 
@@ -60,13 +60,14 @@ pub enum EndSync {
 pub struct Part {
     /// Index of its worker.
     pub worker: usize,
-    /// When it arrived, ns by its own clock.
+    /// Arrival, ns by the worker's own clock.
     pub start: f64,
-    /// When it ended for this member.
+    /// End for this member, ns by the worker's own clock.
     pub end: f64,
 }
 
-/// Collectives of one class are comparable: same communicator, function and size.
+/// The class of a collective. Collectives of one class are comparable: same communicator, function
+/// and size.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct CollectiveClass {
     /// The communicator's name.
@@ -79,7 +80,7 @@ pub struct CollectiveClass {
     pub members: u32,
 }
 
-/// A collective of all its members.
+/// A collective with the parts of its members.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Collective {
     /// Index of its class.
@@ -90,27 +91,27 @@ pub struct Collective {
     pub step: Option<i64>,
     /// Whether its members end it together.
     pub ends: EndSync,
-    /// Whether the ends of its parts are known: else they are the least that it took.
+    /// Whether the ends of its parts are known; if not, they are lower bounds.
     pub has_ends: bool,
     /// The recorded members, each worker once.
     pub parts: Vec<Part>,
 }
 
-/// Sends and receives of one class are comparable.
+/// The class of sends and receives; those of one class are comparable.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct P2pClass {
     /// The communicator's name.
     pub comm: String,
     /// `Send`, `Recv`, or `SendRecv` for a group of both.
     pub func: &'static str,
-    /// The bytes of all its sends, of receives where it has no sends; `None` if unknown.
+    /// Bytes of all its sends, or of its receives if it has no sends; `None` if unknown.
     pub bytes: Option<u64>,
 }
 
 /// Sends and receives that a worker began and ended as one group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct P2pBatch {
-    /// Index in [`Job::p2p_classes`]; `None` if the input does not tell it.
+    /// Index in [`Job::p2p_classes`]; `None` if unknown.
     pub class: Option<usize>,
     /// The worker and its times.
     pub part: Part,
@@ -120,11 +121,11 @@ pub struct P2pBatch {
     pub partners: Vec<usize>,
     /// The other end of one of its sends or receives was not recorded.
     pub is_lacking: bool,
-    /// Whether its end is known: else it is the least that it took.
+    /// Whether its end is known; if not, it is a lower bound.
     pub has_end: bool,
 }
 
-/// How long after its enqueueing a kernel started.
+/// The delay between the enqueueing of a kernel and its start.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Launch {
     /// Index of its worker.
@@ -161,26 +162,26 @@ pub struct CpuShortage {
     pub worker: usize,
     /// How long the process was watched, ns.
     pub watched: f64,
-    /// For how long of that its timers were late, ns: it was stopped, or found no processor.
+    /// Time for which its timers were late, ns: it was stopped, or found no free processor.
     pub late: f64,
-    /// For how long of that the worst of its threads was ready and did not run, ns.
+    /// Time for which the worst of its threads was ready but did not run, ns.
     pub delay: f64,
     /// The longest delay of a timer, ns.
     pub longest: f64,
-    /// How long the quota of its control group held its threads up, summed over processors, ns.
+    /// Time for which its control group's quota held threads up, summed over processors, ns.
     pub throttled: f64,
-    /// When it was so first, ns since 1970.
+    /// Time of the first such shortage, ns since 1970.
     pub since: Option<u64>,
 }
 
 impl CpuShortage {
-    /// A time as a share of the time in which the process was watched.
+    /// A time as a share of the time for which the process was watched.
     pub(crate) fn share(&self, ns: f64) -> f64 {
         if self.watched > 0.0 { ns / self.watched } else { 0.0 }
     }
 }
 
-/// The time for which one GPU held up the transfers of a communicator.
+/// For how long one GPU held up the transfers of a communicator.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GpuStall {
     /// The communicator's name.
@@ -189,21 +190,22 @@ pub struct GpuStall {
     pub worker: usize,
     /// Its network transfers.
     pub transfers: u64,
-    /// How long it could have continued and did not, mean of its channels, ns.
+    /// Time for which it could have continued but did not, ns (mean of its channels).
     pub ns: f64,
 }
 
-/// A job as any kind of input shows it: the workers, and when each took part in what.
+/// A job in the form that all kinds of input are converted to: the workers, and their parts in
+/// operations.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Job {
     /// The workers.
     pub workers: Vec<Worker>,
     /// The classes of collectives.
     pub classes: Vec<CollectiveClass>,
-    /// The roles of communicators, by their names: what the application said that they are for,
-    /// else the name that it gave, else the size. Empty if the input does not tell them.
+    /// Roles of communicators, by name: as declared by the application, else its name, else the
+    /// size. Empty if the input has none.
     pub roles: BTreeMap<String, String>,
-    /// Hash and name of communicators, by what classes and links call them.
+    /// Hash and name of communicators, by the name that classes and links use.
     pub comms: BTreeMap<String, CommId>,
     /// The classes of sends and receives.
     pub p2p_classes: Vec<P2pClass>,
@@ -217,11 +219,11 @@ pub struct Job {
     pub own: Vec<(Part, Option<i64>)>,
     /// Traffic over network links.
     pub edges: Vec<LinkTraffic>,
-    /// Communicators with such traffic where a filter left out [`Job::edges`].
+    /// Communicators with network traffic, for when a filter has left out [`Job::edges`].
     pub networked: BTreeSet<String>,
     /// Delays of kernel starts.
     pub launches: Vec<Launch>,
-    /// Of each process that recorded it, how long it was short of processor time.
+    /// The shortages of each process that recorded them.
     pub shortages: Vec<CpuShortage>,
     /// Times in which GPUs held up network transfers, if recorded.
     pub stalls: Vec<GpuStall>,
@@ -229,14 +231,14 @@ pub struct Job {
     pub steps_restart: bool,
     /// Arrival and end are those of kernels on the GPU.
     pub is_kernel_timed: bool,
-    /// Workers whose oldest operations were overwritten, and the arrival of the first complete
+    /// For workers whose oldest operations were overwritten: arrival of the first complete
     /// operation, ns by the worker's own clock. Steps that began earlier are ignored.
     pub whole_from: BTreeMap<usize, f64>,
-    /// Workers that lack operations at unknown times: they are not reported as slow.
+    /// Workers with missing operations at unknown times; they are not reported as slow.
     pub gappy: BTreeSet<usize>,
-    /// Ranks of the largest communicator without a recording, as ranges with both ends.
+    /// Ranks of the largest communicator without a recording, as inclusive ranges.
     pub unrecorded: Vec<(u32, u32)>,
-    /// Where the times begin, ns since 1970; `None` if the input does not tell it.
+    /// Time 0 of the job in ns since 1970; `None` if unknown.
     pub origin_ns: Option<u64>,
     /// Remarks about the input, one sentence each.
     pub notes: Vec<String>,
@@ -257,8 +259,8 @@ impl Worker {
         Worker { rank, cell: Some(cell), stage, dp_rank, ..Worker::default() }
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn place(&self) -> RankLocation {
+        RankLocation {
             rank: self.rank,
             host: (!self.host.is_empty()).then(|| self.host.clone()),
             pid: self.pid,
@@ -275,31 +277,31 @@ impl LinkTraffic {
         self.wire_ns / to_f64(self.bytes.max(1))
     }
 
-    /// So many transfers show how fast it is.
+    /// True if there are enough transfers to show the link's speed.
     pub(crate) fn is_enough(&self, limits: &Limits) -> bool {
         self.transfers >= limits.min_samples && self.bytes > 0
     }
 
-    /// Bytes of a transfer, mean.
+    /// Mean bytes of a transfer.
     pub(crate) fn piece(&self) -> f64 {
         to_f64(self.bytes) / to_f64(self.transfers.max(1))
     }
 }
 
 impl Job {
-    /// Hash and name of the communicator that classes and links call so.
+    /// Hash and name of a communicator, by the name that classes and links use.
     pub(crate) fn comm_id(&self, text: &str) -> CommId {
         let unknown = || CommId { comm: text.to_owned(), name: None };
         self.comms.get(text).cloned().unwrap_or_else(unknown)
     }
 
-    /// Whether a collective lacks members: for whom the recorded ones waited is then unknown.
+    /// True if a collective lacks members, so that it is unknown for whom the recorded ones waited.
     pub(crate) fn is_lacking(&self, collective: &Collective) -> bool {
         let class = self.classes.get(collective.class);
         class.is_some_and(|class| collective.parts.len() < class.members as usize)
     }
 
-    /// The index of an equal element, which is added if it is new.
+    /// Index of an equal element, which is appended if it is new.
     pub(crate) fn intern<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
         list.iter().position(|known| *known == item).unwrap_or_else(|| {
             list.push(item);

@@ -19,22 +19,22 @@ use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{coverage, drift, edges, shared_gpu, shortage, slow, stalls};
 use jiff::Timestamp;
-use ncclscope_findings::{CommId, Cost, FindingClass, Help, Place};
+use ncclscope_findings::{CommId, Cost, FindingClass, Help, RankLocation};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most last arrivers that a report lists.
+/// Maximum number of last arrivers in a report.
 const ARRIVERS: usize = 1000;
 
 /// A training step in the report: how long it took, and what the others waited for.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StepRow {
-    /// Its number.
+    /// Number of the step.
     pub step: i64,
-    /// What causes most of its waiting; stage and data-parallel rank are chosen separately. `None`
-    /// if no wait exceeds the clock error, or if arrivals on the GPU are unknown.
+    /// The cause of most of the step's waiting; stage and data-parallel rank are chosen separately.
+    /// `None` if no wait exceeds the clock error, or if arrivals on the GPU are unknown.
     pub root: Option<SlowPart>,
     /// The share of its waiting that the root causes.
     pub share: f64,
@@ -79,7 +79,7 @@ pub struct ArriverRow {
     pub comm_text: String,
     /// The function.
     pub func: String,
-    /// The member; `None` if the clock error exceeds the spread of the arrivals.
+    /// The last member; `None` if the clock error exceeds the spread of the arrivals.
     pub last: Option<SlowPart>,
     /// How much later it arrived than the first member, ns.
     pub late_ns: u64,
@@ -98,8 +98,8 @@ pub struct SlowReport {
     pub clock: ClockRow,
     /// The last arrivers of the first 1,000 collectives that end together.
     pub last_arrivers: Vec<ArriverRow>,
-    /// Of how many collectives these are chosen by their ranks: those of the chosen communicators
-    /// and functions.
+    /// Number of collectives from which these were chosen by the filter's ranks: those of its
+    /// communicators and functions.
     #[serde(skip)]
     pub judged_arrivals: usize,
     /// Number of workers.
@@ -110,15 +110,15 @@ pub struct SlowReport {
     pub batches: usize,
     /// How the steps were found: `marks`, `repetition` or `none`.
     pub steps_from: &'static str,
-    /// What is not judged.
+    /// What could not be judged.
     pub unjudged: Unjudged,
-    /// Why something is not reported.
+    /// Reasons why something is not reported.
     pub quiet: Vec<String>,
     /// Remarks about the input.
     pub notes: Vec<String>,
 }
 
-/// What has too few others like it for one that is slow to show.
+/// Number of things that have too few comparable ones for a slow one to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unjudged {
     /// Links (pairs of ranks that the network connects).
@@ -133,14 +133,14 @@ pub fn analyze(job: &Job, limits: &Limits) -> SlowReport {
     analyze_in_detail(job, limits).0
 }
 
-/// Analyses a job, and keeps what a picture of it shows.
+/// Analyses a job, and also returns the data for pictures of it.
 #[must_use]
 pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let clocks = Clocks::fit(job);
     let steps = Steps::of(job, &clocks);
     let blames = match job.is_kernel_timed {
         true => blame(job, &clocks, &steps, &Waits::find(job, &clocks, &steps)),
-        // When a host enqueued an operation does not show when its GPU arrived.
+        // The time at which a host enqueued an operation does not show when its GPU arrived.
         false => vec![Blame::none(job.workers.len()); steps.list.len()],
     };
     // Operations before the first marked step are warm-up.
@@ -198,8 +198,8 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     (report, Details::of(job, &blames))
 }
 
-/// GPUs that stall, and processes that are short of processor time: their proxy thread, which is
-/// late as well, says when data comes and goes.
+/// Findings about GPUs that stall and processes that are short of processor time, whose proxy
+/// threads, which report data transfers, are late, too.
 fn stalls_and_shortages(job: &Job, steps: &[Step], span: f64, limits: &Limits) -> Vec<Finding> {
     let short = shortage::find(job, limits);
     let mut causes = stalls::find(job, (steps.len(), span), limits);
@@ -209,8 +209,8 @@ fn stalls_and_shortages(job: &Job, steps: &[Step], span: f64, limits: &Limits) -
     causes
 }
 
-/// These GPUs and processes are also late to the next operations, leave their links idle, and slow
-/// down the communicators inside their node: those findings are effects.
+/// Removes findings that are only effects of these causes: such GPUs and processes are also late to
+/// the next operations, leave their links idle, and slow down the communicators inside their node.
 fn without_effects(mut findings: Vec<Finding>, causes: Vec<Finding>) -> Vec<Finding> {
     let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
     findings.retain(|finding| !finding.root_ranks.iter().any(is_told));
@@ -218,8 +218,8 @@ fn without_effects(mut findings: Vec<Finding>, causes: Vec<Finding>) -> Vec<Find
     findings
 }
 
-/// By which share of itself a step is longer since then, by the medians of three steps or more
-/// before and after; `None` if it is not, or there are too few.
+/// The share of a step by which steps are longer since the onset, from the medians before and
+/// after; `None` if they are not, or if there are fewer than three steps on either side.
 fn longer_since(steps: &[Step], onset: Onset) -> Option<f64> {
     let Onset::Job(onset) = onset else { return None };
     let durations = |of: &dyn Fn(&&Step) -> bool| -> Vec<f64> {
@@ -234,17 +234,17 @@ fn longer_since(steps: &[Step], onset: Onset) -> Option<f64> {
     (after > before).then(|| 1.0 - before / after)
 }
 
-/// Sorts by what findings cost the job; of those whose cost is not known nothing is moved.
+/// Sorts findings by cost; those without a known cost keep their order.
 fn worst_first(findings: &mut [Finding]) {
     let cost = |finding: &Finding| finding.lost_share.unwrap_or_default();
     findings.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
 }
 
-/// Adds to each finding where its ranks run, since when it is seen, and what it costs.
+/// Adds to each finding where its ranks run, since when, and the cost.
 fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
     let workers: BTreeMap<u32, &Worker> = job.workers.iter().map(|one| (one.rank, one)).collect();
     let place = |&rank: &u32| {
-        let unknown = || Place { rank, ..Place::default() };
+        let unknown = || RankLocation { rank, ..RankLocation::default() };
         workers.get(&rank).map_or_else(unknown, |worker| worker.place())
     };
     let gpus = count(job.workers.len());
@@ -262,7 +262,7 @@ fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
     }
 }
 
-/// A time since 1970, ns; `None` where the input does not tell when it began.
+/// A time since 1970, ns; `None` if the input does not contain the job's start.
 fn real_ns(job: &Job, onset: Onset) -> Option<i128> {
     Some(match onset {
         Onset::Real(ns) => i128::from(ns),
@@ -276,8 +276,8 @@ fn in_words(ns: i128) -> Option<String> {
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Removes slow links out of a rank that is itself slow, and notes them: after a pause a connection
-/// is slower by itself.
+/// Removes findings about slow links of a rank that is itself slow, and adds a note: after a pause,
+/// a connection is slow on its own account.
 fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
     let is_late = |rank: u32| slow.iter().any(|finding| finding.root_ranks.contains(&rank));
     let (late, own): (Vec<Finding>, Vec<Finding>) =
@@ -357,7 +357,7 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
     last.iter().take(ARRIVERS).map(row).collect()
 }
 
-/// How many workers have a known own time in too few steps to be called slow.
+/// Number of workers whose own time is known in too few steps to be called slow.
 fn unknown(job: &Job, blames: &[Blame], limits: &Limits) -> usize {
     let steps =
         |worker: usize| blames.iter().filter(|blame| blame.known[worker] > Known::Nothing).count();

@@ -13,9 +13,9 @@ use crate::schema::{put_name, take_name};
 use crate::scratch::lane;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The place of a counter.
+/// The part of the file that holds a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum CounterLocation {
     /// In the recording's header.
     Header,
     /// In the header of each lane.
@@ -26,34 +26,40 @@ pub enum Place {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counter {
     /// Where it lies.
-    pub place: Place,
-    /// Its offset there, in bytes.
+    pub place: CounterLocation,
+    /// Its offset in that part, in bytes.
     pub at: u16,
-    /// 64 numbers, one for each kind of event; else one. All are `u64`.
+    /// Whether it is an array of 64 numbers, one for each kind of event, and not one number. All
+    /// are `u64`.
     pub by_kind: bool,
     /// The counted quantity.
     pub name: String,
 }
 
 /// A counter of this version.
-type Known = (Place, usize, bool, &'static str);
+type Known = (CounterLocation, usize, bool, &'static str);
 
 /// The counters that this version has.
 pub const COUNTERS: [Known; 14] = [
-    (Place::Header, header::DEFINITIONS_LOST, false, "definitions lost"),
-    (Place::Header, header::GARBAGE_WORDS, false, "words that are no record"),
-    (Place::Header, header::UNKNOWN_EVENTS, false, "events of kinds that the plugin does not know"),
-    (Place::Header, header::COMMS_LOST, false, "communicators beyond the table"),
-    (Place::Header, header::PANICS, false, "panics contained"),
-    (Place::Header, header::STALE, false, "stale handles"),
-    (Place::Header, header::STRINGS_LOST, false, "strings beyond the table"),
-    (Place::Header, header::LEFT_OUT, false, "operations outside the sample"),
-    (Place::Header, header::OVERWRITTEN, true, "records overwritten"),
-    (Place::Header, header::UNWRITTEN, true, "records unwritten"),
-    (Place::Header, header::WITHOUT_LANE, true, "events lost without a lane"),
-    (Place::Header, header::WITHOUT_SLOT, true, "events lost without a slot"),
-    (Place::Lanes, lane::LOST, true, "events lost in a full lane"),
-    (Place::Lanes, lane::LOST_ENDS, true, "stops and states lost in a full lane"),
+    (CounterLocation::Header, header::DEFINITIONS_LOST, false, "definitions lost"),
+    (CounterLocation::Header, header::GARBAGE_WORDS, false, "words that are no record"),
+    (
+        CounterLocation::Header,
+        header::UNKNOWN_EVENTS,
+        false,
+        "events of kinds that the plugin does not know",
+    ),
+    (CounterLocation::Header, header::COMMS_LOST, false, "communicators beyond the table"),
+    (CounterLocation::Header, header::PANICS, false, "panics contained"),
+    (CounterLocation::Header, header::STALE, false, "stale handles"),
+    (CounterLocation::Header, header::STRINGS_LOST, false, "strings beyond the table"),
+    (CounterLocation::Header, header::LEFT_OUT, false, "operations outside the sample"),
+    (CounterLocation::Header, header::OVERWRITTEN, true, "records overwritten"),
+    (CounterLocation::Header, header::UNWRITTEN, true, "records unwritten"),
+    (CounterLocation::Header, header::WITHOUT_LANE, true, "events lost without a lane"),
+    (CounterLocation::Header, header::WITHOUT_SLOT, true, "events lost without a slot"),
+    (CounterLocation::Lanes, lane::LOST, true, "events lost in a full lane"),
+    (CounterLocation::Lanes, lane::LOST_ENDS, true, "stops and states lost in a full lane"),
 ];
 
 /// The counters of this version, as a file declares them.
@@ -66,17 +72,17 @@ pub(crate) fn declarations() -> impl Iterator<Item = Counter> {
 impl Counter {
     /// Appends `place:u8 by_kind:u8 at:u16 name`; the name is its length in a byte and its bytes.
     pub(crate) fn encode(&self, body: &mut Vec<u8>) {
-        body.extend([u8::from(self.place == Place::Lanes), u8::from(self.by_kind)]);
+        body.extend([u8::from(self.place == CounterLocation::Lanes), u8::from(self.by_kind)]);
         body.extend(self.at.to_le_bytes());
         put_name(&self.name, body);
     }
 
-    /// What [`Counter::encode`] made; `None` for a place that this version does not know, and one
-    /// outside of it.
+    /// Decodes what [`Counter::encode`] wrote; `None` if this version does not know the place, or
+    /// the offset is outside of it.
     pub(crate) fn decode(body: &[u8]) -> Option<Counter> {
         let (place, room) = match body.first()? {
-            0 => (Place::Header, HEADER_BYTES),
-            1 => (Place::Lanes, LANE_STRIDE),
+            0 => (CounterLocation::Header, HEADER_BYTES),
+            1 => (CounterLocation::Lanes, LANE_STRIDE),
             _ => return None,
         };
         let (by_kind, at) = (*body.get(1)? != 0, u16_at(body, 2)?);
@@ -92,7 +98,7 @@ impl Counter {
         COUNTERS.iter().any(|&(place, at, ..)| (place, at) == (self.place, usize::from(self.at)))
     }
 
-    /// What it has counted in the bytes of its place.
+    /// Its value in the bytes of its part of the file; the sum, if it has a number for each kind.
     fn sum(&self, bytes: &[u8]) -> u64 {
         let numbers = if self.by_kind { MOST_KINDS } else { 1 };
         let at = (0..numbers).map(|number| usize::from(self.at) + 8 * number);
@@ -100,8 +106,8 @@ impl Counter {
     }
 }
 
-/// What the counters that this version does not have say, by their names, in the bytes of a
-/// recording's header and of its lane table. Those at 0 are left out.
+/// Values of the declared counters that this version does not have, by name, from the bytes of a
+/// recording's header and lane table. Counters at 0 are left out.
 pub(crate) fn of_later_versions(
     declared: &[Counter],
     header: &[u8],
@@ -109,12 +115,13 @@ pub(crate) fn of_later_versions(
 ) -> BTreeMap<String, u64> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     let mut places = BTreeSet::new();
-    let is_first = |counter: &&Counter| places.insert((counter.place == Place::Lanes, counter.at));
+    let is_first =
+        |counter: &&Counter| places.insert((counter.place == CounterLocation::Lanes, counter.at));
     // A place that is declared twice is counted once.
     for counter in declared.iter().filter(|counter| !counter.is_known()).filter(is_first) {
         let count = match counter.place {
-            Place::Header => counter.sum(header),
-            Place::Lanes => {
+            CounterLocation::Header => counter.sum(header),
+            CounterLocation::Lanes => {
                 let each = lanes.chunks_exact(LANE_STRIDE).map(|lane| counter.sum(lane));
                 each.fold(0, u64::saturating_add)
             }
@@ -144,10 +151,10 @@ mod tests {
         assert_eq!(declarations().count(), COUNTERS.len());
         let name = String::new();
         for (place, at, by_kind) in [
-            (Place::Header, 4089, false),
-            (Place::Header, 4096 - 511, true),
-            (Place::Lanes, 1273, false),
-            (Place::Lanes, u16::MAX, true),
+            (CounterLocation::Header, 4089, false),
+            (CounterLocation::Header, 4096 - 511, true),
+            (CounterLocation::Lanes, 1273, false),
+            (CounterLocation::Lanes, u16::MAX, true),
         ] {
             let mut body = Vec::new();
             Counter { place, at, by_kind, name: name.clone() }.encode(&mut body);

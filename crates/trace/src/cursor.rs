@@ -2,8 +2,8 @@
 /*!
 Reads a ring of blocks while it is written: each block once, by its number.
 
-The writer uses the segments in the order of their numbers, which is not always the order of their
-places ([`crate::ring`]): if a header says so, the next block is searched in all of them.
+The writer does not always use the segments in the order of their places ([`crate::ring`]). If the
+header says that it did not, the next block is searched in all segments.
 */
 
 use crate::bytes::{u32_at, u64_at};
@@ -15,28 +15,28 @@ use std::fs::File;
 
 /// The expected place of the next block.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct NextBlock {
     segment: u32,
     offset: u64,
     number: u64,
 }
 
-/// A ring, and how far it was read.
+/// A ring, and the position up to which it was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     base: u64,
     segments: u32,
-    place: Place,
+    place: NextBlock,
     missed: u64,
 }
 
 impl Cursor {
-    /// The ring of `segments` segments from `base` on, of which nothing was read.
+    /// A cursor at the beginning of a ring of `segments` segments that begins at offset `base`.
     pub(crate) fn new(base: u64, segments: u32) -> Cursor {
-        Cursor { base, segments, place: Place::default(), missed: 0 }
+        Cursor { base, segments, place: NextBlock::default(), missed: 0 }
     }
 
-    /// Blocks that were overwritten, or damaged, before they were read.
+    /// Number of blocks that were overwritten or damaged before they were read.
     pub(crate) fn missed(&self) -> u64 {
         self.missed
     }
@@ -46,7 +46,7 @@ impl Cursor {
         self.place.number
     }
 
-    /// As [`Cursor::next`], but no block of the number `end` or a later one.
+    /// As [`Cursor::next`], but returns only blocks with a number below `end`.
     pub(crate) fn next_before(
         &mut self,
         end: u64,
@@ -61,13 +61,13 @@ impl Cursor {
         if next.as_ref().is_none_or(|(header, _)| header.seq < end) {
             return Ok(next);
         }
-        // All before that were overwritten.
-        let place = Place { number: end, ..before.place };
+        // All blocks before `end` were overwritten.
+        let place = NextBlock { number: end, ..before.place };
         *self = Cursor { place, ..before };
         Ok(None)
     }
 
-    /// The next block and its bytes; `None` where there is none yet.
+    /// The next block's header and bytes; `None` if it is not written yet.
     pub(crate) fn next(
         &mut self,
         file: &File,
@@ -78,7 +78,7 @@ impl Cursor {
         }
         let mut looked_again = false;
         loop {
-            let Place { segment, offset, number } = self.place;
+            let NextBlock { segment, offset, number } = self.place;
             if let Some((header, bytes)) = self.block_at(file, segment, offset)?
                 && header.seq == number
             {
@@ -93,12 +93,12 @@ impl Cursor {
                 first == number && number != 0 && (of, 0) != (segment, offset)
             });
             if let Some(&(segment, _)) = next {
-                self.place = Place { segment, offset: 0, number };
+                self.place = NextBlock { segment, offset: 0, number };
             } else if latest <= number {
                 return Ok(None);
             } else if own <= number && !looked_again {
-                // What we look for may have been written after we looked, and then the segment
-                // behind it.
+                // The block may have been written after it was looked for, and the next segment
+                // begun since. So look once more.
                 looked_again = true;
             } else if !self.catch_up(file)? {
                 return Ok(None);
@@ -106,8 +106,8 @@ impl Cursor {
         }
     }
 
-    /// Numbers of the blocks that segments begin with: of the one that is read and of those that
-    /// may come next.
+    /// Segments with the number of their first block: the current segment, and those that may be
+    /// next.
     fn firsts(&self, file: &File, is_irregular: bool) -> Result<Vec<(u32, u64)>, Error> {
         let own = self.place.segment;
         let mut firsts = Vec::new();
@@ -127,14 +127,14 @@ impl Cursor {
         Ok(firsts)
     }
 
-    /// Goes to the oldest block that begins a segment and is new.
+    /// Moves to the oldest block that begins a segment and is new; false if there is none.
     fn catch_up(&mut self, file: &File) -> Result<bool, Error> {
-        let mut oldest: Option<Place> = None;
+        let mut oldest: Option<NextBlock> = None;
         for segment in 0..self.segments {
             let Some((header, _)) = self.block_at(file, segment, 0)? else { continue };
             let number = header.seq;
             if number > self.place.number && oldest.is_none_or(|o| number < o.number) {
-                oldest = Some(Place { segment, offset: 0, number });
+                oldest = Some(NextBlock { segment, offset: 0, number });
             }
         }
         let Some(place) = oldest else { return Ok(false) };
@@ -143,7 +143,7 @@ impl Cursor {
         Ok(true)
     }
 
-    /// The whole block at a place; `None` if there is none, or a part of one.
+    /// The block at a place; `None` if there is none, or it is not whole.
     fn block_at(
         &self,
         file: &File,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Definitions: what records refer to by number. They are never overwritten.
+Definitions: the strings, communicators and other items that records refer to by number. They are
+never overwritten.
 
 Each is `tag:u8, length:u32, body, crc32:u32 of tag, length and body`, one after another in the
 definitions area; a first byte of 0 ends them. A link (`Item::Link`) is the last one in its area:
@@ -34,7 +35,7 @@ pub struct Comm {
     pub ranks: u32,
     /// This process's rank in it; -1 unknown.
     pub rank: i32,
-    /// When `init` was called, in ticks.
+    /// Time of its `init`, in ticks.
     pub ticks: u64,
     /// Profiler API version that NCCL used (1 to 7).
     pub api_version: u32,
@@ -52,11 +53,11 @@ pub struct CommDevice {
     pub index: u32,
     /// Domain, bus, device and function on PCI; empty if the driver does not report it.
     pub pci: String,
-    /// As `nvidia-smi -L` shows it; empty if the driver does not report it.
+    /// UUID as `nvidia-smi -L` shows it; empty if the driver does not report it.
     pub uuid: String,
 }
 
-/// What a recording says once, and records refer to by number.
+/// An item that a recording contains once and that its records may refer to by number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Definition {
     /// A string of the string table.
@@ -77,9 +78,10 @@ pub enum Definition {
     },
     /// The device that a communicator is on.
     CommDevice(CommDevice),
-    /// A word to the reader: something the plugin noticed about itself or its configuration.
+    /// A message to the reader about the plugin itself or its configuration.
     Note(String),
-    /// The role of a communicator, as the application set it: `tp`, `dp`, `pp`. The latest counts.
+    /// The role that the application gave a communicator: `tp`, `dp`, `pp`. The latest definition
+    /// is valid.
     Role {
         /// [`Comm::hash`].
         hash: u64,
@@ -93,16 +95,16 @@ pub enum Definition {
         /// Its lines.
         text: String,
     },
-    /// A fact about the process ([`crate::identity`]). The latest value of a key holds.
+    /// A fact about the process ([`crate::identity`]). The latest value of a key is valid.
     Identity {
         /// Its subject.
         key: String,
-        /// The fact; empty: there is none any more.
+        /// The value; an empty one removes the key.
         value: String,
     },
-    /// A record as this file has it.
+    /// Layout of a kind of record in this file.
     Record(Arc<Declaration>),
-    /// A counter as this file has it.
+    /// Place and name of a counter in this file.
     Counter(Counter),
 }
 
@@ -117,10 +119,10 @@ const RECORD: u8 = 9;
 const IDENTITY: u8 = 10;
 const COUNTER: u8 = 11;
 const COMM_DEVICE: u8 = 12;
-/// Bytes around a definition's body.
+/// Bytes of a definition besides its body: tag, length and checksum.
 const FRAME: usize = 9;
 pub(crate) const LINK_BYTES: u64 = FRAME as u64 + 4;
-/// Bytes of a name that are kept, and of a longer text.
+/// Most bytes of a name (`NAME_BYTES`) and of a longer text (`TEXT_BYTES`); the rest is cut off.
 const NAME_BYTES: usize = 255;
 const TEXT_BYTES: usize = 32 << 10;
 
@@ -133,8 +135,8 @@ pub(crate) enum Item {
 }
 
 impl Item {
-    /// The item at the start of `bytes`, and its length. `None` at the end of the definitions, or
-    /// where they are torn.
+    /// Decodes the item at the start of `bytes` and returns its length. `None` at the end of the
+    /// definitions, or if they are torn there.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Item, usize)> {
         let (tag, body, total) = frame(bytes)?;
         let item = match tag {
@@ -145,31 +147,32 @@ impl Item {
     }
 }
 
-/// Bytes of definitions that are read at once; none is longer.
+/// Bytes of definitions that are read at a time; no definition is longer.
 const AT_ONCE: u64 = 64 << 10;
-/// Bytes of the longest definition at most, with its frame.
+/// Upper bound of the bytes of a definition with its frame.
 const LONGEST: usize = TEXT_BYTES + (1 << 10);
 
-/// The definitions of a file, and how far they were read.
+/// Reads the definitions of a file, in several calls if the file grows.
 #[derive(Clone, Debug)]
 pub(crate) struct Definitions {
     segments: u32,
     at: u64,
     end: u64,
-    /// Bytes that were read in front of the rings, and in segments of the block ring.
+    /// Bytes of definitions that were read: before the rings, and in segments of the block ring.
     pub(crate) read: [u64; 2],
-    /// Links that were followed: a damaged file could lead around.
+    /// Number of links that were followed. It is bounded, because links of a damaged file may form
+    /// a cycle.
     links: u32,
 }
 
 impl Definitions {
-    /// Those of a file with that header; none was read.
+    /// Starts at the first definition of a file with that header.
     pub(crate) fn new(header: &Header) -> Definitions {
         let segments = header.segments;
         Definitions { segments, at: DEFINITIONS, end: HEARTBEATS, read: [0; 2], links: 0 }
     }
 
-    /// Hands on the next ones that are new. False if there are no more.
+    /// Passes the next new definitions to `tell`. Returns false if there are no more.
     pub(crate) fn read(
         &mut self,
         file: &File,
@@ -197,16 +200,17 @@ impl Definitions {
                 let begin = BLOCKS + u64::from(segment) * SEGMENT;
                 (self.at, self.end) = (begin + EXTENT_HEAD.len() as u64, begin + SEGMENT);
             }
-            // Nothing is behind a link that leads nowhere.
+            // An invalid link ends the definitions.
             Some(_) => self.end = self.at,
             None => {}
         }
-        // No definition begins where more bytes than any has are none.
+        // If the undecoded rest is longer than any definition, it is damaged, and nothing more can
+        // be read.
         Ok(read != 0 && (link.is_some() || rest.len() < LONGEST))
     }
 }
 
-/// The bytes that lead from the end of one part of the definitions to the next.
+/// The bytes of a link to the segment in which the definitions continue.
 pub(crate) fn link(segment: u32) -> Vec<u8> {
     let mut out = Vec::new();
     seal(LINK, &segment.to_le_bytes(), &mut out);
@@ -273,7 +277,7 @@ impl Definition {
     }
 
     /// Decodes the definition at the start of `bytes` and returns its length. `None` at the end of
-    /// the definitions, or where they are torn.
+    /// the definitions, or if they are torn there.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Definition, usize)> {
         let (tag, body, total) = frame(bytes)?;
@@ -290,7 +294,8 @@ fn seal(tag: u8, body: &[u8], out: &mut Vec<u8>) {
     out.extend(crc.to_le_bytes());
 }
 
-/// Tag, body and total length of what checks at the start of `bytes`.
+/// Tag, body and total length of the definition at the start of `bytes`; `None` if its checksum is
+/// wrong.
 fn frame(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
     let tag = *bytes.first()?;
     let len = usize::try_from(u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?)).ok()?;
@@ -330,13 +335,14 @@ fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
             .map_or_else(|| impossible("record with code", body, 8), Definition::Record),
         COUNTER => Counter::decode(body)
             .map_or_else(|| impossible("counter in place", body, 4), Definition::Counter),
-        // Of a later minor version.
+        // A tag of a later minor version.
         other => Definition::Note(format!("definition of unknown tag {other}")),
     })
 }
 
-/// A declaration that checks and says what this version takes for impossible: its first byte, and
-/// the name at `name_at`, if it is there. What comes behind it is read all the same.
+/// A note in place of a declaration whose checksum is right and whose content is invalid in this
+/// version. It has the declaration's first byte, and the name at `name_at` if there is one. The
+/// definitions after it are still read.
 fn impossible(what: &str, body: &[u8], name_at: usize) -> Definition {
     let number = body.first().map_or_else(|| "?".to_owned(), u8::to_string);
     let name = body.get(name_at..).and_then(|mut rest| take_name(&mut rest));
@@ -346,7 +352,7 @@ fn impossible(what: &str, body: &[u8], name_at: usize) -> Definition {
     ))
 }
 
-/// The part of a text that is kept: whole characters.
+/// The first `most` bytes of a text, cut between characters.
 fn beginning(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     end.and_then(|end| text.get(..end)).unwrap_or("")
@@ -435,7 +441,7 @@ mod tests {
         let name = || "hostile".to_owned();
         let record = Declaration { code: 0xff, name: name(), words: 3, halves: 0, fields: vec![] };
         Definition::Record(record.into()).encode(&mut bytes);
-        let place = crate::counters::Place::Header;
+        let place = crate::counters::CounterLocation::Header;
         let counter = Counter { place, at: u16::MAX, by_kind: true, name: name() };
         Definition::Counter(counter).encode(&mut bytes);
         Definition::Note("behind".into()).encode(&mut bytes);
@@ -475,7 +481,7 @@ mod tests {
         }
         assert_eq!((seen, at), (samples(), bytes.len()));
         for cut in 0..bytes.len() {
-            // However it is torn, decoding ends without a wrong definition.
+            // Wherever the bytes are cut, decoding ends without a wrong definition.
             let (mut at, mut count) = (0, 0);
             while let Some((definition, len)) = Definition::decode(&bytes[at..cut]) {
                 assert_eq!(definition, samples()[count]);

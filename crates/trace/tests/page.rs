@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `docs/trace-format.md` has the records and the keys of the identity as they are declared.
 
-use ncclscope_trace::counters::{COUNTERS, Place};
+use ncclscope_trace::counters::{COUNTERS, CounterLocation};
 use ncclscope_trace::identity::KEYS;
 use ncclscope_trace::record::{FieldLayout, Meaning, START, layout};
 use std::fmt::Write as _;
@@ -67,8 +67,8 @@ fn the_page_has_the_counters_where_they_lie() {
     for (place, at, by_kind, name) in COUNTERS {
         let count = if by_kind { "[64]" } else { "" };
         let expected = match place {
-            Place::Header => format!("| {at} | u64{count} | "),
-            Place::Lanes => format!(":u64{count}@{at}`"),
+            CounterLocation::Header => format!("| {at} | u64{count} | "),
+            CounterLocation::Lanes => format!(":u64{count}@{at}`"),
         };
         assert!(page.contains(&expected), "{name}: {expected}");
     }

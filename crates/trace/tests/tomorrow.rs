@@ -2,7 +2,7 @@
 //! A recording of a later version, made by hand from docs/trace-format.md: what this version knows
 //! is read, and the rest is counted by name.
 
-use ncclscope_trace::counters::{COUNTERS, Counter, Place};
+use ncclscope_trace::counters::{COUNTERS, Counter, CounterLocation};
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, RING_BYTES};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::schema::{Declaration, Field};
@@ -352,11 +352,11 @@ fn counters_of_a_later_version_are_read_by_their_names() {
         Definition::Counter(Counter { place, at, by_kind, name: name.into() })
     };
     for counter in [
-        counter(Place::Header, 144, false, "looks that came late"),
-        counter(Place::Header, 144, false, "looks that came late"),
-        counter(Place::Header, 3584, true, "events of the wrong colour"),
-        counter(Place::Header, 152, false, "what never happened"),
-        counter(Place::Lanes, 216, false, "turns of a ring"),
+        counter(CounterLocation::Header, 144, false, "looks that came late"),
+        counter(CounterLocation::Header, 144, false, "looks that came late"),
+        counter(CounterLocation::Header, 3584, true, "events of the wrong colour"),
+        counter(CounterLocation::Header, 152, false, "what never happened"),
+        counter(CounterLocation::Lanes, 216, false, "turns of a ring"),
     ] {
         writer.define(&counter).unwrap();
     }

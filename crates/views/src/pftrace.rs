@@ -4,7 +4,8 @@ Perfetto's own format: a stream of protobuf packets (`perfetto/trace/trace_packe
 
 Each rank is a process; a rank with several communicators has a group of tracks for each. Numbers of
 tracks are hashes of their identity, so that files of several ranks, runs or hosts can be
-concatenated. A track is described, and its packets follow; Perfetto sorts by time.
+concatenated. The description of a track comes before its packets; packets need not be sorted,
+because Perfetto sorts by time.
 */
 
 use crate::args::{Arg, args};
@@ -28,7 +29,7 @@ const EXPLICIT: u64 = 3;
 /// `CounterDescriptor.Unit.UNIT_SIZE_BYTES`.
 const SIZE_BYTES: u64 = 3;
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Slices.
@@ -38,7 +39,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Adds what was written of another process.
+    /// Adds the counts of another process.
     pub fn add(&mut self, other: Written) {
         self.slices += other.slices;
         self.arrows.linked += other.arrows.linked;
@@ -47,11 +48,11 @@ impl Written {
     }
 }
 
-/// Writes the recordings of a run as one trace; several at once, all but the first of which are in
-/// memory until it is their turn.
+/// Writes the recordings of a run as one trace. Several processes are converted in parallel; all
+/// but the first are buffered in memory until their turn.
 ///
 /// # Errors
-/// Those of `out`.
+/// An error of `out`.
 pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Result<Written> {
     let Exporter { timelines, index, mut numbers } = Exporter::new(shown);
     let mut all = Written::default();
@@ -68,7 +69,7 @@ pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Resul
                 out.write_all(&bytes)?;
                 written
             }
-            // Its numbers are taken: others are to be found.
+            // Numbers of its sequences are already in use, so it is written again with others.
             Some((timeline, ..)) => process(&index, &mut numbers, (&timeline, &selection), out)?,
             None => process(&index, &mut numbers, (&timelines.take(at), &selection), out)?,
         });
@@ -77,8 +78,7 @@ pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Resul
     Ok(all)
 }
 
-/// Writes processes one by one. What it writes may be put into one file, or into several that can
-/// be put behind one another.
+/// Writes processes one by one, into one file or into several files, which can be concatenated.
 #[derive(Debug)]
 pub struct Exporter<'r> {
     timelines: Timelines<'r>,
@@ -87,7 +87,7 @@ pub struct Exporter<'r> {
 }
 
 impl<'r> Exporter<'r> {
-    /// An exporter that finds the steps of all recordings on both sides.
+    /// An exporter that finds the steps that two of the recordings share.
     #[must_use]
     pub fn new(shown: impl Into<Shown<'r>>) -> Exporter<'r> {
         let timelines = Timelines::new(shown.into());
@@ -98,17 +98,17 @@ impl<'r> Exporter<'r> {
     /// Writes the process of the recording at a position.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// An error of `out`.
     pub fn process(&mut self, at: usize, out: &mut impl Write) -> io::Result<Written> {
         let (timeline, selection) = (self.timelines.take(at), self.timelines.selection(at));
         process(&self.index, &mut self.numbers, (&timeline, &selection), out)
     }
 }
 
-/// Writes what is selected of a process.
+/// Writes the selected part of a process.
 ///
 /// # Errors
-/// Those of `out`.
+/// An error of `out`.
 pub(crate) fn process(
     index: &StepIndex,
     numbers: &mut Numbers,
@@ -151,7 +151,7 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
                 }
             });
         })?;
-        // Not right below the process: there, the order of tracks is theirs by name.
+        // Not directly below the process, because Perfetto sorts tracks by name there.
         for (order, group) in (0..).zip(&view.groups) {
             sequence.describe(|track| {
                 track.uint(1, group.uuid);
@@ -163,14 +163,14 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
         }
         for (order, track) in (0..).zip(&marks(self.scene)) {
             let uuid = Hash::new("marks").number(view.uuid).number(order).id();
-            self.track(track, Place { uuid, parent: view.uuid, order })?;
+            self.track(track, TrackPosition { uuid, parent: view.uuid, order })?;
         }
         view.groups.iter().try_for_each(|group| self.group(group))
     }
 
     /// The tracks of a communicator.
     fn group(&mut self, group: &Group) -> io::Result<()> {
-        let place = |order| Place {
+        let place = |order| TrackPosition {
             uuid: Hash::new("track").number(group.uuid).number(order).id(),
             parent: group.uuid,
             order,
@@ -187,7 +187,7 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
         Ok(())
     }
 
-    fn track(&mut self, track: &Track, place: Place) -> io::Result<()> {
+    fn track(&mut self, track: &Track, place: TrackPosition) -> io::Result<()> {
         let Rank { scene, links, numbers, out, .. } = self;
         let scene = *scene;
         let Some(first) = track.slices.first() else { return Ok(()) };
@@ -208,8 +208,9 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
                 continue;
             };
             let states = scene.step_states(step, slice);
-            // With `flow_ids` on both sides: the clocks of two hosts may differ by more than the
-            // way took, and a `terminating_flow_ids` before its `flow_ids` would be dropped.
+            // `flow_ids` on both sides, because the clocks of two hosts may differ by more than the
+            // duration of the transfer, and a `terminating_flow_ids` before its `flow_ids` would be
+            // dropped.
             let arrow = links.of(step, &states);
             let arrow_at = |at| arrow.filter(|arrow| arrow.state == at);
             sequence.begin(slice.start, |event, interned| {
@@ -234,7 +235,7 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
         Ok(())
     }
 
-    fn counter(&mut self, counter: &Counter, place: Place) -> io::Result<()> {
+    fn counter(&mut self, counter: &Counter, place: TrackPosition) -> io::Result<()> {
         let Some(&(start, _)) = counter.values.first() else { return Ok(()) };
         let mut sequence = Sequence::of_events(self.numbers, place.uuid, start, self.out)?;
         sequence.describe(|descriptor| {
@@ -254,15 +255,15 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
     }
 }
 
-/// Where a track is: its number, its parent's, and its position under it.
+/// The place of a track: its number, its parent's number, and its index among the parent's tracks.
 #[derive(Clone, Copy)]
-struct Place {
+struct TrackPosition {
     uuid: u64,
     parent: u64,
     order: u64,
 }
 
-impl Place {
+impl TrackPosition {
     fn describe(self, track: &mut Message, name: &str) {
         track.uint(1, self.uuid);
         track.uint(5, self.parent); // parent_uuid
@@ -275,7 +276,7 @@ fn put_name(scene: &Scene<'_, '_>, name: Name, event: &mut Message, interned: &m
     event.uint(10, interned.name(name.number(), || scene.name_text(name))); // name_iid
 }
 
-/// Name, category, arguments and correlation.
+/// Adds name, category, arguments and correlation of a slice.
 fn put_slice<'s>(
     scene: &'s Scene<'_, '_>,
     slice: &Slice,
@@ -299,7 +300,7 @@ fn put_slice<'s>(
     }
 }
 
-/// A state with its place among the three.
+/// A state with its index; `None` if it is not shown.
 fn shown<T>((at, state): (usize, Option<T>)) -> Option<(usize, T)> {
     state.map(|state| (at, state))
 }

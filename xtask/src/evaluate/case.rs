@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::answer;
-use super::place::{Place, recordings};
+use super::circumstance::{Circumstance, recordings};
 use super::score::{Cause, Score};
 use crate::outcome::Outcome;
 
-/// What a planted thing does to a job.
+/// The effect of a planted fault on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Group {
     Hang,
@@ -54,10 +54,10 @@ pub(super) struct Case {
     pub(super) fault: Fault,
     pub(super) ranks: u64,
     pub(super) seed: u64,
-    pub(super) place: Place,
+    pub(super) circumstance: Circumstance,
 }
 
-/// What the seed of another job is more.
+/// Offset of the seed of the other job.
 const OTHER_SEED: u64 = 1000;
 
 #[derive(Debug, Clone, Default)]
@@ -65,27 +65,27 @@ pub(super) struct Judged {
     pub(super) score: Score,
     pub(super) planted: Vec<Cause>,
     pub(super) found: Vec<Cause>,
-    /// What is wrong with the first lines of the report.
+    /// The mistake in the first lines of the report, if any.
     pub(super) mistake: Option<String>,
-    /// From the injection to the verdict with the default threshold, s: hangs alone.
+    /// Time from the injection to the verdict with the default threshold, s; only for hangs.
     pub(super) detected_s: Option<f64>,
-    /// What was observed, in hours of one rank.
+    /// Observed time in rank hours.
     pub(super) rank_hours: f64,
 }
 
 impl Case {
-    /// What tells it from the others.
+    /// The name that distinguishes this case from others.
     pub(super) fn name(&self) -> String {
-        let place = self.place.name();
-        format!("{}-{}-{}-{place}", self.fault.name, self.ranks, self.seed)
+        let circumstance = self.circumstance.name();
+        format!("{}-{}-{}-{circumstance}", self.fault.name, self.ranks, self.seed)
     }
 
-    /// Writes the job's recordings to `folder`, and what its place adds.
+    /// Writes the job's recordings to `folder`, and what its circumstance adds.
     pub(super) fn simulate(&self, tool: &Path, folder: &Path) -> Outcome<()> {
-        let scenario = self.place.scenario(self.fault.group == Group::Hang);
+        let scenario = self.circumstance.scenario(self.fault.group == Group::Hang);
         let fault = ["--fault", self.fault.name.as_str()];
         simulate(tool, folder, scenario, self.ranks, self.seed, &fault)?;
-        let Some(other) = self.place.other(self.ranks) else { return Ok(()) };
+        let Some(other) = self.circumstance.other(self.ranks) else { return Ok(()) };
         let beside = Folder::new(folder.with_extension("other"))?;
         simulate(tool, &beside.0, "", other.ranks, self.seed + OTHER_SEED, other.options)?;
         for file in recordings(&beside.0)?.into_iter().take(other.left) {
@@ -95,7 +95,7 @@ impl Case {
         Ok(())
     }
 
-    /// Simulates and judges it in a folder below `scratch`, which is gone afterwards.
+    /// Simulates and judges the case in a folder below `scratch`, which is removed afterwards.
     pub(super) fn run(&self, tool: &Path, scratch: &Path) -> Outcome<Judged> {
         let folder = Folder::new(scratch.join(self.name()))?;
         self.simulate(tool, &folder.0)?;
@@ -105,7 +105,7 @@ impl Case {
     pub(super) fn judge(&self, tool: &Path, folder: &Path) -> Outcome<Judged> {
         let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
         let run = || vec!["--run".to_owned(), format!("simulated-{}", self.seed)];
-        let options = if self.place.has_two_runs() { run() } else { Vec::new() };
+        let options = if self.circumstance.has_two_runs() { run() } else { Vec::new() };
         let verb = |verb| {
             let mut command = Command::new(tool);
             json(command.args([verb, "--format", "json"]).arg(folder).args(&options))
@@ -156,12 +156,11 @@ fn rank_count(ranks: u64) -> f64 {
     ranks as f64
 }
 
-/// The age from which on `ncclscope diagnose` holds an operation for stuck.
+/// The age from which `ncclscope diagnose` considers an operation stuck, s.
 const THRESHOLD_S: f64 = 30.0;
 
-/// When a hang would have been reported that is looked for once a second, and believed when the
-/// counters stood still twice: the threshold, and two seconds, after the oldest operation that
-/// waits began.
+/// When a hang would be reported if it were looked for once a second and believed when the counters
+/// stood still twice: the threshold plus two seconds after the oldest waiting operation began.
 fn detection(truth: &Value, diagnosis: &Value) -> Option<f64> {
     let ages = diagnosis["findings"].as_array()?.iter().filter_map(|v| v["age_ns"].as_u64());
     let oldest = std::time::Duration::from_nanos(ages.max()?).as_secs_f64();
@@ -170,7 +169,7 @@ fn detection(truth: &Value, diagnosis: &Value) -> Option<f64> {
     Some((left - oldest).max(0.0) + THRESHOLD_S + 2.0)
 }
 
-/// A folder that is gone with its owner.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Folder(pub(super) PathBuf);
 
@@ -186,12 +185,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left over is overwritten the next time.
+        // Remaining files are overwritten the next time.
         let _gone = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What the tool prints. Status 1 means that it found something.
+/// The tool's output. Exit status 1 means that it found something.
 pub(super) fn text(command: &mut Command) -> Outcome<String> {
     let output = command.stdin(Stdio::null()).output()?;
     match output.status.code() {
@@ -203,7 +202,7 @@ pub(super) fn text(command: &mut Command) -> Outcome<String> {
     }
 }
 
-/// What the tool prints, as JSON.
+/// The tool's output as JSON.
 pub(super) fn json(command: &mut Command) -> Outcome<Value> {
     Ok(serde_json::from_str(&text(command)?)?)
 }

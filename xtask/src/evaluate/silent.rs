@@ -5,16 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::case::{Case, Folder};
-use super::place::recordings;
+use super::circumstance::recordings;
 use super::score::Score;
 use crate::outcome::Outcome;
 
-/// Shares of the healthy ranks that say nothing, in percent.
+/// Shares of the healthy ranks without a recording, percent.
 pub(super) const SHARES: &[u64] = &[0, 1, 5, 10, 25, 50];
-/// Choices of them for each share.
+/// Number of random choices of silent ranks for each share.
 const DRAWS: u64 = 3;
 
-/// The scores of a case for each of [`SHARES`]: the ranks that have the fault are never silent.
+/// The scores of a case for each of [`SHARES`]. The ranks with the fault are never silent.
 pub(super) fn curve(case: &Case, tool: &Path, scratch: &Path) -> Outcome<Vec<Score>> {
     let whole = Folder::new(scratch.join(format!("whole-{}", case.name())))?;
     case.simulate(tool, &whole.0)?;
@@ -43,7 +43,7 @@ pub(super) fn curve(case: &Case, tool: &Path, scratch: &Path) -> Outcome<Vec<Sco
     Ok(scores)
 }
 
-/// An order that is another for each seed, and always the same for one (xorshift).
+/// Shuffles deterministically, depending on the seed (xorshift).
 fn shuffle<T>(items: &mut [T], seed: u64) {
     let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for last in (1..items.len()).rev() {

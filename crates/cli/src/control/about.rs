@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a recorded process is: its place in the job and its command, from its recording.
+//! Facts about a recorded process from its recording: its place in the job and its command.
 
 use super::Process;
-use ncclscope_answer::Place;
+use ncclscope_answer::RankLocation;
 use ncclscope_control::message::{Boundary, Recorded};
 use ncclscope_operations::human;
 use ncclscope_trace::{Identity, Recording};
@@ -10,15 +10,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a block of `stat(2)`.
+/// Unit of `st_blocks` in `stat(2)`, bytes.
 const STAT_BLOCK: u64 = 512;
 
-/// Facts about a process. What is not known is `None`.
+/// Facts about a process; `None` if unknown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
-    /// What the recording says of its process.
+    /// The identity in its recording.
     pub(crate) identity: Identity,
-    /// Bytes that the recording takes on disk.
+    /// Disk space of the recording, bytes.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -36,11 +36,11 @@ impl About {
     }
 }
 
-/// `rank 3 (node-1, local rank 3, GPU 3, pid 4711), job 88, mode flight`.
+/// Text such as `rank 3 (node-1, local rank 3, GPU 3, pid 4711), job 88, mode flight`.
 pub(crate) fn name(process: &Process, about: &About) -> String {
     let Identity { rank, host, local_rank, device, .. } = &about.identity;
     let (pid, status) = (process.pid, &process.status);
-    let place = Place {
+    let place = RankLocation {
         rank: rank.unwrap_or(0),
         host: host.clone(),
         pid: Some(pid),
@@ -60,7 +60,7 @@ pub(crate) fn name(process: &Process, about: &About) -> String {
     parts.join(", ")
 }
 
-/// What a process records and until when, as the end of a sentence about it.
+/// What a process records and until when, as the end of a sentence.
 pub(crate) fn records(process: &Process) -> String {
     let status = &process.status;
     let window = &status.window;
@@ -95,7 +95,7 @@ fn end(at: Option<Boundary>) -> String {
     }
 }
 
-/// A time of day, and how far it is away.
+/// A time of day, and the time until or since then.
 fn time(ns: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let away = u128::from(ns).saturating_sub(now);
@@ -108,7 +108,8 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// Why a window of steps may never begin, for a process that has reported no step.
+/// A warning for a process that has reported no training step, whose window of steps may never
+/// begin.
 pub(crate) fn without_steps(process: &Process) -> Option<String> {
     let window = &process.status.window;
     let needs = [window.begins, window.ends].into_iter().flatten();

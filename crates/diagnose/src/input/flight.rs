@@ -12,17 +12,16 @@ better does.
 The format is that of PyTorch's `torch/distributed/flight_recorder`.
 */
 
+use super::assemble::MAX_RANKS;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// The most ranks that a process group can have.
-const MAX_RANKS: usize = 1 << 18;
-/// The most members of all groups of a dump.
+/// Maximum number of members of all groups of a dump.
 const MAX_MEMBERS: usize = 1 << 20;
 
-/// The dumps, by rank.
+/// Flight Recorder dumps, by rank.
 #[derive(Debug, Default)]
 pub struct Dumps {
     ranks: BTreeMap<u32, Dump>,
@@ -38,7 +37,7 @@ struct Dump {
 struct Group {
     desc: String,
     ranks: Vec<u32>,
-    /// Numbers of the latest operation enqueued, started and completed.
+    /// Numbers of the latest operations that were enqueued, started and completed.
     status: Option<(u64, Option<u64>, u64)>,
 }
 
@@ -53,24 +52,24 @@ struct Entry {
     call: Call,
 }
 
-/// True if `value` is a dump.
+/// True if `value` is a Flight Recorder dump.
 #[must_use]
 pub fn is_dump(value: &Value) -> bool {
     value["entries"].is_array() && (value["version"].is_string() || value["pg_config"].is_object())
 }
 
 impl Dumps {
-    /// No dump was added.
+    /// True if no dump was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranks.is_empty()
     }
 
-    /// Adds the dump of a file whose name ends in the rank's number.
+    /// Adds a dump from a file whose name ends in the rank's number.
     ///
     /// # Errors
-    /// One sentence, if the file is not a dump, if its rank is unknown or already added, or if its
-    /// groups are larger than there are.
+    /// One sentence, if the file is not a dump, if its rank is unknown or was already added, or if
+    /// its groups are impossibly large.
     pub fn add(&mut self, path: &Path, value: Value) -> Result<(), String> {
         if !is_dump(&value) {
             return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
@@ -144,9 +143,10 @@ impl Dump {
         dump
     }
 
-    /// Whether there can be groups of these sizes.
+    /// Checks that groups of these sizes are possible.
     fn check(&self) -> Result<(), String> {
-        let too_large = self.groups.iter().find(|(_, group)| group.ranks.len() > MAX_RANKS);
+        let too_large =
+            self.groups.iter().find(|(_, group)| group.ranks.len() > MAX_RANKS as usize);
         if let Some((name, group)) = too_large {
             let count = group.ranks.len();
             return Err(format!("process group {name} has {count} ranks: {MAX_RANKS} is the most"));
@@ -158,7 +158,7 @@ impl Dump {
         }
     }
 
-    /// Finds the name of each group of `pg_status`.
+    /// Finds the name of each group in `pg_status`.
     fn join_status(&mut self, value: &Value) {
         let Some(status) = value["pg_status"].as_object() else { return };
         let mut by_entry: HashMap<&str, &str> = HashMap::new();
@@ -219,7 +219,7 @@ impl Entry {
         })
     }
 
-    /// Whether it is a send, the rank in the group, and the rank of the other side.
+    /// True for a send, the own rank in the group, and the other rank; `None` for collectives.
     fn direction(&self) -> Option<(bool, u32, u32)> {
         let (verb, way) = self.name.split_once(' ')?;
         let (here, there) = way.split_once("->").or_else(|| way.split_once("<-"))?;
@@ -238,7 +238,7 @@ fn call(name: &str, value: &Value) -> Call {
         shapes.map(numel).fold(0, u64::saturating_add)
     };
     let input = elements("input_sizes");
-    // Sizes that may differ between ranks are not compared.
+    // Sizes are compared only for functions in which they are equal on all ranks.
     let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
     let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
     let datatype = value["input_dtypes"][0].as_str().unwrap_or_default().to_owned();
@@ -247,7 +247,7 @@ fn call(name: &str, value: &Value) -> Call {
         count: is_alike.then_some(input),
         root: None,
         size: format!("{sizes} {datatype}"),
-        // The larger side is all ranks' data, as in nccl-tests.
+        // The larger side is the data of all ranks, as in nccl-tests.
         bytes: element_bytes(&datatype)
             .and_then(|bytes| bytes.checked_mul(input.max(elements("output_sizes"))))
             .filter(|&bytes| bytes > 0),
@@ -256,7 +256,7 @@ fn call(name: &str, value: &Value) -> Call {
     }
 }
 
-/// Bytes of an element of a datatype by PyTorch's name; `None` for any other.
+/// Element size of a datatype, by PyTorch's name; `None` for unknown names.
 fn element_bytes(datatype: &str) -> Option<u64> {
     Some(match datatype {
         "Byte" | "Char" | "Bool" => 1,
@@ -276,7 +276,7 @@ fn group_name(entry: &Value) -> Option<&str> {
     }
 }
 
-/// Reads a list of ranks, or the text of one.
+/// Parses a list of ranks, which may be given as text.
 fn ranks(value: &Value) -> Vec<u32> {
     let numbers: Vec<u64> = match value {
         Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
@@ -288,7 +288,7 @@ fn ranks(value: &Value) -> Vec<u32> {
 /// Builds the communicators of one process group.
 struct GroupBuilder<'a> {
     dumps: &'a Dumps,
-    /// Ranks of the job in the order of its processes.
+    /// Job ranks in the order of the processes.
     ranks: &'a [u32],
     name: &'a str,
     members: &'a [u32],
@@ -301,7 +301,7 @@ impl GroupBuilder<'_> {
         if sends && self.members.len() == 2 {
             let mut pair = self.communicator(true);
             pair.kind = CommKind::Sequence;
-            // PyTorch numbers the sends and receives of such a group, too.
+            // PyTorch numbers the sends and receives of such a group as well.
             pair.vectors.iter_mut().for_each(|vector| vector.p2p_number = Some(vector.front()));
             comms.push(pair);
         } else if sends {
@@ -383,8 +383,8 @@ impl GroupBuilder<'_> {
         })
     }
 
-    /// Sends and receives in flight between two members of a larger group. The dumps do not show
-    /// how far the other side is, only whether it is in the same transfer.
+    /// Sends and receives in flight between two members of a larger group. The dumps show only
+    /// whether the other side is in the same transfer, not its progress.
     fn pairs(&self) -> Vec<Communicator> {
         let mut open: BTreeMap<(u32, u32), [Option<u64>; 2]> = BTreeMap::new();
         for (_, _, dump) in self.known() {

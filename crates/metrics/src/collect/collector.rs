@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-From records to windows of [`Metrics`].
+Collects records into windows of [`Metrics`].
 
-Records come lane by lane: a child may come before its parent, and an end before its start. Steps,
+Records come lane by lane: a child may come before its parent, and a stop before its start. Steps,
 kernels and proxy threads are counted in the window in which they are read, operations in the window
-in which they settle. An operation whose stop is missing stays in flight, and delays no other.
-Memory is bounded: what the collector gives up is counted in [`Metrics::lost`], as `unmatched` (its
-start, or its operation's start, is missing), `overflow` (too much was in flight), `unfinished` (its
-communicator ended before it did), `overtaken` (its end is missing: a later operation of the
-communicator is over, or it is by the rank's watchdog) or `stray` (a kernel channel with the times
-of another one).
+in which they settle. An operation whose stop is missing stays in flight, and does not delay others.
+Memory is bounded. Events that the collector drops are counted in [`Metrics::lost`], as `unmatched`
+(its start, or its operation's start, is missing), `overflow` (too many were in flight),
+`unfinished` (its communicator was finalized before it ended), `overtaken` (its end is missing: a
+later operation of the communicator is over, or the rank's watchdog reports it as over) or `stray`
+(a kernel channel with the times of another one).
 */
 
 use super::comms::{Comms, InFlight, OTHERS};
-use super::family::{End, Families, Part, PartKind, is_head};
+use super::family::{End, Families, Part, PartKind};
 use super::launches::Launches;
 use super::load::Load;
-use super::network::{Network, Place};
+use super::network::{LinkChannel, Network};
 use super::pxn::{Foreign, Pxn};
 use super::settle::{Look, Settled};
 use crate::window::{CommKey, Metrics, Name, OldestInFlight};
-use ncclscope_operations::Launched;
 use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::{Stamps, Verdict};
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::told_more;
+use ncclscope_operations::{Facts, Launched};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::Progress;
@@ -35,15 +35,16 @@ use ncclscope_trace::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why kernel channels have no times: NCCL gave them those of others.
+/// The cause in [`Metrics::lost`] of kernel channels to which NCCL gave the times of others.
 const STRAY: &str = "stray";
-/// So many more families let operations settle before the window ends, which bounds memory.
+/// After this many new families the collector lets operations settle before the window ends, which
+/// bounds memory.
 const LOOK_AFTER: usize = 1 << 12;
 
-/// After that time, ns, nothing comes late of a communicator that was finalized.
+/// Time after which no late records of a finalized communicator are expected, ns.
 const ENDED_NS: f64 = 2e9;
 
-/// Measures one process.
+/// Collects the metrics of one process.
 #[derive(Debug)]
 pub struct Collector {
     window: Metrics,
@@ -53,7 +54,7 @@ pub struct Collector {
     settled: Settled,
     launches: Launches,
     pxn: Pxn,
-    /// Records for other processes; `None` where they are not handed over.
+    /// Records for other processes; `None` if they are not handed over.
     foreign: Option<Vec<Foreign>>,
     /// The starts of kernels, by which overruns are found.
     stamps: Stamps<Handle>,
@@ -97,50 +98,51 @@ impl Default for Collector {
 }
 
 impl Collector {
-    /// How long a tick is: to be called before the first record. [`Collector::close`] does it,
-    /// too, for what follows.
+    /// Sets the length of a tick. Call it before the first record; [`Collector::close`] also sets
+    /// it for the next window.
     pub fn clock(&mut self, clock: &TickMap) {
         self.ns_per_tick = clock.ns_per_tick();
     }
 
-    /// A string of the process's table.
+    /// Takes a definition of the process's string table.
     pub fn string(&mut self, id: StrId, text: &str) {
         self.comms.string(id, text);
     }
 
-    /// A communicator, or additional facts about one. Where 64 have a key already, its figures
-    /// belong to [`CommKey::others`] until a window ends with fewer.
+    /// Takes a definition of a communicator, new or updated. If 64 communicators already have a
+    /// key, its figures are counted in [`CommKey::others`] until a window ends with fewer.
     pub fn comm(&mut self, comm: &Comm) {
         self.gone.extend(self.comms.comm(comm));
     }
 
-    /// The device that a communicator is on.
+    /// Takes the device of a communicator.
     pub fn device(&mut self, device: &CommDevice) {
         self.comms.device(device);
     }
 
-    /// Tells all communicators apart that will come: for what is read once and kept whole.
+    /// Gives each later communicator its own key, without a limit; for recordings that are read
+    /// once as a whole.
     pub fn tell_all(&mut self) {
         self.comms.tells_all = true;
     }
 
-    /// These libraries of the process can communicate without NCCL.
+    /// Sets the libraries of the process that can communicate without NCCL.
     pub fn beside<'a>(&mut self, libraries: impl Iterator<Item = &'a str>) {
         self.beside = libraries.filter(|name| !name.is_empty()).map(Name::from).collect();
     }
 
-    /// Hands over what belongs to other processes (PXN), instead of counting it with what belongs
-    /// to no known communicator: [`Collector::take_foreign`].
+    /// From now on keeps records of other processes (PXN) for [`Collector::take_foreign`], instead
+    /// of counting them without a known communicator.
     pub fn hand_over(&mut self) {
         self.foreign.get_or_insert_default();
     }
 
-    /// What belongs to other processes and came since the last time, in its order.
+    /// Records of other processes since the last call, in order.
     pub fn take_foreign(&mut self) -> Vec<Foreign> {
         self.foreign.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Counts what was to be handed over, and belongs to no process that is known.
+    /// Counts a record that was to be handed over and whose process is unknown.
     pub fn keep(&mut self, foreign: &Foreign) {
         let Detail::ProxyOp(op) = foreign.start.detail else { return };
         let place = self.network.place(OTHERS, &op, self.comms.tells_all);
@@ -156,8 +158,8 @@ impl Collector {
         }
     }
 
-    /// Counts what the proxy thread of another process, which `source` is the number of, does for
-    /// this one.
+    /// Counts a record of a ProxyOp that the proxy thread of process number `source` runs for this
+    /// process.
     pub fn adopt(&mut self, source: u64, foreign: &Foreign) {
         let Detail::ProxyOp(op) = foreign.start.detail else { return };
         let handle = foreign.start.handle;
@@ -197,29 +199,29 @@ impl Collector {
         }
     }
 
-    /// A communicator was finalized. It is forgotten at the end of the window in which the last of
-    /// its operations settled, two seconds later at the earliest. After fifteen seconds nothing
-    /// is waited for.
+    /// Notes that a communicator was finalized. It is forgotten at the end of the window in which
+    /// the last of its operations settled, and at least two seconds after `ticks`. After fifteen
+    /// seconds its open operations count as unfinished.
     pub fn comm_end(&mut self, index: u16, ticks: u64) {
         self.comms.end(index, ticks);
     }
 
-    /// What the rank's watchdog, which knows what was lost, says of a communicator. An operation
-    /// that seems to be in flight is over if it started five seconds before all that the watchdog
-    /// sees in flight: its stop was lost.
+    /// Takes a heartbeat of a communicator from the rank's watchdog, which knows the losses. An
+    /// operation that seems to be in flight is over if it started five seconds before all
+    /// operations that the watchdog sees in flight; its stop was lost.
     pub fn progress(&mut self, progress: &Progress) {
         let age_ns = 1e6 * f64::from(progress.age_ms);
         let age = to_u64(age_ns / self.ns_per_tick);
         self.comms.past(progress.comm, progress.ticks.saturating_sub(age));
     }
 
-    /// Communicators that were forgotten since the last time: the latest window has the last
-    /// figures of them.
+    /// Communicators that were forgotten since the last call; the latest window has their last
+    /// figures.
     pub fn take_gone(&mut self) -> Vec<CommKey> {
         std::mem::take(&mut self.gone)
     }
 
-    /// Communicators that figures may come of.
+    /// Communicators that have a key and may get figures.
     pub fn living(&self) -> impl Iterator<Item = &CommKey> {
         self.comms.keys()
     }
@@ -243,7 +245,7 @@ impl Collector {
         self.settled.in_flight.iter().map(oldest).collect()
     }
 
-    /// A record of a lane, in the lane's order.
+    /// Takes a record of a lane, in the lane's order.
     pub fn record(&mut self, lane: usize, record: &Record) {
         match record {
             Record::Step(step) => self.step(lane, step),
@@ -260,8 +262,8 @@ impl Collector {
         }
     }
 
-    /// Events of a kind (empty: not known) that were lost, by cause: the running total since the
-    /// process began. What it grew by belongs to this window.
+    /// Takes the number of lost events of a kind (empty: unknown kind) by cause, as the running
+    /// total since the process began. The increase counts in this window.
     pub fn lost(&mut self, cause: &'static str, kind: &'static str, total: u64) {
         let seen = self.lost.entry((cause, kind)).or_default();
         let more = total.saturating_sub(*seen);
@@ -272,54 +274,56 @@ impl Collector {
         }
     }
 
-    /// The running totals that [`Collector::lost`] was given, those of nothing left out.
+    /// The running totals that were passed to [`Collector::lost`], without those that are 0.
     pub fn lost_totals(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let some = self.lost.iter().filter(|(_, total)| **total > 0);
         some.map(|(&(cause, kind), &total)| (cause, kind, total))
     }
 
-    /// Records of unknown kinds are missing: that a kernel is says nothing any more.
+    /// Notes that records of unknown kinds are missing. From then on a missing kernel proves
+    /// nothing.
     pub fn lost_blocks(&mut self) {
         self.comms.kernels_lost = true;
     }
 
-    /// What was measured until now, at `now` ticks, was before we began, and does not count, and
-    /// neither do operations that turn out to have ended before.
+    /// Starts counting at `now` ticks: discards the figures so far, and later ignores operations
+    /// that ended before `now`.
     pub fn begin(&mut self, now: u64, clock: &TickMap) {
         let _ = self.close(now, clock);
         drop(self.take_foreign());
         self.settled.began = Some(now);
     }
 
-    /// Requests that an export lost, by cause: the running total since the process began. What it
-    /// grew by belongs to this window; a cause that lost none counts, too.
+    /// Takes the number of export requests that were lost, by cause, as the running total since the
+    /// process began. The increase counts in this window; a cause with 0 also gets a series.
     pub fn export_lost(&mut self, cause: &'static str, total: u64) {
         let seen = self.exports_lost.entry(cause).or_default();
         *self.window.exports_lost.entry(cause).or_default() += total.saturating_sub(*seen);
         *seen = total.max(*seen);
     }
 
-    /// Events that started in this window until now, for a caller that closes windows by count.
+    /// Events that started in this window so far, for a caller that closes windows by count.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events.iter().sum()
     }
 
-    /// [`Collector::lost`] for each kind of event.
+    /// Calls [`Collector::lost`] for each kind of event.
     pub fn lost_by_kind(&mut self, cause: &'static str, totals: &[u64; KINDS]) {
         for kind in EventKind::ALL {
             self.lost(cause, kind.name(), totals[kind.index()]);
         }
     }
 
-    /// Ends the window at `now` ticks: what settled in it. An operation settles at the first close
-    /// after the one that found it over, and half a second later at the earliest.
+    /// Ends the window at `now` ticks and returns it, with the operations that settled in it. An
+    /// operation settles at the first close after the one that found it over, and at least half a
+    /// second after that one.
     pub fn close(&mut self, now: u64, clock: &TickMap) -> Metrics {
         self.clock(clock);
         self.end(now, false)
     }
 
-    /// Ends the last window: what is over settles at once.
+    /// Ends the last window, in which all operations that are over settle.
     pub fn finish(&mut self, now: u64, clock: &TickMap) -> Metrics {
         self.clock(clock);
         self.end(now, true)
@@ -369,7 +373,7 @@ impl Collector {
         self.comms.add_gaps(times, &mut self.window, look.ns_per_tick / 1e9);
     }
 
-    /// Forgets communicators that ended, the figures of the window having been taken.
+    /// Forgets finalized communicators, after the figures of the window were taken.
     fn forget(&mut self, look: Look) {
         let mut over = self.comms.ended(|at| look.ns_since(at) >= ENDED_NS);
         if !over.is_empty() {
@@ -453,7 +457,7 @@ impl Collector {
     }
 
     fn head(&mut self, start: &Start) {
-        if !is_head(start.handle.kind()) {
+        if !Facts::is_operation(start.handle.kind()) {
             return;
         }
         if self.families.len() >= self.look_at {
@@ -473,7 +477,7 @@ impl Collector {
         let mut part = Part::new(start, PartKind::Proxy, lane, end);
         let mut family = family_of(start);
         if op.foreign {
-            // Its communicator and its parent are another process's: it is of none that is known.
+            // Its communicator and its parent are another process's, so it is a family of its own.
             family = start.handle;
             if self.foreign.is_some() {
                 part.foreign = Some(Arc::new(*start));
@@ -527,7 +531,7 @@ impl Collector {
         self.add_kernel(start.comm, done);
     }
 
-    /// Counts a kernel channel whose times are not its own.
+    /// Counts a kernel channel with the times of another one.
     fn add_stray(&mut self) {
         *self.window.lost.entry((STRAY, EventKind::KernelCh.name())).or_default() += 1;
     }
@@ -602,12 +606,12 @@ impl Collector {
     }
 }
 
-/// A state of a ProxyOp tells how many bytes it has moved so far (API v1 to v3, whose steps have no
-/// size).
+/// Adds the bytes that a state of a ProxyOp reports as moved so far (API v1 to v3, whose steps have
+/// no size).
 fn add_told(
     network: &mut Network,
     part: &mut Part,
-    place: Option<Place>,
+    place: Option<LinkChannel>,
     (state, bytes): (State, u64),
 ) {
     let Some(place) = place.filter(|_| state.0 <= State::PROXY_OP_RECV_DONE.0) else { return };
@@ -618,14 +622,14 @@ fn add_told(
     }
 }
 
-/// Hands a record of another process's ProxyOp over.
+/// Appends a record of another process's ProxyOp to the records to be handed over.
 fn hand_over(to: &mut Option<Vec<Foreign>>, part: &Part, record: Record) {
     if let (Some(to), Some(start)) = (to, &part.foreign) {
         to.push(Foreign { start: Arc::clone(start), record });
     }
 }
 
-/// The family that a child belongs to: its own where NCCL names no parent.
+/// The handle of the family that a child belongs to: its own handle if NCCL gives no parent.
 fn family_of(start: &Start) -> Handle {
     if start.parent.is_null() { start.handle } else { start.parent }
 }

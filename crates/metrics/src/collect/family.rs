@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Joins operations with their children, whatever the order in which lanes are drained.
+Joins operations with their children, for any order in which lanes are drained.
 
-A *family* is an operation with its children, and begins with whichever is read first. Ends that are
-read before their start wait for it. All of this is bounded: at a limit the older half is dropped.
+A *family* is an operation with its children, and is created when the first of them is read. Stops
+and states that are read before their start are kept until it is read. All of this is bounded: at a
+limit the older half is dropped.
 */
 
-use super::network::{Place, Sent};
+use super::network::{LinkChannel, Sent};
+use ncclscope_operations::Facts;
 use ncclscope_operations::hash::Map;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Handle, Start};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Families, and parts of families, that are kept; and ends without a start.
+/// Most families, and most children, that are kept (`MAX_FAMILIES`), and most ends without a start.
 const MAX_FAMILIES: usize = 1 << 16;
 const MAX_PARTS: usize = 1 << 17;
 const MAX_ENDS: usize = 1 << 12;
-/// Epochs after which what misses its start is given up.
+/// Epochs after which events whose start is missing are dropped.
 const EXPIRES_AFTER: u32 = 4;
 
 /// An operation with its children.
@@ -25,7 +27,7 @@ const EXPIRES_AFTER: u32 = 4;
 pub(super) struct Family {
     /// The operation; `None` as long as its start was not read.
     pub(super) head: Option<Head>,
-    /// Its children.
+    /// Indices of its children.
     pub(super) parts: Vec<usize>,
     /// When it was first seen to be over, in ticks; starts anew with every child.
     pub(super) quiet_since: Option<u64>,
@@ -36,9 +38,9 @@ pub(super) struct Family {
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) start: Start,
-    /// Its own stop.
+    /// The stop of its own event, in ticks.
     pub(super) stop: Option<u64>,
-    /// The CUDA stream that it runs on; 0 unknown.
+    /// The CUDA stream that it runs on; 0 if unknown.
     pub(super) stream: u64,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Head {
 pub(super) enum PartKind {
     /// A ProxyOp.
     Proxy,
-    /// A ProxyOp that another process's proxy thread does for this one (PXN).
+    /// A ProxyOp that another process's proxy thread runs for this one (PXN).
     Adopted,
     /// A KernelCh.
     Kernel { channel: u8, ptimer: u64 },
@@ -63,27 +65,27 @@ pub(super) struct Part {
     pub(super) lane: u8,
     pub(super) start: u64,
     pub(super) stop: Option<u64>,
-    /// A step, a state or its stop was seen.
+    /// Whether a step, a state or its stop was read.
     pub(super) moved: bool,
     pub(super) ptimer_stop: Option<u64>,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<LinkChannel>,
     pub(super) sent: Sent,
-    /// Bytes that its states reported, and what the first of them reported (API v1 to v3).
+    /// Bytes that its states reported (`told`), and the value of the first of them (API v1 to v3).
     pub(super) told: u64,
     pub(super) told_from: Option<u64>,
     /// Its start, if it is handed over to the process that it belongs to.
     pub(super) foreign: Option<Arc<Start>>,
-    /// The epoch in which something was last heard of it.
+    /// The epoch of its latest record.
     epoch: u32,
 }
 
-/// An end that was read before its start.
+/// The stop and states of an event that were read before its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct End {
     pub(super) stop: Option<u64>,
-    /// When it changed state first.
+    /// Time of its first state, in ticks.
     pub(super) state: Option<u64>,
-    /// GPU timer at its end.
+    /// GPU timer at its end, ns.
     pub(super) ptimer_stop: Option<u64>,
     epoch: u32,
 }
@@ -96,22 +98,19 @@ pub(super) struct Families {
     by_handle: Map<Handle, usize>,
     by_step: Map<(usize, u32), usize>,
     ends: Map<Handle, End>,
-    /// Counts up at windows' ends.
+    /// Number of window ends so far, at most one per half second.
     epoch: u32,
     next_number: u64,
-    /// Events whose start, or whose operation's start, never came, by kind.
+    /// Number of events whose start, or whose operation's start, is missing, by kind.
     pub(super) unmatched: [u64; KINDS],
-    /// Events that were given up because there were too many, by kind.
+    /// Number of events that were dropped because there were too many, by kind.
     pub(super) overflowed: [u64; KINDS],
-    /// ProxyOps under way that were given up: their lanes.
+    /// Lanes of the dropped ProxyOps that were in progress.
     pub(super) abandoned: Vec<u8>,
 }
 
-/// True for the kinds that make up families; all other events are only counted.
-pub(super) const fn is_head(kind: EventKind) -> bool {
-    matches!(kind, EventKind::Coll | EventKind::P2p | EventKind::CeColl)
-}
-
+/// Whether events of a kind are children of operations. All kinds besides these and operations are
+/// only counted.
 const fn is_part(kind: EventKind) -> bool {
     use EventKind::{CeBatch, CeSync, KernelCh, ProxyOp};
     matches!(kind, ProxyOp | KernelCh | CeSync | CeBatch)
@@ -122,15 +121,15 @@ impl Families {
         self.families.len()
     }
 
-    /// Adds an operation on a stream, with its stop if that was read before. Returns it if its
-    /// kernel was, too.
+    /// Adds an operation on a stream, with its stop if that was already read. Returns the operation
+    /// if its kernel was already read.
     pub(super) fn add_head(&mut self, start: Start, stream: u64) -> Option<&Head> {
         let end = self.take_end(start.handle).unwrap_or_default();
         self.make_room();
         let kind = start.handle.kind().index();
         let head = Head { start, stop: end.stop, stream };
         let family = family_of(&mut self.families, &mut self.next_number, start.handle);
-        // One handle for two operations: a defect of what wrote the records.
+        // Two operations with one handle are a defect of the program that wrote the records.
         self.unmatched[kind] += u64::from(family.head.is_some());
         family.head = Some(head);
         let is_kernel = |part: &Part| matches!(part.kind, PartKind::Kernel { .. });
@@ -138,8 +137,8 @@ impl Families {
         parts.any(is_kernel).then_some(family.head.as_ref()).flatten()
     }
 
-    /// Adds a child to the family of `parent`, which is its own handle where it has none. Returns
-    /// the operation, if it is known.
+    /// Adds a child to the family of `parent` (its own handle if it has no parent). Returns the
+    /// operation if its start was read.
     pub(super) fn add_part(&mut self, mut part: Part, parent: Handle) -> Option<&Head> {
         self.make_room();
         part.epoch = self.epoch;
@@ -158,24 +157,24 @@ impl Families {
         family.head.as_ref()
     }
 
-    /// The operation of this handle.
+    /// The operation with this handle.
     pub(super) fn head_mut(&mut self, handle: Handle) -> Option<&mut Head> {
         self.families.get_mut(&handle)?.head.as_mut()
     }
 
-    /// The child at a place.
+    /// The child at an index.
     pub(super) fn part(&self, at: usize) -> Option<&Part> {
         self.parts.get(at)?.as_ref()
     }
 
-    /// The child of this handle, of which something is heard.
+    /// The child with this handle; marks it as current, because a record of it was read.
     pub(super) fn part_mut(&mut self, handle: Handle) -> Option<&mut Part> {
         let part = self.parts.get_mut(*self.by_handle.get(&handle)?)?.as_mut()?;
         part.epoch = self.epoch;
         Some(part)
     }
 
-    /// The ProxyOp of a step, of which something is heard.
+    /// The ProxyOp of a step; marks it as current.
     #[inline]
     pub(super) fn part_of_step(&mut self, lane: usize, op_ref: u32) -> Option<&mut Part> {
         let part = self.parts.get_mut(*self.by_step.get(&(lane, op_ref))?)?.as_mut()?;
@@ -183,10 +182,11 @@ impl Families {
         Some(part)
     }
 
-    /// An end that waits for its start; nothing for events that are only counted.
+    /// The entry for the stop and states of an event whose start was not read; `None` for events
+    /// that are only counted, and at the limit.
     pub(super) fn end_mut(&mut self, handle: Handle) -> Option<&mut End> {
         let kind = handle.kind();
-        if !is_head(kind) && !is_part(kind) {
+        if !Facts::is_operation(kind) && !is_part(kind) {
             return None;
         }
         if self.ends.len() >= MAX_ENDS && !self.ends.contains_key(&handle) {
@@ -198,12 +198,12 @@ impl Families {
         Some(end)
     }
 
-    /// The parts of an event that were read before its start.
+    /// Removes and returns the stop and states of an event that were read before its start.
     pub(super) fn take_end(&mut self, handle: Handle) -> Option<End> {
         if self.ends.is_empty() { None } else { self.ends.remove(&handle) }
     }
 
-    /// Asks for each operation whether it is over, and removes it with its children if it is.
+    /// Calls `is_over` for each operation, and removes it with its children if it returns true.
     pub(super) fn settle(&mut self, mut is_over: impl FnMut(&Families, &mut Family) -> bool) {
         let mut families = std::mem::take(&mut self.families);
         families.retain(|_, family| {
@@ -222,14 +222,14 @@ impl Families {
         heads.map(|head| head.start.comm).collect()
     }
 
-    /// Removes these communicators from the links.
+    /// Removes the places of children of these communicators.
     pub(super) fn forget_places(&mut self, comms: &BTreeSet<u16>) {
         for part in self.parts.iter_mut().flatten().filter(|part| comms.contains(&part.comm)) {
             part.place = None;
         }
     }
 
-    /// Time has passed: gives up what misses its start for too long.
+    /// Begins an epoch: drops events whose start has been missing for too long.
     pub(super) fn next_epoch(&mut self) {
         self.epoch = self.epoch.saturating_add(1);
         let oldest = self.epoch.saturating_sub(EXPIRES_AFTER);
@@ -255,7 +255,7 @@ impl Families {
         self.families = families;
     }
 
-    /// Frees children; `each` sees them before.
+    /// Frees children, after calling `each` for them.
     fn release(&mut self, parts: &[usize], each: impl Fn(&mut Families, &Part)) {
         for &at in parts {
             let Some(part) = self.parts.get_mut(at).and_then(Option::take) else { continue };
@@ -275,7 +275,7 @@ impl Families {
         }
     }
 
-    /// At a limit, drops the families that began first, half of them.
+    /// At the limit, drops the older half of the families.
     fn make_room(&mut self) {
         let parts = self.parts.len() - self.free.len();
         if self.families.len() < MAX_FAMILIES && parts < MAX_PARTS {
@@ -313,7 +313,7 @@ fn family_of<'a>(
 }
 
 impl Part {
-    /// A child, as its start and what was read before say.
+    /// A child, from its start and the records that were read before it.
     pub(super) fn new(start: &Start, kind: PartKind, lane: u8, end: End) -> Part {
         Part {
             handle: start.handle,

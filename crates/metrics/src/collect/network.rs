@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links and channels of a process, found by index, because a step must cost little.
+//! The links and channels of a process, which steps find by index, because a step must cost little.
 
 use super::comms::{Comms, OTHERS};
 use crate::window::{Channel, ChannelKey, Link, LinkKey, Metrics, Waits};
@@ -10,11 +10,12 @@ use ncclscope_trace::Step;
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use std::collections::BTreeSet;
 
-/// Links, and channels, that are kept apart: of what is read once and kept whole, and in a process
-/// that runs, which exports no more series than that. A link takes some KiB.
+/// Most links, and most channels, that are distinguished: in a recording that is read as a whole
+/// (`MAX_PLACES`), and in a running process, which exports no more series than that (`MAX_LIVE`). A
+/// link takes some KiB.
 const MAX_PLACES: usize = 1 << 14;
 const MAX_LIVE: usize = 1 << 11;
-/// Places for those that are not: links both ways, and channels.
+/// Additional places for links and channels that are not distinguished.
 const MAX_FOLDED: usize = 1 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,12 +31,12 @@ struct ChannelId {
     comm: u16,
     rank: i32,
     channel: u8,
-    /// `None` for its kernels.
+    /// The other rank; `None` for kernels.
     peer: Option<i32>,
     is_send: bool,
 }
 
-/// A link in this window. Ticks add up without rounding.
+/// The sums of a link in this window; times are in ticks, which add up without rounding.
 #[derive(Debug)]
 struct LinkSums {
     id: LinkId,
@@ -44,7 +45,7 @@ struct LinkSums {
     link: Link,
 }
 
-/// A channel in this window.
+/// The sums of a channel in this window.
 #[derive(Debug)]
 struct ChannelSums {
     id: ChannelId,
@@ -53,9 +54,9 @@ struct ChannelSums {
     sums: Channel,
 }
 
-/// The index under which the steps of a ProxyOp are counted.
+/// The indices under which the steps of a ProxyOp are counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct LinkChannel {
     link: usize,
     channel: usize,
 }
@@ -63,19 +64,19 @@ pub(super) struct Place {
 /// The transfers of an operation's send steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
-    /// Steps.
+    /// Number of steps.
     pub(super) transfers: u64,
     pub(super) bytes: u64,
-    /// Their time in the network.
+    /// Sum of their times on the network, in ticks.
     pub(super) ticks: u64,
-    /// When the GPU had delivered the first of their data.
+    /// When the GPU had delivered the first of their data, in ticks.
     pub(super) ready: Option<u64>,
-    /// When the last of the ProxyOps stopped.
+    /// Stop of the last of the ProxyOps, in ticks.
     pub(super) stop: Option<u64>,
 }
 
 impl Sent {
-    /// Adds what others carried.
+    /// Adds other transfers.
     pub(super) fn add(&mut self, other: Sent) {
         self.transfers += other.transfers;
         self.bytes += other.bytes;
@@ -97,12 +98,18 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Where a ProxyOp's steps go: where there are too many links or channels, with those of the
-    /// communicators without a key. `comm` is a [`Comms::place`].
-    pub(super) fn place(&mut self, comm: u16, op: &ProxyOp, tells_all: bool) -> Option<Place> {
+    /// The indices under which a ProxyOp's steps are counted. If there are too many links or
+    /// channels, these are those of communicators without a key; `None` if even these are full.
+    /// `comm` is a [`Comms::place`].
+    pub(super) fn place(
+        &mut self,
+        comm: u16,
+        op: &ProxyOp,
+        tells_all: bool,
+    ) -> Option<LinkChannel> {
         let most = if tells_all { MAX_PLACES } else { MAX_LIVE };
         let ProxyOp { is_send, channel, .. } = *op;
-        // Ranks are numbers of a communicator.
+        // Communicator ranks have no meaning if the communicator is not distinguished.
         let (rank, peer) = if comm == OTHERS { (-1, -1) } else { (op.rank, op.peer) };
         let others = ChannelId { comm: OTHERS, rank: -1, channel, peer: Some(-1), is_send };
         let channel = self
@@ -112,7 +119,7 @@ impl Network {
         let link = self
             .link(LinkId { comm, rank, peer, is_send }, most)
             .or_else(|| self.link(others, most + MAX_FOLDED))?;
-        Some(Place { link, channel })
+        Some(LinkChannel { link, channel })
     }
 
     fn link(&mut self, id: LinkId, most: usize) -> Option<usize> {
@@ -135,7 +142,8 @@ impl Network {
         Some(channel)
     }
 
-    /// Forgets what communicators had, the window being over. Nothing may lead there any more.
+    /// Frees the links and channels of communicators, after the end of a window. No ProxyOp may
+    /// still have their indices.
     pub(super) fn forget(&mut self, comms: &BTreeSet<u16>) {
         let Network { link_ids, free_links, channel_ids, free_channels, .. } = self;
         link_ids.retain(|id, link| {
@@ -150,15 +158,14 @@ impl Network {
         });
     }
 
-    /// Whether any step ever went over the link. Of those that are not told apart there is no
-    /// telling which one.
-    pub(super) fn is_known(&self, place: Place) -> bool {
+    /// Whether any step ever went over the link; false for links that are not distinguished.
+    pub(super) fn is_known(&self, place: LinkChannel) -> bool {
         self.links.get(place.link).is_some_and(|link| link.is_known && link.id.comm != OTHERS)
     }
 
-    /// Adds a step; what did not stop only makes the link known. Returns what it carried for its
-    /// operation.
-    pub(super) fn add(&mut self, place: Place, step: &Step, seconds_per_tick: f64) -> Sent {
+    /// Adds a step; one that did not stop is not counted, but makes the link known. Returns its
+    /// transfer if it is a send that carried data.
+    pub(super) fn add(&mut self, place: LinkChannel, step: &Step, seconds_per_tick: f64) -> Sent {
         let Some(sums) = self.links.get_mut(place.link) else { return Sent::default() };
         sums.is_known = true;
         if !step.has(step_flags::STOPPED) {
@@ -179,9 +186,9 @@ impl Network {
         Sent { transfers: 1, bytes, ticks, ready: step.ready(), stop: None }
     }
 
-    /// Adds bytes that a state of a ProxyOp tells (API v1 to v3). Returns what it carried for its
-    /// operation.
-    pub(super) fn add_told(&mut self, place: Place, bytes: u64) -> Sent {
+    /// Adds bytes that a state of a ProxyOp reports (API v1 to v3). Returns them as a transfer if
+    /// it is a send.
+    pub(super) fn add_told(&mut self, place: LinkChannel, bytes: u64) -> Sent {
         let Some(sums) = self.links.get_mut(place.link) else { return Sent::default() };
         sums.link.bytes = sums.link.bytes.saturating_add(bytes);
         let is_send = sums.id.is_send;
@@ -201,7 +208,7 @@ impl Network {
         }
     }
 
-    /// Ends the window.
+    /// Adds the sums to the window, and resets them.
     pub(super) fn take(&mut self, metrics: &mut Metrics, comms: &Comms, seconds_per_tick: f64) {
         let used = |sums: &&mut LinkSums| sums.link.transfers > 0 || sums.link.bytes > 0;
         for sums in self.links.iter_mut().filter(used) {
@@ -224,7 +231,7 @@ impl Network {
     }
 }
 
-/// Takes a free place, or one more; `None` if there are too many.
+/// Stores a value at a free index or a new one; `None` if there are already `most`.
 fn put<T>(places: &mut Vec<T>, free: &mut Vec<usize>, value: T, most: usize) -> Option<usize> {
     if let Some((at, place)) = free.pop().and_then(|at| Some((at, places.get_mut(at)?))) {
         *place = value;
@@ -250,7 +257,7 @@ impl LinkSums {
         }
         self.link.bytes += u64::from(step.size);
         self.link.size.add(f64::from(step.size));
-        // What a receive takes contains the wait for the sender.
+        // The time of a receive is not used, because it contains the wait for the sender.
         if let Some(us) = seconds.filter(|_| self.id.is_send).map(|seconds| seconds * 1e6) {
             self.link.fit.add(step.size, us);
         }

@@ -24,6 +24,6 @@ mod value;
 pub use attributes::{Attribute, Attributes, Labels};
 pub use limit::{Cap, Limiter};
 pub use names::{METRICS, Metric};
-pub use places::{Place, families_of};
+pub use places::{ProcessAttributes, families_of};
 pub use point::{Family, Point, families};
 pub use value::{Kind, Value};

@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 
 /// The job.
 pub const JOB: &str = "nccl.job.id";
-/// What the job is called.
+/// The job's name.
 pub const JOB_NAME: &str = "nccl.job.name";
-/// The host, where it is not the agent's.
+/// The host, if it is not the agent's.
 pub const HOST: &str = "host.name";
 /// The rank in the job.
 pub const PROCESS_RANK: &str = "nccl.process.rank";
-/// What the application uses a communicator for.
+/// The role of a communicator.
 pub const ROLE: &str = "nccl.communicator.role";
 
-/// Each of these attributes and what it says.
+/// Each of these attributes with its description.
 pub const ATTRIBUTES: &[(&str, &str)] = &[
     (JOB, "the job: of Slurm, torchelastic or Kubernetes, or `NCCLSCOPE_JOB`; absent if unknown"),
     (JOB_NAME, "its name: of Slurm, of Kubernetes, or torchelastic's run id; absent if unknown"),
@@ -32,35 +32,35 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (DEVICE_UUID, "the same by its UUID, if ranks are requested"),
 ];
 
-/// Attributes of all figures of a process; those that are not known are absent.
+/// Attributes of all points of a process; unknown ones are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(Attributes);
+pub struct ProcessAttributes(Attributes);
 
-impl Place {
-    /// Adds an attribute, if it has a value.
+impl ProcessAttributes {
+    /// Adds a text attribute, if it has a value.
     pub fn text(&mut self, name: &'static str, value: Option<&str>) {
         let value = value.filter(|value| !value.is_empty());
         self.0.extend(value.map(|value| (name, Attribute::from(value))));
     }
 
-    /// Likewise.
+    /// Adds a number attribute, if it has a value.
     pub fn int(&mut self, name: &'static str, value: Option<u32>) {
         self.0.extend(value.map(|value| (name, Attribute::Int(value.into()))));
     }
 }
 
-/// [`families`] of several places, each of whose points has the attributes of its place, and the
-/// role of its communicator (`roles`, by hash).
+/// [`families`] of several processes. Each point has the attributes of its process, and the role of
+/// its communicator (`roles`, by hash).
 #[must_use]
 pub fn families_of(
-    places: &BTreeMap<Place, Metrics>,
+    places: &BTreeMap<ProcessAttributes, Metrics>,
     roles: &BTreeMap<u64, Name>,
     labels: Labels,
 ) -> Vec<Family> {
     let roles: BTreeMap<String, &Name> =
         roles.iter().map(|(hash, role)| (format!("{hash:016x}"), role)).collect();
     let mut by_metric: BTreeMap<&str, Family> = BTreeMap::new();
-    for (Place(place), metrics) in places {
+    for (ProcessAttributes(place), metrics) in places {
         for mut family in families(metrics, labels) {
             for point in &mut family.points {
                 add_role(&mut point.attributes, &roles);
@@ -75,7 +75,7 @@ pub fn families_of(
     METRICS.iter().filter_map(|metric| by_metric.remove(metric.name)).collect()
 }
 
-/// Puts the role of the communicator behind its name.
+/// Inserts the role of the communicator after its name.
 fn add_role(attributes: &mut Attributes, roles: &BTreeMap<String, &Name>) {
     let Some(at) = attributes.iter().position(|(name, _)| *name == HASH) else { return };
     let Some((_, Attribute::Text(hash))) = attributes.get(at) else { return };
@@ -101,7 +101,7 @@ mod tests {
             metrics
         };
         let place = |job: Option<&str>| {
-            let mut place = Place::default();
+            let mut place = ProcessAttributes::default();
             place.text(JOB, job);
             place.text(HOST, Some(""));
             place.int(PROCESS_RANK, job.map(|_| 3));

@@ -3,7 +3,7 @@
 
 use crate::{PROCESS, fails, holds};
 use loom::thread::spawn;
-use ncclscope_recorder::missed::{CELLS, Miss, Missed, Place};
+use ncclscope_recorder::missed::{CELLS, Miss, Missed, ReadPosition};
 use ncclscope_recorder::model::Model;
 use ncclscope_trace::{EventKind, Handle};
 
@@ -29,7 +29,7 @@ fn losses<const THREADS: usize>(
             spawn(move || numbers.for_each(|number| missed.put(stop(thread, number))))
         };
         let writers: [_; THREADS] = std::array::from_fn(writer);
-        let (mut place, mut found) = (Place::default(), Vec::new());
+        let (mut place, mut found) = (ReadPosition::default(), Vec::new());
         let mut is_whole = missed.take(&mut place, PROCESS, &mut found);
         writers.into_iter().for_each(|writer| writer.join().expect("loses"));
         for _ in 0..CALLS {

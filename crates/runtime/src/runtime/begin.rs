@@ -14,7 +14,7 @@ use crate::orders::Order;
 use crate::recording::{Opening, Recording};
 use crate::state::{Phase, State};
 use crate::sys::wake::Wake;
-use crate::watchdog::{Place, Watchdog};
+use crate::watchdog::{OwnProcess, Watchdog};
 use crate::window::ClockReading;
 use crate::{probe, socket, sys};
 use core::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ use std::time::Duration;
 const OPEN_PATIENCE: Duration = Duration::from_millis(20);
 
 impl Runtime {
-    /// Prepares everything. If that fails, nothing is recorded, and a line gives the reason.
+    /// Sets up everything. On failure nothing is recorded, and a line in the log gives the reason.
     pub(super) fn begin(&'static self, nccl_version: u32) {
         sys::register(super::life::in_child, super::life::at_exit);
         let (host, pid) = (sys::host_name(), sys::pid());
@@ -69,7 +69,7 @@ impl Runtime {
         self.go(&config, nccl_version);
     }
 
-    /// Opens the memory, the recording, and the drain between them.
+    /// Creates the memory, the recording, and the drain that connects them.
     fn open(
         &'static self,
         config: &Config,
@@ -124,7 +124,7 @@ impl Runtime {
         let options = IdentityOptions::of(config);
         let identity = of_process(&options, (host, pid), nonce, nccl_version);
         let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
-        let mut watchdog = Watchdog::new(Place::of(&identity), limit, actions);
+        let mut watchdog = Watchdog::new(OwnProcess::of(&identity), limit, actions);
         if config.get(&table::CUDA_EVENTS) {
             watchdog.cuda_events();
         }
@@ -140,10 +140,11 @@ impl Runtime {
         Some(drain)
     }
 
-    /// Starts the creation of the file: on the thread that will write it, or here if there is none.
+    /// Starts creating the file, on the writer thread, or on the calling thread if it cannot be
+    /// started.
     fn start_recording(&'static self, recording: &Arc<Recording>) -> Result<(), ()> {
         match recording.start(&self.shared) {
-            // Where there is no answer yet, that thread says what becomes of it.
+            // If there is no answer yet, the writer thread reports a failure itself.
             Ok(opened) => opened.wait(OPEN_PATIENCE).map_or(Ok(()), |opened| opened.map(drop)),
             Err(_) => {
                 recording.open(&self.shared).map(drop).inspect_err(|line| self.shared.problem(line))
@@ -168,13 +169,13 @@ impl Runtime {
         }
     }
 
-    /// Starts recording.
+    /// Starts recording: activation mask, drain thread, first window.
     fn go(&'static self, config: &Config, nccl_version: u32) {
         {
             let mut state = self.shared.lock();
             state.mask = Some(config.mask(nccl_version));
             state.nccl_version = nccl_version;
-            // The recording's thread may have found that there can be none.
+            // The writer thread may have found that no recording is possible.
             if gate::is_dead() {
                 state.phase = Phase::Off;
                 return;
@@ -199,7 +200,7 @@ impl Runtime {
         }
     }
 
-    /// The first window of the process.
+    /// Requests the first window of the process.
     fn first_window(&'static self, state: &mut State, configured: FirstWindow) {
         gate::stop();
         let FirstWindow::On(request) = state.early.take().unwrap_or(configured) else { return };
@@ -210,7 +211,7 @@ impl Runtime {
         self.turn(state, turn.unwrap_or(None));
     }
 
-    /// Opens the control socket, on the thread that will answer there.
+    /// Starts the thread that opens the control socket and answers on it.
     fn listen(&'static self, dir: PathBuf) {
         let nonce = self.shared.nonce.load(Ordering::Relaxed);
         let no_socket = |dir: &Path, error: std::io::Error| {
@@ -219,7 +220,8 @@ impl Runtime {
                 .problem(&format!("no control socket in {dir}: {error}; everything else works"));
         };
         let place = dir.clone();
-        // Not on the thread: the environment is read before the application goes on.
+        // Read here and not on the thread, so that the application does not change the environment
+        // meanwhile.
         let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let job = job_id(table::JOB.value(&get).as_deref(), &get).unwrap_or_default();
         let body = move || match socket::open(&place, nonce, job) {
@@ -252,7 +254,7 @@ fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
 
 fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>, wake: &Wake) {
     let body = AssertUnwindSafe(|| {
-        // Memory for this process's own threads comes first.
+        // The memory for this process's own threads comes first.
         while !gate::is_dead() && runtime.tick(false, false, 0).is_some_and(|load| load.is_early) {
             wake.wait(Some(Duration::from_millis(1)));
         }

@@ -29,47 +29,46 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What waits at most, of a kind: more means that nothing of it works.
+/// Maximum number of waiting works of one kind; more means that no action of that kind works.
 const MOST: usize = 16;
-/// Commands that run at once.
+/// Maximum number of commands that run at the same time.
 const COMMANDS: usize = 4;
-/// How long a signal that ends the process waits for the other actions, and a command for
-/// earlier ones.
+/// How long a signal that ends the process waits for the other actions, and how long a command
+/// waits for earlier ones.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a command waits for its report to be written.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-/// How often the signal's thread looks.
+/// How often the signal's thread checks whether the other actions are done.
 const LOOK: Duration = Duration::from_millis(20);
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// A report is being written.
 static IS_WRITING: AtomicBool = AtomicBool::new(false);
 
-/// Is called with each hang: JSON in one line.
+/// Called with each hang, as JSON in one line.
 pub type OnHang = Box<dyn Fn(&str) + Send + Sync>;
 
 static LISTENER: Lock<Option<Arc<OnHang>>> = Lock::new(None);
 
-/// From now on `listener` is called with hangs and with their ends; `None`: nothing is. A call that
-/// is under way goes on.
+/// Sets the listener for hangs and their ends; `None` removes it. A call in progress continues.
 pub fn listen(listener: Option<OnHang>) {
     *LISTENER.lock() = listener.map(Arc::new);
 }
 
-/// One thing that happened, and the actions to take.
+/// A hang or its end, and the actions to take.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) hang: Hang,
     pub(crate) actions: HangActions,
     pub(crate) recording: PathBuf,
-    /// Of this process: no other has it.
+    /// Random number of this process, which no other process has.
     pub(crate) nonce: u32,
-    /// How many the process had before.
+    /// Number of works that the process had before.
     pub(crate) number: u32,
-    /// The copy of the recording is made with it.
+    /// True if the actions include a copy of the recording.
     pub(crate) copies: bool,
 }
 
-/// What is done, the cheap first.
+/// The kinds of actions, the cheap ones first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Listener,
@@ -80,24 +79,24 @@ enum Kind {
 const KINDS: [Kind; 3] = [Kind::Listener, Kind::Command, Kind::Dump];
 static QUEUES: [Lock<Queue>; KINDS.len()] = [const { Lock::new(Queue::new()) }; KINDS.len()];
 
-/// The actions of one kind, in their order.
+/// The waiting works of one kind, in order.
 #[derive(Debug)]
 struct Queue {
     works: VecDeque<Job>,
-    /// A thread takes from it.
+    /// A thread is working on this queue.
     is_running: bool,
-    /// Something was left out since it was empty.
+    /// A work was left out since the queue was last empty.
     is_full: bool,
 }
 
-/// A work, and how much of its look is left.
+/// A work, and the count of what remains to be done of its look.
 #[derive(Clone, Debug)]
 struct Job {
     work: Arc<Work>,
     left: Left,
 }
 
-/// Counts what is left to do of a look.
+/// Number of actions of one look that are not done yet.
 #[derive(Clone, Debug)]
 struct Left(Arc<AtomicUsize>);
 
@@ -117,7 +116,8 @@ impl Left {
     }
 }
 
-/// Has done what one look gives to do. A line for each thing that cannot be.
+/// Starts the actions for the hangs of one look. Returns a line for each action that cannot be
+/// done.
 pub(crate) fn begin(runtime: &'static Runtime, works: Vec<Work>) -> Vec<String> {
     let left = Left(Arc::new(AtomicUsize::new(0)));
     let hung = works.iter().find(|work| work.hang.happened == Happened::Hung);
@@ -143,7 +143,7 @@ pub(crate) fn begin(runtime: &'static Runtime, works: Vec<Work>) -> Vec<String> 
     lines
 }
 
-/// Sends a signal that ends the process, when the rest is done or takes too long.
+/// Sends the signal that ends the process, once the other actions are done or take too long.
 fn end_process(signal: u8, left: &Left) {
     let until = Instant::now() + PATIENCE;
     while left.0.load(Ordering::Acquire) > 0 && Instant::now() < until {
@@ -152,7 +152,7 @@ fn end_process(signal: u8, left: &Left) {
     signal::send_to_self(signal);
 }
 
-/// Puts a job behind others of its kind. A line if it is not done.
+/// Adds a job to the queue of its kind. Returns a line if it cannot be done.
 fn enqueue(runtime: &'static Runtime, kind: Kind, job: Job) -> Option<String> {
     let mut queue = QUEUES[kind as usize].lock();
     if queue.works.len() >= MOST {
@@ -178,7 +178,7 @@ fn enqueue(runtime: &'static Runtime, kind: Kind, job: Job) -> Option<String> {
     Some(format!("no thread for the {} of a hang: {error}", kind.name()))
 }
 
-/// The thread's body.
+/// Body of the thread of one kind.
 fn work_off(runtime: &'static Runtime, kind: Kind) {
     loop {
         let mut queue = QUEUES[kind as usize].lock();
@@ -196,7 +196,7 @@ fn work_off(runtime: &'static Runtime, kind: Kind) {
     }
 }
 
-/// Waits for a command's end beside everything else.
+/// Waits for the end of a command on a thread of its own.
 fn reap(child: exec::Child, left: Left) {
     RUNNING.fetch_add(1, Ordering::Relaxed);
     let wait = move || {
@@ -204,7 +204,7 @@ fn reap(child: exec::Child, left: Left) {
         RUNNING.fetch_sub(1, Ordering::Relaxed);
         left.done();
     };
-    // Without a thread it stays as a zombie, and counts for good.
+    // Without a thread the command becomes a zombie, and counts as running from then on.
     let _ = sys::spawn_quiet("ncclscope/command", wait);
 }
 
@@ -227,7 +227,7 @@ impl Work {
         }
     }
 
-    /// Does one thing; a command that was started.
+    /// Does one action. Returns the command if one was started.
     fn run(&self, kind: Kind, runtime: &'static Runtime) -> Option<exec::Child> {
         match kind {
             Kind::Listener => {
@@ -250,7 +250,7 @@ impl Work {
         }
     }
 
-    /// Runs the command, with the report in a file, if there can be one.
+    /// Starts the command, with the report in a file if that can be written.
     fn exec(&self, command: &str) -> io::Result<exec::Child> {
         let until = Instant::now() + PATIENCE;
         while RUNNING.load(Ordering::Relaxed) >= COMMANDS {
@@ -275,7 +275,7 @@ impl Work {
         exec::shell(command, &more.collect::<Vec<_>>())
     }
 
-    /// The file with the report; `None` if it cannot be written, or takes too long.
+    /// The path of the report's file; `None` if it cannot be written or takes too long.
     fn report(&self) -> Option<PathBuf> {
         let file = report_file(&self.recording, self.nonce, self.number);
         let mut text = self.hang.lines().join("\n");
@@ -299,15 +299,16 @@ impl Work {
     }
 }
 
-/// Writes a file that was not there, for this user's eyes.
+/// Writes a new file that only this user can read.
 fn write_new(file: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     options.open(file)?.write_all(text.as_bytes())
 }
 
-/// Beside the recording: `HOST-PID.nscope.hang-NONCE-NUMBER.txt`. Recordings that differ in what
-/// comes after `.nscope`, or are of containers with equal names, have reports of their own.
+/// Path of a report, beside the recording: `HOST-PID.nscope.hang-NONCE-NUMBER.txt`. The nonce
+/// distinguishes recordings that differ only in what follows `.nscope`, and those of containers
+/// with equal host names.
 fn report_file(recording: &Path, nonce: u32, number: u32) -> PathBuf {
     let name = recording.file_name().unwrap_or_default().to_string_lossy();
     recording.with_file_name(format!("{name}.hang-{nonce:08x}-{number:03}.txt"))
@@ -345,7 +346,7 @@ mod tests {
     fn the_command_runs_also_where_its_report_cannot_be_written() {
         let dir = tempfile::tempdir().unwrap();
         let work = |recording: PathBuf| Work {
-            hang: super::super::Place::new("h", 7, None)
+            hang: super::super::OwnProcess::new("h", 7, None)
                 .blank(0, super::super::Clock { now: 9, hz: 1 }),
             actions: HangActions::default(),
             recording,

@@ -1,51 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hangs that the watchdog cannot see: reported once each, and whenever a client asks.
+//! Kinds of hangs that the watchdog cannot see: reported once each, and whenever a client asks.
 
-use super::place::Place;
+use super::own_process::OwnProcess;
 use super::still::Seen;
 use ncclscope_operations::progress::CommView;
 use std::collections::BTreeMap;
 
-/// For so long nothing may show the end of a communicator's operations: ns. NCCL reports children
-/// late.
+/// How long a communicator must have operations without a visible end until it is reported, ns.
+/// NCCL reports children late.
 const PATIENCE_NS: u64 = 5_000_000_000;
-/// Communicators that are named.
+/// Maximum number of communicators that are named.
 const MOST: usize = 8;
-/// That not all is recorded is said no more often than that, for there may be a window a minute:
-/// time seen, ns.
+/// Minimum time between two reports that operations are left out of the recording, because there
+/// may be a window every minute; time seen, ns.
 const AGAIN_NS: u64 = 3_600_000_000_000;
-/// Lost events are reported no more often than that: time seen, ns.
+/// Minimum time between two reports of lost events; time seen, ns.
 const OVERRUN_AGAIN_NS: u64 = 60_000_000_000;
 
-/// What cannot be seen.
+/// The kinds of hangs that cannot be seen at present.
 #[derive(Debug, Default)]
 pub(super) struct Blind {
-    /// Since when NCCL reports nothing but the enqueuing of a communicator's operations: time
-    /// seen, ns. `None` where it was named.
+    /// By communicator: since when NCCL has reported only that operations are enqueued (time seen,
+    /// ns), or `None` if the communicator was reported.
     silent: BTreeMap<u16, Option<u64>>,
-    /// The text for those that are named.
+    /// The text for each reported communicator.
     names: BTreeMap<u16, String>,
     is_told: bool,
     /// CUDA events were requested.
     pub(super) has_cuda_events: bool,
-    /// The report of lost events, and the time of the last one: time seen, ns.
+    /// The report of lost events, and when it was last made (time seen, ns).
     overrun: Option<(&'static str, u64)>,
     left_out: LeftOut,
 }
 
-/// That operations which begin now are left out of the recording.
+/// Whether new operations are left out of the recording, and what was reported about it.
 #[derive(Debug, Default)]
 struct LeftOut {
-    /// Every how many-th is recorded; 0 none, `None` each.
+    /// One operation in this many is recorded; `Some(0)` if none, `None` if all.
     every: Option<u32>,
-    /// The present state was reported.
+    /// The present value was reported.
     is_told: bool,
-    /// When it was said last that none is recorded, and that some are: time seen, ns.
+    /// When it was last reported that no operations are recorded, and that only some are; time
+    /// seen, ns.
     told: [Option<u64>; 2],
 }
 
 impl LeftOut {
-    /// Every `sample`-th operation is recorded, as of now. A line when that is news.
+    /// Takes the present sample (`None`: no operation is recorded). Returns a line if it is to be
+    /// reported.
     fn look(&mut self, sample: Option<u32>, seen: Seen) -> Option<String> {
         let every = match sample {
             None => Some(0),
@@ -79,7 +81,8 @@ impl LeftOut {
 }
 
 impl Blind {
-    /// Some lost events are not known. A line, unless there was one a minute ago or less.
+    /// Notes that lost events are unknown. Returns a line, unless there was one within the last
+    /// minute.
     pub(super) fn overrun(&mut self, seen: Seen) -> Option<String> {
         let line = "the watchdog cannot see hangs of operations in flight when events were \
                     lost: too many were lost at once to know which ones";
@@ -90,26 +93,27 @@ impl Blind {
         })
     }
 
-    /// The communicator is gone, perhaps while nothing was recorded.
+    /// Forgets a communicator that is gone, perhaps while nothing was recorded.
     pub(super) fn forget(&mut self, comm: u16) {
         self.silent.remove(&comm);
         self.names.remove(&comm);
     }
 
-    /// Looks for what is left out, and for communicators whose operations end unseen; every
-    /// `sample`-th operation is recorded, as of now. A line for each when that is news.
+    /// Checks whether operations are left out (`sample` as in
+    /// [`gate::sample`](ncclscope_recorder::gate::sample)), and which communicators have operations
+    /// without a visible end. Returns a line for each change to be reported.
     pub(super) fn look(
         &mut self,
         sample: Option<u32>,
         comms: impl Iterator<Item = CommView>,
-        place: &Place,
+        own: &OwnProcess,
         seen: Seen,
     ) -> Vec<String> {
         let left_out = self.left_out.look(sample, seen);
         let silent = match sample {
-            Some(_) => self.look_at(comms, place, seen),
+            Some(_) => self.look_at(comms, own, seen),
             None => {
-                // While nothing is recorded, that nothing comes says nothing.
+                // While nothing is recorded, the absence of events means nothing.
                 self.silent.retain(|_, since| since.is_none());
                 None
             }
@@ -120,7 +124,7 @@ impl Blind {
     fn look_at(
         &mut self,
         comms: impl Iterator<Item = CommView>,
-        place: &Place,
+        own: &OwnProcess,
         seen: Seen,
     ) -> Option<String> {
         for comm in comms {
@@ -134,7 +138,7 @@ impl Blind {
             let is_late = |since: u64| seen.total() - since >= PATIENCE_NS;
             if since.is_some_and(is_late) {
                 *since = None;
-                self.names.insert(comm.comm, place.on_comm(comm.comm));
+                self.names.insert(comm.comm, own.on_comm(comm.comm));
             }
         }
         let line = self.unseen()?;
@@ -160,7 +164,7 @@ impl Blind {
         })
     }
 
-    /// All that cannot be seen now.
+    /// All kinds of hangs that cannot be seen now, one line each.
     pub(super) fn now(&self) -> Vec<String> {
         let overrun = self.overrun.map(|(line, _)| line.to_owned());
         self.left_out.now().into_iter().chain(self.unseen()).chain(overrun).collect()

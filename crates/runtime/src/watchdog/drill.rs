@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated hang: records of an operation that does not exist, with a detector of their own.
+//! A simulated hang: the records of an operation that does not exist, with a detector of their own.
 //!
-//! Nothing else is simulated. By its records the operation is in flight; it stands still in real
-//! time, is reported as stuck after a limit, and ends with its kernel. A drill therefore fails
-//! where the watchdog would.
+//! Nothing else is simulated. According to its records the operation is in flight; it stands still
+//! in real time, is reported as stuck after a limit, and ends with its kernel. A drill therefore
+//! fails if the watchdog would fail.
 
 use super::clock::Clock;
 use super::detect::Detector;
@@ -15,29 +15,29 @@ use ncclscope_trace::record::{Coll, KernelCh};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start};
 use std::time::Duration;
 
-/// The longest limit of a drill: its user does not wait for five minutes.
+/// Maximum limit of a drill, ns: the user does not wait for five minutes.
 const MOST_NS: u64 = 1_000_000_000;
-/// The process bits of its handles, which no recorded event is compared with.
+/// Process bits of the drill's handles, which are never compared with recorded events.
 const PROCESS: u64 = 1;
-/// The lane of its records.
+/// The lane of the drill's records.
 const LANE: usize = 0;
 
-/// A simulated hang under way.
+/// A simulated hang in progress.
 #[derive(Debug)]
 pub(super) struct Drill {
     pub(super) detector: Detector,
     comm: u16,
     length_ns: u64,
     limit_ns: u64,
-    /// When it began, and may end: ns of `CLOCK_MONOTONIC`.
+    /// Time of the first look, ns of `CLOCK_MONOTONIC`; `None` before it.
     begun: Option<u64>,
     is_found: bool,
     is_ended: bool,
 }
 
 impl Drill {
-    /// Of `length`, on communicator `comm`, where hangs are found after `limit` ns. Its own limit
-    /// is a second or half its length, if that is less.
+    /// A drill of `length` on communicator `comm`, in a process whose limit for hangs is `limit`
+    /// ns. The drill's own limit is at most a second and at most half of its length.
     pub(super) fn new(length: Duration, limit: u64, comm: Option<Comm>) -> Drill {
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let comm = comm.unwrap_or_else(|| Comm { index: u16::MAX, ..Comm::default() });
@@ -48,18 +48,19 @@ impl Drill {
         Drill { detector, comm: comm.index, length_ns, limit_ns, begun, is_found, is_ended }
     }
 
-    /// What of it stands still, stuck or not.
+    /// What stands still in the drill, whether stuck or not.
     pub(super) fn look(&mut self, clock: Clock, seen: Seen) -> Vec<Suspect> {
         let now = ticks::now_ns();
         let begun = *self.begun.get_or_insert(now);
         if begun == now {
-            // One before it, which is over long since: a first operation has an excuse.
+            // Adds an earlier operation that is over, because a communicator's first operation has
+            // a longer limit.
             let before = clock.now.saturating_sub(clock.hz.saturating_mul(2)).max(1);
             self.coll(1, before);
             self.end(1, before);
             self.coll(2, clock.now);
         }
-        // However short it is, it is found first.
+        // Even a short drill ends only after it was found.
         self.is_found |= self.detector.count() > 0;
         if self.is_found && now.saturating_sub(begun) >= self.length_ns {
             self.end(2, clock.now);
@@ -70,12 +71,12 @@ impl Drill {
         self.detector.suspects(clock, self.limit_ns, self.limit_ns)
     }
 
-    /// Its operation has ended, and that is reported.
+    /// True if the drill's operation has ended and that was reported.
     pub(super) fn is_over(&self) -> bool {
         self.is_ended && self.detector.count() == 0
     }
 
-    /// Operation `number` is enqueued, and its kernel starts.
+    /// Adds records: operation `number` is enqueued, and its kernel starts.
     fn coll(&mut self, number: u64, ticks: u64) {
         let coll = handle(EventKind::Coll, number);
         let detail = Detail::Coll(Coll { count: 1, channels: 1, ..Coll::default() });
@@ -85,7 +86,7 @@ impl Drill {
         self.start(handle(EventKind::KernelCh, number), coll, detail, ticks);
     }
 
-    /// The kernel of operation `number` stops.
+    /// Adds records: the kernel of operation `number` stops.
     fn end(&mut self, number: u64, ticks: u64) {
         self.put(&Record::stop(ticks, handle(EventKind::KernelCh, number)));
     }
@@ -121,7 +122,7 @@ mod tests {
             for suspect in drill.look(clock, seen) {
                 if suspect.is_stuck() {
                     found.push((suspect.still_ns, suspect.limit_ns));
-                    let hang = super::super::Place::default().blank(0, clock);
+                    let hang = super::super::OwnProcess::default().blank(0, clock);
                     drill.detector.add(suspect.into_stuck(Some(hang), seen));
                 }
             }

@@ -6,42 +6,42 @@
 //! it.
 
 use super::clock::Clock;
-use super::place::Place;
+use super::own_process::OwnProcess;
 use super::seen::StepSeen;
 use ncclscope_operations::progress::{CommView, ProxyView, Tracker};
 use ncclscope_recorder::call_counters::Counts;
 use ncclscope_trace::progress::{Checkpoints, Heartbeat, OpProgress, Progress, progress_flags};
 use std::collections::{BTreeMap, HashSet};
 
-/// After so long something that has not changed is written again, s; each time after twice as long.
-/// Where nothing is in flight, that is no news for longer.
+/// First interval after which an unchanged value is written again, s; it doubles each time up to
+/// `SELDOM_S`. `IDLE_AGAIN_S` is the first interval if nothing is in flight.
 const AGAIN_S: u64 = 1;
 const IDLE_AGAIN_S: u64 = 30;
 const SELDOM_S: u64 = 60;
-/// The same of threads while something may be stuck, ns.
+/// Interval of writing the state of threads while something may be stuck, ns.
 const THREADS_NS: u64 = 300_000_000;
-/// A look comes so much early or late, ns.
+/// Tolerance of these intervals, because looks come early or late, ns.
 const SLACK_NS: u64 = 100_000_000;
-/// ProxyOps that are written at a time, the oldest first.
+/// Maximum number of ProxyOps written at a time, the oldest first.
 const MOST_OPS: usize = 64;
-/// Only those in which nothing changed for so long are: ns.
+/// A ProxyOp is written only if it has not changed for this time, ns.
 const STILL_NS: u64 = 500_000_000;
-/// The API version that reports calls.
+/// First API version that reports calls.
 const CALLS_SINCE: u32 = 5;
 
 /// What was last written of a communicator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastWritten {
     latest: Progress,
-    /// The ProxyOps in flight that were written with it.
+    /// The ProxyOps in flight that were written with the communicator.
     ops: Vec<OpProgress>,
     pause: Pause,
     checkpoint: u64,
-    /// Its end was written: nothing follows.
+    /// The end of the communicator was written; nothing follows.
     pub(super) ended: bool,
 }
 
-/// When something that does not change is written again.
+/// When an unchanged value is written again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pause {
     /// When it was last written, in ticks.
@@ -54,7 +54,7 @@ impl Pause {
         Pause { written: clock.now, length_ns: seconds * 1_000_000_000 }
     }
 
-    /// True when it is time; then it is written.
+    /// True if it is time to write the value, which then counts as written.
     fn is_over(&mut self, clock: Clock) -> bool {
         let is_over = clock.ns_since(self.written) + SLACK_NS >= self.length_ns;
         if is_over {
@@ -65,22 +65,22 @@ impl Pause {
     }
 }
 
-/// When what is no communicator is written again.
+/// The pauses of values that do not belong to a communicator.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
-    /// Of ProxyOps whose communicator is not written, with what was written of them.
+    /// Last written state of ProxyOps whose communicator is not written, by handle.
     ops: BTreeMap<u64, (OpProgress, Pause)>,
-    /// Of threads, while something may be stuck.
+    /// The pause of threads, while something may be stuck.
     threads: Option<Pause>,
 }
 
 impl Pauses {
-    /// Nothing seems stuck any more.
+    /// Called when nothing may be stuck any more.
     pub(super) fn forget_threads(&mut self) {
         self.threads = None;
     }
 
-    /// Whether threads are written now.
+    /// True if threads are to be written now.
     pub(super) fn are_threads_due(&mut self, clock: Clock) -> bool {
         match &mut self.threads {
             Some(pause) => pause.is_over(clock),
@@ -91,7 +91,7 @@ impl Pauses {
         }
     }
 
-    /// Of the ProxyOps that stand still, those that are written now.
+    /// Those of the unchanged ProxyOps that are to be written now.
     fn due(&mut self, still: Vec<OpProgress>, clock: Clock) -> Vec<Heartbeat> {
         let mut before = std::mem::take(&mut self.ops);
         let mut due = Vec::new();
@@ -111,10 +111,10 @@ impl Pauses {
     }
 }
 
-/// Facts that the tracker does not have.
+/// The facts that the tracker does not have.
 pub(super) struct Context<'a> {
     pub(super) counts: &'a BTreeMap<u16, Counts>,
-    pub(super) place: &'a Place,
+    pub(super) own: &'a OwnProcess,
     pub(super) partial: bool,
     pub(super) lossy: bool,
     pub(super) stuck: HashSet<u16>,
@@ -134,14 +134,14 @@ impl Context<'_> {
         let mut still = still(tracker, steps, clock);
         for view in tracker.comms() {
             let Some(told) = told.get_mut(&view.comm) else { continue };
-            // Also of one that was never counted nothing follows its end.
+            // No record follows the end of a communicator, even if that was never counted.
             let had_ended = std::mem::replace(&mut told.ended, view.ended);
             let Some(counts) = self.counts.get(&view.comm).filter(|_| !had_ended) else {
                 continue;
             };
             let progress = self.progress(&view, counts, &told.latest, clock);
             let ops = still.remove(&view.comm).unwrap_or_default();
-            // Readers take those for current that have the time of the counts.
+            // Readers take the ProxyOps for current that have the time of the counts.
             if told.is_news(&progress, &ops, clock) {
                 heartbeats.push(Heartbeat::Progress(progress));
                 heartbeats.extend(ops.iter().copied().map(Heartbeat::Op));
@@ -165,7 +165,7 @@ impl Context<'_> {
         before: &Progress,
         clock: Clock,
     ) -> Progress {
-        // What was left out was enqueued before what was read last.
+        // Operations that are not read were enqueued before those that were read last.
         let unread = counts.enqueued.saturating_sub(view.colls);
         let done = match view.oldest_coll {
             None => counts.enqueued,
@@ -183,7 +183,7 @@ impl Context<'_> {
             comm: view.comm,
             flags: flag(self.partial, progress_flags::PARTIAL)
                 | flag(self.lossy, progress_flags::LOSSY)
-                | flag(self.place.api_version(view.comm) < CALLS_SINCE, progress_flags::NO_API)
+                | flag(self.own.api_version(view.comm) < CALLS_SINCE, progress_flags::NO_API)
                 | flag(!view.has_kernels, progress_flags::NO_KERNEL)
                 | flag(!view.has_ends, progress_flags::NO_END)
                 | flag(view.ended, progress_flags::ENDED)
@@ -203,7 +203,7 @@ impl Context<'_> {
     }
 }
 
-/// The ProxyOps in flight in which nothing changes, by communicator.
+/// The ProxyOps in flight that have not changed, by communicator.
 fn still(tracker: &Tracker, steps: &[StepSeen], clock: Clock) -> BTreeMap<u16, Vec<OpProgress>> {
     let mut still: BTreeMap<u16, Vec<OpProgress>> = BTreeMap::new();
     let all = tracker.proxies().into_iter().take(2 * MOST_OPS);
@@ -215,7 +215,7 @@ fn still(tracker: &Tracker, steps: &[StepSeen], clock: Clock) -> BTreeMap<u16, V
 }
 
 impl LastWritten {
-    /// Whether it differs in more than time from what was written, or that was long ago.
+    /// True if more than the time has changed since the last write, or if that was long ago.
     fn is_news(&mut self, progress: &Progress, ops: &[OpProgress], clock: Clock) -> bool {
         let Progress { ticks, age_ms, .. } = self.latest;
         let same = Progress { ticks, age_ms, ..*progress } == self.latest
@@ -232,7 +232,7 @@ impl LastWritten {
     }
 }
 
-/// The steps of a ProxyOp that are in flight; `steps` are in [`StepSeen::order`].
+/// The steps in flight of a ProxyOp. `steps` must be sorted by [`StepSeen::order`].
 pub(super) fn steps_of<'a>(
     proxy: &ProxyView,
     steps: &'a [StepSeen],
@@ -242,14 +242,14 @@ pub(super) fn steps_of<'a>(
     steps.iter().skip(first).take_while(move |step| step.order() == of)
 }
 
-/// How far a ProxyOp is.
+/// The progress of a ProxyOp.
 pub(super) fn op_progress(proxy: &ProxyView, steps: &[StepSeen], clock: Clock) -> OpProgress {
     let reached = |least: u8| {
         let count = steps_of(proxy, steps).filter(|step| step.reached >= least).count();
         proxy.done + u32::try_from(count).unwrap_or(0)
     };
-    // Steps go in the order of their numbers. Receives are posted ahead, so that a later one may
-    // have waited for its sender for longer than the first has for the GPU.
+    // Steps progress in the order of their numbers. Receives are posted ahead, so that a later step
+    // may have waited for its sender longer than the first one for the GPU.
     let oldest = steps_of(proxy, steps).min_by_key(|step| step.step);
     OpProgress {
         ticks: clock.now,

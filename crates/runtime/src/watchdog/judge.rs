@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Describes a stuck operation as the state that the rules of `ncclscope_findings` take.
+//! Describes a stuck operation in the form that the rules of `ncclscope_findings` take.
 
 use super::clock::Clock;
 use super::heartbeats::op_progress;
-use super::place::Place;
+use super::own_process::OwnProcess;
 use super::seen::{StepSeen, Thread, Threads};
 use super::subject::Subject;
 use crate::probe::LaunchState;
@@ -13,14 +13,14 @@ use ncclscope_operations::progress::{Call, CommView, Launch, OpView, ProxyView};
 use ncclscope_trace::{EventKind, Handle};
 use std::collections::HashMap;
 
-/// What is seen of the process.
+/// The state of the process that a judgement is based on.
 pub(super) struct Scene<'a> {
-    pub(super) place: &'a Place,
+    pub(super) own: &'a OwnProcess,
     pub(super) in_flight: &'a [OpView],
     pub(super) comm: Option<CommView>,
     pub(super) steps: &'a [StepSeen],
     pub(super) threads: &'a Threads,
-    /// What the CUDA events around launches show, if they are on.
+    /// The state of launches by CUDA events, if these are on.
     pub(super) launches: &'a HashMap<Handle, LaunchState>,
     pub(super) clock: Clock,
 }
@@ -33,7 +33,7 @@ impl Scene<'_> {
         })
     }
 
-    /// What CUDA events show about a launch.
+    /// The state of a launch by CUDA events.
     pub(super) fn launch_state(&self, launch: Option<Launch>) -> LaunchState {
         let known = launch.and_then(|launch| self.launches.get(&launch.handle));
         known.copied().unwrap_or(LaunchState::Unknown)
@@ -46,7 +46,7 @@ impl Scene<'_> {
             started,
             stopped,
             has_started: (started > 0 || op.awaits_kernel).then_some(started > 0),
-            // Of one whose events were lost in part more channels may have started.
+            // If some events of the operation were lost, more channels may have started.
             needs_all: !op.is_lossy && !op.facts.is_p2p() && is_running(op),
             stops_early: op.stops_early,
         };
@@ -80,19 +80,20 @@ impl Scene<'_> {
             still_ns: self.clock.ns_since(op.since),
             in_progress: true,
             is_foreign: proxy.foreign,
-            may_be_early: self.place.arrives_early(&of.facts),
+            may_be_early: self.own.arrives_early(&of.facts),
         }
     }
 
-    /// Inside a node the proxy thread of up to NCCL 2.30 has no ProxyOps, only kernels to poll.
+    /// The proxy thread of the operation. Up to NCCL 2.30, inside a node it has no ProxyOps, only
+    /// kernels to poll.
     fn proxy_thread(&self, op: &OpView) -> Option<&Thread> {
         let lane = op.proxies.first().map(|proxy| proxy.lane);
         let lane = lane.or_else(|| self.comm?.proxy_lane).or_else(|| self.comm?.kernel_lane)?;
         self.threads.of(lane)
     }
 
-    /// The proxy thread has not begun its part. Up to NCCL 2.31 it also polls for what the kernel
-    /// does.
+    /// True if the proxy thread has not begun its part. Up to NCCL 2.31, it also polls the progress
+    /// of kernels.
     fn proxy_not_begun(&self, op: &OpView) -> bool {
         let polls = |thread: &Thread| thread.kinds & EventKind::KernelCh.bit() != 0;
         let polls = self.proxy_thread(op).is_some_and(polls);
@@ -100,7 +101,7 @@ impl Scene<'_> {
         op.awaits_network || op.awaits_kernel && op.started == 0 && (polls || is_networked)
     }
 
-    /// An operation whose kernel has the stream before this one.
+    /// Number of an operation whose kernel occupies the stream before this operation.
     fn behind(&self, op: &OpView) -> Option<u64> {
         let stream = op.launch?.stream;
         let is_before = |other: &&OpView| {
@@ -112,20 +113,21 @@ impl Scene<'_> {
         self.in_flight.iter().find(is_before).map(|other| other.number)
     }
 
-    /// Whether its kernel has started and not ended, or is before others in its stream.
+    /// True if the operation's kernel has started and not ended, or is ahead of others in its
+    /// stream.
     fn has_kernel(&self, op: &OpView) -> bool {
         let state = self.launch_state(op.launch);
         is_running(op) || matches!(state, LaunchState::NotStarted | LaunchState::Running { .. })
     }
 }
 
-/// Whether its kernel has started and not ended: where a channel has found no free SM, the others
-/// may have ended.
+/// True if the operation's kernel has started and not ended. If one channel found no free SM, the
+/// other channels may have ended.
 const fn is_running(op: &OpView) -> bool {
     op.started != op.stopped || op.awaits_channels
 }
 
-/// An API call that does not return.
+/// The state for an API call that does not return.
 fn entered(call: &Call) -> RankState {
     let pending = match (call.launch, call.ending) {
         (Some(launch), _) if launch.stop.is_none() => Pending::Launch,
@@ -155,7 +157,7 @@ mod tests {
     use ncclscope_operations::progress::Facts;
     use ncclscope_trace::StrId;
 
-    /// An operation inside a node, launched on a stream and enqueued: no network.
+    /// An operation inside a node, enqueued and launched on a stream, without network.
     fn op(number: u64, stream: u64) -> OpView {
         let none = Facts::unknown(EventKind::Coll);
         let facts = Facts { func: StrId(1), count: 9, wanted: 2, threads: 512, ..none };
@@ -188,11 +190,11 @@ mod tests {
         Handle::value(1, EventKind::KernelLaunch, 0, number)
     }
 
-    /// The class and the sentence for the last of `ops`, whose launches are in these states.
+    /// The class and the sentence for the last of `ops`, given the states of the launches.
     fn judge(ops: &[OpView], states: &[(u64, LaunchState)]) -> (&'static str, String) {
         let launches = states.iter().map(|&(number, state)| (launch(number), state)).collect();
         let scene = Scene {
-            place: &Place::default(),
+            own: &OwnProcess::default(),
             in_flight: ops,
             comm: None,
             steps: &[],

@@ -31,7 +31,7 @@ mod drill;
 mod heartbeats;
 mod json;
 mod judge;
-mod place;
+mod own_process;
 mod report;
 mod seen;
 mod shortage;
@@ -55,7 +55,7 @@ use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::{Heartbeat, Progress};
 use ncclscope_trace::{Comm, EventKind, Handle, Record, StrId};
-pub(crate) use place::Place;
+pub(crate) use own_process::OwnProcess;
 pub(crate) use report::{Hang, Happened};
 use seen::{StepSeen, Threads};
 use shortage::Shortages;
@@ -65,24 +65,26 @@ use std::time::Duration;
 use still::Seen;
 use subject::{Subject, Suspect};
 
-/// Between two looks, ns; while something may be stuck; and during a drill.
+/// Time between two looks, ns. `CLOSE_LOOK_NS` applies while something may be stuck,
+/// `DRILL_LOOK_NS` during a drill.
 const LOOK_NS: u64 = 1_000_000_000;
 const CLOSE_LOOK_NS: u64 = 400_000_000;
 const DRILL_LOOK_NS: u64 = 50_000_000;
-/// Threads are looked at from so long before the limit on.
+/// Threads are looked at from this time before the limit on, ns.
 const BEFORE_NS: u64 = 2_000_000_000;
-/// Reports of one process, and of one look; further hangs are only counted.
+/// Maximum number of reports of one process; `MOST_AT_ONCE` is that of one look. Further hangs are
+/// only counted.
 const MOST_REPORTS: u32 = 64;
 const MOST_AT_ONCE: usize = 8;
-/// Lost events that are kept until the next look.
+/// Maximum number of lost events kept until the next look.
 const MOST_MISSES: usize = 1 << 14;
 
-/// Watches one process.
+/// The watchdog of one process.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     detector: Detector,
-    place: Place,
-    /// After how long something is stuck; `None`: never.
+    own: OwnProcess,
+    /// Time after which something counts as stuck; `None`: never.
     limit_ns: Option<u64>,
     pub(crate) actions: HangActions,
     counts: BTreeMap<u16, Counts>,
@@ -90,12 +92,12 @@ pub(crate) struct Watchdog {
     pauses: Pauses,
     threads: Threads,
     shortages: Shortages,
-    /// What CUDA events show about launches, as of the latest look.
+    /// The states of launches by CUDA events, as of the latest look.
     launches: HashMap<Handle, LaunchState>,
     /// When the next look is due, ns of `CLOCK_MONOTONIC`.
     next: u64,
     seen: Seen,
-    /// The counter at the latest tick.
+    /// Ticks of the counter at the latest [`Watchdog::tick`].
     ticks: u64,
     drill: Option<Drill>,
     reports: u32,
@@ -105,23 +107,24 @@ pub(crate) struct Watchdog {
     partial: bool,
 }
 
-/// Events without a record.
+/// Lost events.
 #[derive(Debug, Default)]
 struct Losses {
-    /// How far they were read, and what they were.
-    place: missed::Place,
+    /// Position in the recorder's lost events; `misses` are those read.
+    position: missed::ReadPosition,
     misses: Vec<Miss>,
-    /// Some of them are not known, of until then: ticks.
+    /// If lost events are unknown: the time until which, in ticks.
     overrun: Option<u64>,
     total: u64,
 }
 
-/// What a look found, to be written and done.
+/// The results of a look, to be recorded and acted on.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Records for the recording.
+    /// Progress records for the recording.
     heartbeats: Vec<Heartbeat>,
-    /// The same of threads, whose place in the kernel has no number yet.
+    /// Records of threads, with the text of their place in the kernel, which has no string number
+    /// yet.
     threads: Vec<(ncclscope_trace::progress::Thread, String)>,
     pub(crate) hangs: Vec<Hang>,
     /// Lines for the log and the recording.
@@ -129,7 +132,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The records, one after the other; `number` gives a text its number in the recording.
+    /// The words of all records; `number` returns the string number of a text.
     pub(crate) fn words(&self, mut number: impl FnMut(&str) -> StrId) -> Vec<u64> {
         let mut words = Vec::new();
         for heartbeat in &self.heartbeats {
@@ -143,7 +146,7 @@ impl Found {
         words
     }
 
-    /// How far communicators have come.
+    /// The progress of communicators.
     pub(crate) fn progress(&self) -> impl Iterator<Item = &Progress> {
         self.heartbeats.iter().filter_map(|heartbeat| match heartbeat {
             Heartbeat::Progress(progress) => Some(progress),
@@ -153,11 +156,11 @@ impl Found {
 }
 
 impl Watchdog {
-    pub(crate) fn new(place: Place, limit: Option<Duration>, actions: HangActions) -> Watchdog {
+    pub(crate) fn new(own: OwnProcess, limit: Option<Duration>, actions: HangActions) -> Watchdog {
         let limit_ns = limit.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX / 64));
         Watchdog {
             detector: Detector::default(),
-            place,
+            own,
             limit_ns,
             actions,
             counts: BTreeMap::new(),
@@ -177,26 +180,26 @@ impl Watchdog {
         }
     }
 
-    /// CUDA events were asked for: what they do not show, they do not.
+    /// Notes that CUDA events were requested, for the text about what cannot be seen.
     pub(crate) fn cuda_events(&mut self) {
         self.blind.has_cuda_events = true;
     }
 
-    /// A communicator, or additional facts about one.
+    /// Takes a communicator, or additional facts about one.
     pub(crate) fn comm(&mut self, comm: &Comm) {
         self.detector.tracker.comm(comm);
-        self.place.comm(comm);
+        self.own.comm(comm);
         self.told.entry(comm.index).or_default();
     }
 
     pub(crate) fn device(&mut self, comm: u16, device: Device) {
-        self.place.device(comm, device);
+        self.own.device(comm, device);
     }
 
-    /// The communicator was finalized. Before its cell is given to another.
+    /// Takes the end of a communicator. Call before its counter cell is given to another one.
     pub(crate) fn end_comm(&mut self, index: u16) {
         self.detector.tracker.end_comm(index);
-        // It may have begun after the counts were read, for the look that finds its end.
+        // The communicator may have been created after the counts were read for this look.
         if let (Entry::Vacant(unread), Some(counts)) =
             (self.counts.entry(index), call_counters::counts(index))
         {
@@ -205,35 +208,35 @@ impl Watchdog {
         self.next = 0;
     }
 
-    /// A string of the process's table.
+    /// Takes a string of the process's table.
     pub(crate) fn string(&mut self, id: StrId, text: &str) {
         self.detector.tracker.string(id, text);
-        self.place.string(id, text);
+        self.own.string(id, text);
     }
 
-    /// Words of a lane, whole records.
+    /// Takes words of a lane that form whole records.
     pub(crate) fn words(&mut self, lane: usize, words: &[u64]) {
         self.detector.tracker.words(lane, words);
     }
 
-    /// A decoded record of a lane, which other sinks use too.
+    /// Takes a record of a lane that was decoded for other sinks, too.
     pub(crate) fn record(&mut self, lane: usize, record: &Record) {
         self.detector.tracker.record(lane, record);
     }
 
-    /// Something was reported that has not ended.
+    /// True if something that is stuck was found and has not ended.
     pub(crate) fn is_stuck(&self) -> bool {
         self.detector.count() > 0
     }
 
-    /// True when it is time to look: all lanes are to be read before. To be asked four times a
-    /// second or more: time in which it is not does not count ([`still`]).
+    /// True if a look is due; all lanes must be read before it. Call at least four times a second,
+    /// because longer gaps do not count as time seen ([`still`]).
     pub(crate) fn is_due(&mut self, recorder: &Recorder) -> bool {
         self.tick();
         self.losses.take(recorder);
         let is_due = ticks::now_ns() >= self.next;
         if is_due {
-            // Before the lanes: so an operation that is counted is also read.
+            // Read before the lanes, so that each operation that is counted is also read.
             let indices = self.told.iter().filter(|(_, told)| !told.ended).map(|(&comm, _)| comm);
             self.counts =
                 indices.filter_map(|comm| Some((comm, call_counters::counts(comm)?))).collect();
@@ -241,27 +244,28 @@ impl Watchdog {
         is_due
     }
 
-    /// The process runs now. Said also within a look: on a busy machine that may take long.
+    /// Notes that the process runs now. Also called within a look, which may take long on a busy
+    /// machine.
     fn tick(&mut self) {
         let before = std::mem::replace(&mut self.ticks, ticks::now());
         if self.seen.tick(ticks::now_ns()) {
-            // What threads and operations did meanwhile says nothing.
+            // What threads and operations did in the meantime proves nothing.
             self.threads = Threads::default();
             self.detector.tracker.was_away(before, self.ticks);
         }
     }
 
-    /// A timer of the thread that runs the watchdog was so late: ns.
+    /// Notes that a timer of the drain thread was `ns` late.
     pub(crate) fn late(&mut self, ns: u64) {
         self.shortages.late(ns);
     }
 
-    /// The next tick looks, whenever it comes.
+    /// Makes the next look due at once.
     pub(crate) fn hurry(&mut self) {
         self.next = 0;
     }
 
-    /// Looks, at `now` ticks, of which a second has `hz`.
+    /// Looks at the process at `now` ticks; `hz` is the number of ticks per second.
     pub(crate) fn look(&mut self, recorder: &Recorder, now: u64, hz: u64) -> Found {
         let clock = Clock { now, hz };
         let mut found = Found::default();
@@ -270,7 +274,7 @@ impl Watchdog {
             return found;
         }
         self.forget_gone();
-        // At the end of the process nothing is recorded any more, and nothing left out.
+        // At the end of the process nothing is recorded any more, and nothing counts as left out.
         let sample = if gate::is_dead() { Some(1) } else { gate::sample() };
         self.partial |= recorder.left_out() > 0 || sample.is_none();
         if self.partial {
@@ -301,36 +305,36 @@ impl Watchdog {
         self.tick();
         self.fire(suspects, clock, &steps, &mut found);
         self.tell_heartbeats(clock, &steps, &mut found);
-        // A hang that lasts for a night needs none of them.
+        // During a hang, which may last a night, shortages are of no use.
         if !self.is_stuck() {
             let shortage = self.shortages.look(recorder, clock);
             found.heartbeats.extend(shortage.map(Heartbeat::Shortage));
         }
         let comms = self.detector.tracker.comms();
-        let blind = self.blind.look(sample, comms, &self.place, self.seen);
+        let blind = self.blind.look(sample, comms, &self.own, self.seen);
         if self.limit_ns.is_some() {
             found.lines.extend(blind);
         }
         found
     }
 
-    /// Forgets communicators whose end the look before has reported, unless something of them is
-    /// stuck.
+    /// Forgets communicators whose end was recorded by the previous look, unless something of them
+    /// is stuck.
     fn forget_gone(&mut self) {
-        let (detector, place, blind) = (&mut self.detector, &mut self.place, &mut self.blind);
+        let (detector, own, blind) = (&mut self.detector, &mut self.own, &mut self.blind);
         let stuck = detector.stuck_comms();
         self.told.retain(|&comm, told| {
             let keep = !told.ended || stuck.contains(&comm);
             if !keep {
                 detector.forget_comm(comm);
-                place.forget(comm);
+                own.forget(comm);
                 blind.forget(comm);
             }
             keep
         });
     }
 
-    /// Sees what is in flight now.
+    /// Updates what is in flight.
     fn see(&mut self, recorder: &Recorder, clock: Clock) {
         let is_live = |op| slots::at(&recorder.region, op).is_some_and(|slot| slot.holds(op));
         self.launches = probe::states();
@@ -345,7 +349,7 @@ impl Watchdog {
         self.detector.look(clock, self.seen, &outside);
     }
 
-    /// What was lost doubts the operation that it belongs to; only where that is not known, all.
+    /// A lost event makes its operation doubtful, or all operations if that is unknown.
     fn heed_losses(&mut self, recorder: &Recorder, clock: Clock, found: &mut Found) {
         let tracker = &mut self.detector.tracker;
         for miss in self.losses.misses.drain(..) {
@@ -361,7 +365,7 @@ impl Watchdog {
             tracker.lost();
         }
         if let Some(until) = self.losses.overrun.take() {
-            // What began later is whole.
+            // Operations that began later are complete.
             let stuck = self.detector.forget(until).into_iter();
             let unknown = stuck.filter_map(|stuck| stuck.end(clock, self.seen, Happened::Unknown));
             found.hangs.extend(unknown);
@@ -372,7 +376,7 @@ impl Watchdog {
     fn tell_heartbeats(&mut self, clock: Clock, steps: &[StepSeen], found: &mut Found) {
         let told = heartbeats::Context {
             counts: &self.counts,
-            place: &self.place,
+            own: &self.own,
             partial: self.partial,
             lossy: self.detector.tracker.is_lossy(),
             stuck: self.detector.stuck_comms(),
@@ -381,7 +385,7 @@ impl Watchdog {
         found.heartbeats = told.heartbeats(&mut self.told, &mut self.pauses, tracker, steps, clock);
     }
 
-    /// Reports what is stuck: some with all that is known of them, the others by name.
+    /// Reports what is stuck: the first ones in detail, the others only by name.
     fn fire(
         &mut self,
         mut suspects: Vec<Suspect>,
@@ -406,14 +410,14 @@ impl Watchdog {
                 self.reports += 1;
                 found.hangs.push(hang.clone());
             } else if let Some(last) = found.hangs.get_mut(first..).and_then(<[Hang]>::last_mut) {
-                last.and(&self.place, &suspect.subject);
+                last.and(&self.own, &suspect.subject);
             }
             self.detector.add(suspect.into_stuck(hang, self.seen));
         }
     }
 
-    /// What is known of something that does not move. Its time is that of all that is `in_flight`,
-    /// which is asked for once a look: so it is for the few that are reported.
+    /// The report of something that stands still. Its cost grows with all that is in flight
+    /// (`in_flight`, queried once per look), so that only few are described.
     fn describe(
         &self,
         tracker: &Tracker,
@@ -426,7 +430,7 @@ impl Watchdog {
         tests::DESCRIBED.with(|count| count.set(count.get() + 1));
         let comm = suspect.subject.comm();
         let scene = judge::Scene {
-            place: &self.place,
+            own: &self.own,
             in_flight,
             comm: tracker.comm_view(comm),
             steps,
@@ -435,13 +439,13 @@ impl Watchdog {
             clock,
         };
         let verdict = scene.judge(&suspect.subject);
-        self.place.hang(&scene, suspect, verdict, happened, tracker.past(comm))
+        self.own.hang(&scene, suspect, verdict, happened, tracker.past(comm))
     }
 
-    /// Tells of what was reported and is over.
+    /// Reports what was stuck and has ended.
     fn recover(&mut self, clock: Clock, found: &mut Found) {
         for (stuck, happened) in self.detector.take_over() {
-            // It was already reported that nothing is known.
+            // The unknown outcome was reported before.
             if happened != Happened::Unknown {
                 found.hangs.extend(stuck.end(clock, self.seen, happened));
             }
@@ -451,7 +455,7 @@ impl Watchdog {
     /// Begins a simulated hang, unless the watchdog is off.
     pub(crate) fn begin_drill(&mut self, length: Duration) {
         let Some(limit) = self.limit_ns else { return };
-        self.drill = Some(Drill::new(length, limit, self.place.first()));
+        self.drill = Some(Drill::new(length, limit, self.own.first()));
         self.next = 0;
     }
 
@@ -462,7 +466,7 @@ impl Watchdog {
                 let tracker = &drill.detector.tracker;
                 let (flight, scene) = (tracker.in_flight(), (clock, steps));
                 let hang = self.describe(tracker, &flight, &suspect, scene, Happened::Hung);
-                let hang = self.place.as_drill(hang);
+                let hang = self.own.as_drill(hang);
                 found.hangs.push(hang.clone());
                 drill.detector.add(suspect.into_stuck(Some(hang), self.seen));
             }
@@ -473,14 +477,14 @@ impl Watchdog {
         self.drill = Some(drill).filter(|drill| !drill.is_over());
     }
 
-    /// A first look at the threads, for [`Watchdog::why`].
+    /// Takes a first look at the threads, for [`Watchdog::why`].
     pub(crate) fn sample(&mut self, recorder: &Recorder, now: u64) {
         self.threads.look(recorder, now, ticks::now_ns());
     }
 
-    /// What the process waits for now: the oldest of each communicator, what is stuck first; as
-    /// many of them as `room` bytes hold are described. To be asked after a look, and 100 ms or
-    /// more after [`Watchdog::sample`].
+    /// What the process waits for now: the oldest operation of each communicator, stuck ones first.
+    /// As many as fit into `room` bytes are described. Call after a look, and at least 100 ms after
+    /// [`Watchdog::sample`].
     pub(crate) fn why(&mut self, recorder: &Recorder, now: u64, hz: u64, room: usize) -> Why {
         let clock = Clock { now, hz };
         let steps = seen::steps(recorder, now);
@@ -522,11 +526,11 @@ impl Watchdog {
 /// What a process waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Why {
-    /// What is in flight, each as JSON, as far as there is room.
+    /// What is in flight, as JSON, as far as there is room.
     pub(crate) hangs: Vec<String>,
-    /// How much is in flight, described or not.
+    /// Number of operations and calls in flight, described or not.
     pub(crate) count: usize,
-    /// What hangs cannot be seen, and why.
+    /// The kinds of hangs that cannot be seen, with the reason.
     pub(crate) blind: Vec<String>,
 }
 
@@ -536,9 +540,9 @@ pub(crate) fn texts(texts: &[String]) -> String {
 }
 
 impl Losses {
-    /// Reads what was lost since the last time, before it is written over.
+    /// Reads the events lost since the last call, before they are overwritten.
     fn take(&mut self, recorder: &Recorder) {
-        let is_whole = recorder.take_missed(&mut self.place, &mut self.misses);
+        let is_whole = recorder.take_missed(&mut self.position, &mut self.misses);
         if !is_whole || self.misses.len() > MOST_MISSES {
             self.misses.clear();
             self.overrun = Some(recorder.missed_at());
@@ -557,7 +561,7 @@ impl Suspect {
 }
 
 impl Stuck {
-    /// The report of what became of it, if it was reported.
+    /// The report of the outcome; `None` if the hang was not reported.
     fn end(self, clock: Clock, seen: Seen, happened: Happened) -> Option<Hang> {
         let Stuck { hang, still_ns, at, .. } = self;
         let mut hang = hang?;
@@ -566,7 +570,7 @@ impl Stuck {
     }
 }
 
-/// Events and ends that were lost, but those whose loss cannot look like a hang.
+/// Number of lost events and ends, without kinds whose loss cannot look like a hang.
 fn losses(recorder: &Recorder) -> u64 {
     let sum = |lost: [u64; KINDS]| -> u64 {
         let kinds = EventKind::ALL.into_iter().filter(|kind| !kind.is_spare());

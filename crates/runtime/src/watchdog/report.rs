@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::heartbeats::op_progress;
 use super::json::Json;
 use super::judge::Scene;
-use super::place::Place;
+use super::own_process::OwnProcess;
 use super::seen::Thread;
 use super::subject::{Subject, Suspect};
 use crate::probe::LaunchState;
@@ -15,23 +15,23 @@ use ncclscope_operations::progress::{Call, FinishedOperation, Launch, OpView};
 use ncclscope_trace::State;
 use ncclscope_trace::progress::OpProgress;
 
-/// ProxyOps and threads that a report names.
+/// Maximum number of ProxyOps and threads that a report names.
 const MOST_PROXIES: usize = 16;
 const MOST_THREADS: usize = 12;
-/// Other hangs that a report names.
+/// Maximum number of other hangs that a report names.
 const MOST_OTHERS: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Happened {
-    /// It stands still for longer than the limit.
+    /// It stands still for longer than its limit.
     Hung,
-    /// What stood still has ended.
+    /// It stood still, and has ended.
     Recovered,
-    /// Its communicator was destroyed, and it with that.
+    /// Its communicator was destroyed, which ended it.
     Destroyed,
-    /// Events were lost: whether it has ended is not known any more.
+    /// Events were lost, so that it is no longer known whether it has ended.
     Unknown,
-    /// Nothing: a client asked what is in flight.
+    /// Nothing happened: a client asked what is in flight.
     InFlight,
 }
 
@@ -50,32 +50,32 @@ impl Happened {
 /// A report of the watchdog.
 #[derive(Clone, Debug)]
 pub(crate) struct Hang {
-    /// When, in ticks.
+    /// When it happened, in ticks.
     pub(crate) ticks: u64,
     pub(crate) happened: Happened,
-    /// A drill: nothing is stuck.
+    /// True for a drill, in which nothing is stuck.
     pub(crate) drill: bool,
-    /// The class; `None` if one rank cannot know it, and for a drill.
+    /// The class of the finding; `None` if one rank alone cannot know it, and for a drill.
     pub(super) class: Option<FindingClass>,
-    /// Hash of the communicator; 0 unknown.
+    /// Hash of the communicator; 0 if unknown.
     pub(crate) comm: u64,
-    /// The process's rank in it; -1 unknown.
+    /// Rank of the process in the communicator; -1 if unknown.
     pub(crate) rank: i32,
-    /// What it is about, such as `AllReduce 3 on communicator 0x1f`.
+    /// The operation or call, such as `AllReduce 3 on communicator 0x1f`.
     what: String,
     why: String,
     still_ns: u64,
-    /// The time after which it counts as stuck; 0 never.
+    /// The limit after which it counts as stuck, ns; 0: never.
     limit_ns: u64,
     place: String,
-    /// Others that were found with it, which have no report of their own.
+    /// Number of other hangs found with it that have no report of their own.
     others: usize,
     details: Vec<String>,
     fields: Vec<(&'static str, String)>,
 }
 
-impl Place {
-    /// A report of nothing yet, on `comm`.
+impl OwnProcess {
+    /// A report on `comm` that is still empty.
     pub(super) fn blank(&self, comm: u16, clock: Clock) -> Hang {
         let known = self.known(comm);
         Hang {
@@ -96,7 +96,7 @@ impl Place {
         }
     }
 
-    /// The report of a hang that is none.
+    /// The report of a drill.
     pub(super) fn as_drill(&self, hang: Hang) -> Hang {
         let first = self.first().map_or(u16::MAX, |comm| comm.index);
         let why = "this is a drill (ncclscope_simulate_hang): nothing is stuck";
@@ -109,7 +109,7 @@ impl Place {
         }
     }
 
-    /// What is known of something that does not move.
+    /// The report of something that stands still.
     pub(super) fn hang<'a>(
         &self,
         scene: &Scene<'_>,
@@ -215,15 +215,15 @@ impl Place {
 }
 
 impl Hang {
-    /// `other` of `place` was found with it, and has no report of its own.
-    pub(super) fn and(&mut self, place: &Place, other: &Subject) {
+    /// Adds the name of a hang that was found with this one and has no report of its own.
+    pub(super) fn and(&mut self, own: &OwnProcess, other: &Subject) {
         self.others += 1;
         if self.others <= MOST_OTHERS {
-            self.details.push(format!("also stuck: {}", place.what(other)));
+            self.details.push(format!("also stuck: {}", own.what(other)));
         }
     }
 
-    /// This became of it, now, after so long.
+    /// Makes this the report of the outcome, now, after it stood still for `still_ns`.
     pub(super) fn end(&mut self, clock: Clock, still_ns: u64, happened: Happened) {
         self.happened = happened;
         self.still_ns = still_ns;
@@ -233,12 +233,12 @@ impl Hang {
         self.fields.retain(|(name, _)| *name != "proxies");
     }
 
-    /// The class's code; empty if one rank cannot know it.
+    /// Code of the class; empty if one rank alone cannot know the class.
     pub(crate) fn code(&self) -> &'static str {
         if self.drill { "drill" } else { self.class.map_or("", FindingClass::code) }
     }
 
-    /// The lines, the most important first.
+    /// The report as lines, the most important first.
     pub(crate) fn lines(&self) -> Vec<String> {
         let Hang { what, class, why, place, .. } = self;
         let drill = if self.drill { "DRILL: " } else { "" };
@@ -278,7 +278,7 @@ impl Hang {
         lines
     }
 
-    /// The same for programs, in one line.
+    /// The report as JSON in one line.
     pub(crate) fn json(&self) -> String {
         let mut json = Json::object()
             .text("schema", "ncclscope.hang/2")
@@ -299,13 +299,13 @@ impl Hang {
     }
 }
 
-/// Numbers of the bits that are set.
+/// Numbers of the set bits, separated by commas.
 fn numbers(mask: u64) -> String {
     let set = (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0);
     set.map(|bit| bit.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The same for people, such as `0-3, 7`.
+/// Numbers of the set bits as ranges, such as `0-3, 7`.
 fn channels(mask: u64) -> String {
     let set = (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0);
     human::list_of_ranges(&human::ranges(set), usize::MAX)
@@ -393,7 +393,7 @@ fn thread_line(thread: &Thread) -> String {
     format!("thread {} {:?} ({role}): {state}{place}{work}", now.tid, now.name)
 }
 
-/// Such as `5.2 s` or `13 ms`.
+/// A duration such as `5.2 s` or `13 ms`.
 fn seconds(ns: u64) -> String {
     match ns {
         0..1_000_000 => format!("{} us", ns / 1_000),
@@ -423,14 +423,14 @@ mod tests {
 
     #[test]
     fn hangs_without_a_report_of_their_own_are_named_and_counted() {
-        let place = Place::new("h", 7, None);
+        let own = OwnProcess::new("h", 7, None);
         let clock = Clock { now: 9, hz: 1 };
         let launch = None;
         let (func, ending, graph) = (StrId::NONE, None, false);
         let (handle, comm, lane, start, colls, p2ps) = (Handle::NULL, 9, 0, 0, 1, 2);
         let call = Call { handle, comm, lane, start, colls, p2ps, func, ending, launch, graph };
-        let mut hang = place.blank(0, clock);
-        (0..11).for_each(|_| hang.and(&place, &Subject::Call(call)));
+        let mut hang = own.blank(0, clock);
+        (0..11).for_each(|_| hang.and(&own, &Subject::Call(call)));
         let lines = hang.lines();
         assert_eq!(
             lines.iter().filter(|line| line.contains("stuck: a call and 2 more")).count(),
@@ -440,16 +440,16 @@ mod tests {
         assert!(hang.json().contains(r#""limit_ns":null,"others":11"#), "{}", hang.json());
     }
 
-    /// As in all outputs, `rank` is that in the job.
+    /// In all outputs, `rank` is the rank in the job.
     #[test]
     fn the_rank_in_the_job_and_that_in_the_communicator_are_two() {
-        let mut place = Place::new("h", 7, Some(9));
+        let mut own = OwnProcess::new("h", 7, Some(9));
         let name = Some("tp".into());
         let comm = Comm { index: 1, hash: 0x1f, name, rank: 3, ..Comm::default() };
-        place.comm(&comm);
-        place.device(1, Device { index: 5, pci: None, uuid: Some("GPU-4f".into()), driver: None });
+        own.comm(&comm);
+        own.device(1, Device { index: 5, pci: None, uuid: Some("GPU-4f".into()), driver: None });
         let clock = Clock { now: 9, hz: 1 };
-        let hang = Hang { still_ns: 301_234_567_890, ..place.blank(1, clock) };
+        let hang = Hang { still_ns: 301_234_567_890, ..own.blank(1, clock) };
         let json = hang.json();
         let says = [
             r#""schema":"ncclscope.hang/2""#,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The watchdog where much hangs at once: what it does grows with what there is, and not with its
-//! square.
+//! The watchdog if many operations hang at once: its cost must grow linearly with their number.
 
 mod conformance;
 
@@ -11,18 +10,19 @@ use ncclscope_trace::{Detail, Record, Start};
 use std::cell::Cell;
 
 thread_local! {
-    /// How often something was described, which takes time for all that is in flight.
+    /// Number of descriptions made, each of which takes time for all that is in flight.
     pub(super) static DESCRIBED: Cell<usize> = const { Cell::new(0) };
 }
 
 const HZ: u64 = 1_000_000_000;
-/// When all begins: ticks.
+/// The time at which everything begins, in ticks.
 const BEGIN: u64 = 5 * HZ;
 
-/// On each of `comms` communicators an operation that is over, and `depth` that hang.
+/// A watchdog with one finished operation and `depth` hanging ones on each of `comms`
+/// communicators.
 fn hung(comms: u16, depth: u64) -> Watchdog {
     let limit = Some(Duration::from_secs(1));
-    let mut watchdog = Watchdog::new(Place::new("h", 7, None), limit, HangActions::default());
+    let mut watchdog = Watchdog::new(OwnProcess::new("h", 7, None), limit, HangActions::default());
     for comm in 0..comms {
         watchdog.comm(&Comm { index: comm, hash: comm.into(), ranks: 2, ..Comm::default() });
         for number in 0..=depth {
@@ -44,14 +44,15 @@ fn hung(comms: u16, depth: u64) -> Watchdog {
     watchdog
 }
 
-/// Looks, so many half seconds after all began.
+/// Looks, this many half seconds after the beginning.
 fn look(watchdog: &mut Watchdog, halves: u64) -> Found {
     let clock = Clock { now: BEGIN + halves * HZ / 2, hz: HZ };
     watchdog.seen.tick(clock.now);
     look_at(watchdog, clock, false, &[])
 }
 
-/// Looks at what was read; the slots of ProxyOps hold these `steps`, or are live in no case.
+/// Looks after the records were read. The slots of ProxyOps contain these `steps`; `is_live` says
+/// whether the ProxyOps are still in their slots.
 fn look_at(watchdog: &mut Watchdog, clock: Clock, is_live: bool, steps: &[StepSeen]) -> Found {
     let outside = LiveState { is_live: &|_| is_live, fate: &|_| LaunchFate::Unknown };
     watchdog.detector.look(clock, watchdog.seen, &outside);
@@ -89,15 +90,15 @@ fn told(found: &Found) -> Vec<(u16, bool, u64)> {
     found.progress().map(|it| (it.comm, ended(it), it.enqueued)).collect()
 }
 
-/// As where NCCL makes and finalizes communicators one after another: of each the end is told, and
+/// NCCL creates and finalizes communicators one after another: the end of each is recorded, and
 /// then nothing is kept.
 #[test]
 fn a_communicator_that_comes_and_goes_between_two_looks_leaves_nothing_behind() {
-    // It has no cell, as where too many live at a time.
+    // They have no counter cells, as if too many were alive.
     let (counted, uncounted) = (61_000, 61_001);
     let mut watchdog = hung(0, 0);
     for halves in 0..3 {
-        // The counts of those that are known are read first: that is of none.
+        // The counts of known communicators are read first; here there are none.
         watchdog.counts.clear();
         assert!(call_counters::watch(counted));
         call_counters::enqueued(counted);
@@ -109,12 +110,12 @@ fn a_communicator_that_comes_and_goes_between_two_looks_leaves_nothing_behind() 
         call_counters::leave(counted);
         watchdog.forget_gone();
         assert!(told(&look(&mut watchdog, 2 * halves + 1)).is_empty());
-        assert!(watchdog.told.is_empty() && watchdog.place.first().is_none());
+        assert!(watchdog.told.is_empty() && watchdog.own.first().is_none());
         assert_eq!(watchdog.detector.tracker.comms().count(), 0);
     }
 }
 
-/// One whose hangs cannot be seen, and that is finalized while recording is stopped.
+/// A communicator whose hangs cannot be seen is finalized while recording is stopped.
 #[test]
 fn a_communicator_that_is_gone_is_not_one_that_cannot_be_seen() {
     let mut watchdog = hung(0, 0);
@@ -125,8 +126,8 @@ fn a_communicator_that_is_gone_is_not_one_that_cannot_be_seen() {
     watchdog.words(0, start.pack().words());
     let look = |watchdog: &mut Watchdog, halves, sample| {
         look(watchdog, halves);
-        let Watchdog { blind, detector, place, seen, .. } = watchdog;
-        blind.look(sample, detector.tracker.comms(), place, *seen);
+        let Watchdog { blind, detector, own, seen, .. } = watchdog;
+        blind.look(sample, detector.tracker.comms(), own, *seen);
         blind.now()
     };
     (0..13).for_each(|halves| drop(look(&mut watchdog, halves, Some(1))));

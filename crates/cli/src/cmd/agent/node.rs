@@ -16,7 +16,7 @@ use super::place;
 use super::process::{Counted, Process, SILENT_AFTER};
 use super::pxn;
 use crate::failure::warn;
-use ncclscope_metrics::encode::{Place, compat};
+use ncclscope_metrics::encode::{ProcessAttributes, compat};
 use ncclscope_metrics::{CommKey, Metrics, Name};
 use ncclscope_trace::Error;
 use ncclscope_trace::vectors::Table;
@@ -27,53 +27,55 @@ use std::time::{Duration, Instant};
 
 /// How long a process is exported after its end: longer than any scrape interval.
 pub(super) const LINGER: Duration = Duration::from_secs(300);
-/// Places whose processes are gone, and whose sums are kept.
+/// Maximum number of attribute sets for which the totals of ended processes are kept.
 const MOST_PLACES: usize = 256;
 
-/// Open files that are left for everything but recordings: connections, directories, a collector.
+/// Number of open files reserved for other uses than recordings: connections, directories, a
+/// collector.
 const SPARE_FILES: u64 = 128;
 
-/// The version of Inspector's format that is given, behind that of the profiler API.
+/// Version of Inspector's format, reported after that of the profiler API.
 const FORMAT: u32 = 1;
 
-/// Figures by the place of their process.
-pub(crate) type Places = BTreeMap<Place, Metrics>;
+/// Metrics by the attributes of their process.
+pub(crate) type ByProcess = BTreeMap<ProcessAttributes, Metrics>;
 
 /// The processes of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     listing: Listing,
-    /// Our own host's name.
+    /// Name of this host.
     host: String,
-    /// Only recordings of this host.
+    /// Only recordings of this host are followed.
     is_local: bool,
-    /// Each rank has a place of its own.
+    /// Each rank has attributes of its own.
     per_rank: bool,
     processes: BTreeMap<PathBuf, Process>,
-    /// Processes that may be followed: each has a file open.
+    /// Maximum number of processes that are followed; each has an open file.
     most: usize,
     passed: Passed,
-    /// Sums of processes that are gone, the oldest place first.
-    retired: Vec<(Place, Metrics)>,
+    /// Totals of ended processes, the oldest first.
+    retired: Vec<(ProcessAttributes, Metrics)>,
     retired_lost: u64,
     missed_blocks: u64,
     windows: u64,
-    /// There is one window, with all communicators that ever were.
+    /// There is only one window, which includes destroyed communicators.
     once: bool,
 }
 
-/// What an agent says of itself.
+/// The agent's metrics about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
-    /// Processes that are followed.
+    /// Number of processes that are followed.
     pub(super) alive: u64,
-    /// Recordings that cannot be read.
+    /// Number of recordings that cannot be read.
     pub(super) unreadable: u64,
-    /// Events that are missing, stale handles left out: NCCL itself stops some events twice.
+    /// Number of missing events, without stale handles, because NCCL itself stops some events
+    /// twice.
     pub(super) lost: u64,
-    /// Blocks that were overwritten before they were read, of all that ever were.
+    /// Number of blocks, since the start, that were overwritten before they were read.
     pub(super) missed_blocks: u64,
-    /// Windows that ended.
+    /// Number of windows that have ended.
     pub(super) windows: u64,
 }
 
@@ -94,18 +96,18 @@ impl Node {
         Node { is_local, ..self }
     }
 
-    /// Each rank has figures of its own.
+    /// Whether each rank has metrics of its own.
     pub(super) fn per_rank(self, per_rank: bool) -> Node {
         Node { per_rank, ..self }
     }
 
-    /// For one window, with all communicators that ever were, of all recordings there are.
+    /// Prepares for a single window over all recordings, including destroyed communicators.
     pub(super) fn once(self) -> Node {
         Node { once: true, ..self }
     }
 
-    /// Finds what there is when the agent begins. What has ended is history, and there may be a
-    /// year of it; of what goes on, only what happens from now on counts.
+    /// Finds the existing recordings when the agent starts. Ended ones are ignored, because there
+    /// may be a year of them; of running processes only what happens from now on is counted.
     pub(crate) fn begin(&mut self) {
         self.find(Instant::now(), true);
         let is_over = |(_, process): &(&PathBuf, &Process)| process.is_closed();
@@ -117,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Looks for new recordings, and reads what is new in all of them.
+    /// Looks for new recordings, and reads the new parts of all of them.
     pub(crate) fn poll(&mut self) {
         self.poll_at(Instant::now());
     }
@@ -132,9 +134,9 @@ impl Node {
         pxn::join(&mut self.processes);
     }
 
-    /// Ends the window of every process: what settled in it. `last`: all that is over.
-    pub(crate) fn close(&mut self, now: Instant, last: bool) -> Places {
-        let mut windows = Places::new();
+    /// Ends the window of every process and returns what was final in it; with `last`, everything.
+    pub(crate) fn close(&mut self, now: Instant, last: bool) -> ByProcess {
+        let mut windows = ByProcess::new();
         self.windows += 1;
         for process in self.processes.values_mut() {
             process.close(now, last);
@@ -145,16 +147,16 @@ impl Node {
         windows
     }
 
-    /// What the node did since we began.
-    pub(super) fn total(&self) -> Places {
-        let mut total: Places = self.retired.iter().cloned().collect();
+    /// The node's totals since the agent started.
+    pub(super) fn total(&self) -> ByProcess {
+        let mut total: ByProcess = self.retired.iter().cloned().collect();
         for process in self.processes.values() {
             total.entry(self.place(process)).or_default().join(process.total());
         }
         total
     }
 
-    fn place(&self, process: &Process) -> Place {
+    fn place(&self, process: &Process) -> ProcessAttributes {
         place::of(process.identity(), &self.host, self.per_rank)
     }
 
@@ -163,29 +165,29 @@ impl Node {
         self.processes.values().flat_map(|process| process.roles().clone()).collect()
     }
 
-    /// What each process did in the last window, under the names of other projects.
+    /// The last window of each process, under the names that other projects use.
     pub(super) fn windows(&self, host: &str) -> Vec<(compat::Process, &Metrics)> {
         let of = |process| (named(process, host), Process::window(process));
         self.processes.values().map(of).collect()
     }
 
-    /// What each process did since it began, likewise.
+    /// The totals of each process, under the names that other projects use.
     pub(super) fn totals(&self, host: &str) -> Vec<(compat::Process, &Metrics)> {
         let of = |process| (named(process, host), Process::total(process));
         self.processes.values().map(of).collect()
     }
 
-    /// The processes, also those that ended a while ago.
+    /// The processes, including those that ended recently.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.values()
     }
 
-    /// How many processes began a moment ago: they are among [`Node::processes`] soon.
+    /// Number of processes that have just started and will soon be among [`Node::processes`].
     pub(crate) fn beginning(&self) -> usize {
         self.passed.beginning()
     }
 
-    /// How far the processes have come, as a table.
+    /// The progress of the processes as a table of vectors.
     pub(crate) fn vectors(&self) -> Table {
         let vectors = self.processes.values().flat_map(Process::vectors).collect();
         let named = |process: &Process| {
@@ -210,12 +212,12 @@ impl Node {
         }
     }
 
-    /// Looks for recordings. `is_first`: what is there goes on from before.
+    /// Looks for recordings. With `is_first`, existing recordings count as old.
     fn find(&mut self, now: Instant, is_first: bool) {
         let Changes { new, gone } = self.listing.look();
         gone.iter().for_each(|path| self.passed.remove(path));
         let replaced = self.processes.iter().filter(|(_, process)| {
-            // The one before has a window to close first.
+            // The previous process must first close its window.
             process.over().is_some() && !process.is_current()
         });
         let replaced: Vec<PathBuf> = replaced.map(|(path, _)| path.clone()).collect();
@@ -232,10 +234,11 @@ impl Node {
         }
     }
 
-    /// Follows the recording, or passes it over. `is_old`: it was there when we began, or was
-    /// followed before; `before`: it was passed over already.
+    /// Follows the recording or passes it over. `is_old`: it existed when the agent started, or was
+    /// followed before. `before`: it was already passed over.
     fn consider(&mut self, path: PathBuf, is_old: bool, before: Option<&Entry>) {
-        // One that changed goes on, whatever the clock of its file system says.
+        // A file that changed belongs to a running process, whatever the clock of its file system
+        // says.
         let has_changed = before.is_some_and(Entry::was_over);
         if !self.once && !has_changed && is_silent(&path) {
             self.passed.add(path, Reason::Over, is_old, before);
@@ -263,7 +266,7 @@ impl Node {
         counted: Option<&Counted>,
     ) -> Result<Process, Reason> {
         let unreadable = |error: Error| match error {
-            // Its first page may be on its way.
+            // The first page may not have been written yet.
             Error::Empty | Error::TruncatedHeader { .. } if !self.once => Reason::Begins,
             error => Reason::Unreadable(error.to_string()),
         };
@@ -276,7 +279,8 @@ impl Node {
         }
         let mut process = Process::open(path).map_err(unreadable)?;
         let is_foreign = self.is_local && self.host != process.host();
-        // A copy's original holds the same. It is read if its directory is named explicitly.
+        // The original of a copy contains the same data. A copy is read only if its directory was
+        // given explicitly.
         let is_copy =
             process.is_copy() && !path.parent().is_some_and(|at| self.listing.is_root(at));
         if is_foreign || is_copy {
@@ -312,7 +316,8 @@ impl Node {
                 }
             }
         }
-        // One that is gone in one process may live in another: their sum must not fall.
+        // A communicator that is gone in one process may still exist in another, so that their sum
+        // must not decrease.
         let kept: BTreeSet<CommKey> =
             self.processes.values().flat_map(Process::comms).cloned().collect();
         let is_kept = |comm: &CommKey| kept.contains(comm);
@@ -320,7 +325,7 @@ impl Node {
         self.retired.iter_mut().for_each(|(_, sum)| sum.retain_comms(is_kept));
     }
 
-    /// Keeps what a process counted that is gone.
+    /// Keeps the totals of a process that is gone.
     fn keep_sum(&mut self, process: &Process) {
         let place = self.place(process);
         let known = self.retired.iter().position(|(known, _)| *known == place);
@@ -334,7 +339,7 @@ impl Node {
     }
 }
 
-/// Events that are missing.
+/// Number of missing events.
 fn lost(metrics: &Metrics) -> u64 {
     let lost = metrics.lost.iter().filter(|((cause, _), _)| *cause != "stale");
     lost.fold(0, |sum, (_, count)| sum.saturating_add(*count))
@@ -354,7 +359,7 @@ fn named(process: &Process, agent_host: &str) -> compat::Process {
     }
 }
 
-/// A living process writes every second.
+/// True if the file was not written to recently; a live process writes every second.
 fn is_silent(path: &Path) -> bool {
     let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
     modified.ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > SILENT_AFTER)

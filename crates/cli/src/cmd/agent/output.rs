@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent's output: Prometheus's text and OTLP requests, each limited to the cap on series.
+//! The agent's output: Prometheus text and OTLP requests, with a limit on the number of series.
 
-use super::node::{Count, Node, Places};
+use super::node::{ByProcess, Count, Node};
 use super::target::Target;
 use crate::failure::Failure;
 use crate::fresh;
@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The file in the directory of the node exporter's textfile collector.
 pub(super) const TEXTFILE: &str = "ncclscope.prom";
 
-/// Reads a value of `NCCLSCOPE_PROM_COMPAT`.
+/// Parses a value of `NCCLSCOPE_PROM_COMPAT`.
 pub(super) fn compat(value: Option<&str>) -> Result<Option<PrometheusNames>, Failure> {
     let Some(value) = value else { return Ok(None) };
     PROM_COMPAT.parse(value).map_err(|expected| {
@@ -25,7 +25,7 @@ pub(super) fn compat(value: Option<&str>) -> Result<Option<PrometheusNames>, Fai
     })
 }
 
-/// Makes what is exported.
+/// Creates the exported texts and requests.
 #[derive(Debug)]
 pub(super) struct Output {
     labels: Labels,
@@ -35,12 +35,12 @@ pub(super) struct Output {
     prometheus: Limiter,
     otlp: Limiter,
     start_ns: u64,
-    /// Where the last window ended.
+    /// When the last window ended, ns since 1970.
     last_ns: u64,
 }
 
 impl Output {
-    /// Exports for `host`, at most `max_series` series to each kind of reader.
+    /// Output for `host` with at most `max_series` series for each kind of reader.
     pub(super) fn new(
         labels: Labels,
         compat: Option<PrometheusNames>,
@@ -60,7 +60,7 @@ impl Output {
         }
     }
 
-    /// All that the node did, as Prometheus's text; `failed` exports to a collector are included.
+    /// The node's totals as Prometheus text, with the number of `failed` exports to a collector.
     pub(super) fn prometheus(&mut self, node: &Node, failed: u64) -> String {
         let mut text = match self.compat {
             None => {
@@ -78,8 +78,8 @@ impl Output {
         text
     }
 
-    /// An OTLP request: the window, or all that the node did.
-    pub(super) fn otlp(&mut self, window: &Places, node: &Node, target: &Target) -> Vec<u8> {
+    /// An OTLP request with the window's metrics or the node's totals, as `target` requires.
+    pub(super) fn otlp(&mut self, window: &ByProcess, node: &Node, target: &Target) -> Vec<u8> {
         let now_ns = now_ns();
         let total;
         let metrics = if target.delta {
@@ -102,7 +102,7 @@ impl Output {
     }
 }
 
-/// The agent's metrics of itself, which are present also while they are 0.
+/// The agent's metrics about itself, which are exported even while they are 0.
 pub(super) fn own(count: Count, failed: u64) -> String {
     let mut text = String::new();
     for (name, kind, help, value) in [
@@ -134,14 +134,14 @@ pub(super) fn own(count: Count, failed: u64) -> String {
         ),
     ] {
         let name = format!("ncclscope_agent_{name}");
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     }
     text
 }
 
-/// Replaces the file as a whole: the node exporter may read it at any time. The name that it has
-/// meanwhile is none that the node exporter reads.
+/// Replaces the file atomically, because the node exporter may read it at any time. The temporary
+/// name is one that the node exporter does not read.
 pub(super) fn write_textfile(directory: &Path, text: &str) -> io::Result<()> {
     let name = format!(".{TEXTFILE}.{}.tmp", std::process::id());
     let temporary = directory.join(name);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a process belongs: the attributes that all of its figures have.
+//! The attributes of a process that all of its metrics have.
 
-use ncclscope_metrics::encode::{Place, places};
+use ncclscope_metrics::encode::{ProcessAttributes, places};
 use ncclscope_trace::Identity;
 
-/// The place of a process, as far as it is known, as seen by the agent of `agent_host`. With
-/// `per_rank` each rank has its own.
-pub(super) fn of(identity: &Identity, agent_host: &str, per_rank: bool) -> Place {
+/// The attributes of a process, as far as known to the agent of `agent_host`. With `per_rank`, each
+/// rank has its own.
+pub(super) fn of(identity: &Identity, agent_host: &str, per_rank: bool) -> ProcessAttributes {
     let host = identity.host.as_deref().filter(|host| *host != agent_host);
-    let mut place = Place::default();
+    let mut place = ProcessAttributes::default();
     place.text(places::JOB, identity.job.as_deref());
     place.text(places::JOB_NAME, identity.job_name.as_deref());
     place.text(places::HOST, host);

@@ -7,35 +7,35 @@ All of them have one directory. None waits for the others, so none prints a repo
 of a part of the job. The one of rank 0 writes `run.json` and says what comes next.
 */
 
-use ncclscope_control::launcher::Place;
+use ncclscope_control::launcher::JobPosition;
 use ncclscope_control::variable::environment;
 
-/// One of several ranks.
+/// This process as one of several ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub(super) rank: u32,
     pub(super) of: u32,
-    /// Its number on its node.
+    /// Local rank: its number on its node.
     local_rank: Option<u32>,
 }
 
 impl Task {
-    /// What a launcher tells this process; `None` if it is the only one of its job.
+    /// What a launcher set for this process; `None` if it is the only one of its job.
     pub(super) fn find() -> Option<Task> {
-        Task::of(Place::of(environment))
+        Task::of(JobPosition::of(environment))
     }
 
-    fn of(place: Place) -> Option<Task> {
+    fn of(place: JobPosition) -> Option<Task> {
         let of = place.world_size.filter(|&of| of > 1)?;
         Some(Task { rank: place.rank?, of, local_rank: place.local_rank })
     }
 
-    /// It speaks for all.
+    /// True for the rank that prints messages for all ranks.
     pub(super) fn is_first(self) -> bool {
         self.rank == 0
     }
 
-    /// It speaks for those of its node.
+    /// True for the rank that prints messages for the ranks of its node.
     pub(super) fn is_first_of_node(self) -> bool {
         self.local_rank.unwrap_or(self.rank) == 0
     }
@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn one_of_one_is_no_task() {
-        let of = |rank, world_size| Task::of(Place { rank, world_size, ..Place::default() });
+        let of =
+            |rank, world_size| Task::of(JobPosition { rank, world_size, ..JobPosition::default() });
         assert_eq!([of(None, Some(4)), of(Some(0), None), of(Some(0), Some(1))], [None; 3]);
         let task = of(Some(4), Some(8)).unwrap();
         assert_eq!((task.rank, task.of), (4, 8));

@@ -17,7 +17,7 @@ use ncclscope_trace::{Recording, Step};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The limit of the watchdog: less than the simulated jobs stand still for.
+/// Limit of the watchdog; the simulated jobs stand still for longer.
 const LIMIT: Duration = Duration::from_secs(8);
 const HOLD_S: u32 = 20;
 /// Jobs for each fault.
@@ -25,25 +25,28 @@ const JOBS: u64 = 3;
 /// A second of the watchdog's own clock, ns.
 const SECOND: u64 = 1_000_000_000;
 
-/// A recorded process that runs again.
+/// A recorded process that is replayed.
 struct Replay<'r> {
     recording: &'r Recording,
     watchdog: Watchdog,
     hz: u64,
-    /// `CLOCK_MONOTONIC`.
+    /// The simulated `CLOCK_MONOTONIC`.
     now_ns: u64,
-    /// The records that are not read yet, the earliest last: when they are, lane, record.
+    /// The records that are not read yet, the earliest last: time of reading, lane, record.
     unread: Vec<(u64, usize, Record)>,
     /// All steps with their lanes.
     steps: Vec<(usize, Step)>,
-    /// How many of the recording's heartbeats were read.
+    /// Number of heartbeats of the recording that were read.
     heartbeats: usize,
 }
 
 impl<'r> Replay<'r> {
     fn new(recording: &'r Recording) -> Replay<'r> {
-        let mut watchdog =
-            Watchdog::new(Place::of(recording.identity()), Some(LIMIT), HangActions::default());
+        let mut watchdog = Watchdog::new(
+            OwnProcess::of(recording.identity()),
+            Some(LIMIT),
+            HangActions::default(),
+        );
         for id in 0..=u16::MAX {
             if let Some(text) = recording.string(StrId(id)) {
                 watchdog.string(StrId(id), text);
@@ -58,7 +61,7 @@ impl<'r> Replay<'r> {
                     steps.push((lane, step));
                 }
                 let Some(at) = readable_at(&record) else { continue };
-                // A lane is read in its order.
+                // A lane is read in order.
                 latest = latest.max(at);
                 unread.push((latest, lane, record));
             }
@@ -71,7 +74,8 @@ impl<'r> Replay<'r> {
         Replay { recording, watchdog, hz, now_ns: 0, unread, steps, heartbeats: 0 }
     }
 
-    /// The classes that the watchdog reports while the process runs, `None` for a hang without one.
+    /// The classes that the watchdog reports while the process runs; `None` for a hang without a
+    /// class.
     fn run(mut self) -> BTreeSet<Option<FindingClass>> {
         let mut classes = BTreeSet::new();
         let end = self.recording.heartbeats().last().map_or(0, Heartbeat::ticks);
@@ -155,8 +159,8 @@ fn in_flight_at(step: &Step, now: u64) -> Option<Step> {
     Some(then)
 }
 
-/// Each root rank of a verdict on a job with the fault: that verdict's class, the rank, and what
-/// its own watchdog reports.
+/// For each root rank of the verdicts on a job with this fault: the verdict's class, the rank, and
+/// what its own watchdog reports.
 fn roots(fault: Fault, seed: u64) -> Vec<(FindingClass, u32, BTreeSet<Option<FindingClass>>)> {
     let fault = vec![Planted::new(fault)];
     let mut scenario = Scenario { seed, fault, ..Scenario::default() };

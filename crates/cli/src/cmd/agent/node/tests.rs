@@ -32,7 +32,7 @@ impl Rank {
         rank
     }
 
-    /// Time passes, which a process tells once a second.
+    /// Lets time pass, which the process records once a second.
     fn pass(&mut self, seconds: u64) {
         self.now += seconds * SECOND;
         let (ticks, monotonic_ns, realtime_ns) = (self.now, self.now, self.now);
@@ -80,7 +80,8 @@ impl Rank {
         self.words += record.len() as u64;
     }
 
-    /// By its watchdog nothing is in flight on a communicator.
+    /// Records that, according to its watchdog, the process has nothing in flight on a
+    /// communicator.
     fn is_quiet(&mut self, comm: u16) {
         let progress = Progress { ticks: self.now, comm, ..Progress::default() };
         let words = Heartbeat::Progress(progress).pack();
@@ -95,7 +96,7 @@ fn close(node: &mut Node, clock: &mut Instant) {
     node.close(*clock, false);
 }
 
-fn operations(places: &Places, hash: u64) -> u64 {
+fn operations(places: &ByProcess, hash: u64) -> u64 {
     let all = places.values().flat_map(|metrics| &metrics.operations);
     let own = all.filter(|(key, _)| key.comm.hash == hash);
     own.map(|(_, sums)| sums.count).sum()
@@ -168,7 +169,7 @@ fn once_tells_of_all_communicators_that_ever_were() {
     assert!((0..200).all(|index| operations(&node.total(), 0x1000 + index) == 1));
 }
 
-/// Polls until so many processes are followed.
+/// Polls until this many processes are followed.
 fn wait_for(node: &mut Node, alive: u64) {
     let end = Instant::now() + Duration::from_secs(60);
     while node.count().alive != alive {
@@ -178,7 +179,7 @@ fn wait_for(node: &mut Node, alive: u64) {
     }
 }
 
-/// Makes a file one that nothing was written to for an hour.
+/// Sets a file's modification time to an hour ago.
 fn age(path: &Path) {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
@@ -237,14 +238,15 @@ fn old_recordings_are_not_even_opened_and_one_that_goes_on_is_followed() {
     let mut node = Node::new(vec![dir.path().to_owned()], "agent");
     node.begin();
     assert_eq!((node.count().alive, node.count().unreadable), (0, 0));
-    // It was suspended, and goes on.
+    // The process was suspended and continues.
     rank.pass(3);
     let minute = Duration::from_secs(60);
     node.poll_at(Instant::now() + minute);
     assert_eq!((node.count().alive, node.count().unreadable), (1, 0));
 }
 
-/// It was stopped, and went on; the agent looks at a retired recording once a minute or less often.
+/// The process was stopped and continued; the agent checks a retired recording at most once a
+/// minute.
 #[test]
 fn what_a_retired_process_does_before_it_is_looked_at_again_counts_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -272,7 +274,7 @@ fn what_a_retired_process_does_before_it_is_looked_at_again_counts_once() {
     clock += LINGER;
     close(&mut node, &mut clock);
     assert_eq!((node.count().alive, node.processes.len()), (0, 0), "it is retired");
-    // It goes on long before the next look.
+    // The process continues long before the next check.
     rank.append(Record::stop(rank.now + 10, open).words());
     (0..3).for_each(|_| rank.operate(0));
     rank.writer.header_mut().unwritten[EventKind::Coll.index()] = 3;
@@ -298,7 +300,7 @@ fn open_files_are_left_for_scrapes_and_what_finds_no_room_is_followed_later() {
     let mut ranks = [7, 8, 9].map(|pid| Rank::new(dir.path(), pid));
     node.begin();
     assert_eq!((node.count().alive, node.count().unreadable), (2, 1));
-    // The first two end, and five minutes later have no file open.
+    // The first two processes end, and five minutes later their files are closed.
     for pid in [7, 8] {
         std::fs::remove_file(dir.path().join(format!("node-{pid}.nscope"))).unwrap();
     }
@@ -368,7 +370,7 @@ fn what_is_in_flight_of_several_processes_adds_up_and_a_lost_stop_ends() {
     };
     close(&mut node, &mut clock);
     assert_eq!(in_flight(&node), (vec![(2, 20.0)], None));
-    // The watchdog of one knows that its stop was lost.
+    // The watchdog of one of them knows that its stop was lost.
     ranks[0].is_quiet(0);
     ranks.iter_mut().for_each(|rank| rank.pass(3));
     close(&mut node, &mut clock);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where the ranks of a job run.
 
-use ncclscope_findings::Place;
+use ncclscope_findings::RankLocation;
 use ncclscope_report::Report;
 use ncclscope_report::schema::Fact;
 use std::collections::HashMap;
 
-/// The places of all ranks with a recording.
+/// The locations of all ranks with a recording.
 #[derive(Debug, Default)]
-pub(crate) struct Places(HashMap<u32, Place>);
+pub(crate) struct RankLocations(HashMap<u32, RankLocation>);
 
-impl Places {
-    pub(crate) fn of(report: &Report) -> Places {
+impl RankLocations {
+    pub(crate) fn of(report: &Report) -> RankLocations {
         let facts = report.processes.iter().map(|process| (&*process.file, &process.identity));
         let facts: HashMap<&str, _> = facts.collect();
         let mut places = HashMap::new();
@@ -21,7 +21,7 @@ impl Places {
                 Fact::Number(number) => Some(*number),
                 Fact::Text(_) => None,
             };
-            let place = places.entry(rank).or_insert_with(|| Place {
+            let place = places.entry(rank).or_insert_with(|| RankLocation {
                 rank,
                 host: Some(row.host.clone()),
                 pid: Some(row.pid),
@@ -31,12 +31,12 @@ impl Places {
             let known = place.device.or_else(|| row.device.map(u64::from));
             place.device = known.or_else(|| number("device"));
         }
-        Places(places)
+        RankLocations(places)
     }
 
-    /// The place of a rank, with its rank alone if it has no recording.
-    pub(crate) fn of_rank(&self, rank: u32) -> Place {
-        let unknown = || Place { rank, ..Place::default() };
+    /// The location of a rank; without a recording it contains only the rank.
+    pub(crate) fn of_rank(&self, rank: u32) -> RankLocation {
+        let unknown = || RankLocation { rank, ..RankLocation::default() };
         self.0.get(&rank).cloned().unwrap_or_else(unknown)
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// The process and its communicators, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct OwnProcess {
     host: String,
     pid: u32,
     global: Option<u32>,
@@ -22,19 +22,19 @@ pub(crate) struct Place {
     names: Vec<String>,
 }
 
-impl Place {
+impl OwnProcess {
     /// Process `pid` of `host`, with its rank in the job if a launcher set one.
-    pub(crate) fn new(host: &str, pid: u32, global: Option<u32>) -> Place {
-        Place { host: host.to_owned(), pid, global, ..Place::default() }
+    pub(crate) fn new(host: &str, pid: u32, global: Option<u32>) -> OwnProcess {
+        OwnProcess { host: host.to_owned(), pid, global, ..OwnProcess::default() }
     }
 
-    pub(crate) fn of(identity: &Identity) -> Place {
+    pub(crate) fn of(identity: &Identity) -> OwnProcess {
         let host = identity.host.as_deref().unwrap_or_default();
-        let place = Place::new(host, identity.pid.unwrap_or(0), identity.rank);
-        Place { has_net_plugin: identity.net_plugin.is_some(), ..place }
+        let own = OwnProcess::new(host, identity.pid.unwrap_or(0), identity.rank);
+        OwnProcess { has_net_plugin: identity.net_plugin.is_some(), ..own }
     }
 
-    /// Whether received data of an operation may be reported before it has arrived.
+    /// True if received data of the operation may be reported before it has arrived.
     pub(super) fn arrives_early(&self, facts: &Facts) -> bool {
         arrives_early(self.has_net_plugin, self.name(facts.proto))
     }
@@ -43,7 +43,7 @@ impl Place {
         self.comms.insert(comm.index, comm.clone());
     }
 
-    /// The communicator was destroyed, and that was reported.
+    /// Forgets a communicator whose end was reported.
     pub(super) fn forget(&mut self, comm: u16) {
         self.comms.remove(&comm);
         self.devices.remove(&comm);
@@ -67,7 +67,7 @@ impl Place {
         }
     }
 
-    /// Profiler API version of a communicator; 0 unknown.
+    /// Profiler API version of a communicator; 0 if unknown.
     pub(super) fn api_version(&self, comm: u16) -> u32 {
         self.comms.get(&comm).map_or(0, |comm| comm.api_version)
     }
@@ -96,7 +96,7 @@ impl Place {
         format!("communicator {:#x}{name}, rank {}{of}", comm.hash, comm.rank)
     }
 
-    /// `AllReduce 3 (262144 ncclFloat32)`
+    /// Text such as `AllReduce 3 (262144 ncclFloat32)`.
     pub(super) fn operation(&self, facts: &Facts, number: u64) -> String {
         let Facts { func, datatype, count, peer, .. } = *facts;
         let func = Some(self.name(func)).filter(|name| !name.is_empty()).unwrap_or("operation");
@@ -104,7 +104,7 @@ impl Place {
         format!("{func} {number} ({count} {}{peer})", self.name(datatype))
     }
 
-    /// `AllReduce 3 (262144 ncclFloat32) on communicator 0x1f, rank 0 of 8`
+    /// Text such as `AllReduce 3 (262144 ncclFloat32) on communicator 0x1f, rank 0 of 8`.
     pub(super) fn what(&self, subject: &Subject) -> String {
         let what = match subject {
             Subject::Op(op) => self.operation(&op.facts, op.number),
@@ -120,7 +120,7 @@ impl Place {
         format!("{what} on {}", self.on_comm(subject.comm()))
     }
 
-    /// Their description for programs: names of fields and their JSON.
+    /// Process and communicator for programs: names of fields and their JSON.
     pub(super) fn fields(&self, index: u16, comm: Option<&Comm>) -> Vec<(&'static str, String)> {
         let global = self.global.map_or_else(|| "null".into(), |rank| rank.to_string());
         let mut fields = vec![
@@ -150,14 +150,14 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// As NCCL 2.23 to 2.26 report it.
+    /// NCCL 2.23 to 2.26 do not report the number of ranks.
     #[test]
     fn an_unknown_number_of_ranks_is_left_out() {
-        let mut place = Place::new("h", 7, None);
+        let mut own = OwnProcess::new("h", 7, None);
         let comm = Comm { index: 1, hash: 0x1f, rank: 3, ..Comm::default() };
-        place.comm(&comm);
-        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3");
-        place.comm(&Comm { ranks: 8, ..comm });
-        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3 of 8");
+        own.comm(&comm);
+        assert_eq!(own.on_comm(1), "communicator 0x1f, rank 3");
+        own.comm(&Comm { ranks: 8, ..comm });
+        assert_eq!(own.on_comm(1), "communicator 0x1f, rank 3 of 8");
     }
 }
