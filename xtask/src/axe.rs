@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! axe-core, which examines pages for people who cannot see them or use no mouse. It is fetched
-//! from npm, for tests alone, and stays in `$HOME/.cache/ncclscope`.
+//! axe-core, which checks the accessibility of pages. It is fetched from npm, for tests only, and
+//! stays in `$HOME/.cache/ncclscope`.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::process;
 /// The version that tests use.
 const VERSION: &str = "4.14.1";
 
-/// The script, which is fetched where it is not there. It appears whole or not at all.
+/// The script's path; fetches it if it is missing. The file appears complete or not at all.
 pub(crate) fn fetch() -> Outcome<PathBuf> {
     let folder = cache()?.join("axe-core");
     let script = folder.join(format!("axe-{VERSION}.min.js"));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask bench`: what a callback costs, against the bounds of SPECIFICATION.md.
 //!
-//! Two ways. The plain one plays loads with the neutral driver, in rounds that interleave the
-//! plugin with others that do nearly nothing ([`driver`], [`loads`]), and holds the medians
-//! against a table of bounds ([`bounds`]). `--instructions` counts instructions instead, which are
-//! the same on a busy machine, and holds them against the parent commit's ([`instructions`]).
+//! There are two ways. The plain one plays loads with the neutral driver, in rounds that interleave
+//! the plugin with others that do nearly nothing ([`driver`], [`loads`]), and compares the medians
+//! with a table of bounds ([`bounds`]). `--instructions` counts instructions instead, which do not
+//! change on a busy machine, and compares them with the parent commit's ([`instructions`]).
 //!
-//! The driver and the floors are not part of this repository: neither is tuned for the other.
+//! The driver and the floors are kept outside of this repository, so that neither is tuned for the
+//! other.
 
 mod bounds;
 mod driver;
@@ -46,8 +47,8 @@ pub(crate) struct Options {
     against: Option<String>,
 }
 
-/// Runs the benchmarks. Exit status 1 where a bound does not hold and `--gate` is given, or where
-/// callbacks take more instructions than they may.
+/// Runs the benchmarks. Exit status 1 if `--gate` is given and a bound is exceeded, or if callbacks
+/// take more instructions than allowed.
 pub(crate) fn run(options: &Options) -> Outcome {
     match options.instructions {
         true => instructions::run(&target()?, options.against.as_deref()),
@@ -55,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
 }
 
-/// The target folder: that of this program.
+/// The target folder in which this program was built.
 fn target() -> Outcome<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.ancestors().nth(2).ok_or("this program is in no target folder")?.to_owned())

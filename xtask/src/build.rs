@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds of what other tasks and the tests run as files: the product, and the machinery that
-//! stands in for a GPU.
+//! Builds the files that other tasks and the tests run: the product, and the programs that stand in
+//! for a GPU.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,12 +14,12 @@ use crate::process;
 const PACKAGES: &[&str] =
     &["ncclscope-plugin", "ncclscope-cli", "cpu-cuda", "rig", "invariants", "gpu-kit"];
 
-/// The plugin's file as Cargo names it, and as NCCL looks for it: Cargo allows no `-` there.
+/// The plugin's file as named by Cargo, which allows no `-`; the name that NCCL looks for follows.
 const PLUGIN_BUILT: &str = "libnccl_profiler_ncclscope.so";
 const PLUGIN_NAMED: &str = "libnccl-profiler-ncclscope.so";
 
-/// The plugin as it ships. The settings repeat `[profile.dist]` of Cargo.toml: they also build
-/// commits that do not have it.
+/// The build settings of the shipped plugin. They repeat `[profile.dist]` of Cargo.toml, because
+/// they also build commits that do not have that profile.
 pub(crate) const SHIPPED_PLUGIN: &[&str] = &[
     "--package",
     "ncclscope-plugin",
@@ -33,10 +33,10 @@ pub(crate) const SHIPPED_PLUGIN: &[&str] = &[
     "profile.dist.codegen-units=1",
 ];
 
-/// How [`PACKAGES`] are built.
+/// The profile in which [`PACKAGES`] are built.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Profile {
-    /// As tests use them: nothing is built anew after these.
+    /// As for tests, so that nothing is built again after them.
     Tests,
     /// Optimised, without LTO.
     Release,
@@ -68,7 +68,7 @@ pub(crate) fn shipped_plugin() -> Outcome<PathBuf> {
 fn named_plugin(folder: &Path) -> Outcome<PathBuf> {
     let named = folder.join(PLUGIN_NAMED);
     if !named.is_symlink() {
-        // The tool makes a hard link, which is another file after the next build.
+        // The tool creates a hard link, which leads to the old file after the next build.
         if named.exists() {
             fs::remove_file(&named)?;
         }
@@ -78,7 +78,7 @@ fn named_plugin(folder: &Path) -> Outcome<PathBuf> {
 }
 
 /// Builds, in the tests' profile and with their features, the libraries, programs and examples that
-/// tests run or load, and the plugin as it ships where `shipped`. Returns the target folder.
+/// tests run or load; with `shipped`, also the plugin as it ships. Returns the target folder.
 pub(crate) fn for_tests(shipped: bool) -> Outcome<PathBuf> {
     let words = ["cargo", "build", "--workspace", "--lib", "--bins", "--examples"];
     process::check(&mut process::command(&words))?;
@@ -88,7 +88,7 @@ pub(crate) fn for_tests(shipped: bool) -> Outcome<PathBuf> {
     target()
 }
 
-/// The target folder, which the environment or a configuration may have moved.
+/// The target folder, which may be set by the environment or a configuration.
 fn target() -> Outcome<PathBuf> {
     let words = ["cargo", "metadata", "--no-deps", "--format-version", "1"];
     let metadata: Value = serde_json::from_str(&process::stdout(&mut process::command(&words))?)?;

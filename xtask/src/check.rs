@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask check`: what a developer runs after each edit, meant to answer in two minutes.
+//! `cargo xtask check`: what a developer runs after each edit; should take at most two minutes.
 //!
 //! It runs the first jobs of `cargo xtask ci` and the unit tests. It fetches nothing, builds
 //! nothing in the release profile, and runs no test that starts NCCL, PyTorch or a rank; `cargo

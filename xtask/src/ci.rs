@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask ci`: the checks that every change must pass, in the order of what fails fastest.
 //!
-//! A job is a row of [`JOBS`]. It runs as a command that a person can repeat. The first one that
-//! fails ends the run, and so does the end of the time for all of them, [`LIMIT`]. The last line is
-//! the tests' count, `N passed, N failed`, whatever runner made it.
+//! Each job is a row of [`JOBS`] and runs as a command that a person can repeat. The run ends with
+//! the first job that fails, or when the time for all of them, [`LIMIT`], is over. The last line is
+//! the count of tests, `N passed, N failed`, for every test runner.
 //!
-//! The tests wait more than they compute, those of `asan` too. What needs nothing but processor
-//! time, and target folders of its own, runs beside them, at the lowest priority ([`beside`]).
+//! The tests, including those of `asan`, wait more than they compute. Jobs that need only processor
+//! time and their own target folders run beside them at the lowest priority ([`beside`]).
 
 mod beside;
 pub(crate) mod job;
@@ -37,14 +37,15 @@ const JOBS: &[Job] = &[
         env: &[("NCCLSCOPE_REQUIRE_NAMESPACES", "1")],
         ..Job::NONE
     },
-    // The plugin under abuse; hosts in C bring the sanitizer, too. Left to `test` are
-    // - memory that does not grow: the sanitizer keeps what was freed,
+    // Hosts that misuse the plugin; those in C are built with the sanitizer, too. Left to `test`
+    // are
+    // - memory that does not grow: the sanitizer keeps freed memory,
     // - a counter that must not be read: the sanitizer's allocator reads the time,
     // - no address space left: the sanitizer needs some for each thread,
-    // - a flood that loses events: instrumented callbacks are too slow to make one,
-    // - children that are made by clone beside other threads: a copy of the sanitizer's allocator
-    //   may be locked in them.
-    // The driver leaks NCCL's mask on purpose: it outlives every plugin.
+    // - a flood that loses events: instrumented callbacks are too slow for one,
+    // - children created by clone beside other threads: their copy of the sanitizer's allocator may
+    // be locked.
+    // The driver leaks NCCL's mask on purpose, because the mask outlives every plugin.
     Job {
         name: "asan",
         command: "cargo test --package fake-nccl --package ncclscope-recorder --target-dir \
@@ -95,7 +96,8 @@ const JOBS: &[Job] = &[
         with: Some(TESTS),
         ..Job::NONE
     },
-    // What a callback takes, against the commit before; and that it asks the system for nothing.
+    // Instructions of a callback compared with the previous commit, and that callbacks make no
+    // system calls.
     Job {
         name: "cost",
         command: "cargo xtask bench --instructions",
@@ -104,8 +106,8 @@ const JOBS: &[Job] = &[
         with: Some("asan"),
         ..Job::NONE
     },
-    // The oldest, the newest, one release of each profiler API version, and 2.27.3, which loads no
-    // plugin by its path.
+    // The oldest and the newest release, one for each profiler API version, and 2.27.3, which loads
+    // no plugin by its path.
     Job {
         name: "matrix",
         command: "cargo xtask matrix --release 2.23.4 --release 2.25.1 --release 2.26.5 \
@@ -114,7 +116,7 @@ const JOBS: &[Job] = &[
         again: true,
         ..Job::NONE
     },
-    // What diagnose and stragglers say of planted faults, and of controls.
+    // The results of diagnose and stragglers for planted faults and controls.
     Job {
         name: "evaluate",
         command: "cargo xtask evaluate --small",
@@ -132,11 +134,11 @@ const JOBS: &[Job] = &[
     Job { name: "docs", command: "cargo xtask docs", again: true, ..Job::NONE },
 ];
 
-/// For all jobs together: more than twice what they take on 2 cores with nothing built yet, for a
-/// machine may be slow.
+/// Time limit for all jobs together: more than twice what they take on 2 cores from scratch,
+/// because a machine may be slow.
 const LIMIT: Duration = Duration::from_secs(50 * 60);
 
-/// The jobs whose output holds the tests' summaries: all tests, and those of [`crate::check`].
+/// The jobs whose output contains summaries of tests: all tests, and those of [`crate::check`].
 const TEST_JOBS: [&str; 2] = [TESTS, "unit"];
 
 /// What `cargo xtask ci` takes.
@@ -169,7 +171,7 @@ pub(crate) fn find(name: &str) -> Result<Job, String> {
     found.ok_or_else(|| "no such job: see --list".into())
 }
 
-/// What a person types to run a job alone.
+/// The command with which a person runs a job alone.
 fn alone(job: &Job) -> String {
     match find(job.name) {
         Ok(_) => format!("cargo xtask ci --only {}", job.name),
@@ -200,7 +202,7 @@ pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
         if TEST_JOBS.contains(&job.name) {
             tally = Tally::read(&output);
         }
-        // What follows is measured, or holds clocks to account.
+        // The jobs that follow measure, or depend on clocks.
         beside.finish(matches!(result, JobResult::Passed | JobResult::Flaky));
         rows.push((job.name, begin.elapsed(), result));
         if !matches!(result, JobResult::Passed | JobResult::Flaky) {
@@ -238,13 +240,13 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Adds up the closing lines of cargo test and nextest in `output`; `None` without any.
+    /// Adds up the closing lines of cargo test and nextest in `output`; `None` if there are none.
     fn read(output: &str) -> Option<Self> {
         let mut sum: Option<Self> = None;
         let mut in_nextest = false;
         for line in output.lines().map(str::trim) {
             in_nextest |= line.starts_with("Nextest run ID");
-            // Inside a nextest run a libtest summary is a failing test's own output.
+            // Inside a nextest run, a libtest summary is the output of a failing test.
             let counts = match line.strip_prefix("test result: ") {
                 Some(rest) if !in_nextest => rest.split_once(". ").map(|(_, counts)| counts),
                 Some(_) => None,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask demo`: the product on a real NCCL, from nothing to a report.
+//! `cargo xtask demo`: the product on a real NCCL, from the build to a report.
 //!
 //! Builds, fetches an NCCL wheel, runs a job of two ranks under `ncclscope run` on the CPU stand-in
 //! (or on a GPU), and writes a Perfetto trace beside the recordings.
@@ -16,7 +16,7 @@ use crate::{build, process};
 /// The default release: the newest with API v5.
 const RELEASE: &str = "2.28.9";
 
-/// What the ranks do: counts are floats.
+/// The steps of the ranks; counts are numbers of floats.
 const STEPS: &[&str] = &[
     "allreduce:256",
     "allreduce:16384",
@@ -29,7 +29,7 @@ const STEPS: &[&str] = &[
     "group:4x65536",
 ];
 
-/// The demo's own folder.
+/// The demo's default folder.
 const FOLDER: &str = "target/demo";
 
 #[derive(Debug, Args)]
@@ -71,8 +71,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder to use. The demo's own is emptied; one that the user names must be empty, so that
-/// nothing of theirs is lost or mixed in.
+/// Prepares the folder. The demo's own one is emptied; one that the user names must be empty, so
+/// that no files are lost or mixed in.
 fn prepare(options: &Options) -> Outcome<PathBuf> {
     let folder = options.output.clone().unwrap_or_else(|| FOLDER.into());
     let used = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
@@ -86,7 +86,7 @@ fn prepare(options: &Options) -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// The real CUDA runtime: where NVIDIA's wheels and its toolkit put it.
+/// The real CUDA runtime, searched where NVIDIA's wheels and toolkit install it.
 fn libcudart() -> Outcome<PathBuf> {
     const LOOK: &str = "
 import glob, site, sys

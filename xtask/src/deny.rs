@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask deny`: whether the dependencies keep to deny.toml.
+//! `cargo xtask deny`: checks the dependencies against deny.toml.
 //!
-//! Where cargo-deny is installed, it decides, and also looks for known vulnerabilities and yanked
-//! versions. Elsewhere (no registry that CI reaches has a current build of it) the licences,
-//! sources and banned crates are checked here, by the same file.
+//! If cargo-deny is installed, it is used, and also looks for known vulnerabilities and yanked
+//! versions. Otherwise (no registry that CI reaches has a current build of it) this module checks
+//! licences, sources and banned crates according to the same file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{ExitCode, Stdio};
@@ -17,7 +17,7 @@ use crate::process;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What of deny.toml is checked here.
+/// The rules of deny.toml that this module checks.
 #[derive(Debug, Deserialize)]
 struct Rules {
     graph: Graph,
@@ -51,11 +51,11 @@ struct Package {
     name: String,
     version: String,
     license: Option<String>,
-    /// None for our own.
+    /// `None` for our own packages.
     source: Option<String>,
 }
 
-/// Runs cargo-deny, or checks what this module knows. Exit status 1 where a rule is broken.
+/// Runs cargo-deny, or this module's checks. Exit status 1 if a rule is broken.
 pub(crate) fn run() -> Outcome {
     let mut version = process::command(&["cargo", "deny", "--version"]);
     let version = version.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -87,7 +87,7 @@ fn packages(targets: &[String]) -> Outcome<Vec<Package>> {
     Ok(packages.into_iter().filter(|package| package.source.is_some()).collect())
 }
 
-/// Which rule the package breaks.
+/// The rule that the package breaks, if any.
 fn broken(package: &Package, rules: &Rules) -> Option<String> {
     let Package { name, version, license, source } = package;
     let says = |what: &str| Some(format!("{name} {version}: {what}"));
@@ -109,7 +109,7 @@ fn broken(package: &Package, rules: &Rules) -> Option<String> {
     }
 }
 
-/// Crates of which several versions are linked.
+/// Crates that are linked in several versions.
 fn several_versions(packages: &[Package]) -> Vec<String> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for package in packages {

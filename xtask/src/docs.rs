@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask docs`: the site, made from `docs/` by mkdocs-material (`mkdocs.yml`).
+//! `cargo xtask docs`: builds the site from `docs/` with mkdocs-material (`mkdocs.yml`).
 //!
-//! A warning of mkdocs is an error: a dead link or anchor, a page that the navigation lacks. So is
-//! anything that a page would load from another host, so that the site can be read offline.
+//! A warning of mkdocs is an error: a dead link or anchor, or a page that is missing in the
+//! navigation. So is anything that a page would load from another host, because the site must be
+//! readable offline.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +12,15 @@ use std::process::{Command, ExitCode};
 use crate::outcome::Outcome;
 use crate::{process, python};
 
-/// Where the site is, as `mkdocs.yml` says.
+/// The site's folder, as set in `mkdocs.yml`.
 const SITE: &str = "target/site";
 
 pub(crate) fn run() -> Outcome {
     let python = python::site()?;
     let mut mkdocs = Command::new(&python);
-    // `--quiet` drops warnings, before `--strict` counts them.
+    // `--quiet` would drop warnings before `--strict` counts them.
     mkdocs.args(["-m", "mkdocs", "build", "--strict", "--clean"]);
-    // It advertises a successor.
+    // Without this, mkdocs-material prints an advertisement for a successor as a warning.
     process::check(mkdocs.env("NO_MKDOCS_2_WARNING", "1"))?;
     let mut pages = Vec::new();
     find(Path::new(SITE), &mut pages)?;
@@ -48,8 +49,8 @@ fn find(folder: &Path, pages: &mut Vec<PathBuf>) -> Outcome<()> {
     Ok(())
 }
 
-/// The addresses on other hosts that a browser loads by itself for a page or a style sheet. Links,
-/// which a reader follows, are none.
+/// The addresses on other hosts that a browser loads on its own for a page or a style sheet, which
+/// links are not.
 fn foreign(text: &str) -> Vec<&str> {
     let is_foreign = |url: &str| {
         let url = url.trim_start_matches(['"', '\'']);

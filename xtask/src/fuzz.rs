@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask fuzz`: damaged and forged input for all readers (testing/fuzz), within limited
-//! memory. `cargo xtask test` runs it shortly.
+//! `cargo xtask fuzz`: damaged and forged input for all readers (testing/fuzz), with limited
+//! memory. `cargo xtask test` runs it for a short time.
 
 use std::process::Command;
 
 use crate::outcome::Outcome;
 use crate::process;
 
-/// The targets run within 4 GiB of address space; the arguments are theirs.
+/// Runs the targets within 4 GiB of address space; the arguments are passed on.
 const RUN: &str = r#"ulimit -v 4194304 && exec target/debug/fuzz "$@""#;
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {

@@ -2,10 +2,10 @@
 //! `cargo xtask gpu-kit`: packs what a bare x86-64 machine with a GPU needs to measure the plugin,
 //! and `cargo xtask event-costs`, which uses the same programs on the CPU stand-in.
 //!
-//! The kit is one folder, and the same as a tar: programs and the plugin without their debug
-//! information, and `scripts/gpu-check`, which starts it all (docs/gpu.md). NCCL and the CUDA
-//! runtime are found where it runs. With `--dry-run` the packed kit is unpacked elsewhere and run
-//! on the stand-in.
+//! The kit is a folder, and the same as a tar archive: programs and the plugin without debug
+//! information, and `scripts/gpu-check`, which runs everything (docs/gpu.md). NCCL and the CUDA
+//! runtime are searched on the machine on which it runs. With `--dry-run` the packed kit is
+//! unpacked elsewhere and run on the stand-in.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,26 +18,27 @@ use crate::nccl::{self, Release};
 use crate::outcome::Outcome;
 use crate::{build, process};
 
-/// Files of the target folder that the kit has.
+/// Files of the target folder that are part of the kit.
 const FILES: &[&str] = &[
     "gpu-kit",
     "ncclscope",
     "job",
     "rank",
     "libnccl_profiler_ncclscope.so",
-    // For the dry run, and so that `job` finds it beside itself.
+    // For the dry run; beside `job`, so that `job` finds it.
     "libcpu_cuda.so",
 ];
 const SCRIPT: &str = "scripts/gpu-check";
-/// How to use it.
+/// The instructions.
 const PAGE: &str = "docs/gpu.md";
 const FOLDER: &str = "target/gpu-kit";
 const ARCHIVE: &str = "target/gpu-kit.tar.gz";
-/// What travels to a lent machine is 64 MiB at most, with the rest of the tree.
+/// Maximum size of the kit: at most 64 MiB can be sent to a lent machine, including the rest of the
+/// tree.
 const LIMIT_MIB: u64 = 60;
-/// The release of the dry run: the newest, whose kernel events begin at once.
+/// The release for the dry run: the newest, whose kernel events begin at once.
 const DRY_RUN: &str = "2.32.3";
-/// Releases of the table in docs/env.md: each that changed what events cost.
+/// The releases of the table in docs/env.md: each one that changed the cost of events.
 const RELEASES: &[&str] =
     &["2.23.4", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.3", "2.30.7", "2.31.2", "2.32.3"];
 
@@ -95,7 +96,7 @@ fn size(folder: &Path) -> Outcome<u64> {
     Ok(bytes)
 }
 
-/// The newest version of the C library that a file names.
+/// The newest glibc version that a file requires.
 fn glibc(file: &Path) -> Outcome<String> {
     let symbols = process::stdout(Command::new("objdump").arg("-T").arg(file))?;
     Ok(newest(&symbols).map_or_else(|| "?".into(), |(major, minor)| format!("{major}.{minor}")))
@@ -110,7 +111,7 @@ fn newest(symbols: &str) -> Option<(u32, u32)> {
     versions.max()
 }
 
-/// Unpacks the kit where nothing of the project lies, and runs it as a user does.
+/// Unpacks the kit outside of the project, and runs it like a user.
 fn dry_run(options: &Options, library: &Path) -> Outcome {
     let elsewhere = std::env::temp_dir().join(format!("gpu-kit-{}", std::process::id()));
     fs::create_dir_all(&elsewhere)?;
@@ -128,7 +129,7 @@ fn dry_run(options: &Options, library: &Path) -> Outcome {
     Ok(process::exit_code(status?))
 }
 
-/// Counts what events make NCCL do, and prints the table of docs/env.md.
+/// Counts the work that events cause in NCCL, and prints the table of docs/env.md.
 pub(crate) fn event_costs(versions: &[String]) -> Outcome {
     let named: Vec<&str> = versions.iter().map(String::as_str).collect();
     let versions = if named.is_empty() { RELEASES } else { &named };

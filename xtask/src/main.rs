@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Project tasks, run as `cargo xtask COMMAND`.
 //!
-//! Each command is a variant of [`Task`] and a module, which has the command's options. Commands
-//! run from the repository root, and their exit status is that of the first thing in them that
-//! failed; 2 is a mistake in the command line. Of the product this crate links only the list
-//! of findings; it runs the rest.
+//! Each command is a variant of [`Task`] and a module with the command's options. Commands run from
+//! the repository root. Their exit status is that of the first step that failed; 2 is a mistake in
+//! the command line. Of the product, this crate links only the list of findings; it runs everything
+//! else.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]

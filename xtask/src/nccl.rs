@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask nccl`: real NCCL releases for the tests, from NVIDIA's wheels.
 //!
-//! A release lies at `DIR/cuNN-VERSION/libnccl.so.2`, where `DIR` is `$NCCLSCOPE_NCCL_DIR` or
-//! `$HOME/.cache/ncclscope/nccl`. It appears there whole or not at all, and is never fetched twice.
-//! Nothing of a wheel enters the repository or a package of ours.
+//! A release is stored at `DIR/cuNN-VERSION/libnccl.so.2`, where `DIR` is `$NCCLSCOPE_NCCL_DIR` or
+//! `$HOME/.cache/ncclscope/nccl`. It appears there complete or not at all, and is never fetched
+//! twice. No part of a wheel enters the repository or a package of ours.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::process;
 const LIBRARY: &str = "libnccl.so.2";
 
 /// Copies the library out of the wheel in its first argument, a folder, to its second, a file. A
-/// wheel is a ZIP file, and Python is there anyway for pip.
+/// wheel is a ZIP file, and Python is present anyway because of pip.
 const UNPACK: &str = "
 import glob, shutil, sys, zipfile
 [wheel] = glob.glob(sys.argv[1] + '/*.whl')
@@ -61,7 +61,7 @@ impl Release {
         Ok(Self { version: version(text)?, cuda })
     }
 
-    /// Where the release's library lies, whether it is there or not.
+    /// The path of the release's library, whether it exists or not.
     pub(crate) fn library(&self) -> Outcome<PathBuf> {
         let folder = match std::env::var_os("NCCLSCOPE_NCCL_DIR") {
             Some(folder) => PathBuf::from(folder),
@@ -70,7 +70,7 @@ impl Release {
         Ok(folder.join(format!("cu{}-{}", self.cuda, self.version)).join(LIBRARY))
     }
 
-    /// Fetches the release unless it is there; returns where it lies.
+    /// Fetches the release unless it is there; returns its path.
     pub(crate) fn fetch(&self) -> Outcome<PathBuf> {
         let library = self.library()?;
         if library.is_file() {
@@ -101,11 +101,11 @@ impl Release {
     }
 }
 
-/// Fetches the releases that are not there, two at a time: each is some 300 MB, twice that while it
-/// is unpacked.
+/// Fetches the missing releases, two at a time: each is about 300 MB, twice that while it is
+/// unpacked.
 pub(crate) fn fetch_all(releases: &[Release]) -> Outcome<()> {
     for pair in releases.chunks(2) {
-        // An error as text: `Outcome`'s cannot leave its thread.
+        // Errors are text, because `Outcome`'s cannot leave its thread.
         let fetch = |release: &Release| release.fetch().map_err(|error| error.to_string());
         let results: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> =
@@ -119,7 +119,7 @@ pub(crate) fn fetch_all(releases: &[Release]) -> Outcome<()> {
     Ok(())
 }
 
-/// A folder that goes away with the value, also when a fetch fails half-way.
+/// A folder that is removed when this is dropped, also when a fetch fails half-way.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -131,12 +131,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is a leftover in a cache: no reason to fail a fetch.
+        // Remaining files in a cache are no reason to fail a fetch.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The folder of all that tasks fetch and keep: `$HOME/.cache/ncclscope`.
+/// The folder of everything that tasks fetch and keep: `$HOME/.cache/ncclscope`.
 pub(crate) fn cache() -> Outcome<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     Ok(PathBuf::from(home.ok_or("HOME is not set")?).join(".cache/ncclscope"))

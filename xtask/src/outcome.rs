@@ -4,5 +4,5 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-/// What every task returns: the exit status, or an error that ends as one line on stderr.
+/// The result of a task: the exit status, or an error that is printed as one line on stderr.
 pub(crate) type Outcome<T = ExitCode> = Result<T, Box<dyn Error>>;

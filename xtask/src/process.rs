@@ -9,18 +9,19 @@ use std::time::Duration;
 
 use crate::outcome::Outcome;
 
-/// How long after a command's end its output is still read.
+/// How long the output is still read after a command has ended.
 const PIPE_GRACE: Duration = Duration::from_secs(2);
 
-/// A command from its words, `["cargo", "build"]`.
+/// A command from its words, such as `["cargo", "build"]`.
 pub(crate) fn command(words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
     command
 }
 
-/// Takes from `command` what `cargo run` set for this package. Build scripts that read it (that of
-/// ring) would run again, and all behind them be built anew, after each plain `cargo build`.
+/// Removes the variables that `cargo run` set for this package. Otherwise build scripts that read
+/// them (such as that of ring), and everything that depends on them, would run again after each
+/// plain `cargo build`.
 pub(crate) fn without_our_package(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -31,7 +32,7 @@ pub(crate) fn without_our_package(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Shows `command` on stderr and runs it with our own output streams and no input.
+/// Prints `command` on stderr and runs it with our own output streams and no input.
 pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
     eprintln!("$ {}", shown(command));
     without_our_package(command)
@@ -40,13 +41,13 @@ pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
         .map_err(|error| cannot_run(command, &error))
 }
 
-/// As [`status`], but an error where the command fails.
+/// Like [`status`], but returns an error if the command fails.
 pub(crate) fn check(command: &mut Command) -> Outcome<()> {
     let status = status(command)?;
     if status.success() { Ok(()) } else { Err(failed(command, status)) }
 }
 
-/// Runs `command` and returns what it wrote to stdout; an error, with its stderr, where it fails.
+/// Runs `command` and returns its stdout; if it fails, an error with its stderr.
 pub(crate) fn stdout(command: &mut Command) -> Outcome<String> {
     let output = without_our_package(command).stdin(Stdio::null()).output();
     let output = output.map_err(|error| cannot_run(command, &error))?;
@@ -57,7 +58,7 @@ pub(crate) fn stdout(command: &mut Command) -> Outcome<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// As [`status`], and returns a copy of all lines that the command wrote to either stream.
+/// Like [`status`], and also returns a copy of all lines that the command wrote to either stream.
 pub(crate) fn tee(command: &mut Command) -> Outcome<(ExitStatus, String)> {
     eprintln!("$ {}", shown(command));
     let mut child = without_our_package(command)
@@ -78,19 +79,19 @@ pub(crate) fn tee(command: &mut Command) -> Outcome<(ExitStatus, String)> {
         thread::spawn(move || forward(pipe, &mut std::io::stderr(), &copy, open));
     }
     let status = child.wait()?;
-    // A process that the command left behind may hold the pipes open for ever: do not wait for it.
+    // A process that the command left behind may hold the pipes open forever: do not wait for it.
     let _ = closed.recv_timeout(PIPE_GRACE);
     let copy = copy.lock().map_err(|_| "a thread that reads the command's output panicked")?;
     Ok((status, copy.clone()))
 }
 
-/// The exit status to end with when a child ended with `status`: its code, or 1 after a signal.
+/// The exit status for a child's `status`: its code, or 1 if a signal ended it.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// Copies `pipe` line by line to `terminal` and to `copy`, so that two streams never share a line;
-/// drops `_open` at its end.
+/// Copies `pipe` line by line to `terminal` and to `copy`, so that two streams never share a line.
+/// Drops `_open` at the end.
 fn forward(
     pipe: impl Read,
     terminal: &mut impl Write,
@@ -100,7 +101,7 @@ fn forward(
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
     while pipe.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        // A reader of ours that went away must not stop the job: the copy still decides.
+        // If our own stdout is closed, the job continues: the copy is what counts.
         let _ = terminal.write_all(&line);
         if let Ok(mut copy) = copy.lock() {
             copy.push_str(&String::from_utf8_lossy(&line));

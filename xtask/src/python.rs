@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Python environments with the readers of other projects and with the builder of the site, and
-//! `cargo xtask torch`, which makes those with PyTorch.
+//! Python environments with the readers of other projects and with the site builder, and `cargo
+//! xtask torch`, which creates those with PyTorch.
 //!
-//! PyTorch's wheels take 1 to 4 GB, so they are installed on request only, as CI does; `cargo xtask
-//! test` uses them if they are installed. No GPU is needed: of the CUDA wheels only what `import
-//! torch` loads is installed.
+//! PyTorch's wheels take 1 to 4 GB, so that they are installed only on request, as CI does; `cargo
+//! xtask test` uses them if they are installed. No GPU is needed: of the CUDA wheels, only those
+//! that `import torch` loads are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,17 +15,18 @@ use crate::process;
 
 struct Venv {
     folder: &'static str,
-    /// PyPI packages, pinned, in lists. With `alone` nothing but them is installed, by [`UV`].
+    /// Pinned PyPI packages, in lists. With `alone`, only these are installed, by [`UV`], without
+    /// their dependencies.
     packages: &'static [&'static [&'static str]],
     alone: bool,
-    /// Modules that show that they are there.
+    /// Modules whose presence shows that the packages are installed.
     modules: &'static [&'static str],
 }
 
 /// Installs gigabytes of wheels in a quarter of pip's time.
 const UV: &str = "uv==0.13.9";
 
-/// Readers of traces and metrics, and what builds a wheel without fetching anything.
+/// Readers of traces and metrics, and what is needed to build a wheel without fetching anything.
 const READERS: Venv = Venv {
     folder: "venv",
     packages: &[&[
@@ -45,12 +46,12 @@ const READERS: Venv = Venv {
         "grpc",
         "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
         "viztracer",
-        // A version that needs no package `wheel`.
+        // A version that does not need the package `wheel`.
         "setuptools.command.bdist_wheel",
     ],
 };
 
-/// Builds the site.
+/// The site builder.
 const SITE: Venv = Venv {
     folder: "site-venv",
     packages: &[&[
@@ -64,7 +65,7 @@ const SITE: Venv = Venv {
     modules: &["material", "mkdocs", "pymdownx"],
 };
 
-/// What PyTorch 2 imports, whatever its CUDA.
+/// The modules that PyTorch 2 imports for any CUDA version.
 const TORCH_IMPORTS: &[&str] = &[
     "typing_extensions==4.16.0",
     "filelock==4.2.11",
@@ -138,7 +139,7 @@ const TORCH: Venv = Venv {
     modules: &["torch", "hta.trace_analysis"],
 };
 
-/// The PyTorch that brings NCCL 2.27.3, which takes no path of a plugin (`docs/loading.md`).
+/// The PyTorch with NCCL 2.27.3, which accepts no path of a plugin (`docs/loading.md`).
 const TORCH_2_8: Venv = Venv {
     folder: "torch28-venv",
     packages: &[
@@ -182,7 +183,7 @@ const OLD_TORCH: Venv = Venv {
     modules: &["torch"],
 };
 
-/// The variables that lead tests to a PyTorch, or to several, apart by colons.
+/// The variables with which tests find a PyTorch, or several separated by colons.
 const TORCHES: [(&str, &[&Venv]); 2] = [
     ("NCCLSCOPE_TEST_TORCH_PYTHON", &[&TORCH, &TORCH_2_8]),
     ("NCCLSCOPE_TEST_OLD_TORCH_PYTHON", &[&OLD_TORCH]),
@@ -197,21 +198,21 @@ pub(crate) fn torch() -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A Python with the readers, made if it is not there.
+/// A Python with the readers, created if it is missing.
 pub(crate) fn ordinary() -> Outcome<PathBuf> {
     READERS.make()
 }
 
-/// A Python with mkdocs-material, made if it is not there.
+/// A Python with mkdocs-material, created if it is missing.
 pub(crate) fn site() -> Outcome<PathBuf> {
     SITE.make()
 }
 
-/// A variable that leads tests to Pythons, and these.
+/// A variable with which tests find Pythons, and its value.
 type Named = (&'static str, PathBuf);
 
-/// The Pythons with PyTorch, as each variable names them, if all of it are there; the environments
-/// that are not there.
+/// The Pythons with PyTorch for each variable, if all of its environments exist; also the missing
+/// environments.
 pub(crate) fn with_torch() -> Outcome<(Vec<Named>, Vec<&'static str>)> {
     let (mut there, mut missing) = (Vec::new(), Vec::new());
     for (variable, venvs) in TORCHES {
@@ -223,7 +224,7 @@ pub(crate) fn with_torch() -> Outcome<(Vec<Named>, Vec<&'static str>)> {
                 missing.push(venv.folder);
             }
         }
-        // Some tests take the first for the newest.
+        // Some tests assume that the first one is the newest.
         if pythons.len() == venvs.len() {
             there.push((variable, std::env::join_paths(pythons)?.into()));
         }
@@ -240,7 +241,7 @@ impl Venv {
         Ok(cache()?.join(self.folder))
     }
 
-    /// The file that is written last, and holds the packages.
+    /// The file that is written last and lists the packages.
     fn list(&self) -> Outcome<PathBuf> {
         Ok(self.folder()?.join("packages.txt"))
     }
@@ -249,13 +250,13 @@ impl Venv {
         self.packages.concat().join("\n")
     }
 
-    /// Whether it is there, with these packages. To import them would take seconds.
+    /// True if the environment exists with these packages. Importing them would take seconds.
     fn is_made(&self) -> Outcome<bool> {
         let made = std::fs::read_to_string(self.list()?);
         Ok(made.is_ok_and(|made| made == self.text()))
     }
 
-    /// Its Python, made if it is not there.
+    /// The environment's Python, created if it is missing.
     fn make(&self) -> Outcome<PathBuf> {
         let python = self.python()?;
         if self.is_made()? {
@@ -279,7 +280,7 @@ impl Venv {
             return pip(&self.packages.concat());
         }
         pip(&[UV])?;
-        // The tests write no bytecode, and to compile PyTorch takes as long as they do.
+        // The tests write no bytecode, and compiling PyTorch takes as long as the tests do.
         let words = "-m uv pip install --quiet --no-cache --no-deps --compile-bytecode --python";
         let mut uv = Command::new(python);
         uv.args(words.split(' ')).arg(python).args(self.packages.concat());

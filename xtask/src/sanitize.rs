@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask sanitize thread|realtime`: the plugin's own code, played to by `fake-nccl`, under a
-//! sanitizer of rustc's.
+//! `cargo xtask sanitize thread|realtime`: runs the plugin's code, driven by `fake-nccl`, under a
+//! sanitizer of rustc.
 //!
-//! `thread` finds accesses that race. `realtime` finds a callback that allocates, locks or waits;
-//! `fake-nccl` tells it where callbacks begin and end. (AddressSanitizer needs no task: the
-//! tests run under it as they are.) Each sanitizer must first find the fault that a script plants.
+//! `thread` finds data races. `realtime` finds callbacks that allocate, lock or wait; `fake-nccl`
+//! tells it where callbacks begin and end. (AddressSanitizer needs no task: the tests run under it
+//! unchanged.) Each sanitizer must first find a fault that a script plants.
 //!
-//! Only stable rustc is at hand, so its standard library is not instrumented: the files
-//! `testing/fake-nccl/sanitizers/*.supp` say what is let off for that.
+//! Only stable rustc is available, so that its standard library is not instrumented. The files
+//! `testing/fake-nccl/sanitizers/*.supp` list the reports that are therefore suppressed.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -19,11 +19,11 @@ use crate::process;
 pub(crate) struct Sanitizer {
     name: &'static str,
     flags: &'static str,
-    /// Options for all processes, beside the suppressions.
+    /// Options for all processes, besides the suppressions.
     options: (&'static str, &'static str),
     /// The script with the fault that must be found.
     planted: &'static str,
-    /// What the sanitizer's report of that fault contains.
+    /// Text in the sanitizer's report of that fault.
     says: &'static str,
 }
 
@@ -45,7 +45,7 @@ const SANITIZERS: &[Sanitizer] = &[
     },
 ];
 
-/// What is played: a script, and the options of `fake-nccl`.
+/// What is played: a script, and options of `fake-nccl`.
 const PLAYS: &[(&str, &[&str])] = &[
     ("allreduce", &["--ops", "200", "--threads", "4"]),
     ("sendrecv", &["--ops", "50"]),
@@ -61,10 +61,10 @@ const PLAYS: &[(&str, &[&str])] = &[
     ("allreduce", &["--ops", "20", "--end", "reload"]),
 ];
 
-/// How often the planted fault is played until it is found, at most.
+/// Maximum number of attempts to find the planted fault.
 const PLANTED_TRIES: usize = 5;
 
-/// The versions of the API that take the most different ways.
+/// The API versions whose code paths differ most.
 const VERSIONS: [&str; 3] = ["1", "4", "7"];
 
 pub(crate) fn find(name: &str) -> Result<&'static Sanitizer, String> {
@@ -72,7 +72,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Sanitizer, String> {
     found.ok_or_else(|| "expected thread or realtime".into())
 }
 
-/// Builds with the sanitizer, and plays everything unless there is `no_run`.
+/// Builds with the sanitizer, and plays everything unless `no_run`.
 pub(crate) fn run(sanitizer: &Sanitizer, no_run: bool) -> Outcome {
     let target = format!("target/sanitize-{}", sanitizer.name);
     build(sanitizer, &target)?;
@@ -92,8 +92,8 @@ pub(crate) fn run(sanitizer: &Sanitizer, no_run: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The planted fault must be found. A race of two threads is not each time: of one that ended
-/// before the other began, ThreadSanitizer may have forgotten what it wrote.
+/// The planted fault must be found. A race of two threads does not occur each time: if one thread
+/// ended before the other began, ThreadSanitizer may have forgotten its writes.
 fn find_planted(sanitizer: &Sanitizer, target: &str) -> Outcome<()> {
     let mut said = String::new();
     for _ in 0..PLANTED_TRIES {
@@ -117,7 +117,7 @@ fn build(sanitizer: &Sanitizer, target: &str) -> Outcome<()> {
     process::check(&mut cargo)
 }
 
-/// Plays one script: whether it ended well, and all it said.
+/// Plays one script. Returns whether it succeeded, and its output.
 fn play(
     sanitizer: &Sanitizer,
     target: &str,
@@ -127,7 +127,7 @@ fn play(
 ) -> Outcome<(bool, String)> {
     let folder = Path::new(target).join("debug");
     let run = Path::new(target).join("run");
-    // Nothing there at the first time.
+    // Fails the first time, when nothing is there.
     let _ = std::fs::remove_dir_all(&run);
     let (variable, value) = sanitizer.options;
     let supp =

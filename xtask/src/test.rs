@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask test`: everything the tests need, then the tests.
+//! `cargo xtask test`: fetches and builds everything that the tests need, then runs them.
 //!
 //! The tests load real NCCL releases, programs and libraries of this repository, and readers of
-//! other projects. This page gets those first, once: no test builds anything (`testing/built`), and
-//! a test which finds something missing fails instead of passing by. What it fetches stays in
-//! `$HOME/.cache/ncclscope`; a second run fetches nothing. What it fetches only on demand, `--with`
-//! names; the last lines say what of that the machine does not have.
+//! other projects. This module provides those once, before the tests: no test builds anything
+//! (`testing/built`), and a test that finds something missing fails instead of passing. Fetched
+//! files stay in `$HOME/.cache/ncclscope`; a second run fetches nothing. `--with` names what is
+//! fetched only on demand; the last lines of output list what of that is missing.
 
 mod needs;
 
@@ -17,8 +17,8 @@ use crate::nccl::{self, Release};
 use crate::outcome::Outcome;
 use crate::{axe, build, process, python};
 
-/// NCCL releases that the tests load, from the CUDA 12 wheels: one of each version of the profiler
-/// API, 1 to 7, and 2.27.3 (`TESTED` of the rig's `wheel.rs`).
+/// The NCCL releases that the tests load, from the CUDA 12 wheels: one for each profiler API
+/// version, 1 to 7, and 2.27.3 (`TESTED` of the rig's `wheel.rs`).
 const NCCL_VERSIONS: &[&str] =
     &["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     args: Vec<String>,
 }
 
-/// Runs all tests, or those that the arguments of the runner pick.
+/// Runs all tests, or those that the runner's arguments select.
 pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     let required = with.iter().map(|need| need.install()).collect::<Outcome<Vec<_>>>()?;
     let releases = NCCL_VERSIONS.iter().map(|version| Release::new(version, 12));
@@ -50,7 +50,7 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     let cores = std::thread::available_parallelism()?;
     let mut runner = Command::new("cargo");
     runner.args(words(has_nextest(), args)).env("NCCLSCOPE_REQUIRE_NCCL", "1");
-    // Most of them wait: see .config/nextest.toml. An argument of the runner overrides it.
+    // Most tests wait: see .config/nextest.toml. An argument of the runner overrides this.
     runner.env("NEXTEST_TEST_THREADS", (3 * cores.get()).to_string());
     runner.envs(environment.iter().map(|(name, python)| (name, python)));
     let status = process::status(&mut runner)?;
@@ -78,7 +78,7 @@ fn picks_packages(args: &[String]) -> bool {
     args.iter().any(|arg| arg.starts_with("-p") || arg == "--package")
 }
 
-/// Whether `args` may run tests of `package`.
+/// True if `args` may select tests of `package`.
 fn picks(args: &[String], package: &str) -> bool {
     !picks_packages(args) || args.iter().any(|arg| arg.contains(package))
 }

@@ -2,7 +2,7 @@
 //! Version 1 passes function, data type, algorithm and protocol as numbers; these are the names
 //! that later versions pass for them. NCCL `src/include/nccl_common.h`@v2.23.4-1 and later.
 //!
-//! Every table ends where NCCL's does today. A number beyond it gets the name that NCCL's own
+//! Each table is as long as NCCL's today. A number beyond its end gets the name that NCCL's own
 //! conversion falls back to.
 
 use crate::names::Names;
@@ -11,8 +11,8 @@ use core::ffi::CStr;
 /// `ncclFunc_t`: Broadcast 0 … WaitSignal 14 (8 and up since 2.28; version 1 only sees 0 to 7).
 pub const FUNCS: [&CStr; 15] = TABLES.funcs.all();
 
-/// `ncclDataType_t`, the public numbers. `ncclUint8` is here, though NCCL's own conversion
-/// (`src/collectives.cc`) has forgotten it and says `Unknown` from version 2 on.
+/// `ncclDataType_t`, the public numbers. The table has `ncclUint8`, which NCCL's own conversion
+/// (`src/collectives.cc`) omits: from version 2 on NCCL passes `Unknown` for it.
 pub const DATATYPES: [&CStr; 12] = TABLES.datatypes.all();
 
 /// `NCCL_ALGO_*`.
@@ -24,8 +24,7 @@ pub const PROTOS: [&CStr; 3] = TABLES.protos.all();
 const INVALID: &CStr = TABLES.beyond.all()[0];
 const UNKNOWN: &CStr = TABLES.beyond.all()[1];
 
-/// All of them in one piece: a name of one table is as far from those of the others as from those
-/// of its own.
+/// All tables in one object, so that names of different tables also lie at multiples of the stride.
 #[repr(C)]
 struct Tables {
     funcs: Names<15>,

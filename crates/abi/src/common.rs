@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every version shares: result code, logger, callback signatures, the function table's form.
-//! NCCL `src/include/plugin/nccl_profiler.h`, `src/include/plugin/profiler/profiler_v*.h` and
-//! `src/include/nccl_common.h`@v2.30.7-1.
+//! What all versions share: result code, logger, callback signatures, and the layout of the
+//! function table. NCCL `src/include/plugin/nccl_profiler.h`,
+//! `src/include/plugin/profiler/profiler_v*.h` and `src/include/nccl_common.h`@v2.30.7-1.
 #![expect(non_snake_case, reason = "members of C structs keep their C names")]
 
 use core::ffi::{c_char, c_int, c_ulong, c_void};
@@ -19,8 +19,8 @@ impl NcclResult {
     pub const SUCCESS: Self = Self(0);
 }
 
-/// A C++ `bool` as it lies in memory: one byte, of which a shim may have set none. Rust's `bool`
-/// must not be used for it, since a byte other than 0 and 1 there is undefined behaviour.
+/// A C++ `bool` in memory: one byte, which a shim may have left unset. It cannot be a Rust `bool`,
+/// for which a byte other than 0 and 1 is undefined behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct CBool(pub u8);
@@ -48,13 +48,13 @@ pub struct LogLevel(pub c_int);
 impl LogLevel {
     /// Never printed.
     pub const NONE: Self = Self(0);
-    /// Printed from `NCCL_DEBUG=VERSION`.
+    /// Printed at `NCCL_DEBUG=VERSION` and above.
     pub const VERSION: Self = Self(1);
-    /// Printed from `NCCL_DEBUG=WARN`; also sets what `ncclGetLastError` returns.
+    /// Printed at `NCCL_DEBUG=WARN` and above; also sets what `ncclGetLastError` returns.
     pub const WARN: Self = Self(2);
-    /// Printed from `NCCL_DEBUG=INFO`, if the subsystem is selected.
+    /// Printed at `NCCL_DEBUG=INFO` and above, if the subsystem is selected.
     pub const INFO: Self = Self(3);
-    /// Printed from `NCCL_DEBUG=ABORT`.
+    /// Printed at `NCCL_DEBUG=ABORT` and above.
     pub const ABORT: Self = Self(4);
     /// Printed in builds with tracing only.
     pub const TRACE: Self = Self(5);
@@ -108,8 +108,9 @@ impl LogFlags {
 
 /// `ncclDebugLogger_t`: prints one line by `printf` rules, so always pass `"%s"` and the message.
 ///
-/// Takes a lock and writes to a file: for `init` and `finalize` only. `file` must be a string, not
-/// NULL: warnings print it. Belongs to libnccl; not to be called after the last `finalize`.
+/// It takes a lock and writes to a file, so call it in `init` and `finalize` only. `file` must not
+/// be NULL, because warnings print it. It is a function of libnccl: do not call it after the last
+/// `finalize`.
 pub type DebugLogger = unsafe extern "C" fn(
     level: LogLevel,
     flags: LogFlags,
@@ -135,7 +136,7 @@ pub type InitV4 = unsafe extern "C" fn(
     logfn: Option<DebugLogger>,
 ) -> NcclResult;
 
-/// `init` from version 5 on: the same facts in another order, the hash (as `commId`) first.
+/// `init` from version 5 on: the same arguments in another order, the hash (as `commId`) first.
 pub type InitV5 = unsafe extern "C" fn(
     context: *mut *mut c_void,
     commId: u64,
@@ -147,8 +148,8 @@ pub type InitV5 = unsafe extern "C" fn(
     logfn: Option<DebugLogger>,
 ) -> NcclResult;
 
-/// `startEvent`: an event begins. `*eHandle` must be written whatever happens, the caller's slot
-/// may be unset or stale. The descriptor lives for the call only.
+/// `startEvent`: an event begins. The plugin must always write `*eHandle`, because the caller's
+/// variable may be unset or stale. The descriptor is valid during the call only.
 pub type StartEvent<Descr> = unsafe extern "C" fn(
     context: *mut c_void,
     eHandle: *mut *mut c_void,
@@ -187,23 +188,23 @@ pub struct Profiler<Init, Descr, Args> {
     pub finalize: Finalize,
 }
 
-// SAFETY: function pointers may be shared, and so may `name`, which is a mere value here: code
-// that reads through it has its own SAFETY comment.
+// SAFETY: function pointers may be shared, and so may `name`, which this type does not dereference:
+// code that reads through it has its own SAFETY comment.
 unsafe impl<Init: Sync, Descr, Args> Sync for Profiler<Init, Descr, Args> {}
 
-/// A function table and four NULL pointers behind it, the form to export: forks of NCCL look for
-/// more members past the end of the newest version's table, and must find none there.
+/// A function table followed by four NULL pointers, as it is exported: forks of NCCL read more
+/// members past the end of the newest version's table, and must find NULL there.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Exported<Table> {
-    /// What NCCL reads.
+    /// The members that NCCL reads.
     pub table: Table,
-    /// What forks read.
+    /// The members that only forks read.
     beyond: [Option<StopEvent>; 4],
 }
 
 impl<Table> Exported<Table> {
-    /// `table`, ready for export.
+    /// Puts the NULL pointers behind `table`.
     pub const fn new(table: Table) -> Self {
         Self { table, beyond: [None; 4] }
     }
@@ -212,8 +213,8 @@ impl<Table> Exported<Table> {
 /// The arguments of `init`, in one order for all versions.
 #[derive(Clone, Copy, Debug)]
 pub struct InitArgs {
-    /// Where to put the plugin's value for the communicator. Never leave NULL there: NCCL from
-    /// 2.28 does not finalize a NULL context.
+    /// Where the plugin stores its context of the communicator. Never store NULL: NCCL from 2.28 on
+    /// does not finalize a NULL context.
     pub context: *mut *mut c_void,
     /// The process-wide mask of events, to be written with relaxed atomic stores; the same address
     /// for every communicator.
@@ -239,7 +240,7 @@ pub struct CommInfo {
     pub logfn: Option<DebugLogger>,
 }
 
-/// Gives a type a `Debug` that shows its name only: which bytes of it are set, only its user knows.
+/// Implements `Debug` that prints only the type's name, because its bytes may be unset.
 macro_rules! opaque_debug {
     ($($ty:ident),*) => {$(
         impl core::fmt::Debug for $ty {

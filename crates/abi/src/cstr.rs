@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's strings, which are NULL if a descriptor leaves them unset.
+//! C strings in NCCL's descriptors, which may be NULL.
 
 use core::ffi::{CStr, c_char};
 use core::fmt;
 
-/// A C string of NCCL's, or NULL. It is read only where a method says so.
+/// The address of a C string of NCCL, or NULL. Only [`Str::to_cstr`] reads through it.
 ///
 /// Equality is of addresses: two equal strings at different addresses differ. All strings of
 /// descriptors are literals inside libnccl, or inside this library for version 1, so an address
@@ -14,10 +14,10 @@ use core::fmt;
 pub struct Str(*const c_char);
 
 impl Str {
-    /// No string.
+    /// NULL: no string.
     pub const NULL: Self = Self(core::ptr::null());
 
-    /// The string at `ptr`, or none if that is NULL.
+    /// The string at `ptr`, which may be NULL.
     #[inline(always)]
     #[must_use]
     pub const fn from_ptr(ptr: *const c_char) -> Self {
@@ -31,21 +31,21 @@ impl Str {
         Self(text.as_ptr())
     }
 
-    /// Where it lies.
+    /// Its address; NULL if there is no string.
     #[inline(always)]
     #[must_use]
     pub const fn as_ptr(self) -> *const c_char {
         self.0
     }
 
-    /// Where it lies, as a number: 0 for none. What interning by address needs.
+    /// Its address as a number, by which it can be interned; 0 if there is no string.
     #[inline(always)]
     #[must_use]
     pub fn addr(self) -> u64 {
         self.0.addr() as u64
     }
 
-    /// Whether there is none.
+    /// Whether there is no string.
     #[inline(always)]
     #[must_use]
     pub const fn is_null(self) -> bool {

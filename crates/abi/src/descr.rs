@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The normalised view: one enum with one variant per event type, for every version.
 //!
-//! Fields are copied by value and keep NCCL's names. Addresses that NCCL lends as opaque values are
-//! numbers. A field that a version lacks, or that a shim may have left unset, is absent: `None`, a
-//! NULL [`Str`], or the number that NCCL itself uses for "none" where the field's text says so.
+//! Fields are copied by value and keep NCCL's names. Opaque addresses (buffers, streams, handles)
+//! are numbers. A field that a version lacks, or that a shim may have left unset, is absent:
+//! `None`, a NULL [`Str`], or the number that NCCL itself uses for "none" where the field's text
+//! says so.
 
 use core::ffi::c_void;
 use core::num::NonZeroU64;
@@ -14,10 +15,11 @@ use crate::{EventType, Str};
 /// An event as `startEvent` describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventView {
-    /// `parentObj`: what the plugin gave as handle of the parent, or 0. Under PXN the handle comes
-    /// from another process; after a CUDA graph's replay it may be long dead. Never dereference.
+    /// `parentObj`: the handle that the plugin returned for the parent, or 0. With PXN the handle
+    /// comes from another process; in the replay of a CUDA graph it may be stale. Never dereference
+    /// it.
     pub parent: u64,
-    /// `rank`: left at 0 by many events in most releases; see the context for the true one.
+    /// `rank`: many events leave it at 0 in most releases. The context has the right one.
     pub rank: i32,
     /// What the event is about.
     pub descr: Descr,
@@ -89,8 +91,8 @@ impl Descr {
     }
 }
 
-/// A collective. Version 1's `op`, `isCollnet` and `isNvls` are not taken over: no later version
-/// has them, and `algo` says the latter two.
+/// A collective. Version 1's `op`, `isCollnet` and `isNvls` are left out: no later version has
+/// them, and `algo` gives the latter two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coll {
     /// The communicator's name; versions 1 to 3 on NCCL up to 2.26 only.
@@ -148,8 +150,8 @@ pub struct P2p {
     pub count: u64,
     /// The other rank.
     pub peer: i32,
-    /// Channels used. From version 5: NCCL 2.28 and later never set it for a plugin of version 4,
-    /// which cannot tell that from NCCL 2.27, so version 4 counts as unknown.
+    /// Channels used. From version 5. Unknown in version 4: NCCL 2.28 and later do not set it
+    /// there, and the plugin cannot distinguish them from NCCL 2.27, which does.
     pub n_channels: Option<u8>,
     /// Handle of the Group event, or 0; from version 5.
     pub parent_group: u64,
@@ -166,9 +168,9 @@ pub struct ProxyOp {
     pub channel_id: u8,
     /// The other rank.
     pub peer: i32,
-    /// How many transfers it takes.
+    /// Number of transfers.
     pub n_steps: i32,
-    /// Bytes, but overstated by the channel's chunk steps: not the size of a transfer.
+    /// Bytes, multiplied by the channel's chunk steps: larger than a transfer.
     pub chunk_size: i32,
     /// Whether it sends. `CollNet` leaves it at false.
     pub is_send: bool,
@@ -193,18 +195,18 @@ pub struct KernelCh {
 /// An event of the network plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetPlugin {
-    /// Whose event it is.
+    /// Id of the network plugin's event type, which determines the layout of `data`.
     pub id: NetPluginId,
-    /// What that network plugin says; readable during the call only.
+    /// The network plugin's data, readable during the call only.
     pub data: NetData,
 }
 
 impl NetPlugin {
-    /// Copies out what the network plugin says, if its layout is known.
+    /// Copies the network plugin's data, if its layout is known.
     ///
     /// # Safety
-    /// The `startEvent` call that brought this must not have returned yet, and `data` must lead to
-    /// what `id` names, as NCCL promises.
+    /// The `startEvent` call that passed this must not have returned yet, and `data` must point to
+    /// the layout that `id` names, as NCCL promises.
     #[inline]
     #[must_use]
     pub unsafe fn read(&self) -> NetDescr {
@@ -268,7 +270,7 @@ pub struct KernelLaunch {
 /// A collective by copy engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CeColl {
-    /// Counts as `ce_seq_num` does.
+    /// The same counter as `ce_seq_num`.
     pub seq_number: u64,
     /// The function.
     pub func: Str,
@@ -312,7 +314,7 @@ pub struct CeSync {
 pub struct CeBatch {
     /// Copies.
     pub num_ops: i32,
-    /// Bytes of them together.
+    /// Bytes of all copies.
     pub total_bytes: u64,
     /// Whether ranks synchronise within it.
     pub use_intra_sync: bool,

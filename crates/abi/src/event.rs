@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Event types, masks of them, and event states: the numbers that no version gave another meaning.
-//! NCCL `src/include/plugin/nccl_profiler.h`@v2.30.7-1, libnccl 2.32.3.
+//! Event types, event masks and event states: numbers with the same meaning in all versions. NCCL
+//! `src/include/plugin/nccl_profiler.h`@v2.30.7-1, libnccl 2.32.3.
 
 use core::ffi::c_int;
 use core::fmt;
@@ -9,11 +9,11 @@ use core::ops::{BitAnd, BitOr};
 /// Declares [`EventType`] from one list: variant, bit number, first API version, documentation.
 macro_rules! event_types {
     ($($(#[$doc:meta])* $name:ident = $bit:literal, since $since:literal;)*) => {
-        /// What an event is about. The discriminant is the bit's number.
+        /// The type of an event. The discriminant is the number of its bit.
         ///
-        /// NCCL passes the bit itself, as 8 bits in versions 1 to 4 and as 64 bits from version 5,
-        /// and more types than these (RCCL's 65536, whatever comes next): take it from outside
-        /// with [`EventType::from_bits`] only.
+        /// NCCL passes the bit itself, in 8 bits in versions 1 to 4 and in 64 bits from version 5.
+        /// It may pass other types than these (RCCL's 65536, or future ones), so convert it with
+        /// [`EventType::from_bits`] only.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum EventType {
@@ -97,7 +97,7 @@ impl EventType {
     }
 }
 
-/// A set of event types: what `eActivationMask` says. Bits that are no [`EventType`] are kept.
+/// A set of event types, such as `eActivationMask`. Bits of unknown types are kept.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct EventMask(u64);
@@ -117,7 +117,7 @@ impl EventMask {
         Self(bits)
     }
 
-    /// The mask as NCCL keeps it, a C `int` of which it reads every bit as a flag.
+    /// The mask from NCCL's C `int`, in which each bit is a flag.
     #[inline(always)]
     #[must_use]
     pub const fn from_c_int(mask: c_int) -> Self {
@@ -165,7 +165,7 @@ impl EventMask {
         Self(self.0 & !event_type.bit())
     }
 
-    /// The types in the mask, lowest bit first; bits that are no type are passed over.
+    /// The types in the mask, lowest bit first; bits of unknown types are skipped.
     pub fn iter(self) -> impl Iterator<Item = EventType> {
         EventType::ALL.into_iter().filter(move |&t| self.contains(t))
     }
@@ -204,7 +204,7 @@ impl fmt::Debug for EventMask {
 }
 
 /// A transition inside an event, as `recordEventState` passes it: a C enum, so any number may come.
-/// An unknown one is to be ignored.
+/// Ignore unknown states.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct EventState(pub c_int);

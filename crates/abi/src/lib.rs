@@ -2,8 +2,8 @@
 //! The C ABI between NCCL and a profiler plugin, in all its versions, and one normalised view.
 //!
 //! # What this crate owns
-//! * The list of versions ([`for_each_version`]), from which everything comes that has one item for
-//!   each version, here and in the plugin.
+//! * The list of versions ([`for_each_version`]), which generates all code with one item per
+//!   version, here and in the plugin.
 //! * The C layouts: [`v1`] … [`v7`] hold the event descriptor, the state arguments and the function
 //!   table of one version each; an arm that a version took over unchanged is re-exported from the
 //!   version that introduced it.
@@ -17,11 +17,11 @@
 //! * What a network plugin attaches to its events ([`net`]).
 //!
 //! # What it does not do
-//! It records nothing, keeps no state, reads no clock, allocates nothing and exports no symbol.
-//! It dereferences nothing that NCCL lends as an opaque value: parents, buffers and streams come
-//! out as numbers. It does not repair what NCCL says: a stale or foreign parent, a count in bytes,
-//! an overstated chunk size pass through as they are; only fields that the calling NCCL may have
-//! left unset come out as absent.
+//! It records nothing, keeps no state, reads no clock, allocates nothing and exports no symbol. It
+//! does not dereference opaque values of NCCL: parents, buffers and streams are numbers in the
+//! view. It does not correct NCCL's values: a stale or foreign parent, a count in bytes or an
+//! overstated chunk size pass through unchanged. Only fields that the calling NCCL may have left
+//! unset are absent.
 //!
 //! # Which release speaks which version
 //!
@@ -35,18 +35,19 @@
 //! | 6 | 2.29, 2.30 | CeColl, CeSync, CeBatch |
 //! | 7 | 2.31, 2.32 | KernelPhase, user tags, symmetric kernels |
 //!
-//! NCCL takes the highest version it knows of those a plugin exports as data symbols
-//! `ncclProfiler_v1` … `ncclProfiler_v7`; to an older one it speaks through a shim that loses
-//! fields and may leave the rest of the descriptor unset. Sources: `src/include/plugin/profiler/`
-//! and `src/plugin/profiler/` of NCCL v2.23.4-1 to v2.30.7-1, and the debugging information of
-//! libnccl 2.32.3, against which `tests/dwarf.rs` compares every field.
+//! A plugin exports the data symbols `ncclProfiler_v1` … `ncclProfiler_v7`, and NCCL uses the
+//! highest version that it knows. If that is older than its native version, NCCL converts through a
+//! shim that loses fields and may leave the rest of the descriptor unset. Sources:
+//! `src/include/plugin/profiler/` and `src/plugin/profiler/` of NCCL v2.23.4-1 to v2.30.7-1, and
+//! the debugging information of libnccl 2.32.3, against which `tests/dwarf.rs` compares every
+//! field.
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("NCCL runs on 64-bit little-endian machines; the layouts here are theirs");
 
-/// The versions, oldest first: gives `$given` and one row for each to the macro `$rows`.
-/// docs/howto/api-version.md says how to add one.
+/// Lists the versions, oldest first: calls the macro `$rows` with `$given` and one row for each
+/// version. docs/howto/api-version.md says how to add one.
 ///
 /// A row has the type that stands for the version, its number, its module, its function table, the
 /// symbol that NCCL looks up, the form of its `init`, the NCCL releases that speak it natively, and

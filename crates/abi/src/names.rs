@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Names at a fixed distance from each other.
 //!
-//! The recorder looks up names by their addresses. A name that shares its place in the recorder's
-//! table with another costs some sixty instructions more. The linker places literals arbitrarily; a
-//! program with names of its own, or one that counts instructions, avoids collisions with this
-//! table.
+//! The recorder looks up names by their addresses in a hash table, in which a collision of two
+//! names costs some sixty instructions more. The linker places literals arbitrarily. A program that
+//! passes its own names, or that counts instructions, avoids collisions by this layout.
 
 use core::ffi::CStr;
 
-/// Bytes from one name to the next. No two of forty names at this distance share a place, wherever
-/// the library is loaded; the recorder's interner has the test.
+/// Bytes from one name to the next. Forty names at this distance do not collide, at any load
+/// address; a test of the recorder's interner checks that.
 pub const STRIDE: usize = 21;
 
-/// `N` names of less than [`STRIDE`] bytes each. To be put into a `static`: what counts is where
-/// they lie.
+/// `N` names of less than [`STRIDE`] bytes each. Put it into a `static`, because the addresses of
+/// the names matter.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Names<const N: usize>([[u8; STRIDE]; N]);
 
 impl<const N: usize> Names<N> {
-    /// Lays the names out.
+    /// Copies the names into the layout.
     ///
     /// # Panics
-    /// Where a name is too long; with a `static`, when it is compiled.
+    /// If a name is too long. In a `static` that is a compile error.
     #[must_use]
     pub const fn new(names: [&CStr; N]) -> Names<N> {
         let mut places = [[0; STRIDE]; N];
@@ -35,7 +34,7 @@ impl<const N: usize> Names<N> {
         Names(places)
     }
 
-    /// The names, where they lie.
+    /// The names, at their addresses in this layout.
     #[must_use]
     pub const fn all(&'static self) -> [&'static CStr; N] {
         let mut names = [c""; N];

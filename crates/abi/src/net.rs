@@ -9,8 +9,8 @@
 
 use core::ffi::c_void;
 
-/// Tells whose an event is and how its data is laid out: kind in bits 16 to 31, version of the
-/// layout in bits 0 to 15.
+/// Identifies the network of an event and the layout of its data: the kind of network in bits 16 to
+/// 31, the version of the layout in bits 0 to 15.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct NetPluginId(pub i64);
@@ -87,22 +87,24 @@ pub struct NetSockV1 {
 const _: () = assert!(size_of::<NetIbDescrV1>() == 40);
 const _: () = assert!(size_of::<NetSockDescrV1>() == 24);
 
-/// The value of `type` that both layouts define, for the arm that both have.
+/// The only value of `type` that both layouts define.
 const ONLY_ARM: u8 = 1;
 
-/// `netPlugin.data` of a NetPlugin event or update: lent for the call, typed by the plugin's id.
+/// `netPlugin.data` of a NetPlugin event or update: valid during the call, with the layout that the
+/// plugin's id names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct NetData(pub *const c_void);
 
 impl NetData {
-    /// Copies out what a start event attaches under `id`: [`NetDescr::Opaque`] if the id, or the
-    /// type in the data, is unknown or the pointer NULL. Updates attach nothing that is defined.
+    /// Copies the data that a start event attaches under `id`; [`NetDescr::Opaque`] if the id or
+    /// the type in the data is unknown, or the pointer is NULL. The data of updates has no defined
+    /// layout.
     ///
     /// # Safety
-    /// The callback that brought the pointer must not have returned yet. If the id is
-    /// [`NetPluginId::IB_V1`] or [`NetPluginId::SOCK_V1`], the pointer must be NULL or lead to the
-    /// layout that it names.
+    /// The callback that passed the pointer must not have returned yet. If the id is
+    /// [`NetPluginId::IB_V1`] or [`NetPluginId::SOCK_V1`], the pointer must be NULL or point to
+    /// that layout.
     #[inline]
     #[must_use]
     pub unsafe fn read(self, id: NetPluginId) -> NetDescr {
@@ -125,7 +127,7 @@ impl NetData {
     }
 }
 
-/// What a network plugin says about its event, by value.
+/// The data of a network plugin's event, by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetDescr {
     /// A work request on an InfiniBand queue pair.
@@ -150,7 +152,7 @@ pub enum NetDescr {
         /// Bytes.
         length: u64,
     },
-    /// Something else.
+    /// An unknown layout, or no data.
     Opaque,
 }
 

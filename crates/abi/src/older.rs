@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Descriptors for a plugin that speaks an older version than NCCL does. They are the results of
 //! NCCL's own conversions (`src/plugin/profiler/profiler_v*.cc`@v2.30.7-1 and @2.31.2), with zeros
-//! in the bytes that these leave unset. Also the parents in a descriptor, for a caller that
-//! replaces their handles.
+//! in the bytes that these leave unset. Also sets the parent handles in a descriptor, for a caller
+//! that replaces them.
 
 use core::ffi::{CStr, c_void};
 use core::num::NonZeroU64;
@@ -11,7 +11,7 @@ use crate::common::CBool;
 use crate::descr::{self, Descr, EventView};
 use crate::{EventType, Str, codes, v1, v2, v3, v4, v5, v6, v7};
 
-/// The handles in a descriptor that lead to other events.
+/// Sets the handles of other events in a descriptor.
 pub trait Parents {
     /// Sets `parentObj`.
     fn set_parent(&mut self, parent: *mut c_void);
@@ -19,7 +19,7 @@ pub trait Parents {
     fn set_group(&mut self, group: *mut c_void);
 }
 
-/// Without and with `parentGroup`.
+/// Implements [`Parents`] for a version with or without `parentGroup`.
 macro_rules! parents {
     ($($module:ident)*; $($grouped:ident)*) => {
         $(impl Parents for $module::EventDescr {
@@ -48,7 +48,7 @@ macro_rules! parents {
 }
 parents!(v1 v2 v3 v4; v5 v6 v7);
 
-/// A descriptor of an older version.
+/// An event descriptor of an older version.
 pub trait Older: Copy + Parents {
     /// The descriptor of what `view` shows, without parents; `None` if the version lacks the type.
     ///
@@ -86,8 +86,7 @@ pub unsafe fn describe<T>(
     by_version!(1 => v1, 2 => v2, 3 => v3, 4 => v4, 5 => v5, 6 => v6)
 }
 
-/// A [`Older::describe`] by one expression for each type of event. Types of events that a version
-/// lacks have none.
+/// Implements [`Older::describe`] from one expression for each event type that the version has.
 macro_rules! older {
     ($module:ident, $type:ty, $($pattern:ident($d:ident) => $arm:ident: $value:expr,)*) => {
         impl Older for $module::EventDescr {
@@ -221,7 +220,7 @@ older! { v4, u8,
     NetPlugin(d) => netPlugin: d.into(),
 }
 
-/// What versions 5 and 6 share.
+/// `older!` with the event types that versions 5 and 6 share.
 macro_rules! older_with_api {
     ($module:ident, $($more:tt)*) => {
         older! { $module, u64,
@@ -358,7 +357,7 @@ const V1_FUNCS: [(&CStr, u8); 7] = [
     (c"SendRecv", 5),
     (c"Recv", 7),
 ];
-/// The same for data types; any other becomes `ncclFloat64`.
+/// The data types that NCCL's conversion to version 1 knows; any other becomes `ncclFloat64`.
 const V1_DATATYPES: [(&CStr, u8); 7] = [
     (c"ncclInt8", 0),
     (c"ncclInt32", 2),
@@ -369,7 +368,7 @@ const V1_DATATYPES: [(&CStr, u8); 7] = [
     (c"ncclFloat32", 7),
 ];
 
-/// A table of names with their places in it.
+/// The names of a table, each with its index.
 const fn numbered<const N: usize>(names: &[&'static CStr; N]) -> [(&'static CStr, u8); N] {
     let mut table = [(c"", 0); N];
     let mut i = 0;
@@ -382,7 +381,7 @@ const fn numbered<const N: usize>(names: &[&'static CStr; N]) -> [(&'static CStr
     table
 }
 
-/// The code of a name; `other` for one that the table lacks, and for none.
+/// The code of a name; `other` if the table lacks the name, or it is NULL.
 ///
 /// # Safety
 /// `name` is null or a string that is readable during the call.
@@ -403,7 +402,7 @@ const fn size(value: u64) -> usize {
     value as usize
 }
 
-/// A number as the opaque address that it was.
+/// Converts a number back to the opaque address.
 #[inline]
 const fn pointer(value: u64) -> *mut c_void {
     core::ptr::without_provenance_mut(size(value))

@@ -20,7 +20,7 @@ pub type NcclProfilerV1 = Profiler<InitV1, EventDescr, StateArgs>;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct EventDescr {
-    /// @0 The type's bit: one byte, which is all that versions 1 to 4 need.
+    /// @0 The type's bit, in one byte in versions 1 to 4.
     pub r#type: u8,
     /// @8 Handle of the parent event, or NULL.
     pub parentObj: *mut c_void,
@@ -154,7 +154,7 @@ pub struct ProxyOpArgs {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ProxyCtrlArgs {
-    /// @0 Operations, in state 18; 0 in the others.
+    /// @0 Number of operations, in state 18; 0 in the others.
     pub appendedProxyOps: i32,
 }
 
@@ -169,7 +169,7 @@ impl StateArgs {
     /// Step states come with NULL up to NCCL 2.26 and zeroed from 2.27, so they have no argument.
     ///
     /// # Safety
-    /// As there.
+    /// As [`crate::Version::state_arg`].
     #[inline(always)]
     pub(crate) unsafe fn normalise<const NUMBER: u8>(
         state: EventState,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Version 4, native in NCCL 2.27. `src/include/plugin/profiler/profiler_v4.h`.
 //!
-//! `init` describes the communicator, which therefore leaves the descriptors; KernelCh has
-//! times, steps have sizes. Later NCCL speaks this version through a shim that hands over a
-//! descriptor from its stack without clearing it: `p2p.nChannels` and all padding are garbage.
+//! `init` describes the communicator, and the descriptors no longer do. KernelCh has times, steps
+//! have sizes. Later NCCL speaks this version through a shim that hands over a descriptor from its
+//! stack without clearing it: `p2p.nChannels` and all padding are garbage.
 #![expect(non_snake_case, reason = "members of C structs keep their C names")]
 
 use core::ffi::{c_char, c_void};
@@ -124,7 +124,7 @@ pub union StateArgs {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ProxyStepArgs {
-    /// @0 Bytes, in states 9 and 11; in the others what an earlier step left.
+    /// @0 Bytes, in states 9 and 11; a stale value of an earlier step in the others.
     pub transSize: usize,
 }
 
@@ -153,7 +153,7 @@ impl StateArgs {
     /// See [`crate::Version::state_arg`]; `NUMBER` is the version.
     ///
     /// # Safety
-    /// As there.
+    /// As [`crate::Version::state_arg`].
     #[inline(always)]
     pub(crate) unsafe fn normalise<const NUMBER: u8>(
         state: EventState,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Version 5, native in NCCL 2.28. `src/include/plugin/profiler/profiler_v5.h`.
 //!
-//! Adds the API events and KernelLaunch; `type` takes eight bytes; Coll and P2p hang on the API
-//! call, and their Group moves to `parentGroup`. Later NCCL speaks this version through a shim that
-//! does not clear the descriptor: padding is garbage, so that `graphCaptured`, which NCCL's example
-//! header declares as an `int`, must be read as the one byte it is.
+//! Adds the API events and KernelLaunch. `type` takes eight bytes. The API call is the parent of
+//! Coll and P2p, and their Group is in `parentGroup`. Later NCCL speaks this version through a shim
+//! that does not clear the descriptor: padding is garbage, so `graphCaptured`, which NCCL's example
+//! header declares as an `int`, must be read as one byte.
 #![expect(non_snake_case, reason = "members of C structs keep their C names")]
 
 use core::ffi::{c_char, c_void};

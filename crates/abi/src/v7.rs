@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Version 7, native in NCCL 2.31 and 2.32. Layout: debugging information of libnccl 2.32.3.
 //!
-//! Adds KernelPhase, the application's tag per operation (`ncclCollConfig_t.userProfilerTag`; the
-//! highest bit is NCCL's own, 0 is untagged) and what tells symmetric kernels from others.
+//! Adds KernelPhase, the application's tag per operation (`ncclCollConfig_t.userProfilerTag`; NCCL
+//! reserves the highest bit; 0 is untagged) and fields that identify symmetric kernels.
 #![expect(non_snake_case, reason = "members of C structs keep their C names")]
 
 use core::ffi::{c_char, c_void};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a version's own layout to the normalised view.
+//! Converts a version's layout to the normalised view.
 
 use core::num::NonZeroU64;
 use core::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use crate::descr::EventView;
 use crate::net::NetData;
 use crate::{EventMask, EventState, EventType};
 
-/// What `recordEventState` adds to a state, whatever the version: only what the state defines.
+/// The argument of a state in `recordEventState`, the same type for all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateArg {
     /// Nothing: NULL arguments, a state that has none, or an unknown state.
@@ -32,18 +32,18 @@ pub enum StateArg {
     },
 }
 
-/// What is done with a descriptor's view.
+/// Consumes a descriptor's view.
 ///
-/// A trait and not a closure, so that it can be inlined for each type of event by itself: with the
-/// type known, no view is ever built in memory.
+/// It is a trait and not a closure so that the compiler inlines it separately for each event type,
+/// and builds no view in memory.
 pub trait Viewer {
-    /// What comes of it.
+    /// The result.
     type Out;
-    /// Looks at a view.
+    /// Processes a view.
     fn see(self, view: EventView) -> Self::Out;
 }
 
-/// Gives the view as it is.
+/// A [`Viewer`] that returns the view itself.
 struct Whole;
 
 impl Viewer for Whole {
@@ -55,7 +55,7 @@ impl Viewer for Whole {
     }
 }
 
-/// One version of the ABI, as a type: what a callback that is written once is generic over.
+/// One version of the ABI, as a type over which callbacks are generic.
 pub trait Version: sealed::Sealed + Copy + 'static {
     /// The version, one of [`VERSIONS`].
     const NUMBER: u8;
@@ -79,35 +79,35 @@ pub trait Version: sealed::Sealed + Copy + 'static {
         unsafe { Self::show(descr, Whole) }
     }
 
-    /// Shows the normalised view of a descriptor to `viewer`. Reads the header and the arm that
-    /// `type` selects, and nothing that any of its pointers leads to.
+    /// Passes the normalised view of a descriptor to `viewer`. Reads the header and the arm that
+    /// `type` selects, and follows no pointer in them.
     ///
     /// # Safety
-    /// `descr` must lead to a descriptor of this version, aligned and readable during the call, of
-    /// which the header is set and so is the arm that `type` selects; a member that NCCL's shims
-    /// leave alone may hold any bytes.
+    /// `descr` must point to a descriptor of this version that is aligned and readable during the
+    /// call. Its header and the arm that `type` selects must be set; members that NCCL's shims do
+    /// not write may hold any bytes.
     unsafe fn show<W: Viewer>(descr: *const Self::Descr, viewer: W) -> W::Out;
 
-    /// Parent and step number, if the descriptor is a ProxyStep: the event that comes most often,
-    /// distinguished before anything else is read.
+    /// Parent and step number if the descriptor is a ProxyStep, else `None`. ProxyStep is the most
+    /// frequent event, so callers check for it first.
     ///
     /// # Safety
     /// As [`Version::show`].
     unsafe fn step(descr: *const Self::Descr) -> Option<(u64, i32)>;
 
-    /// The handle of the parent event, 0 for none, without a look at the rest.
+    /// The handle of the parent event, or 0; reads nothing else.
     ///
     /// # Safety
     /// As [`Version::show`].
     unsafe fn parent(descr: *const Self::Descr) -> u64;
 
-    /// What `args` adds to `state`: [`StateArg::None`] if the version defines nothing for the
-    /// state, in which case `args` is not looked at, or if `args` is NULL.
+    /// The argument of `state` in `args`; [`StateArg::None`] if `args` is NULL, or if the version
+    /// defines no argument for the state (`args` is then not read).
     ///
     /// # Safety
-    /// If the version defines something for `state`, `args` must be NULL or lead to state
-    /// arguments of this version, aligned and readable during the call, of which the member that
-    /// `state` selects is set.
+    /// If the version defines an argument for `state`, `args` must be NULL or point to state
+    /// arguments of this version that are aligned and readable during the call, with the member
+    /// that `state` selects set.
     unsafe fn state_arg(state: EventState, args: *const Self::StateArgs) -> StateArg;
 }
 
@@ -116,7 +116,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The types that a version has, given those that came with it and before.
+/// The event types of a version: those with [`EventType::since`] up to it.
 const fn events_until(version: u8) -> EventMask {
     let mut mask = EventMask::NONE;
     let mut i = 0;
@@ -129,8 +129,8 @@ const fn events_until(version: u8) -> EventMask {
     mask
 }
 
-/// Reads the header and the arm that `type` selects, each exactly as the version at hand lays it
-/// out. To be used inside [`Version::show`] only, whose caller's promise it leans on.
+/// Reads the header and the arm that `type` selects, in the version's layout. Use it inside
+/// [`Version::show`] only: it relies on that function's safety contract.
 macro_rules! show {
     ($descr:ident, $viewer:ident, $($kind:ident = $arm:ident),*) => {{
         // SAFETY: the caller promises a readable, aligned descriptor, of which the header is set.
@@ -151,9 +151,9 @@ macro_rules! show {
     }};
 }
 
-/// Reads the member of the state arguments that the state selects, or leaves the function with
-/// [`StateArg::None`] if there are none. To be used inside [`Version::state_arg`] only, whose
-/// caller's promise it leans on.
+/// Reads the member of the state arguments that the state selects; if `args` is NULL, returns
+/// [`StateArg::None`] from the function. Use it inside [`Version::state_arg`] only: it relies on
+/// that function's safety contract.
 macro_rules! selected {
     ($args:ident.$member:ident) => {{
         if $args.is_null() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of a job, and its causes, by what others found.
+//! The state of a job and its causes, derived from the results of the other analyses.
 
 use ncclscope_diagnose::{Diagnosis, Verdict};
 use ncclscope_findings::{Confidence, FindingClass};
@@ -15,16 +15,16 @@ use serde::Serialize;
 pub enum State {
     /// Ranks wait in NCCL and do not advance.
     Hung,
-    /// It advances, and a rank, link or GPU slows it down.
+    /// The job advances, but a rank, link or GPU slows it down.
     Slow,
-    /// It advances, and nothing slows it down.
+    /// The job advances, and nothing slows it down.
     Fine,
-    /// The input does not show it.
+    /// The input does not show the state.
     Unknown,
 }
 
 impl State {
-    /// As the first word of a report.
+    /// The first word of a report.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -36,30 +36,30 @@ impl State {
     }
 }
 
-/// A cause, and the ranks at fault.
+/// A cause and the ranks at fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cause {
     pub(crate) class: FindingClass,
     pub(crate) confidence: Confidence,
     pub(crate) root_ranks: Vec<u32>,
-    /// From which rank to which, for a link.
+    /// Sending and receiving rank, if the cause is a link.
     pub(crate) edge: Option<[u32; 2]>,
-    /// How many times slower than the others.
+    /// How many times slower it is than the others, if it is slow.
     pub(crate) factor: Option<f64>,
 }
 
-/// What an answer rests on.
+/// The results of the analyses from which an answer is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// Why the job hangs.
+    /// Why the job hangs: the result of `diagnose`.
     pub hang: &'a Diagnosis,
-    /// What slows it down.
+    /// What slows the job down: the result of `stragglers`.
     pub slow: &'a SlowReport,
-    /// Its figures.
+    /// The figures of the job: the result of `report`.
     pub report: &'a Report,
 }
 
-/// The state, and the causes, the worst first.
+/// The state of the job and its causes, the worst first.
 pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
     let Found { hang, slow, .. } = found;
     let of_verdict = |verdict: &Verdict| Cause {
@@ -78,7 +78,8 @@ pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
     };
     if !hang.findings.is_empty() {
         let causes = hang.findings.iter().map(of_verdict).collect();
-        // Calls that differ may have ended, with wrong results.
+        // Operations with mismatched calls may have ended, with wrong results, so that the job need
+        // not hang.
         let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
         return (state, causes);
     }
@@ -89,7 +90,7 @@ pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
     (state, Vec::new())
 }
 
-/// Ranks made different calls, and none waits.
+/// True if ranks made different calls and no rank waits.
 pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
     let is_mismatch = |verdict: &Verdict| {
         matches!(verdict.class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
@@ -97,7 +98,7 @@ pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
     hang.waiting_ranks == 0 && !hang.findings.is_empty() && hang.findings.iter().all(is_mismatch)
 }
 
-/// Why a job in which nothing was found may not be fine.
+/// Why a job without findings may still not be fine; `None` if there is no reason for doubt.
 pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
     let Found { hang, slow, report } = found;
     let is_empty = report.operations.is_empty() && report.open_operations.is_empty();

@@ -7,7 +7,7 @@ use ncclscope_diagnose::Diagnosis;
 use ncclscope_findings::Cost;
 use ncclscope_report::Report;
 
-/// Since when it hangs or is slow; of several findings the worst tells.
+/// Time since when the job hangs or is slow, as text; for a slow job that of the worst finding.
 pub(crate) fn since(state: State, found: Found<'_>) -> Option<String> {
     match state {
         State::Hung => hung_since_ns(found).map(|ns| Moment::from_ns(ns).rfc3339()),
@@ -16,7 +16,7 @@ pub(crate) fn since(state: State, found: Found<'_>) -> Option<String> {
     }
 }
 
-/// Since when the ranks that wait longest do so.
+/// Time since when the oldest waiting operation is in flight, ns since 1970.
 fn hung_since_ns(found: Found<'_>) -> Option<u64> {
     let end = found.report.ranks.iter().filter_map(|row| row.end_ns).max()?;
     Some(end.saturating_sub(age_ns(found.hang)?))
@@ -27,7 +27,7 @@ pub(crate) fn age_ns(hang: &Diagnosis) -> Option<u64> {
     hang.findings.iter().filter_map(|verdict| verdict.age_ns).max()
 }
 
-/// What it costs.
+/// The cost of the hang or slowdown; `None` if unknown.
 pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
     let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));
     match state {
@@ -40,7 +40,7 @@ pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
     }
 }
 
-/// The ranks of the job: one GPU each.
+/// Number of GPUs of the job: its ranks, with one GPU each.
 pub(crate) fn gpus(report: &Report) -> u64 {
     let largest = report.ranks.iter().filter_map(|row| row.nranks).max().unwrap_or(0);
     u64::from(largest).max(report.processes.len() as u64)

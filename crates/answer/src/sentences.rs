@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sentences of an answer: the first line, and why.
+//! The sentences of an answer: the headline and the reason.
 
 use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
@@ -9,10 +9,10 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::Unjudged;
 use std::collections::BTreeSet;
 
-/// How many ranges of ranks, hosts or further causes are named.
+/// Maximum number of ranges of ranks, of hosts, or of further causes that are named.
 const LISTED: usize = 4;
 
-/// What the first line says after the state.
+/// The text of the first line, after the state.
 pub(crate) fn headline(state: State, found: Found<'_>) -> String {
     let Found { hang, slow, report } = found;
     match state {
@@ -62,7 +62,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
     }
 }
 
-/// What could be slow without having been found, as the end of a line.
+/// What could not be judged and may be slow, as the end of a line.
 fn unjudged(Unjudged { links, node_communicators }: Unjudged) -> String {
     let links = (links != 0).then(|| count(links, "link"));
     let inside = (node_communicators != 0)
@@ -74,7 +74,7 @@ fn unjudged(Unjudged { links, node_communicators }: Unjudged) -> String {
     }
 }
 
-/// Why, in one sentence.
+/// The reason in one sentence.
 pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
         return if state == State::Unknown {
@@ -103,12 +103,12 @@ pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     text
 }
 
-/// `1-2, 5-8 and 3 more`.
+/// Ranges of ranks, such as `1-2, 5-8 and 3 more`.
 pub(crate) fn ranges(ranks: &[u32]) -> String {
     list_of_ranges(&human::ranges(ranks.iter().copied()), LISTED)
 }
 
-/// A few names, or how many there are.
+/// The names if they are few, else their number.
 pub(crate) fn some(names: &BTreeSet<&str>) -> String {
     let shown: Vec<&str> = names.iter().copied().take(LISTED).collect();
     match names.len() - shown.len() {

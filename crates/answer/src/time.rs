@@ -8,7 +8,7 @@ use jiff::Timestamp;
 pub struct Moment(Timestamp);
 
 impl Moment {
-    /// The present.
+    /// The current time.
     #[must_use]
     pub fn now() -> Moment {
         Moment(Timestamp::now())

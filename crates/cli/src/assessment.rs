@@ -21,19 +21,19 @@ use std::time::Duration;
 /// The results of all analyses of a run.
 pub(crate) struct Assessment {
     pub(crate) report: Report,
-    /// Why it hangs, as `diagnose` finds it.
+    /// Why the job hangs, as found by `diagnose`.
     pub(crate) hang: Diagnosis,
     /// Which ranks wait for which.
     pub(crate) waiting: Vec<Waiting>,
-    /// What is slow, as `stragglers` finds it.
+    /// What is slow, as found by `stragglers`.
     pub(crate) slow: SlowReport,
-    /// How long the others waited for each rank.
+    /// How long the other ranks waited for each rank.
     pub(crate) details: Details,
 }
 
 impl Assessment {
-    /// Of recordings; what is in flight for `hang` in a running job is stuck. The tables are of
-    /// what the filter selects, all else of all recordings.
+    /// The assessment of recordings. In a running job, an operation counts as stuck after `hang` in
+    /// flight. The tables cover what the filter selects, everything else covers all recordings.
     pub(crate) fn of(
         input: &Input,
         (narrowed, by): (&Narrowed, &[By]),
@@ -45,7 +45,7 @@ impl Assessment {
             read(&input.recordings, &ends, Some((narrowed, by)), |done| progress.at(done));
         drop(progress);
         say(1, || "read the records".into());
-        // None of the three needs the others.
+        // None of the three depends on another.
         thread::scope(|scope| {
             let slow = scope.spawn(|| {
                 let mut slow = job.finish();

@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_FOR_A_DUMP: Duration = Duration::from_secs(120);
 
-/// Threads that ask at the same time.
+/// Maximum number of threads that ask processes at the same time.
 const ASKED_AT_ONCE: usize = 256;
-/// How often a process is asked again whose queue of connections is full.
+/// Pause before a process with a full connection queue is asked again.
 const FULL: Duration = Duration::from_millis(20);
 
 /// A process that answered.
@@ -42,7 +42,7 @@ pub(crate) struct Process {
     socket: PathBuf,
 }
 
-/// Where control sockets lie: where the plugin puts them, by default where it puts none.
+/// The directory of control sockets, as the plugin chooses it; its default if the plugin has none.
 pub(crate) fn directory() -> PathBuf {
     match CONTROL.value(&environment) {
         SocketDirectory::At(dir) => dir,
@@ -50,13 +50,13 @@ pub(crate) fn directory() -> PathBuf {
     }
 }
 
-/// The processes that answer, by id, and what went wrong with others. Of `only` these, unless that
-/// is empty. Sockets of processes that are gone are removed.
+/// The processes that answer, by id, and the problems with others. If `only` is not empty, only
+/// these process ids. Removes the sockets of processes that are gone.
 pub(crate) fn processes(dir: &Path, only: &[u32]) -> io::Result<(Vec<Process>, Vec<Problem>)> {
     within(PATIENCE, dir, only)
 }
 
-/// What went wrong with a process: its id, and why.
+/// A problem with a process: its id, and the reason.
 pub(crate) type Problem = (u32, String);
 
 fn within(
@@ -90,7 +90,8 @@ fn within(
     Ok((found, problems))
 }
 
-/// What `ask` gives for each of `all`, in their order: one that does not answer holds up no other.
+/// The results of `ask` for each of `all`, in the same order. A process that does not answer does
+/// not delay the others.
 pub(crate) fn at_once<T: Sync, A: Send>(all: &[T], ask: impl Fn(&T) -> A + Sync) -> Vec<A> {
     let (next, answers) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
@@ -103,7 +104,7 @@ pub(crate) fn at_once<T: Sync, A: Send>(all: &[T], ask: impl Fn(&T) -> A + Sync)
     };
     std::thread::scope(|scope| {
         for _ in 1..all.len().min(ASKED_AT_ONCE) {
-            // Where there may be no more threads, those that there are take longer.
+            // If no more threads can be started, the existing ones do all the work.
             if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
                 break;
             }
@@ -113,7 +114,7 @@ pub(crate) fn at_once<T: Sync, A: Send>(all: &[T], ask: impl Fn(&T) -> A + Sync)
     answers.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
-/// The state of a process that does not answer, as far as this host shows (`proc_pid_stat(5)`).
+/// The state of a process that does not answer, as far as this host shows it (`proc_pid_stat(5)`).
 fn silent(socket: &Path) -> String {
     let stat =
         pid_of_socket(socket).and_then(|pid| std::fs::read(format!("/proc/{pid}/stat")).ok());
@@ -125,18 +126,18 @@ fn silent(socket: &Path) -> String {
     }
 }
 
-/// The plugin puts its socket into a private directory only: anything elsewhere is not the
-/// plugin's. Root looks at those of other users, too, but its own place may be no one else's.
+/// Checks that a socket is in a private directory, as all of the plugin's are. Root also accepts
+/// those of other users, but its own directory must belong to root.
 fn trusted(path: &Path, dir: &Metadata, user: u32) -> io::Result<()> {
     let owner = if user == 0 && path != of_user(user) { dir.uid() } else { user };
     is_private(dir, owner).map_err(io::Error::other)
 }
 
-/// Why a process did not fulfil a request.
+/// The reason why a process did not fulfil a request.
 enum NotDone {
-    /// No process listens.
+    /// No process listens on the socket.
     Gone,
-    /// What it answered, or what happened instead.
+    /// Its answer, or the error.
     Because(String),
 }
 
@@ -158,7 +159,7 @@ fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply, No
     }
 }
 
-/// A connection, which a process that accepts none would keep waiting for.
+/// Connects until a deadline, because a process with a full queue would otherwise block the call.
 fn connect(socket: &Path, until: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(socket)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -176,8 +177,7 @@ fn connect(socket: &Path, until: Instant) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// What comes up to the end of the stream, which is there in time: also an answer that trickles is
-/// none.
+/// Reads to the end of the stream until a deadline, also if the answer trickles in.
 fn read_until(stream: &mut UnixStream, until: Instant) -> io::Result<String> {
     let (mut line, mut piece) = (Vec::new(), [0; 4096]);
     while line.len() < LONGEST_REPLY {
@@ -203,33 +203,33 @@ fn status(socket: &Path, patience: Duration) -> Result<ProcessStatus, NotDone> {
     }
 }
 
-/// [`Reply::decode`] gives no other kind of reply than the request's.
+/// [`Reply::decode`] returns only the kind of reply that belongs to the request.
 const NO_SUCH_REPLY: &str = "its reply is one to another request";
 
 impl Process {
-    /// A process that cannot be asked.
+    /// A process that cannot be asked, with a known status.
     #[cfg(test)]
     pub(crate) fn new(pid: u32, status: ProcessStatus) -> Process {
         Process { pid, status, socket: PathBuf::new() }
     }
 
-    /// Whether operations that begin now are recorded.
+    /// True if new operations are recorded.
     pub(crate) fn is_recorded(&self) -> bool {
         self.status.recorded == Recorded::Yes
     }
 
-    /// Asks again what it records.
+    /// Asks for the status again.
     pub(crate) fn refresh(&mut self) -> Result<(), String> {
         self.status = status(&self.socket, PATIENCE).map_err(|why| self.problem(why))?;
         Ok(())
     }
 
-    /// Begins a window. Returns what the process records now.
+    /// Starts a window. Returns the process with its new status.
     pub(crate) fn start(&self, window: RecordingWindow) -> Result<Process, String> {
         self.changed(&Request::Start(window))
     }
 
-    /// Ends it. Returns what the process records now.
+    /// Stops recording. Returns the process with its new status.
     pub(crate) fn stop(&self) -> Result<Process, String> {
         self.changed(&Request::Stop)
     }
@@ -241,7 +241,7 @@ impl Process {
         }
     }
 
-    /// Makes it copy its recording to a directory, or beside the recording; the file.
+    /// Copies its recording to a directory, or beside the recording; returns the file.
     pub(crate) fn dump(&self, dir: Option<&Path>) -> Result<PathBuf, String> {
         let request = Request::Dump(dir.map(Path::to_owned));
         match self.ask(&request, PATIENCE_FOR_A_DUMP)? {
@@ -250,8 +250,8 @@ impl Process {
         }
     }
 
-    /// What it waits for: operations and calls in flight, each as the plugin writes it; how many
-    /// more there are; and what hangs it cannot see.
+    /// What it waits for: operations and calls in flight as JSON from the plugin, the number of
+    /// those that are not listed, and the kinds of hangs that it cannot see.
     pub(crate) fn why(&self) -> Result<(Vec<serde_json::Value>, u64, Vec<String>), String> {
         let Reply::InFlight(in_flight) = self.ask(&Request::Why, PATIENCE)? else {
             return Err(self.wrong(NO_SUCH_REPLY));
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(why(&link, link.uid()), "it is a symbolic link");
     }
 
-    /// In `/tmp` another user may have made it before.
+    /// In `/tmp`, another user may have created it before.
     #[test]
     fn roots_own_place_is_trusted_only_if_it_is_roots() {
         use std::os::unix::fs::MetadataExt;
@@ -310,7 +310,7 @@ mod tests {
         let theirs = std::fs::symlink_metadata(std::env::current_exe().unwrap()).unwrap();
         let place = super::of_user(0);
         assert!(super::trusted(&place, &root, 0).is_ok());
-        // Who runs the tests may be root: a user's own directory is then root's.
+        // If the tests run as root, a user's own directory is root's.
         let folder = tempfile::tempdir().unwrap();
         if theirs.uid() == 0 {
             std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
@@ -383,7 +383,7 @@ mod tests {
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let stopped = sleeper.id();
         kill_process(Pid::from_child(&sleeper), Signal::STOP).unwrap();
-        // Above what a kernel gives a process.
+        // Above the largest process id that a kernel assigns.
         let (absent, answers) = (4_194_305, std::process::id());
         let _listeners = [listen(stopped), listen(absent)];
         let listener = listen(answers);

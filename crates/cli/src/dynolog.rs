@@ -24,13 +24,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of a datagram before its payload.
+/// Number of bytes of a datagram before its payload.
 const HEAD: usize = 40;
-/// The largest datagram; a request with the ids of all ancestors of a process is far smaller.
+/// Maximum size of a datagram; a request with the ids of all ancestors of a process is far smaller.
 const LONGEST: usize = 4096;
-/// Bit of a request's kinds: a process that waits to record activities.
+/// Bit of a request's kinds: the process waits to record activities.
 const ACTIVITIES: i32 = 2;
-/// Kineto asks every 5 s and warms up for 2 s ([`Profile::configuration`]); the rest is a margin.
+/// Time between a request for a profile and its start: Kineto asks every 5 s and warms up for 2 s
+/// ([`Profile::configuration`]); the rest is a margin.
 pub(crate) const LEAD: Duration = Duration::from_secs(10);
 
 /// The profile that processes should record.
@@ -128,7 +129,7 @@ impl Daemon {
                 }
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // No process asked, or an error that the next round would meet again.
+                // No process asked, or there was an error that the next round would meet again.
                 Err(_) => {
                     return std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 }

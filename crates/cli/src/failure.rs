@@ -18,16 +18,16 @@ pub(crate) const BAD_INPUT: u8 = 3;
 /// Exit code: something is missing or refused in the environment.
 pub(crate) const ENVIRONMENT: u8 = 4;
 
-/// Lines that wait for [`release`]; `None` while lines are printed at once.
+/// Lines held until [`release`]; `None` while lines are printed at once.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
-/// The most lines that wait.
+/// Maximum number of lines that are held.
 const MOST_HELD: usize = 64;
 
 /// The error of a verb.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
-    /// `None` if the reader of the output has exited.
+    /// The message; `None` if the reader of the output has exited.
     message: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Failure {
         self.message.unwrap_or_default()
     }
 
-    /// Prints the message and gives the exit code.
+    /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if let Some(message) = self.message {
             tell(format_args!("{} {message}", word("error:", Colour::Red)));
@@ -96,12 +96,12 @@ pub(crate) fn tell(line: impl Display) {
     }
 }
 
-/// Keeps the lines of [`tell`] until [`release`]: the terminal shows something else.
+/// Holds the lines of [`tell`] until [`release`], because the terminal shows something else.
 pub(crate) fn hold() {
     HELD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
 }
 
-/// Prints the lines that were kept, and keeps no more.
+/// Prints the lines that were held, and holds no more.
 pub(crate) fn release() {
     let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).take();
     for line in held.into_iter().flatten() {
@@ -109,7 +109,7 @@ pub(crate) fn release() {
     }
 }
 
-/// A word in a colour, where standard error has colours.
+/// A word in a colour, if standard error has colours.
 fn word(word: &str, colour: Colour) -> String {
     match terminal::errors_have_colour() {
         true => colour.paint(word),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that are new: what another user put at their place before leads nowhere else.
+//! Creates new files safely: a link that another user placed there is not followed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Creates a file to be written. What has its name, such as a link or what an earlier process of
-/// this number left, is removed and not followed.
+/// Creates a file for writing. An existing file or link of that name, such as one of an earlier
+/// process with this id, is removed and not followed.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     let open = || OpenOptions::new().write(true).create_new(true).open(path);
     match open() {

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Bytes of a request that are read.
+/// Maximum number of bytes of a request that are read.
 const REQUEST: usize = 16 << 10;
 
 /// The first line of a request.
@@ -15,13 +15,14 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Reads a request's head, which is all there is of those we answer, for so long at most.
-    /// Closing with unread bytes would make the system throw the answer away.
+    /// Reads the head of a request, at most for `patience`; the requests that we answer have no
+    /// body. Closing the connection with unread bytes would make the system discard the answer.
     pub(crate) fn read(mut stream: &TcpStream, patience: Duration) -> io::Result<Request> {
         let deadline = Instant::now() + patience;
         let (mut head, mut part) = (Vec::new(), [0; 4096]);
         while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < REQUEST {
-            // In total, not for each read: a client that sends a byte a second must not stay.
+            // The limit is for all reads together, so that a client that sends a byte per second
+            // does not stay.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -36,12 +37,12 @@ impl Request {
         Ok(Request { line })
     }
 
-    /// `GET`; empty where there is none.
+    /// The method, such as `GET`; empty if it is missing.
     pub(crate) fn method(&self) -> &str {
         self.word(0)
     }
 
-    /// `/metrics?x=y`; empty where there is none.
+    /// The target, such as `/metrics?x=y`; empty if it is missing.
     pub(crate) fn target(&self) -> &str {
         self.word(1)
     }
@@ -51,10 +52,10 @@ impl Request {
     }
 }
 
-/// Gives each connection to `answer`, from a thread of its own.
+/// Passes each connection to `answer`, on a thread of its own.
 ///
 /// # Errors
-/// The system's, if there can be no more threads.
+/// The system's error if no thread can be started.
 pub(crate) fn serve(
     listener: TcpListener,
     answer: impl Fn(TcpStream) + Send + 'static,
@@ -63,7 +64,7 @@ pub(crate) fn serve(
         for stream in listener.incoming() {
             match stream {
                 Ok(stream) => answer(stream),
-                // Out of descriptors, most likely: not to be asked again at once.
+                // Most likely out of descriptors: retrying at once would fail again.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }

@@ -23,19 +23,19 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How many damaged recordings are named.
+/// Maximum number of damaged recordings that are named.
 const NAMED: usize = 8;
-/// How many levels of directories below a directory of runs are searched.
+/// Number of directory levels below a directory of runs that are searched.
 const DEPTH: usize = 4;
-/// Bytes of the largest saved report.
+/// Maximum size of a saved report, bytes.
 pub(crate) const SAVED_MAX: u64 = 1 << 30;
-/// The fewest files that it must be possible to open.
+/// Minimum number of files that must be possible to keep open.
 const LEAST_FILES: usize = 8;
-/// Files of JSON beside recordings.
+/// JSON files beside recordings that are not reports.
 const NOT_REPORTS: [&str; 2] = ["run.json", "truth.json"];
-/// How names of archives end.
+/// Extensions of archives.
 const ARCHIVES: [&str; 7] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".tar.bz2", ".zip"];
-/// Bytes of the largest `run.json` that is read: Linux limits a command to 2 MiB.
+/// Maximum size of a `run.json` that is read, bytes: Linux limits a command to 2 MiB.
 const ABOUT_MAX: u64 = 16 << 20;
 
 /// The recordings of a run.
@@ -45,17 +45,17 @@ pub(crate) struct Input {
     pub(crate) recordings: Vec<Recording>,
     /// The content of `run.json`, if `ncclscope run` created the directory.
     pub(crate) run: Option<serde_json::Value>,
-    /// Where there are two runs: the other one's readable recordings.
+    /// If there are two runs: the readable recordings of the other one.
     pub(crate) other: Vec<Recording>,
-    /// Why some cannot be read: a line for each, up to a few.
+    /// Why recordings cannot be read: one line each, up to [`NAMED`].
     pub(crate) unreadable: Vec<String>,
-    /// How many could not be read.
+    /// Number of recordings that could not be read.
     bad: usize,
 }
 
 impl Input {
-    /// Opens the recordings of run directories, and recordings. Of several runs it keeps the one
-    /// with this id, else the newest, and names the others.
+    /// Opens recordings, and those in run directories. If there are several runs, keeps the one
+    /// with id `run`, else the newest, and names the others.
     pub(crate) fn open(paths: &[PathBuf], run: Option<&str>) -> Result<Input, Failure> {
         let (mut files, mut about, mut empty) = (Vec::new(), None, Vec::new());
         for path in paths {
@@ -86,7 +86,7 @@ impl Input {
         Ok(input)
     }
 
-    /// What is read, for `-v`.
+    /// A summary of what is read, for `-v`.
     fn summary(&self, files: usize) -> String {
         let bytes: u64 =
             self.recordings.iter().flat_map(Recording::lanes).map(|lane| lane.bytes()).sum();
@@ -110,7 +110,7 @@ impl Input {
         let mut progress = Progress::new("opening recordings", files.len() as u64);
         let open = |file: &PathBuf| {
             let recording = Recording::open(file)?.with_content()?;
-            // Which run it is of is asked next, and takes reading its last blocks.
+            // The run of a recording is needed next, which requires its last blocks.
             let _ = recording.last_ticks();
             Ok::<_, ncclscope_trace::Error>(recording)
         };
@@ -127,7 +127,7 @@ impl Input {
                     if input.unreadable.len() < NAMED {
                         input.unreadable.push(line.clone());
                     }
-                    // The directory's others are worth a report, a file that the user named is not.
+                    // A file that the user named must be readable, others of its directory not.
                     if named.contains(file) {
                         failed.get_or_insert(line);
                     } else {
@@ -152,7 +152,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Keeps one recording of each process of one run, and says what it leaves out.
+    /// Keeps one recording of each process of one run, and prints what is left out.
     fn keep(&mut self, run: Option<&str>) -> Result<(), Failure> {
         let facts: Vec<ProcessFacts> = self.recordings.iter().map(ProcessFacts::of).collect();
         let runs = Runs::split(&facts);
@@ -171,8 +171,8 @@ impl Input {
         Ok(())
     }
 
-    /// Names the damaged recordings, one line each up to a few, after they were processed. Returns
-    /// the exit code.
+    /// Names the damaged recordings after they were processed, one line each up to [`NAMED`].
+    /// Returns the exit code.
     pub(crate) fn finish(&self) -> ExitCode {
         match self.bad + name_damaged(&self.recordings) {
             0 => ExitCode::SUCCESS,
@@ -181,7 +181,7 @@ impl Input {
     }
 }
 
-/// Says that a directory has no recordings, and which verb reads what it has instead.
+/// The error that a directory has no recordings, with the verb that reads its content instead.
 fn nothing_in(directory: &Path) -> Failure {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -194,7 +194,7 @@ fn nothing_in(directory: &Path) -> Failure {
     Failure::input(format!("no recordings (*.nscope) in {}: {why}", directory.display()))
 }
 
-/// Which verb reads a file that is no recording, as the end of a sentence.
+/// The verb that reads a file that is not a recording, as the end of a sentence.
 fn other_verb(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_string_lossy();
     let is = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
@@ -204,7 +204,7 @@ fn other_verb(file: &Path) -> Option<String> {
         let read = open_to_read(file).and_then(|mut file| file.read_exact(&mut first));
         read.is_ok() && first == [byte]
     };
-    // Python's pickles from version 2 on begin with this byte.
+    // Python's pickles of protocol 2 and later begin with this byte.
     if name.ends_with(|end: char| end.is_ascii_digit()) && starts_with(0x80) {
         return Some(format!(
             "{name} looks like a dump of PyTorch's Flight Recorder, which `ncclscope diagnose \
@@ -224,13 +224,13 @@ fn other_verb(file: &Path) -> Option<String> {
         .then(|| format!("`ncclscope view {}` shows {name}", file.display()))
 }
 
-/// Says that the archives of a directory are not read.
+/// Prints that the archives of a directory are not read.
 pub(crate) fn tell_archives(directory: &Path) {
     let is_one = |name: &str| ARCHIVES.iter().any(|end| name.ends_with(end));
     tell_left_out(directory, is_one, "to read an archive, unpack it");
 }
 
-/// Says that files with such names in a directory are not read, and what to do.
+/// Prints that files with such names in a directory are not read, with advice.
 pub(crate) fn tell_left_out(directory: &Path, is_one: impl Fn(&str) -> bool, advice: &str) {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -248,14 +248,14 @@ pub(crate) fn tell_left_out(directory: &Path, is_one: impl Fn(&str) -> bool, adv
 /// The recordings of one run.
 #[derive(Debug)]
 pub(crate) struct RunInput {
-    /// Its id, or the name of its directory.
+    /// Id of the run, or name of its directory.
     pub(crate) name: String,
-    /// One for each process.
+    /// Its recordings, one for each process.
     pub(crate) recordings: Vec<Recording>,
 }
 
-/// Opens a recording, or all recordings below a directory, by run, the oldest first. Also returns
-/// how many cannot be read.
+/// Opens a recording, or all recordings below a directory, grouped by run, the oldest first. Also
+/// returns the number of unreadable ones.
 pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> {
     let cannot_read = |e| Failure::input(format!("cannot read {}: {e}", path.display()));
     let files = if std::fs::metadata(path).map_err(cannot_read)?.is_dir() {
@@ -286,7 +286,7 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     Ok((runs, bad))
 }
 
-/// The saved reports at a path: a file of JSON, or all of a directory without recordings.
+/// The saved reports at a path: a JSON file, or all JSON files of a directory without recordings.
 pub(crate) fn saved_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let cannot_read = |e| Failure::input(format!("cannot read {}: {e}", path.display()));
     let is_json = |name: &str| name.ends_with(".json") && !NOT_REPORTS.contains(&name);
@@ -309,7 +309,7 @@ fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Vec<Pat
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
             let path = entry.path();
-            // Links to directories are not followed: they may lead back.
+            // Links to directories are not followed, because they may form a cycle.
             if entry.file_type()?.is_dir() {
                 if depth < DEPTH {
                     left.push((path, depth + 1));
@@ -334,7 +334,7 @@ pub(crate) fn keep_recording(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `ncclscope run` wrote about the run in this directory; `None` if that is not there.
+/// The content of `run.json` in this directory; `None` if there is none.
 pub(crate) fn about_run(directory: &Path) -> Option<serde_json::Value> {
     let mut bytes = Vec::new();
     let file = open_to_read(&directory.join("run.json")).ok()?;
@@ -342,8 +342,7 @@ pub(crate) fn about_run(directory: &Path) -> Option<serde_json::Value> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Names the damaged ones of recordings that were read, one line each up to a few, and returns how
-/// many there are.
+/// Names the damaged recordings, one line each up to [`NAMED`], and returns their number.
 pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) -> usize {
     let damaged: Vec<String> = recordings.into_iter().filter_map(damage).collect();
     damaged.iter().take(NAMED).for_each(warn);
@@ -361,8 +360,8 @@ pub(crate) fn damage(recording: &Recording) -> Option<String> {
     (!all.is_empty()).then(|| format!("{path} is damaged: {}", all.join("; ")))
 }
 
-/// Raises the soft limit of open files, usually 1024: recordings stay open while they are read. It
-/// is an error if the limit is too low even to read one after the other.
+/// Raises the soft limit of open files (usually 1024), because recordings stay open while they are
+/// read. Fails if the limit is too low even for reading one after the other.
 pub(crate) fn allow_open_files() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -391,7 +390,7 @@ pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The name of this host as recordings have it.
+/// The name of this host, as in recordings.
 pub(crate) fn host_name() -> String {
     directories::host_name(&rustix::system::uname().nodename().to_string_lossy())
 }

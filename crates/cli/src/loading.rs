@@ -116,17 +116,18 @@ fn at_the_head(folder: &Path, before: &OsStr) -> OsString {
     value
 }
 
-/// Whether NCCL 2.27.3 uses the name unchanged.
+/// True if NCCL 2.27.3 uses the name unchanged.
 fn is_library(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"lib") && name.as_bytes().ends_with(b".so")
 }
 
-/// Whether the folder's name has no character that is special in a list of folders (`ld.so(8)`).
+/// True if the folder's name has no character with a special meaning in a list of folders
+/// (`ld.so(8)`).
 fn can_be_listed(folder: &Path) -> bool {
     !folder.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte))
 }
 
-/// Whether no other library in `folder` could replace one of the job's.
+/// True if no other library in `folder` could replace one of the job's.
 fn has_nothing_else(folder: &Path, name: &OsStr) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().map(|entry| entry.file_name()).all(|file| {
@@ -145,7 +146,7 @@ fn folder_of_its_own(path: &Path) -> Option<PathBuf> {
     let folder = cache.join(format!("ncclscope/plugin/{:016x}", hasher.finish()));
     (folder.is_absolute() && can_be_listed(&folder)).then_some(())?;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
-    // A folder that others can write to would let them load code into the job.
+    // If other users could write to the folder, they could load code into the job.
     let metadata = std::fs::symlink_metadata(&folder).ok()?;
     let is_mine = metadata.uid() == rustix::process::geteuid().as_raw();
     (metadata.is_dir() && is_mine && metadata.mode() & 0o022 == 0).then_some(())?;
@@ -167,7 +168,7 @@ pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
     })
 }
 
-/// Whether a value of `NCCL_PROFILER_PLUGIN` names another plugin.
+/// True if a value of `NCCL_PROFILER_PLUGIN` names another plugin.
 fn is_another(value: &str) -> bool {
     let name = Path::new(value).file_name().unwrap_or_default();
     let ours = [NAME, plugin::CARGO_NAME, "ncclscope", "libnccl-profiler.so"];
@@ -177,7 +178,7 @@ fn is_another(value: &str) -> bool {
         && std::env::var_os(table::PLUGIN.name).is_none_or(|ours| ours != value)
 }
 
-/// NCCL accepts each prefix of this word (`src/plugin/plugin_open.cc`).
+/// True for this word and each of its prefixes, which NCCL accepts (`src/plugin/plugin_open.cc`).
 pub(crate) fn is_static(value: &str) -> bool {
     !value.is_empty() && "STATIC_PLUGIN".starts_with(&value.to_ascii_uppercase())
 }
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(put(""), "/p q");
         assert_eq!(put("/a:/b"), "/p q:/a:/b");
         assert_eq!(put("/a:"), "/p q:/a:");
-        // A run within a run.
+        // `ncclscope run` within `ncclscope run`.
         assert_eq!(put("/p q:/a"), "/p q:/a");
         assert_eq!(put("/p q"), "/p q");
         assert_eq!(put("/p q2"), "/p q:/p q2");

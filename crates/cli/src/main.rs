@@ -43,18 +43,18 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Reports of many ranks allocate small things on all cores at once.
+/// Reports of many ranks make many small allocations on all cores at the same time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // A file beyond the limit of `ulimit -f` is an error of the write, and not the end.
+    // With this handler, exceeding `ulimit -f` is a write error and does not end the process.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     let done = args::CommandLine::try_parse().map_or_else(|error| tell(&error), cmd::run);
     done.unwrap_or_else(Failure::report)
 }
 
-/// Prints what the command line parser says: the help that was asked for, or what is wrong.
+/// Prints the help that was requested, or the error in the command line.
 fn tell(error: &clap::Error) -> Result<ExitCode, Failure> {
     let printed = error.print().and_then(|()| io::stdout().flush());
     if error.use_stderr() {

@@ -20,17 +20,17 @@ use ncclscope_views::Shown;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// How many names an error lists.
+/// Maximum number of names that an error lists.
 const LISTED: usize = 8;
 
 /// Which recordings are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// All: the verb judges all ranks, or must know them all.
+    /// All recordings: the verb judges all ranks, or must know all of them.
     All,
-    /// Those of the ranks and hosts.
+    /// The recordings of the chosen ranks and hosts.
     Chosen,
-    /// Of those, what has a part in the communicators.
+    /// The chosen recordings that take part in the chosen communicators.
     Needed,
 }
 
@@ -39,26 +39,27 @@ pub(crate) enum Keep {
 pub(crate) struct Narrowed {
     pub(crate) filter: Filter,
     pub(crate) declared: Declared,
-    /// Whether each recording of the run is of the ranks and hosts; empty: all are.
+    /// For each recording of the run: true if it is of the chosen ranks and hosts. Empty if all
+    /// are.
     chosen: Vec<bool>,
     /// The start of the run, ns since 1970.
     start_ns: u64,
-    /// What it is; `None` where none was given.
+    /// Description of the filter; `None` if none was given.
     pub(crate) note: Option<Note>,
 }
 
-/// What a filter is, for the reader of filtered figures: `filter` in JSON.
+/// The description of a filter for readers of filtered figures: `filter` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Note {
     pub(crate) text: String,
-    /// Recordings that it matches.
+    /// Number of recordings that match the filter.
     pub(crate) recordings: usize,
-    /// Recordings of the run.
+    /// Number of recordings of the run.
     pub(crate) of: usize,
 }
 
 impl Narrowed {
-    /// Applies the filters to a run, whose recordings it keeps as `keep` says.
+    /// Applies the filters to a run; `keep` says which of its recordings are kept.
     pub(crate) fn new(
         input: &mut Input,
         args: &FilterArgs,
@@ -100,12 +101,12 @@ impl Narrowed {
         Ok(Narrowed { filter, declared, chosen, start_ns, note })
     }
 
-    /// Whether the recording at this position of the run is of the ranks and hosts.
+    /// True if the recording at this position in the run is of the chosen ranks and hosts.
     pub(crate) fn has(&self, at: usize) -> bool {
         self.chosen.get(at).copied().unwrap_or(true)
     }
 
-    /// The times from the start of the run, ns; `None`: all.
+    /// The filter's times since the start of the run, ns; `None`: no limit.
     pub(crate) fn since_start(&self) -> Option<(f64, f64)> {
         let since = |ns: u64| match ns {
             u64::MAX => f64::INFINITY,
@@ -114,7 +115,7 @@ impl Narrowed {
         self.filter.window.map(|(from, to)| (since(from), since(to)))
     }
 
-    /// What is selected of a recording.
+    /// The selected part of a recording.
     pub(crate) fn of(&self, recording: &Recording) -> Selection {
         self.filter.of(recording, &self.declared)
     }
@@ -124,7 +125,7 @@ impl Narrowed {
         Shown { recordings, filter }
     }
 
-    /// Whether a choice of ranks or hosts leaves out recordings of the run.
+    /// True if a choice of ranks or hosts leaves out recordings of the run.
     pub(crate) fn is_part(&self) -> bool {
         self.note.as_ref().is_some_and(|note| self.declared.ranks.len() < note.of)
     }
@@ -139,7 +140,7 @@ fn retain<T>(of: &mut Vec<T>, kept: &[bool]) {
     of.retain(|_| kept.next().copied().unwrap_or(false));
 }
 
-/// What the arguments mean without times, which are of a run.
+/// The filter for the arguments, without times, which need a run.
 pub(crate) fn timeless(args: &FilterArgs) -> Filter {
     Filter {
         ranks: args.rank.clone(),
@@ -153,7 +154,7 @@ pub(crate) fn timeless(args: &FilterArgs) -> Filter {
     }
 }
 
-/// The filter that the arguments mean for these recordings.
+/// The filter for the arguments, applied to these recordings.
 fn filter(args: &FilterArgs, recordings: &[Recording]) -> Result<Filter, Failure> {
     let mut filter = timeless(args);
     if args.from.is_none() && args.until.is_none() {
@@ -200,7 +201,7 @@ fn span(recordings: &[Recording]) -> (u64, u64) {
 /// Checks that each filter matches something of the run.
 fn exists(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(), Failure> {
     has_some_rank(filter, &declared.ranks.iter().flatten().copied().collect())?;
-    // A run has thousands of them.
+    // Not done otherwise, because a run may have thousands of communicators.
     let is_asked = !filter.comms.is_empty() || !filter.roles.is_empty();
     let comms = all.iter().filter(|_| is_asked).flat_map(Recording::comms).map(|comm| {
         let name = comm_name(comm);
@@ -231,20 +232,20 @@ fn exists(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(),
     }
 }
 
-/// What a run has that filters choose by name.
+/// The names in a run by which filters can choose.
 #[derive(Debug, Default)]
 pub(crate) struct Known<'a> {
     pub(crate) hosts: BTreeSet<&'a str>,
-    /// Name, the application's name, and role of each communicator.
+    /// Name, application's name, and role of each communicator.
     pub(crate) comms: BTreeSet<(String, Option<&'a str>, &'a str)>,
-    /// Names of functions, among others.
+    /// Names of functions, among other strings.
     pub(crate) funcs: BTreeSet<&'a str>,
-    /// The run has no others; else a name of which there is none is not known.
+    /// The names are complete; otherwise a name that is missing may still exist.
     pub(crate) is_complete: bool,
 }
 
 impl Known<'_> {
-    /// Checks that each filter matches something of these.
+    /// Checks that each filter matches one of these names.
     pub(crate) fn has_some(&self, filter: &Filter) -> Result<(), Failure> {
         let is_known = |is_empty: bool| self.is_complete || !is_empty;
         for pattern in filter.hosts.iter().filter(|_| is_known(self.hosts.is_empty())) {
@@ -311,7 +312,7 @@ fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Checks that a filter of ranks matches some of a run.
+/// Checks that a filter of ranks matches some ranks of a run.
 pub(crate) fn has_some_rank(filter: &Filter, ranks: &BTreeSet<u32>) -> Result<(), Failure> {
     if ranks.is_empty() || ranks.iter().any(|&rank| filter.has_rank(rank)) {
         return Ok(());
@@ -320,7 +321,7 @@ pub(crate) fn has_some_rank(filter: &Filter, ranks: &BTreeSet<u32>) -> Result<()
     nothing(format!("nothing is of these ranks: the run has ranks {known}"))
 }
 
-/// Says on standard error what chose the rows of a table, which has no place for it.
+/// Prints the filter of a table's rows on standard error, because the table has no place for it.
 pub(crate) fn tell_filter(text: Option<&str>) {
     text.into_iter().for_each(|text| tell(format_args!("filter: {text}")));
 }
@@ -330,12 +331,12 @@ pub(crate) fn tell_filter(text: Option<&str>) {
 pub(crate) struct FindingsNote {
     pub(crate) text: String,
     pub(crate) shown: usize,
-    /// Findings of the run.
+    /// Number of findings of the run.
     pub(crate) of: usize,
 }
 
 impl FindingsNote {
-    /// Of the arguments; `None` if there are none. `what` says what was judged.
+    /// The note for the arguments; `None` if there are none. `what` is what was judged.
     pub(crate) fn new(
         args: &FilterArgs,
         (shown, of): (usize, usize),
@@ -384,7 +385,7 @@ fn words(args: &FilterArgs, filter: &Filter) -> String {
     words.join("; ")
 }
 
-/// A time as the user gave it.
+/// A time as the user wrote it.
 fn time(edge: Edge) -> String {
     let length = |of: std::time::Duration| ncclscope_operations::human::duration(to_f64(ns(of)));
     match edge {

@@ -15,12 +15,12 @@ pub(crate) struct Release {
     major: u32,
     minor: u32,
     patch: u32,
-    /// The full text in the library, such as `2.28.9+cuda12.9`.
+    /// The version text in the library, such as `2.28.9+cuda12.9`.
     pub(crate) text: String,
 }
 
 impl Release {
-    /// The release of a library; `None` if it contains none.
+    /// The release of a library; `None` if the library contains no version.
     pub(crate) fn of(library: &Path) -> io::Result<Option<Release>> {
         let found = find_all(library, &[VERSION.to_vec()])?.into_iter().next().flatten();
         Ok(found.as_deref().and_then(Release::parse))
@@ -35,7 +35,7 @@ impl Release {
         Some(Release { major, minor, patch, text: text.into() })
     }
 
-    /// NCCL's release number: 22809.
+    /// NCCL's version number, such as 22809.
     pub(crate) fn number(&self) -> u32 {
         (self.major * 100 + self.minor) * 100 + self.patch
     }
@@ -45,7 +45,7 @@ impl Release {
         api_of_release(self.number())
     }
 
-    /// The names that the release passes to the dynamic loader, in order, given the value of
+    /// The names that the release passes to the dynamic loader, in order, for a value of
     /// `NCCL_PROFILER_PLUGIN`; empty if it loads nothing. Measured (`docs/loading.md`,
     /// `testing/rig/tests/loading.rs`) and read (`src/misc/profiler.cc@v2.23.4-1`,
     /// `src/plugin/plugin_open.cc@v2.26.2-1`, `@v2.27.3-1`, `@v2.30.7-1`).
@@ -66,7 +66,7 @@ impl Release {
         }
     }
 
-    /// Whether it accepts a path in `NCCL_PROFILER_PLUGIN`.
+    /// True if the release accepts a path in `NCCL_PROFILER_PLUGIN`.
     pub(crate) fn takes_paths(&self) -> bool {
         self.asks_for(Some("/p")).iter().any(|name| name == "/p")
     }

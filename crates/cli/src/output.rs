@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard output: text and JSON of which nothing acts on a terminal.
+//! Standard output for text and JSON, without characters that act on a terminal.
 
 pub(crate) use crate::printable::in_a_line;
 
@@ -9,14 +9,14 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
-/// Standard output. What is written appears at [`Write::flush`], or when it is dropped.
+/// Standard output. Text appears at [`Write::flush`], or when this is dropped.
 pub(crate) type Screen<W = StdoutLock<'static>> = BufWriter<Shown<W>>;
 
-/// Writes text as it may be shown, behind a buffer: JSON comes in millions of short pieces.
+/// Escapes text for the terminal behind a buffer, because JSON comes in millions of short pieces.
 #[derive(Debug)]
 pub(crate) struct Shown<W: Write> {
     to: W,
-    /// The beginning of a character whose rest comes with the next piece.
+    /// Bytes of a character whose remaining bytes come with the next piece.
     begun: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ impl<W: Write> Shown<W> {
         Shown { to, begun: Vec::new() }
     }
 
-    /// Writes what is not ASCII, or would act on a terminal.
+    /// Writes text that is not ASCII, or that would act on a terminal.
     fn write_other(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut all = std::mem::take(&mut self.begun);
         all.extend(bytes);
@@ -55,7 +55,7 @@ impl<W: Write> Shown<W> {
 impl<W: Write> Write for Shown<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
-        // Most of JSON. Without a branch for each byte it is done in vectors.
+        // Most of JSON. Without a branch for each byte, the check is vectorised.
         if self.begun.is_empty() && bytes.iter().fold(true, |all, byte| all & is_plain(byte)) {
             self.to.write_all(bytes)?;
         } else {
@@ -69,7 +69,7 @@ impl<W: Write> Write for Shown<W> {
     }
 }
 
-/// Prints text, on a terminal in a pager if it is long.
+/// Prints text; on a terminal in a pager if it is long.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     if terminal::page(text) {
         return Ok(());
@@ -102,7 +102,7 @@ mod tests {
     fn nothing_of_others_acts_on_a_terminal() {
         let plain = "rank 3\tnode-ü\n";
         assert_eq!(shown(plain.as_bytes()), plain);
-        // Only our own colours act, also if they were in a line of their own.
+        // Only our own colours act on a terminal, even within other text.
         let ours = Colour::Bold.paint("report");
         assert_eq!(shown(ours.as_bytes()), "\x1b[1mreport\x1b[0m");
         assert_eq!(shown(in_a_line(&ours).as_bytes()), "\x1b[1mreport\x1b[0m");
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
-    /// A writer of CSV passes on its buffer when it is full, wherever that is.
+    /// A CSV writer passes on its buffer whenever it is full, perhaps within a character.
     #[test]
     fn a_character_may_come_in_pieces() {
         let text = "node-\u{fc}\u{20ac}\u{1f600}\x1b";

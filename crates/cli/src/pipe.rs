@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipes and devices as places for results.
+//! Output to pipes and devices.
 
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 /// How long a named pipe may be without a reader.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is tried.
+/// Interval of the attempts to open it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a path is something that cannot be replaced by a file.
+/// True if the path is a pipe or a device, which a file cannot replace.
 pub(crate) fn is_one(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 
-/// Opens a pipe or a device to be written. A named pipe needs a reader, but not for ever.
+/// Opens a pipe or a device for writing. Waits a limited time for the reader of a named pipe.
 ///
 /// # Errors
-/// The system's, or that nothing reads the pipe.
+/// The system's error, or that nothing reads the pipe.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_within(path, PATIENCE)
 }
@@ -37,7 +37,8 @@ fn open_within(path: &Path, patience: Duration) -> io::Result<File> {
     let end = Instant::now() + patience;
     loop {
         match no_wait.open(path) {
-            // While this one is open, the reader stays, and the next does not wait.
+            // While this descriptor is open, the reader stays, so that the second open does not
+            // block.
             Ok(_first) => return options.open(path),
             Err(error) if error.raw_os_error() != Some(rustix::io::Errno::NXIO.raw_os_error()) => {
                 return Err(error);

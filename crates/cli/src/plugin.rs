@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// The file name that NCCL looks for if `NCCL_PROFILER_PLUGIN` is `ncclscope`.
 pub(crate) const NAME: &str = "libnccl-profiler-ncclscope.so";
-/// Cargo's name of it.
+/// Cargo's name for the file.
 pub(crate) const CARGO_NAME: &str = "libnccl_profiler_ncclscope.so";
 
 /// The absolute path of a complete plugin for this machine.
@@ -73,7 +73,7 @@ fn in_directory(directory: &Path) -> Option<PathBuf> {
     let (named, built) = (directory.join(NAME), directory.join(CARGO_NAME));
     match (metadata(&named), metadata(&built)) {
         (Some(named_is), Some(built_is)) if is_older(&named_is, &built_is) => {
-            // The old file would load, but it is not the latest build.
+            // The existing copy would load, but it may not be the latest build.
             Some(if link(&built, &named).is_ok() { named } else { built })
         }
         (Some(_), _) => Some(named),
@@ -112,7 +112,7 @@ mod tests {
         std::fs::write(&built, "one").unwrap();
         assert_eq!(in_directory(dir.path()), Some(named.clone()));
         assert_eq!(std::fs::read(&named).unwrap(), b"one");
-        // Cargo replaces the file.
+        // Like Cargo, which replaces the file.
         std::fs::remove_file(&built).unwrap();
         std::fs::write(&built, "two").unwrap();
         assert_eq!(in_directory(dir.path()), Some(named.clone()));

@@ -15,11 +15,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use unicode_width::UnicodeWidthStr;
 
-/// What follows the escape character of our colours.
+/// The part of our colour codes after the escape character.
 static OURS: LazyLock<String> =
     LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one("colour")));
 
-/// A colour, or its end, in text for a terminal.
+/// A colour in text for a terminal, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     End,
@@ -48,14 +48,14 @@ impl Colour {
     }
 }
 
-/// The mark of the colour, of which [`Printable`] makes the colour.
+/// Writes the mark of the colour, which [`Printable`] replaces by the colour code.
 impl fmt::Display for Colour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\x1b{}{}", *OURS, self.code())
     }
 }
 
-/// Text as a terminal gets it: of what comes from elsewhere nothing acts.
+/// Text for a terminal: everything in it that is not ours is escaped.
 pub(crate) struct Printable<T>(pub(crate) T);
 
 impl<T: AsRef<str>> fmt::Display for Printable<T> {
@@ -64,7 +64,7 @@ impl<T: AsRef<str>> fmt::Display for Printable<T> {
     }
 }
 
-/// Writes text without what would act on a terminal, and our colours in a form.
+/// Writes text with active characters escaped; `form` writes our colours.
 fn write<W: fmt::Write>(
     mut rest: &str,
     to: &mut W,
@@ -85,31 +85,31 @@ fn write<W: fmt::Write>(
     to.write_str(rest)
 }
 
-/// The colour of ours with which a text begins, and the rest.
+/// The mark of our colour at the beginning of a text, and the rest.
 fn own_colour(text: &str) -> Option<(Colour, &str)> {
     let code = text.strip_prefix('\x1b')?.strip_prefix(OURS.as_str())?;
     Colour::ALL.into_iter().find_map(|one| Some((one, code.strip_prefix(one.code())?)))
 }
 
-/// The character as JSON escapes it. All that are active have four digits.
+/// Writes the character as a JSON escape; all active characters have four digits.
 fn escape(active: char, to: &mut impl fmt::Write) -> fmt::Result {
     write!(to, "\\u{:04x}", u32::from(active))
 }
 
-/// The columns of a terminal that a text takes: Chinese characters, say, take two each.
+/// The width of a text on a terminal, columns. Chinese characters, for example, take two each.
 pub(crate) fn columns_of(text: &str) -> usize {
     text.width()
 }
 
-/// Whether a character would act on a terminal.
+/// True if a character would act on a terminal.
 pub(crate) fn is_active(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}');
     turns || c.is_control() && !matches!(c, '\n' | '\t')
 }
 
-/// Text in which a line break does not begin a line either: for a cell of a table. Our colours stay
-/// what they are, for [`Printable`].
+/// Text for a table cell, with line breaks escaped as well. Our colours stay marks, for
+/// [`Printable`].
 pub(crate) fn in_a_line(text: &str) -> String {
     let mut line = String::new();
     for part in text.split_inclusive('\n') {

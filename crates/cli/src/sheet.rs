@@ -24,8 +24,8 @@ impl Sheet {
         Sheet { columns, rows: Vec::new() }
     }
 
-    /// These fields of rows as JSON has them. A dot leads to a field of a field, and becomes a `_`
-    /// in the column's name.
+    /// A table of these fields of the rows' JSON. A dot in a name selects a nested field, and
+    /// becomes a `_` in the column's name.
     pub(crate) fn of(rows: &[impl Serialize], fields: &[&str]) -> Result<Sheet, Failure> {
         let mut sheet = Sheet::new(fields.iter().map(|field| field.replace('.', "_")).collect());
         for row in rows {
@@ -44,7 +44,7 @@ impl Sheet {
         self.rows.push(cells);
     }
 
-    /// Prints it as CSV, the names of the columns first (RFC 4180, with line feeds).
+    /// Prints the table as CSV, with the column names first (RFC 4180, but with line feeds).
     pub(crate) fn print_csv(&self) -> Result<(), Failure> {
         let failed = |error: csv::Error| Failure::environment(format!("cannot write CSV: {error}"));
         let mut out = csv::Writer::from_writer(output::screen());
@@ -55,7 +55,7 @@ impl Sheet {
         Ok(out.flush()?)
     }
 
-    /// As a table of GitHub's Markdown.
+    /// The table in GitHub's Markdown.
     pub(crate) fn markdown(&self) -> String {
         let line = |cells: &[String]| {
             let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
@@ -67,27 +67,27 @@ impl Sheet {
     }
 }
 
-/// A value of JSON as a cell.
+/// A JSON value as a cell.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        // In a list, a communicator is its hash.
+        // In a list, a communicator is written as its hash.
         Value::Object(fields) if fields.contains_key("comm") => text(&fields["comm"]),
         Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
 }
 
-/// A cell that no spreadsheet runs.
+/// A cell that no spreadsheet interprets as a formula.
 fn harmless(cell: &str) -> String {
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let is_number = || cell.parse::<f64>().is_ok();
-    // A dash alone says that a value is not known.
+    // A single dash stands for an unknown value.
     if is_formula && cell != "-" && !is_number() { format!("'{cell}") } else { cell.to_owned() }
 }
 
-/// Text in which Markdown sees no markup.
+/// Text with Markdown's markup escaped.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

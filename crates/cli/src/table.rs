@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text tables: columns as wide as their widest cell, numbers to the right.
+//! Text tables: columns as wide as their widest cell, numbers aligned to the right.
 
 use crate::output::in_a_line;
 use crate::printable::columns_of;
 use crate::sheet::Sheet;
 use crate::terminal;
 
-/// Blanks between two columns.
+/// Number of blanks between two columns.
 const GAP: usize = 2;
-/// The shortest text that a cut leaves: names of functions stay whole.
+/// Minimum width of a cut text: names of functions are not cut.
 const SHORTEST: usize = 13;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum Align {
 #[derive(Debug)]
 pub(crate) struct Table {
     align: Vec<Align>,
-    /// Columns to leave out where there is no room, by their headings: the first of them first.
+    /// Headings of columns to leave out if there is no room, in the order of leaving out.
     spare: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -35,7 +35,7 @@ impl Table {
         Table { align, spare: Vec::new(), rows: vec![head] }
     }
 
-    /// With columns that a narrow terminal need not show: the first of them is left out first.
+    /// Sets the columns that a narrow terminal need not show, in the order of leaving out.
     pub(crate) fn spare(mut self, columns: &[&str]) -> Table {
         self.spare = columns.iter().map(|&name| name.to_owned()).collect();
         self
@@ -46,7 +46,7 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| in_a_line(cell)).collect());
     }
 
-    /// The table for other programs.
+    /// The table without layout, for other formats.
     pub(crate) fn sheet(&self) -> Sheet {
         let mut rows = self.rows.iter().cloned();
         let mut sheet = Sheet::new(rows.next().unwrap_or_default());
@@ -58,22 +58,22 @@ impl Table {
         self.rows.len() == 1
     }
 
-    /// The lines, the heading first, each indented by `indent`; on a terminal they fit it.
+    /// The lines, with the heading first, indented by `indent`; on a terminal they fit its width.
     pub(crate) fn lines(&self, indent: &str) -> Vec<String> {
         self.lines_without(indent, self.excess(indent))
     }
 
-    /// The same without the first so many spare columns.
+    /// The lines without the first `excess` spare columns.
     pub(crate) fn lines_without(&self, indent: &str, excess: usize) -> Vec<String> {
         self.lines_within(indent, excess, terminal::width())
     }
 
-    /// How many spare columns must be left out so that the lines fit the terminal.
+    /// Number of spare columns that must be left out so that the lines fit the terminal.
     pub(crate) fn excess(&self, indent: &str) -> usize {
         terminal::width().map_or(0, |width| self.excess_over(indent, width))
     }
 
-    /// The headings of so many spare columns.
+    /// The headings of the first `excess` spare columns.
     pub(crate) fn left_out(&self, excess: usize) -> &[String] {
         &self.spare[..excess.min(self.spare.len())]
     }
@@ -86,8 +86,8 @@ impl Table {
         (0..self.spare.len()).find(fits).unwrap_or(self.spare.len())
     }
 
-    /// The lines, of which none is longer than `width` if the texts can be cut so far: the widest
-    /// texts are cut first. Without a width nothing is cut.
+    /// The lines, none longer than `width` if the texts can be cut enough; the widest texts are cut
+    /// first. Without a width, nothing is cut.
     fn lines_within(&self, indent: &str, excess: usize, width: Option<usize>) -> Vec<String> {
         let (shown, widths) = self.layout(indent, excess, width);
         let line = |row: &Vec<String>| {
@@ -130,12 +130,12 @@ impl Table {
     }
 }
 
-/// The blanks between so many columns.
+/// Total number of blanks between this many columns.
 fn gaps(columns: usize) -> usize {
     GAP * columns.saturating_sub(1)
 }
 
-/// Cells with the widths of their columns as one line.
+/// Joins cells with the widths of their columns to one line.
 fn line(cells: impl Iterator<Item = (String, usize, Align)>, indent: &str) -> String {
     let mut line = indent.to_owned();
     for (cell, width, align) in cells {
@@ -148,7 +148,7 @@ fn line(cells: impl Iterator<Item = (String, usize, Align)>, indent: &str) -> St
     line.trim_end().to_owned()
 }
 
-/// A text of at most `width` columns. Of a path the end stays, of other texts the beginning.
+/// A text of at most `width` columns. A path keeps its end, other text its beginning.
 fn shortened(text: &str, width: usize) -> String {
     if columns_of(text) <= width {
         return text.to_owned();

@@ -24,7 +24,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// What the user chose, and when the program began.
+/// The user's options, and the start time of the program.
 static SETTINGS: OnceLock<(GlobalArgs, Instant)> = OnceLock::new();
 
 pub(crate) fn configure(args: GlobalArgs) {
@@ -58,8 +58,8 @@ fn is_coloured(is_terminal: bool) -> bool {
     }
 }
 
-/// The columns that text must fit: those of the terminal on standard output. `None` if it is not a
-/// terminal, or the user wants all of each line.
+/// The width that text must fit: that of the terminal on standard output. `None` if it is not a
+/// terminal, or the user wants complete lines.
 pub(crate) fn width() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() || settings().is_some_and(|args| args.wide) {
@@ -81,7 +81,7 @@ pub(crate) fn confirms(question: &str) -> Option<bool> {
     Some(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Says with `-v` what is done, after the seconds since the program began. `level` 2 is for `-vv`.
+/// With `-v`, prints what is done, after the seconds since the start. `level` 2 is for `-vv`.
 pub(crate) fn say(level: u8, line: impl FnOnce() -> String) {
     if let Some((args, begun)) = SETTINGS.get()
         && args.verbose >= level

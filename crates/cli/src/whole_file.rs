@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results that are there whole or not at all, and that never replace a recording.
+//! Output files that appear complete or not at all, and that never replace a recording.
 
 use crate::failure::Failure;
 use crate::fresh;
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Refuses what cannot be written: better before minutes of reading than after.
+/// Refuses paths that cannot be written, before minutes of reading.
 pub(crate) fn is_place(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         let text = format!("cannot write {}: it is a directory: name a file in it", path.display());
@@ -29,8 +29,8 @@ pub(crate) fn is_place(path: &Path) -> Result<(), Failure> {
     keep_recording(path)
 }
 
-/// Writes a file that gets its name when it is whole. Until then it has none, where the file system
-/// can do that, so that a kill leaves nothing; else it has another name.
+/// Writes a file that gets its name when it is complete. Until then it has no name if the file
+/// system supports that, so that a kill leaves nothing behind; else a temporary one.
 pub(crate) fn create<T>(
     path: &Path,
     write: impl FnOnce(File) -> Result<T, Failure>,
@@ -63,7 +63,7 @@ pub(crate) fn create<T>(
     result
 }
 
-/// The same, compressed if the file's name ends in `.gz`.
+/// Like [`create`], but compressed if the file's name ends in `.gz`.
 pub(crate) fn create_packed<T>(
     path: &Path,
     write: impl FnOnce(&mut Output) -> Result<T, Failure>,
@@ -76,21 +76,21 @@ pub(crate) fn create_packed<T>(
     })
 }
 
-/// Whether a file is compressed, by its name.
+/// True if a file is compressed, according to its name.
 pub(crate) fn is_packed(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ending == "gz")
 }
 
-/// Where a process finds its open files.
+/// The directory of a process's own open files.
 const OPEN_FILES: &str = "/proc/self/fd";
 
-/// A file without a name in the directory of this one; `None` if there can be none.
+/// A file without a name in the directory of `path`; `None` if that is not supported.
 fn unnamed(path: &Path) -> Option<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(OFlags::TMPFILE.bits().cast_signed());
     let file = options.open(folder.unwrap_or_else(|| Path::new("."))).ok()?;
-    // By this path it gets its name.
+    // The path through which the file gets its name.
     Path::new(OPEN_FILES).is_dir().then_some(file)
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first lines: slower, faster, same, or unknown.
+//! The answer of a comparison: slower, faster, same, or unknown.
 
 use crate::limits::Limits;
 use crate::schema::{Answer, ConfigDifference, Kind, Row, RowKey, Side, State, Verdict};
 use ncclscope_operations::human::{self, percent};
 use ncclscope_operations::stats::count;
 
-/// An unknown row hides a difference if it would cost so much of a step.
+/// An unknown row counts as a possible difference if that would cost at least this share of a step.
 const HIDDEN: f64 = 0.01;
 
-/// The answer about these rows, which are in their order.
+/// The answer for these sorted rows.
 pub(crate) fn of(
     rows: &[Row],
     sides: &[Side; 2],
@@ -22,7 +22,7 @@ pub(crate) fn of(
     let state = match (slower, faster) {
         (0, 0) if with(Verdict::Same).count() == 0 => State::Unknown,
         (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
-        // What a run that hangs would have done is not in it.
+        // A hung run does not contain what it would have done otherwise.
         (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
         (0, 0) => State::Same,
         (0, _) => State::Faster,
@@ -46,7 +46,7 @@ pub(crate) fn of(
     }
 }
 
-/// The runs that hang, as the beginning of a sentence.
+/// Names the hung runs, as the beginning of a sentence.
 fn hangs(sides: &[Side; 2]) -> String {
     let one = |(name, side): (&str, &Side)| match &side.hung[..] {
         [] => None,
@@ -107,7 +107,7 @@ fn changed(row: &Row) -> String {
     }
 }
 
-/// What a row is of, in words.
+/// The key of a row in words.
 #[must_use]
 pub fn name(key: &RowKey) -> String {
     let role = key.role.as_deref().unwrap_or("unknown");
@@ -130,7 +130,7 @@ fn size(key: &RowKey) -> String {
     }
 }
 
-/// What it costs: the step itself where that changed, else what the first row adds to it.
+/// The cost: the change of the step itself, else what the first row adds to it.
 fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], ranks: usize) -> Option<String> {
     let step = rows.iter().find(|row| row.key.kind == Kind::Step);
     let is_changed = |row: &&Row| matches!(row.verdict, Verdict::Slower | Verdict::Faster);
@@ -153,7 +153,7 @@ fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], ranks: usize) -> Option<St
 }
 
 fn config(differences: &[ConfigDifference]) -> String {
-    // What people change comes before how NCCL is started and where the job ran.
+    // Settings that users change come before how NCCL is started and where the job ran.
     let place = |d: &&ConfigDifference| match d.what.as_str() {
         "host names" => 2,
         "command" => 1,

@@ -10,8 +10,8 @@ channels.
 use crate::schema::ConfigDifference;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The facts of a process's identity that are the same in all processes of a run, and their names
-/// for people.
+/// Facts of a process's identity that are the same in all processes of a run, with names for
+/// people.
 const FACTS: [(&str, &str); 6] = [
     ("nccl", "NCCL"),
     ("cuda", "CUDA of the driver"),
@@ -20,16 +20,16 @@ const FACTS: [(&str, &str); 6] = [
     ("beside", "libraries beside NCCL"),
     ("command", "command"),
 ];
-/// Recorded variables begin with it.
+/// Prefix of the recorded variables.
 const VARIABLE: &str = "NCCL_";
-/// So many values of one thing are named.
+/// Maximum number of values of one setting that are named.
 const NAMED: usize = 4;
 
-/// How a run was configured: the values of each thing.
+/// The configuration of a run: the values of each setting.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Configuration {
     facts: BTreeMap<String, BTreeSet<String>>,
-    /// How operations were done; not a difference where one side lacks the operation.
+    /// How operations were executed; not a difference if one side lacks the operation.
     choices: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -38,7 +38,7 @@ pub struct Configuration {
 pub(crate) struct Topology {
     ranks: usize,
     hosts: BTreeMap<String, usize>,
-    /// The communicators of each role and size.
+    /// The names of communicators, by role and size.
     comms: BTreeMap<(String, Option<u32>), BTreeSet<String>>,
 }
 
@@ -48,12 +48,12 @@ impl Configuration {
         self.facts.entry(what.to_owned()).or_default().insert(value.into());
     }
 
-    /// Adds how an operation was done.
+    /// Adds how an operation was executed.
     pub(crate) fn choice(&mut self, operation: &str, how: String) {
         self.choices.entry(operation.to_owned()).or_default().insert(how);
     }
 
-    /// Adds a fact about a process; facts that differ from process to process are left out.
+    /// Adds a fact of a process's identity, unless such facts differ between processes anyway.
     pub(crate) fn identity(&mut self, key: &str, value: &str) {
         let known = FACTS.iter().find(|(name, _)| *name == key).map(|(_, shown)| *shown);
         if let Some(what) = known.or_else(|| key.starts_with(VARIABLE).then_some(key)) {
@@ -83,18 +83,18 @@ impl Topology {
         *self.hosts.entry(host.to_owned()).or_default() += 1;
     }
 
-    /// Adds a communicator, which may be known.
+    /// Adds a communicator, which may have been added before.
     pub(crate) fn comm(&mut self, role: &str, nranks: Option<u32>, name: &str) {
         self.comms.entry((role.to_owned(), nranks)).or_default().insert(name.to_owned());
     }
 
-    /// How many processes there are.
+    /// Number of processes.
     pub(crate) fn ranks(&self) -> usize {
         self.ranks
     }
 }
 
-/// Where the configurations of two sides differ, each in all of its runs together.
+/// The differences between the configurations of two sides; the runs of one side are merged.
 pub(crate) fn differences(a: &[&Configuration], b: &[&Configuration]) -> Vec<ConfigDifference> {
     type Values = BTreeMap<String, BTreeSet<String>>;
     let all = |of: fn(&Configuration) -> &Values, runs: &[&Configuration]| {
@@ -124,7 +124,7 @@ fn difference(what: &str, a: &BTreeSet<String>, b: &BTreeSet<String>) -> Option<
     (a != b).then(|| ConfigDifference { what: what.to_owned(), a: some(a), b: some(b) })
 }
 
-/// A few values, or how many there are.
+/// The values if they are few, else their number.
 fn some(values: &BTreeSet<String>) -> String {
     let shown: Vec<&str> = values.iter().take(NAMED).map(String::as_str).collect();
     match values.len() - shown.len() {

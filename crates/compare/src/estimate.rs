@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One measure on both sides: its observations, the effect, and the test.
+//! The estimate of one measure on both sides: observations, effect, and test.
 
 use crate::limits::Limits;
 use crate::schema::Units;
@@ -11,20 +11,20 @@ pub(crate) type Values = Vec<RunValues>;
 /// The values of a measure in one run, each with the number of its block.
 pub(crate) type RunValues = Vec<(u32, f64)>;
 
-/// What is known of a measure.
+/// The estimated difference of a measure.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Estimate {
     /// The medians of A and B.
     pub(crate) medians: [Option<f64>; 2],
     pub(crate) units: Units,
-    /// B less A, with an interval.
+    /// B minus A, with its interval.
     pub(crate) shift: Option<(f64, [f64; 2])>,
-    /// B to A, with an interval; `None` where a value is 0.
+    /// B divided by A, with its interval; `None` if a value is 0.
     pub(crate) ratio: Option<(f64, [f64; 2])>,
-    /// `None` where there are too few observations.
+    /// Two-sided p value; `None` with too few observations.
     pub(crate) p: Option<f64>,
-    /// No run of one side is between runs of the other. Runs differ by more than their blocks do,
-    /// so that blocks alone do not show a difference of the sides.
+    /// True if no run of one side lies between runs of the other. Runs differ by more than their
+    /// blocks do, so that blocks alone do not prove a difference between the sides.
     pub(crate) is_separate: bool,
 }
 
@@ -33,7 +33,7 @@ impl Estimate {
         let [a, b] = [a, b].map(|side| side.iter().map(|run| blocks(run)).collect::<Vec<_>>());
         let [means, others] = [&a, &b].map(|side| medians(side));
         let is_by_run = means.len().min(others.len()) >= limits.min_runs;
-        // Runs are independent, blocks of one run are not.
+        // Runs are independent of each other, but the blocks of one run are not.
         let (of, sides, inflation) = if is_by_run {
             ("run", [means.clone(), others.clone()], 1.0)
         } else {
@@ -60,8 +60,8 @@ impl Estimate {
     }
 }
 
-/// The median of each block of a run, in the order of time: what is done at about the same time is
-/// one observation.
+/// The median of each block of a run, in time order: values from about the same time are one
+/// observation.
 fn blocks(run: &[(u32, f64)]) -> Vec<f64> {
     let mut blocks: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     run.iter().for_each(|&(block, value)| blocks.entry(block).or_default().push(value));
@@ -85,7 +85,7 @@ fn is_separate(a: &[f64], b: &[f64]) -> bool {
 mod tests {
     use super::*;
 
-    /// A run of so many blocks around a value, with three values in each.
+    /// A run with this many blocks around a value, with three values in each.
     fn run(blocks: u32, around: f64) -> Vec<(u32, f64)> {
         let noise = |block: u32| f64::from(block.wrapping_mul(0x9e37_79b1) >> 24) / 256.0 - 0.5;
         (0..3 * blocks).map(|at| (at / 3, around * (1.0 + 0.02 * noise(at / 3)))).collect()
@@ -107,7 +107,7 @@ mod tests {
     fn of_several_runs_the_blocks_of_one_do_not_decide() {
         let limits = Limits::default();
         let side = |of: &[f64]| of.iter().map(|&around| run(20, around)).collect::<Values>();
-        // Two runs of A differ by more than A and B do.
+        // The two runs of A differ by more than A and B do.
         let found = Estimate::of(&side(&[1e6, 1.1e6]), &side(&[1.05e6, 1.12e6]), &limits);
         assert!(!found.is_separate && found.units.of == "block", "{found:?}");
         assert!(Estimate::of(&side(&[1e6, 1.01e6]), &side(&[1.05e6]), &limits).is_separate);

@@ -14,24 +14,24 @@ use crate::schema::{Kind, RowKey};
 use crate::stats::median;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most sizes that are compared each with itself.
+/// Maximum number of sizes that are compared separately.
 const SIZES: usize = 16;
 
-/// A measure on both sides.
+/// One measure with its values on both sides.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) key: RowKey,
     pub(crate) a: Values,
     pub(crate) b: Values,
-    /// How many times a rank does it in a step, in A and B.
+    /// How many times a rank executes it in a step, in A and in B.
     pub(crate) per_step: [Option<f64>; 2],
-    /// Whether the values of A, and of B, are the least that it took.
+    /// Whether the values of A, and of B, are lower bounds.
     pub(crate) is_least: [bool; 2],
 }
 
-/// The two sides: the runs of each.
+/// The runs of both sides.
 type Sides<'a> = [&'a [Run]; 2];
-/// Smallest size, and the smallest that is too large; `None` for a single size.
+/// The smallest size, and the smallest size above the class; `None` for a single size.
 type SizeClass = (Option<u64>, Option<u64>);
 /// Algorithm and protocol.
 type How<'a> = (&'a str, &'a str);
@@ -91,7 +91,7 @@ fn how(of: &Operation) -> How<'_> {
     (&of.shape.algo, &of.shape.proto)
 }
 
-/// The names on both sides; one name where they are the same.
+/// The names on both sides; a single name if they are equal.
 fn change(ways: [&BTreeSet<How<'_>>; 2], part: fn(&How<'_>) -> String) -> String {
     let [before, now] = ways.map(|ways| {
         let names: BTreeSet<String> = ways.iter().map(part).collect();
@@ -163,7 +163,7 @@ fn key_of(measure: &Measure) -> RowKey {
     }
 }
 
-/// What these measures say together.
+/// Combines these measures into one group.
 fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
     let of = |run: &'_ Run| -> Vec<Series> {
         members.iter().filter_map(|&measure| run.series.get(measure).cloned()).collect()

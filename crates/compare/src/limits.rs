@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From when on a difference counts.
+//! The thresholds of a comparison.
 
-/// From when on a difference counts.
+/// The thresholds from which on a difference counts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Limits {
-    /// The least difference that is not `same`: of a time as a share of the time, of waiting as a
-    /// share of a step.
+    /// Smaller differences are `same`. The unit is a share: of the time itself for times, of a step
+    /// for waiting.
     pub min_effect: f64,
-    /// The same of a link, whose speed varies more.
+    /// The same threshold for links, whose speed varies more.
     pub min_link_effect: f64,
-    /// The expected share of false rows among those that are called slower or faster.
+    /// Expected share of false rows among those called slower or faster.
     pub false_share: f64,
-    /// The fewest blocks of a side.
+    /// Minimum number of blocks of a side.
     pub min_blocks: usize,
-    /// The fewest runs of each side with which the run is the unit.
+    /// Minimum number of runs of each side for comparing runs instead of blocks.
     pub min_runs: usize,
-    /// An interval that reaches further says nothing.
+    /// A wider interval makes the verdict `unknown`.
     pub widest: f64,
 }
 

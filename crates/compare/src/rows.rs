@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From two sides to rows with verdicts.
+//! Makes rows with verdicts from the runs of two sides.
 
 use crate::answer;
 use crate::configuration::{Configuration, differences};
@@ -19,7 +19,7 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
         .into_iter()
         .map(|group| {
             let mut estimate = Estimate::of(&group.a, &group.b, limits);
-            // The least that something took is no duration: nothing follows of another one.
+            // Lower bounds are not durations: nothing follows from their difference.
             if group.is_least != [false; 2] {
                 (estimate.shift, estimate.ratio, estimate.p) = (None, None, None);
             }
@@ -73,7 +73,8 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
     let Group { key, per_step, is_least, .. } = group;
     let kind = key.kind;
     let [a, b] = estimate.medians;
-    // What B loses in a step: of values that both sides have, as often as B has them.
+    // What B loses in a step: the shift of a value, times how often B has it in a step. No cost for
+    // links.
     let each = match kind {
         Kind::Link => None,
         _ => per_step[1],
@@ -113,8 +114,8 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
     }
 }
 
-/// Adjusts the p values for the number of rows of each kind, and for the number of kinds: many
-/// links do not hide a collective.
+/// Adjusts the p values for the number of rows of each kind, and for the number of kinds, so that
+/// many links do not hide a collective.
 fn adjust(judged: &mut [(Row, bool)]) {
     let mut kinds: BTreeMap<Kind, Vec<(usize, f64)>> = BTreeMap::new();
     for (at, (row, _)) in judged.iter().enumerate() {
@@ -160,7 +161,7 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
     (row.verdict, row.reason) = (verdict, reason);
 }
 
-/// Why a time that is the least cannot be compared.
+/// The reason why a row with a lower bound cannot be compared.
 fn least_of(row: &Row) -> &'static str {
     match (row.a_is_least, row.b_is_least) {
         (true, true) => "the ends are not recorded: both times are the least that it took",
@@ -176,7 +177,7 @@ fn few(units: Units) -> &'static str {
     }
 }
 
-/// What changed first, by cost; then what is unknown, then what is the same.
+/// Sorts the rows: changes by cost, then unknown, then same.
 fn sort(rows: &mut [Row]) {
     let place = |verdict| match verdict {
         Verdict::Slower | Verdict::Faster => 0,

@@ -4,18 +4,18 @@
 use crate::configuration::Configuration;
 use std::collections::BTreeMap;
 
-/// The most blocks of a run: as many as batch means need, and so few that a block is long and
-/// neighbours differ.
+/// Maximum number of blocks of a run: enough for batch means, and few enough that blocks are long
+/// and differ from their neighbours.
 pub const BLOCKS: usize = 32;
 
-/// What a series is of.
+/// What a series measures.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Measure {
     /// The duration of a training step.
     Step,
     /// The transfer of collectives, or of sends and receives.
     Transfer(Operation),
-    /// How long a rank waits for later ranks in collectives of a function, in a step.
+    /// How long a rank waits for later ranks in collectives of a function, per step.
     Waiting {
         /// The role of the communicators.
         role: String,
@@ -57,18 +57,18 @@ pub struct Shape {
     pub channels: String,
 }
 
-/// Values of one run.
+/// The values of one measure in one run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Series {
-    /// Values with the numbers of their blocks, which are in the order of time.
+    /// Values with their block numbers, in time order.
     pub values: Vec<(u32, f64)>,
-    /// How many times a rank does it in a step; `None` if unknown.
+    /// How many times a rank executes it in a step; `None` if unknown.
     pub per_step: Option<f64>,
-    /// The values are the least that it took: the ends are not known.
+    /// The values are lower bounds, because the ends are unknown.
     pub is_least: bool,
 }
 
-/// One run of a side: all that was measured in it.
+/// One run of a side, with everything that was measured in it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Run {
     /// Its name, for people.
@@ -79,7 +79,7 @@ pub struct Run {
     pub step_ns: Option<f64>,
     /// How many steps there are; 0 if unknown.
     pub steps: usize,
-    /// Its ranks wait in NCCL and do not advance: what they would have done is not in it.
+    /// Its ranks wait in NCCL and do not advance, so that the run lacks what they would have done.
     pub hangs: bool,
     /// How many processes were recorded.
     pub ranks: usize,

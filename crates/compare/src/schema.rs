@@ -18,18 +18,18 @@ pub struct Comparison {
     pub schema: &'static str,
     /// The result in short.
     pub answer: Answer,
-    /// What was compared with.
+    /// The runs that are compared with.
     pub a: Side,
-    /// What was compared.
+    /// The runs that are compared.
     pub b: Side,
-    /// What became slower and faster by cost, then what is unknown, then what is the same.
-    /// Links that are the same are left out.
+    /// Changed rows by cost, then unknown rows, then rows that are the same. Links that are the
+    /// same are left out.
     pub rows: Vec<Row>,
-    /// Links that are the same on both sides.
+    /// Number of links that are the same on both sides.
     pub same_links: usize,
-    /// What is configured differently.
+    /// The settings that differ.
     pub config_differences: Vec<ConfigDifference>,
-    /// What limits the comparison, one sentence each.
+    /// Limits of the comparison, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -42,16 +42,16 @@ pub enum State {
     /// Something became faster, and nothing slower.
     #[serde(rename = "FASTER")]
     Faster,
-    /// Neither, and a difference would have been found.
+    /// Neither; a difference would have been found.
     #[serde(rename = "SAME")]
     Same,
-    /// Neither, and a difference may be hidden.
+    /// Neither, but a difference may be hidden.
     #[serde(rename = "UNKNOWN")]
     Unknown,
 }
 
 impl State {
-    /// The word that an answer begins with.
+    /// The first word of an answer.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -63,30 +63,29 @@ impl State {
     }
 }
 
-/// The first lines.
+/// The answer: the first lines of the output.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Answer {
     /// The result.
     pub state: State,
-    /// Rows that are slower.
+    /// Number of slower rows.
     pub slower: usize,
-    /// Rows that are faster.
+    /// Number of faster rows.
     pub faster: usize,
     /// The largest change among the slower rows, as a share.
     pub worst: Option<f64>,
     /// The result in one sentence.
     pub what: String,
-    /// What the change costs; `null` where nothing changed, or no step is known.
+    /// Cost of the change; `null` if nothing changed or no step is known.
     pub cost: Option<String>,
-    /// The first difference in configuration; `null` where nothing can be compared.
+    /// The first difference in configuration; `null` if configurations cannot be compared.
     pub config: Option<String>,
-    /// The command that says more.
+    /// The command that shows more details.
     pub next: Option<String>,
 }
 
 impl Answer {
-    /// The lines that it is shown as, at most four: a label and a text. The first label is the
-    /// state.
+    /// The answer as at most four lines, each a label and a text; the first label is the state.
     #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, &str)> {
         let more = [("cost", &self.cost), ("config", &self.config), ("next", &self.next)];
@@ -100,11 +99,11 @@ impl Answer {
 pub struct Side {
     /// The names of its runs.
     pub runs: Vec<String>,
-    /// The names of those that hang.
+    /// The names of the runs that hang.
     pub hung: Vec<String>,
-    /// Training steps of all of them; 0 if unknown.
+    /// Total number of training steps; 0 if unknown.
     pub steps: usize,
-    /// The median step; `null` unknown.
+    /// Median duration of a step, ns; `null` if unknown.
     pub step_ns: Option<f64>,
 }
 
@@ -122,7 +121,7 @@ pub enum Kind {
     Link,
 }
 
-/// What a row is of. What does not apply, or is unknown, is `null`.
+/// What a row compares. Fields that do not apply or are unknown are `null`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RowKey {
     /// What was measured.
@@ -131,17 +130,17 @@ pub struct RowKey {
     pub role: Option<String>,
     /// The function.
     pub func: Option<String>,
-    /// The size; of a class of sizes, the smallest that belongs to it.
+    /// The size; for a class of sizes, the smallest in the class.
     pub bytes: Option<u64>,
-    /// Where `bytes` begins a class of sizes: the smallest that does not belong to it.
+    /// For a class of sizes: the smallest size above the class.
     pub bytes_below: Option<u64>,
-    /// The algorithm; of a change, both with ` -> ` between them.
+    /// The algorithm; if it changed, both with ` -> ` between them.
     pub algorithm: Option<String>,
-    /// The protocol; likewise.
+    /// The protocol; if it changed, both with ` -> ` between them.
     pub protocol: Option<String>,
-    /// The sender of a link, in the job.
+    /// Job rank of a link's sender.
     pub src: Option<u32>,
-    /// The receiver.
+    /// Job rank of a link's receiver.
     pub dst: Option<u32>,
 }
 
@@ -159,46 +158,47 @@ pub enum Verdict {
     Same,
 }
 
-/// A measure on both sides.
+/// One measure on both sides.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// What it is of.
+    /// What the row compares.
     pub key: RowKey,
-    /// The median of A: ns, of links ns per byte.
+    /// Median of A: ns, for links ns per byte.
     pub a: Option<f64>,
     /// The median of B.
     pub b: Option<f64>,
-    /// Whether `a` is the least that it took, because the ends are not recorded. Such a time is not
-    /// compared: the verdict is `unknown`.
+    /// True if `a` is a lower bound because ends are not recorded. Such values are not compared:
+    /// the verdict is `unknown`.
     pub a_is_least: bool,
-    /// The same of `b`.
+    /// True if `b` is a lower bound.
     pub b_is_least: bool,
-    /// The Hodges-Lehmann estimate of B to A; `null` where a value is 0.
+    /// Hodges-Lehmann estimate of B divided by A; `null` if a value is 0.
     pub ratio: Option<f64>,
-    /// An interval of 95 % for `ratio`.
+    /// The 95 % interval of `ratio`.
     pub interval: Option<[f64; 2]>,
-    /// What the limits apply to: `ratio` - 1; of waiting the difference as a share of a step.
+    /// The value that the limits apply to: `ratio` - 1; for waiting, the difference as a share of a
+    /// step.
     pub change: Option<f64>,
     /// The interval of `change`.
     pub change_interval: Option<[f64; 2]>,
     /// Two-sided p value of the rank test.
     pub p: Option<f64>,
-    /// The same, adjusted for the number of rows of its kind.
+    /// `p` adjusted for the number of rows of its kind.
     pub p_adjusted: Option<f64>,
     /// Whether it is slower, faster, the same or unknown.
     pub verdict: Verdict,
-    /// Why it is `unknown`.
+    /// Why the verdict is `unknown`.
     pub reason: Option<&'static str>,
-    /// What the difference costs; `null` where no step is known, and of links.
+    /// Cost of the difference; `null` for links, or if no step is known.
     pub cost: Option<Cost>,
-    /// What was compared with what.
+    /// The units of the comparison.
     pub units: Units,
 }
 
-/// What a difference costs a rank.
+/// What a difference costs each rank.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Cost {
-    /// In a step, ns; less than 0 is gained.
+    /// Per step, ns; negative if time is gained.
     pub ns_per_step: f64,
     /// As a share of a step of A.
     pub step_share: f64,
@@ -209,16 +209,16 @@ pub struct Cost {
 pub struct Units {
     /// `block` (of steps), or `run`.
     pub of: &'static str,
-    /// How many A has.
+    /// Number of units of A.
     pub a: usize,
-    /// How many B has.
+    /// Number of units of B.
     pub b: usize,
 }
 
-/// Something that is configured differently.
+/// A setting that differs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct ConfigDifference {
-    /// The setting that differs, by name.
+    /// Name of the setting.
     pub what: String,
     /// Its values in A.
     pub a: String,

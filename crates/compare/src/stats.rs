@@ -18,15 +18,15 @@ The statistics of a comparison. None of them assumes a distribution.
 use ncclscope_operations::stats;
 pub(crate) use ncclscope_operations::stats::count;
 
-/// Up to so many values in both samples are counted exactly.
+/// Maximum number of values in both samples together for the exact test.
 const EXACT: usize = 24;
-/// The standard normal's quantile of 97.5 %.
+/// The 97.5 % quantile of the standard normal distribution.
 const Z_95: f64 = 1.959_963_985;
-/// The strongest correlation of neighbours that is believed: a stronger one is a trend.
+/// Maximum correlation of neighbours that is used; a stronger one is a trend.
 const STRONGEST: f64 = 0.8;
 
-/// The two-sided p value of the hypothesis that both samples have one distribution. An `inflation`
-/// of 1 says that the values are independent.
+/// Two-sided p value for the hypothesis that both samples have the same distribution. An
+/// `inflation` of 1 means that the values are independent.
 #[must_use]
 pub fn rank_sum(a: &[f64], b: &[f64], inflation: f64) -> f64 {
     if a.is_empty() || b.is_empty() {
@@ -43,12 +43,12 @@ pub fn rank_sum(a: &[f64], b: &[f64], inflation: f64) -> f64 {
     if variance <= 0.0 {
         return 1.0;
     }
-    // Sums of ranks are half apart at least: the correction for continuity.
+    // Continuity correction: sums of ranks differ by at least a half.
     let off = ((count(sum) / 2.0 - mean).abs() - 0.5).max(0.0);
     (2.0 * upper_tail(off / (variance * inflation.max(1.0)).sqrt())).min(1.0)
 }
 
-/// Twice the rank of each value of both samples, equal ones with their mean, and the sum of
+/// Twice the rank of each value of both samples (equal values get their mean rank), and the sum of
 /// t^3 - t over groups of t equal values.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> (Vec<usize>, f64) {
     let all: Vec<f64> = a.iter().chain(b).copied().collect();
@@ -68,11 +68,11 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> (Vec<usize>, f64) {
     (ranks, ties)
 }
 
-/// The two-sided p value of a sum of `n` of the doubled ranks, where each choice of `n` is equally
-/// likely (the shift algorithm of Streitberg and Roehmel, 1986).
+/// Two-sided p value of a sum of `n` of the doubled ranks if each choice of `n` is equally likely
+/// (shift algorithm of Streitberg and Roehmel, 1986).
 fn exact(ranks: &[usize], n: usize, sum: usize) -> f64 {
     let most: usize = ranks.iter().sum();
-    // How many choices of so many ranks have that sum.
+    // How many choices of this many ranks have that sum.
     let mut ways = vec![vec![0.0; most + 1]; n + 1];
     ways[0][0] = 1.0;
     for &rank in ranks {
@@ -105,7 +105,7 @@ fn upper_tail(z: f64) -> f64 {
     (0.5 - density * sum).max(0.0)
 }
 
-/// By how much values of `b` are larger than those of `a`, with an interval of 95 %. `None` where a
+/// How much larger the values of `b` are than those of `a`, with a 95 % interval. `None` if a
 /// sample is empty.
 #[must_use]
 pub fn shift(a: &[f64], b: &[f64], inflation: f64) -> Option<(f64, [f64; 2])> {
@@ -118,8 +118,8 @@ pub fn shift(a: &[f64], b: &[f64], inflation: f64) -> Option<(f64, [f64; 2])> {
     Some((middle, [apart[first], apart[apart.len() - 1 - first]]))
 }
 
-/// How much larger than that of independent values the variance is of values in the order of time,
-/// in several series: at least 1.
+/// Factor by which the variance of values in time order exceeds that of independent values, over
+/// several series; at least 1.
 #[must_use]
 pub fn inflation<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     let (mut near, mut own) = (0.0, 0.0);
@@ -134,8 +134,8 @@ pub fn inflation<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     (1.0 + r) / (1.0 - r)
 }
 
-/// The p values, each as the share of false ones that is to be expected if it and all smaller ones
-/// are believed.
+/// The adjusted p values: each is the expected share of false ones if it and all smaller ones are
+/// accepted.
 #[must_use]
 pub fn adjusted(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
@@ -148,7 +148,7 @@ pub fn adjusted(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The median (of an even number, the mean of the middle two); `None` of no values.
+/// The median (for an even number of values, the mean of the middle two); `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     stats::median(&mut values.to_vec())

@@ -11,10 +11,12 @@ ignored. If both are set, ours is used.
 use crate::value::EXPORT_INTERVALS;
 use crate::variable::{Get, trimmed};
 
-/// The longest window, s: what is left goes at the end of the process.
+/// The longest export interval, in seconds: longer than any job, so that metrics are exported only
+/// when the process ends.
 const AT_THE_END: &str = "86400";
 
-/// A switch of the whole plugin: 0 is off, 1 is flight.
+/// A variable that switches the whole plugin off (0) or on (1, mode `flight`); other values pass
+/// unchanged.
 pub(crate) fn mode(value: String, _: Get<'_>) -> Option<String> {
     Some(match value.as_str() {
         "0" => "off".into(),
@@ -23,24 +25,25 @@ pub(crate) fn mode(value: String, _: Get<'_>) -> Option<String> {
     })
 }
 
-/// A switch that is off.
+/// `off` for 0; `None` for other values, which the variable does not decide.
 pub(crate) fn off(value: String, _: Get<'_>) -> Option<String> {
     (value == "0").then(|| "off".into())
 }
 
-/// A switch that is on.
+/// `on` for 1; `None` for other values, which the variable does not decide.
 pub(crate) fn on(value: String, _: Get<'_>) -> Option<String> {
     (value == "1").then(|| "on".into())
 }
 
-/// Inspector's directory, which has no placeholders.
+/// Inspector's output directory, with `%` escaped because Inspector has no placeholders; `None` if
+/// Inspector writes Prometheus textfiles there.
 pub(crate) fn directory(path: String, get: Get<'_>) -> Option<String> {
-    // With textfiles it is the node exporter's directory, where recordings have no business.
+    // The node exporter reads the directory of textfiles, so recordings must not lie there.
     let has_textfiles = trimmed(get, "NCCL_INSPECTOR_PROM_DUMP").is_some_and(|value| value == "1");
     (!has_textfiles).then(|| path.replace('%', "%%"))
 }
 
-/// Milliseconds in seconds.
+/// Converts milliseconds to seconds.
 pub(crate) fn milliseconds(ms: String, _: Get<'_>) -> Option<String> {
     Some(match ms.parse::<u32>() {
         Ok(ms) => (f64::from(ms) / 1e3).to_string(),
@@ -48,11 +51,12 @@ pub(crate) fn milliseconds(ms: String, _: Get<'_>) -> Option<String> {
     })
 }
 
-/// Inspector's microseconds between two exports in seconds; -1 is at the end only.
+/// Converts Inspector's export interval from microseconds to seconds; -1 means one export, at the
+/// end of the process.
 pub(crate) fn export_interval(us: String, _: Get<'_>) -> Option<String> {
     Some(match (us.as_str(), us.parse::<u32>()) {
         ("-1", _) => AT_THE_END.into(),
-        // 0 is as often as possible.
+        // 0 means as often as possible, which is our shortest interval.
         (_, Ok(us)) => (f64::from(us) / 1e6).max(*EXPORT_INTERVALS.start()).to_string(),
         (_, Err(_)) => us,
     })

@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 pub const LANES: &str = "/dev/shm";
 const SOCKET: &str = ".sock";
 
-/// The user's own directory in a place that all users share: control sockets lie in it, recordings
-/// that have no other place below it.
+/// The user's own directory below a directory that all users share. Control sockets lie in it, and
+/// recordings below it if no other directory is configured.
 #[must_use]
 pub fn of_user(user: u32) -> PathBuf {
     format!("/tmp/ncclscope-{user}").into()
 }
 
-/// Whether a directory belongs to `user`, and no other user can write to it. Its name can be
-/// guessed: another user may have made it first, or a link that leads somewhere. `found` describes
-/// what has the name, links not followed.
+/// Whether a directory belongs to `user`, and no other user can write to it. The name can be
+/// guessed, so another user may have created the directory first, or a symbolic link of that name.
+/// `found` is the metadata of the path itself; links are not followed.
 ///
 /// # Errors
 /// The reason, in one sentence.
@@ -44,7 +44,7 @@ pub fn is_private(found: &Metadata, user: u32) -> Result<(), String> {
     }
 }
 
-/// What stands for the placeholders of `NCCLSCOPE_DIR`.
+/// Values of the placeholders of `NCCLSCOPE_DIR`.
 #[derive(Clone, Copy, Debug)]
 pub struct Placeholders<'a> {
     /// `%h`.
@@ -76,7 +76,7 @@ pub fn expand(pattern: &OsStr, by: Placeholders<'_>) -> PathBuf {
     OsString::from_vec(out).into()
 }
 
-/// A directory up to its first placeholder: what all ranks of a run have in common.
+/// The part of a directory before its first placeholder, which all ranks of a run share.
 #[must_use]
 pub fn above_placeholders(pattern: &Path) -> PathBuf {
     pattern.iter().take_while(|part| !part.as_bytes().contains(&b'%')).collect()
@@ -95,8 +95,9 @@ pub fn pid_of_socket(socket: &Path) -> Option<u32> {
     name.split_once('-')?.0.parse().ok()
 }
 
-/// The host's name as recordings and their files have it: `node`, the system's, up to its first
-/// dot, with `_` for what is no letter, digit, `-` or `_`; `host` where nothing is left.
+/// The host name used in recordings and in their file names: the system's node name up to its first
+/// dot, with `_` for each character other than a letter, digit, `-` or `_`. `host` if nothing is
+/// left.
 #[must_use]
 pub fn host_name(node: &str) -> String {
     let own = node.split('.').next().unwrap_or_default();
@@ -104,15 +105,16 @@ pub fn host_name(node: &str) -> String {
     if own.is_empty() { "host".into() } else { own.chars().map(fit).collect() }
 }
 
-/// Whether a copy is requested under this very name, and not in the directory of that name.
+/// Whether a requested copy's path is the file itself (it ends in `.nscope`); if not, it is a
+/// directory.
 #[must_use]
 pub fn is_recording_file(path: &Path) -> bool {
     let is_one = |name: &[u8]| name.len() > SUFFIX.len() && name.ends_with(SUFFIX.as_bytes());
     path.file_name().is_some_and(|name| is_one(name.as_encoded_bytes()))
 }
 
-/// The directory of the `count`th copy of a process in this second: `dump-SECONDS`, which all ranks
-/// have in common, then `dump-SECONDS.2` and so on.
+/// The directory of the `count`th copy that a process makes in this second: `dump-SECONDS`, which
+/// all ranks share, then `dump-SECONDS.2` and so on.
 #[must_use]
 pub fn dump_name(seconds: u64, count: u32) -> String {
     if count <= 1 { format!("dump-{seconds}") } else { format!("dump-{seconds}.{count}") }

@@ -31,7 +31,7 @@ pub fn problems(names: &[String], get: Get<'_>) -> Vec<Problem> {
         if let Some(why) = variable.conflict(get) {
             add(format!("{} has no effect: {why}", found.name), "change one of them");
         }
-        // For a chained profiler its own variables have an effect.
+        // With a chained profiler, variables of other profilers have an effect.
         let is_ours_alone = found.name == variable.name() && CHAIN.value(get).is_empty();
         let others = variable.names().into_iter().skip(1).filter(|_| is_ours_alone);
         for other in others.filter(|name| trimmed(get, name).is_some()) {

@@ -13,31 +13,31 @@ use crate::window::RecordingWindow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bytes of a request at most, without its end.
+/// Most bytes of a request, without its newline.
 pub const LONGEST_REQUEST: usize = 4096;
-/// Bytes of a reply at most.
+/// Most bytes of a reply.
 pub const LONGEST_REPLY: usize = 64 << 10;
-/// Communicators that a status lists.
+/// Most communicators that a status lists.
 const COMMS: usize = 32;
 
 /// A request to a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// What it records.
+    /// Ask what the process records.
     Status,
     /// Record the operations of a window.
     Start(RecordingWindow),
-    /// Leave out operations from now on.
+    /// Stop recording operations.
     Stop,
     /// Copy the recording: to this file or directory, or to a new directory beside the recording.
     Dump(Option<PathBuf>),
-    /// What it waits for.
+    /// Ask which operations are in flight.
     Why,
     /// Record a mark with this text.
     Mark(String),
     /// A training step begins.
     Step(u64),
-    /// The role of a communicator.
+    /// Set the role of a communicator.
     Role {
         /// The communicator.
         hash: u64,
@@ -47,7 +47,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The line, without its end.
+    /// The request as a line, without its newline.
     #[must_use]
     pub fn encode(&self) -> String {
         match self {
@@ -63,7 +63,7 @@ impl Request {
         }
     }
 
-    /// Reads a line, without its end.
+    /// Parses a request line without its newline.
     ///
     /// # Errors
     /// A sentence that says what was expected.
@@ -109,7 +109,7 @@ pub enum Recorded {
 impl Recorded {
     const ALL: [Recorded; 3] = [Recorded::Yes, Recorded::No, Recorded::Waiting];
 
-    /// As requests, lists and JSON have it.
+    /// The word for it in replies, lists and JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -125,9 +125,9 @@ impl Recorded {
 pub struct CommMember {
     /// The communicator's hash.
     pub hash: u64,
-    /// The rank of this process; -1 unknown.
+    /// The communicator rank of this process; -1 if unknown.
     pub rank: i32,
-    /// How many ranks there are; 0 unknown.
+    /// Number of ranks; 0 if unknown.
     pub ranks: u32,
 }
 
@@ -136,9 +136,9 @@ pub struct CommMember {
 pub enum Boundary {
     /// At this time, ns since 1970.
     Time(u64),
-    /// With this training step.
+    /// At the start of this training step.
     Step(u64),
-    /// This number of training steps after it began; 0: with the next step.
+    /// This number of training steps after the window began; 0 is the next step.
     Steps(u64),
 }
 
@@ -169,7 +169,7 @@ impl Boundary {
 pub struct WindowState {
     /// When it begins; `None` if it is open, or there is none.
     pub begins: Option<Boundary>,
-    /// When it ends; `None` with a request.
+    /// When it ends; `None` if a request ends it.
     pub ends: Option<Boundary>,
     /// Every how many-th operation is recorded; 1 is each.
     pub sample: u32,
@@ -184,23 +184,23 @@ impl Default for WindowState {
 /// What a process records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessStatus {
-    /// Its id.
+    /// Its process id.
     pub pid: u32,
     /// Whether operations that begin now are recorded.
     pub recorded: Recorded,
-    /// The job's id; empty unknown.
+    /// The job's id; empty if unknown.
     pub job: String,
-    /// NCCL's version code; 0 unknown.
+    /// NCCL's version code; 0 if unknown.
     pub nccl_version: u32,
-    /// The latest training step that was reported to it.
+    /// The latest training step that the application reported; `None` if it reported none.
     pub step: Option<u64>,
-    /// Communicators that are alive; a reply has the first 32.
+    /// Communicators that are not destroyed; a reply has the first 32.
     pub comms: Vec<CommMember>,
-    /// How many more there are.
+    /// Number of communicators beyond those in [`ProcessStatus::comms`].
     pub more_comms: u64,
-    /// The recording; empty if there is none yet.
+    /// Path of the recording; empty if there is none yet.
     pub recording: PathBuf,
-    /// The plugin's mode; empty unknown.
+    /// The plugin's mode; empty if unknown.
     pub mode: String,
     /// The window that is open or waits.
     pub window: WindowState,
@@ -209,33 +209,33 @@ pub struct ProcessStatus {
 /// What a process waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InFlight {
-    /// Communicators with something in flight, and calls.
+    /// Number of communicators and API calls with something in flight.
     pub count: u64,
-    /// Them as a JSON array (`ncclscope.hang/2`), as far as there is room.
+    /// These as a JSON array (`ncclscope.hang/2`), as many as fit into the reply.
     pub hangs: String,
     /// Which hangs the watchdog cannot see, as a JSON array of lines.
     pub blind: String,
-    /// How many are in flight beyond those in [`InFlight::hangs`].
+    /// Number of those that [`InFlight::hangs`] leaves out.
     pub more: u64,
 }
 
 /// What a process answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// It was done, and there is nothing to say.
+    /// The request succeeded and returns no data.
     Done,
     /// To [`Request::Status`], [`Request::Start`] and [`Request::Stop`].
     Status(ProcessStatus),
-    /// To [`Request::Dump`]: the file.
+    /// To [`Request::Dump`]: the path of the copy.
     Dumped(PathBuf),
     /// To [`Request::Why`].
     InFlight(InFlight),
-    /// It was not done: a sentence says why.
+    /// The request failed, for this reason.
     Refused(String),
 }
 
 impl Reply {
-    /// The line, with its end.
+    /// The reply as a line, with its newline.
     #[must_use]
     pub fn encode(&self) -> String {
         match self {
@@ -252,10 +252,10 @@ impl Reply {
         }
     }
 
-    /// Reads the reply to `request`.
+    /// Parses the reply to `request`.
     ///
     /// # Errors
-    /// What happened instead.
+    /// Why the reply cannot be used.
     pub fn decode(request: &Request, line: &str) -> Result<Reply, &'static str> {
         let line = line.trim_end_matches('\n');
         let (word, rest) = line.split_once('\t').unwrap_or((line, ""));
@@ -308,7 +308,7 @@ impl ProcessStatus {
         ])
     }
 
-    /// `None` if it does not say whether the process is recorded.
+    /// `None` if the fields do not say whether operations are recorded.
     fn decode(fields: Fields<'_>) -> Option<ProcessStatus> {
         let recorded = fields.get("recorded")?;
         let comms = fields.get("comms").unwrap_or("").split(',').filter_map(|text| {
@@ -355,7 +355,7 @@ impl<'a> Fields<'a> {
         fields.find_map(|(of, value)| (of == name).then_some(value))
     }
 
-    /// A number; 0 where there is none.
+    /// The number in a field; 0 if the field is missing or not a number.
     fn number(self, name: &str) -> u64 {
         self.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
     }
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(of(""), Err("it closed the connection"));
         assert_eq!(of("what\n"), Err(NOT_UNDERSTOOD));
         assert_eq!(of("ok\n"), Err(NOT_UNDERSTOOD));
-        // A tab in a value would end its field.
+        // A tab in a value would end the field.
         let odd = ProcessStatus { job: "a\tb\nc".into(), ..status() };
         let Ok(Reply::Status(read)) = of(&Reply::Status(odd).encode()) else { panic!() };
         assert_eq!(read.job, "a b c");

@@ -6,7 +6,8 @@ use crate::releases;
 use crate::table::VARIABLES;
 use crate::variable::ReadBy;
 
-/// What NCCL does more for events; `cargo xtask event-costs` makes the table in it.
+/// The section on the additional work that events cause in NCCL; `cargo xtask event-costs`
+/// generates its table.
 const EVENT_COSTS: &str = include_str!("event-costs.md");
 
 /// The page.

@@ -9,8 +9,8 @@ pub const MIB: u64 = 1 << 20;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// `10s`, `1.5s`, `500ms`, `2m`, `1h`; a bare number is seconds. Exact to the nanosecond: a time
-/// since 1970 has more digits than an `f64` holds.
+/// Parses `10s`, `1.5s`, `500ms`, `2m` or `1h`; a number without a unit is in seconds. The result
+/// is exact to the nanosecond, which an `f64` is not for a time since 1970.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
@@ -33,7 +33,8 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(ns))
 }
 
-/// A duration as [`duration`] reads it back: in whole milliseconds where it has no finer part.
+/// Formats a duration so that [`duration`] reads it back; in whole milliseconds if it has no finer
+/// part.
 #[must_use]
 pub fn write_duration(duration: Duration) -> String {
     let ms = u128::from(NS_PER_MS);
@@ -43,20 +44,20 @@ pub fn write_duration(duration: Duration) -> String {
     }
 }
 
-/// Seconds with all nine decimals, without a unit.
+/// Formats a duration in seconds with nine decimals, without a unit.
 #[must_use]
 pub fn write_seconds(duration: Duration) -> String {
     format!("{}.{:09}", duration.as_secs(), duration.subsec_nanos())
 }
 
-/// Seconds without a unit, within `limits`.
+/// Parses a number of seconds without a unit; `None` outside `limits`.
 #[must_use]
 pub fn seconds(text: &str, limits: RangeInclusive<f64>) -> Option<Duration> {
     let seconds = text.parse().ok().filter(|seconds| limits.contains(seconds))?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A number, decimal or after `0x` hexadecimal.
+/// Parses a number: hexadecimal after `0x`, else decimal.
 #[must_use]
 pub fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -65,7 +66,7 @@ pub fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// A size in MiB, within `limits` in bytes; in bytes.
+/// Parses a size in MiB and returns bytes; `None` outside `limits`, which are in bytes.
 #[must_use]
 pub fn mebibytes(text: &str, limits: &RangeInclusive<u64>) -> Option<u64> {
     number(text)?.checked_mul(MIB).filter(|bytes| limits.contains(bytes))

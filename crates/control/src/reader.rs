@@ -11,18 +11,19 @@ use crate::variable::{Found, Get, PREFIX, ReadBy, Variable};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// Variables of one kind whose names are listed.
+/// Most names that a line about several variables lists.
 const NAMED: usize = 8;
 
 /// The values of the plugin's variables, as the environment had them when they were read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// Texts that the variable's parser takes, by the variable's name.
+    /// Texts of the variables that are set, by the variable's name; each passed the variable's
+    /// parser.
     texts: BTreeMap<&'static str, String>,
 }
 
 impl Settings {
-    /// A variable's value: its default where it was not set, or could not be used.
+    /// A variable's value; its default if it was not set or its text was invalid.
     #[must_use]
     pub fn get<T>(&self, variable: &Variable<T>) -> T {
         let text = self.texts.get(variable.name);
@@ -34,9 +35,9 @@ impl Settings {
 /// Reads variables one by one.
 pub struct Reader<'a> {
     get: Get<'a>,
-    /// About values that cannot be used.
+    /// Lines for the user, about invalid values.
     lines: Vec<String>,
-    /// Aliases that were taken, each with our name.
+    /// Aliases whose values are used, each with our name.
     taken: Vec<(&'static str, &'static str)>,
 }
 
@@ -58,7 +59,7 @@ impl<'a> Reader<'a> {
         self.get
     }
 
-    /// All variables of the plugin but those that it reads on demand.
+    /// Reads all variables of the plugin except those of [`ReadBy::PluginOnDemand`].
     pub fn settings(&mut self) -> Settings {
         let mut texts = BTreeMap::new();
         for variable in VARIABLES.iter().filter(|it| it.read_by() == ReadBy::Plugin) {
@@ -74,7 +75,7 @@ impl<'a> Reader<'a> {
         Settings { texts }
     }
 
-    /// The value of one variable; `None` where it is not set, or cannot be used.
+    /// The value of one variable; `None` if it is not set or invalid.
     pub fn value<T>(&mut self, variable: &Variable<T>) -> Option<T> {
         let Found { name, value } = variable.find(self.get)?;
         match variable.parse(&value) {
@@ -89,14 +90,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes that our variable `own` has its value from `name`.
+    /// Notes that the variable `own` takes its value from `name`, which may be an alias.
     pub fn take(&mut self, own: &'static str, name: &'static str) {
         if name != own {
             self.taken.push((name, own));
         }
     }
 
-    /// Says that a value cannot be used.
+    /// Adds a line that a value is invalid and the default is used.
     pub fn refuse(&mut self, name: &str, value: &str, expected: &str) {
         self.tell(format!("{}; the default is used", refusal(name, value, expected)));
     }
@@ -106,8 +107,8 @@ impl<'a> Reader<'a> {
         self.lines.push(line);
     }
 
-    /// A line for each variable that is read and whose value is not UTF-8; the name of a directory
-    /// may have any bytes.
+    /// Adds a line for each variable that is read and whose value is not UTF-8. `NCCLSCOPE_DIR` is
+    /// exempt: a path may have any bytes.
     pub fn check_text(&mut self, names: &[String], get: &dyn Fn(&str) -> Option<OsString>) {
         let is_read = |name: &&String| {
             name.starts_with(PREFIX) || is_alias(name) || name.starts_with("OTEL_")
@@ -125,8 +126,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All lines, with one for the unknown names that begin like ours, and one each for the
-    /// variables of other profilers that are used and that are ignored.
+    /// All lines, and up to three more: one for unknown names with our prefix, one for variables of
+    /// other profilers that are used, and one for those that are ignored.
     #[must_use]
     pub fn into_lines(mut self, names: &[String]) -> Vec<String> {
         self.lines.extend(unknown_line(names));
@@ -153,7 +154,7 @@ pub(crate) fn refusal(name: &str, value: &str, expected: &str) -> String {
     format!("{name}={}: expected {expected}", shown(value))
 }
 
-/// Those of `names` that begin like ours and are unknown, in order.
+/// The members of `names` that have our prefix and are unknown, in order.
 pub(crate) fn unknown(names: &[String]) -> Vec<&str> {
     let is_known = |name: &str| {
         HANG_COMMAND.contains(&name) || VARIABLES.iter().any(|variable| variable.name() == name)

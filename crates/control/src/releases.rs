@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What NCCL's releases do with kernel channel events (KernelCh): one table, from which come what the
-plugin requests, which times are believed, what `ncclscope doctor` says, and a part of docs/env.md.
+What NCCL's releases do with kernel channel events (KernelCh), in one table. It decides which events
+the plugin requests, which kernel times are used, what `ncclscope doctor` says, and a part of
+docs/env.md.
 */
 
 use ncclscope_trace::identity::nccl_version;
 
-/// The cause by which the counts of the kernels and of the host differ, so that a kernel has the
-/// times of another one.
+/// Why the GPU's and the host's counts of kernels differ in a release, so that a kernel event has
+/// the times of another kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drift {
-    /// Nothing that is known.
+    /// No known cause.
     Never,
-    /// Broadcasts from several roots in one group (an uneven AllGather of PyTorch): kernels count
-    /// them (`profiler()` of `src/device/common.h`), and the host does not
+    /// Broadcasts from several roots in one group (an uneven AllGather of PyTorch): the kernels
+    /// count them (`profiler()` of `src/device/common.h`), and the host does not
     /// (`src/scheduler/allgatherv_sched.cc@v2.30.7-1`).
     GroupedRoots,
     /// Any Broadcast: from 2.31 on the host counts only what it profiles
@@ -21,13 +22,13 @@ pub enum Drift {
     Broadcast,
 }
 
-/// What these events add to a CUDA graph, among ranks of one node: `cargo xtask event-costs` counts
-/// it on the CPU stand-in.
+/// What kernel channel events add to a CUDA graph of ranks on one node, as `cargo xtask
+/// event-costs` counts it on the CPU stand-in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InGraphs {
-    /// There are no such events.
+    /// The release has no kernel channel events.
     Nothing,
-    /// A host function for each launch; and a thread polls for each communicator while work is
+    /// A host function for each launch, and a thread per communicator that polls while work is
     /// queued.
     Polls,
     /// A host function for each launch.
@@ -43,11 +44,11 @@ pub struct Release {
     pub from: u32,
     /// Whether they are requested by default.
     pub by_default: bool,
-    /// The cause by which the counts differ.
+    /// Why the counts of kernels differ.
     pub drift: Drift,
-    /// What they add to a CUDA graph.
+    /// What the events add to a CUDA graph.
     pub in_graphs: InGraphs,
-    /// Why, in one sentence.
+    /// Reason for `by_default`, in one sentence.
     pub reason: &'static str,
 }
 
@@ -111,14 +112,15 @@ const GROUPED_ROOTS: &str = "after grouped broadcasts from several roots (an une
                              one, or wait for some that never come, so that ncclCommDestroy \
                              does not return (with NCCL_ALLGATHERV_ENABLE=0 it returns)";
 
-/// The row of a release; 0 is one that is not known, of which the best is assumed.
+/// The row of a release. 0 is an unknown release and gets the first row: on by default, no known
+/// drift.
 #[must_use]
 pub fn of_release(nccl_version: u32) -> &'static Release {
     let row = TABLE.iter().rev().find(|row| row.from <= nccl_version);
     row.unwrap_or(&TABLE[0])
 }
 
-/// The table as a page has it, without releases that have no such events.
+/// The table in Markdown, without releases that have no kernel channel events.
 pub(crate) fn markdown() -> String {
     let mut out = String::from("| NCCL from | `auto` is | why |\n| --- | --- | --- |\n");
     for row in TABLE.iter().filter(|row| row.in_graphs != InGraphs::Nothing) {

@@ -5,7 +5,7 @@
 /// What a signal to the process asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalRequest {
-    /// Start recording where it is stopped, and stop it where it is started.
+    /// Start recording if it is stopped, else stop it.
     Toggle = 1,
     /// Copy the recording.
     Dump = 2,
@@ -13,13 +13,13 @@ pub enum SignalRequest {
 
 const USR1: u8 = 10;
 const USR2: u8 = 12;
-/// The real-time signals that glibc leaves to programs: `SIGRTMIN` to `SIGRTMAX`.
+/// The real-time signals that glibc does not use itself: `SIGRTMIN` to `SIGRTMAX`.
 const REAL_TIME: std::ops::RangeInclusive<u8> = 34..=64;
 /// Signals that end a process, by name.
 const FATAL: [(&str, u8); 5] = [("ABRT", 6), ("TERM", 15), ("INT", 2), ("QUIT", 3), ("KILL", 9)];
 
-/// The number of a signal whose meaning is the user's: `USR1`, `USR2`, `RTMIN+N`, also with `SIG`
-/// in front.
+/// The number of a signal that the system gives no meaning: `USR1`, `USR2`, `RTMIN+N`, with or
+/// without the prefix `SIG`; `None` for other names.
 #[must_use]
 pub fn number(name: &str) -> Option<u8> {
     match name.strip_prefix("SIG").unwrap_or(name) {
@@ -34,8 +34,8 @@ pub fn number(name: &str) -> Option<u8> {
     }
 }
 
-/// The number of a signal that a process may send to itself: one of [`number`], or one that ends
-/// the process.
+/// The number of a signal that a process may send to itself: a signal of [`number`] or one that
+/// ends the process; `None` for other names.
 #[must_use]
 pub fn number_to_send(name: &str) -> Option<u8> {
     let short = name.strip_prefix("SIG").unwrap_or(name);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shortens and cleans texts from outside, which may be long or contain control characters.
 
-/// Bytes of a text that are shown.
+/// Most bytes of a text that are shown.
 const SHOWN: usize = 200;
 
-/// What of a text from outside goes into a line: its first 200 bytes, control characters escaped.
+/// The part of an outside text that goes into a line: its first 200 bytes, with control characters
+/// escaped.
 #[must_use]
 pub fn shown(text: &str) -> String {
     let mut out = String::new();
@@ -17,7 +18,7 @@ pub fn shown(text: &str) -> String {
     out
 }
 
-/// The first `bytes` of a text, less what would cut a character.
+/// At most the first `bytes` bytes of a text, cut between characters.
 #[must_use]
 pub fn beginning(text: &str, bytes: usize) -> &str {
     let fits = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));

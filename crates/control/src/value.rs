@@ -16,7 +16,7 @@ use ncclscope_trace::layout::RING_LIMITS;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A value, or what was expected.
+/// A parsed value, or the expected form as text.
 pub type Parsed<T> = Result<T, &'static str>;
 
 /// What is recorded, and how much of it is kept.
@@ -31,7 +31,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As the variable and lists have it.
+    /// The word for it in `NCCLSCOPE_MODE` and in lists.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -45,15 +45,15 @@ impl Mode {
 /// Whether kernel channels are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelEvents {
-    /// As the NCCL release decides (`operations::kernels`).
+    /// If [`crate::releases`] enables them for the NCCL release.
     Auto,
-    /// Yes.
+    /// Recorded.
     On,
-    /// No.
+    /// Not recorded.
     Off,
 }
 
-/// Where messages of the plugin go.
+/// Where the plugin writes its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogTo {
     /// NCCL's logger, at level INFO (`NCCL_DEBUG=INFO` shows it).
@@ -78,7 +78,7 @@ pub enum FirstWindow {
 pub enum SocketDirectory {
     /// In the user's own directory, [`crate::directories::of_user`].
     OfUser,
-    /// Here.
+    /// In this directory.
     At(PathBuf),
     /// There is no socket.
     Off,
@@ -89,7 +89,7 @@ pub enum SocketDirectory {
 pub enum MetricsTarget {
     /// Nowhere.
     Off,
-    /// To where OpenTelemetry's variables say, else to this host.
+    /// To the endpoint in OpenTelemetry's variables, else to this host.
     On,
     /// To this URL.
     Url(String),
@@ -106,7 +106,7 @@ pub struct SeriesLabels {
     pub channel: bool,
 }
 
-/// Another project whose names of metrics Prometheus gets instead of ours.
+/// The project whose metric names the Prometheus output uses instead of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PrometheusNames {
     /// NVIDIA's Inspector.
@@ -115,7 +115,7 @@ pub enum PrometheusNames {
     Mosaic,
 }
 
-/// What is done when an operation is stuck.
+/// What the watchdog does when an operation hangs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HangActions {
     /// The report goes to the log.
@@ -134,8 +134,9 @@ impl Default for HangActions {
     }
 }
 
-/// Longer than the pauses of a training job that are no hang (a checkpoint, an evaluation), shorter
-/// than the 600 s after which PyTorch's own watchdog ends the process.
+/// The default age at which an operation counts as hung. It is longer than normal pauses of a
+/// training job (a checkpoint, an evaluation) and shorter than the 600 s after which PyTorch's own
+/// watchdog ends the process.
 pub const HANG_AFTER: Duration = Duration::from_secs(300);
 /// The shortest and the longest time between two exports of metrics, in seconds.
 pub const EXPORT_INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=86_400.0;
@@ -150,8 +151,8 @@ pub(crate) fn mode(text: &str) -> Parsed<Mode> {
     for word in text.split(',') {
         mode = Some(match word.trim().to_ascii_lowercase().as_str() {
             off if is_off(off) && mode.is_none() => Mode::Off,
-            // Metrics go wherever an endpoint is set, and the watchdog watches unless it is off,
-            // whatever else is recorded.
+            // In every mode but `off`, metrics are exported if an endpoint is set and the watchdog
+            // runs unless it is off.
             "flight" | "metrics" | "hang" if mode != Some(Mode::Off) => {
                 mode.unwrap_or(Mode::Flight)
             }
@@ -205,7 +206,7 @@ pub(crate) fn signals(text: &str) -> Parsed<Vec<(SignalRequest, u8)>> {
 pub(crate) fn socket_directory(text: &str) -> Parsed<SocketDirectory> {
     match text {
         off if is_off(off) => Ok(SocketDirectory::Off),
-        // The path of a socket has 107 bytes, and the file's name is up to 24 of them.
+        // A socket's path has at most 107 bytes, of which the file name takes up to 24.
         path if path.starts_with('/') && path.len() <= 80 => Ok(SocketDirectory::At(path.into())),
         _ => Err("an absolute path of a directory, of 80 bytes at most, or off"),
     }
@@ -216,7 +217,7 @@ pub(crate) fn events(text: &str) -> Parsed<u32> {
     if let Some(number) = quantity::number(text) {
         return u32::try_from(number).ok().filter(|n| n & !ALL_EVENTS == 0).ok_or(EXPECTED);
     }
-    // Taking something away starts from the default, naming something from nothing.
+    // A list that begins with `-` starts from the default events, any other list from none.
     let mut mask = if text.starts_with('-') { DEFAULT_EVENTS } else { 0 };
     for word in text.split(',').map(str::trim) {
         let (take_away, name) = match word.strip_prefix('-') {
@@ -293,7 +294,7 @@ pub(crate) fn labels(text: &str) -> Parsed<SeriesLabels> {
     Ok(labels)
 }
 
-/// Seconds; `None` is never.
+/// Parses the hang threshold in seconds; `None` switches the watchdog off.
 pub(crate) fn hang_after(text: &str) -> Parsed<Option<Duration>> {
     const EXPECTED: &str = "seconds from 0.1 to 1000000, or 0 for never";
     if text.parse() == Ok(0.0) {
@@ -302,7 +303,8 @@ pub(crate) fn hang_after(text: &str) -> Parsed<Option<Duration>> {
     quantity::seconds(text, 0.1..=1e6).map(Some).ok_or(EXPECTED)
 }
 
-/// Words with commas; a command is the rest of the text, and may have commas itself.
+/// Parses words separated by commas. `exec:` takes the rest of the text, so its command may contain
+/// commas.
 pub(crate) fn hang_actions(text: &str) -> Parsed<HangActions> {
     const EXPECTED: &str = "log, dump, signal:USR2, exec:COMMAND (last), or several with commas";
     let mut actions = HangActions { log: false, ..HangActions::default() };
@@ -327,7 +329,7 @@ pub(crate) fn hang_actions(text: &str) -> Parsed<HangActions> {
     Ok(actions)
 }
 
-/// Names with commas.
+/// Parses names separated by commas.
 pub(crate) fn list(text: &str) -> Parsed<Vec<String>> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     Ok(names.map(str::to_owned).collect())

@@ -10,19 +10,20 @@ a name to a value.
 use crate::value::Parsed;
 use std::fmt;
 
-/// What all names begin with.
+/// Prefix of all our variables' names.
 pub const PREFIX: &str = "NCCLSCOPE_";
 
-/// A variable's value; `None` where it is not set.
+/// The environment: returns a variable's value, or `None` if it is not set.
 pub type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The environment of this process.
+/// A [`Get`] that reads the environment of this process; values that are not UTF-8 count as not
+/// set.
 #[must_use]
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// A value without blanks around it; an empty one counts as unset.
+/// A variable's value without surrounding white space; `None` if it is unset or empty.
 pub(crate) fn trimmed(get: Get<'_>, name: &str) -> Option<String> {
     get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
@@ -32,18 +33,18 @@ pub(crate) fn trimmed(get: Get<'_>, name: &str) -> Option<String> {
 pub struct Alias {
     /// Its name.
     pub name: &'static str,
-    /// Its value as ours would be written; `None` where it says nothing of the kind.
+    /// Translates its value to a value of our variable; `None` if the value does not decide ours.
     in_our_words: fn(String, Get<'_>) -> Option<String>,
 }
 
 impl Alias {
-    /// One with the same values as ours.
+    /// An alias whose values are the same as ours.
     #[must_use]
     pub const fn same(name: &'static str) -> Alias {
         Alias { name, in_our_words: |value, _| Some(value) }
     }
 
-    /// One whose values are translated.
+    /// An alias whose values are translated.
     #[must_use]
     pub const fn translated(
         name: &'static str,
@@ -58,8 +59,7 @@ impl Alias {
 pub enum ReadBy {
     /// The plugin, in every rank.
     Plugin,
-    /// The plugin, where another setting needs it: [`crate::reader::Settings`] leaves it to its
-    /// consumer.
+    /// The plugin, if another setting needs it: not part of [`crate::reader::Settings`].
     PluginOnDemand,
     /// The command-line tool.
     Tool,
@@ -72,7 +72,7 @@ pub enum ReadBy {
 pub struct Found {
     /// Its name: ours or an alias.
     pub name: &'static str,
-    /// Its value in our words.
+    /// Its text, translated to our variable's values.
     pub value: String,
 }
 
@@ -80,13 +80,13 @@ pub struct Found {
 pub struct Variable<T: 'static> {
     /// The name as the user sets it.
     pub name: &'static str,
-    /// Names of other profilers that mean the same; ours comes first.
+    /// Names in other profilers; our name takes precedence.
     pub aliases: &'static [Alias],
     /// Which program reads it.
     pub read_by: ReadBy,
     /// The values it takes, for documentation.
     pub values: &'static str,
-    /// What holds without it, for documentation.
+    /// What applies if it is not set, for documentation.
     pub unset: &'static str,
     /// What it does.
     pub meaning: &'static str,
@@ -119,13 +119,14 @@ impl<T> Variable<T> {
         self
     }
 
-    /// Names of other profilers for it.
+    /// Sets its names in other profilers.
     pub(crate) const fn also(mut self, aliases: &'static [Alias]) -> Variable<T> {
         self.aliases = aliases;
         self
     }
 
-    /// The rule by which `ncclscope doctor` says that the variable has no effect: why.
+    /// Sets the rule that returns why the variable has no effect in an environment, for `ncclscope
+    /// doctor`.
     pub(crate) const fn without_effect(
         mut self,
         conflict: fn(Get<'_>) -> Option<&'static str>,
@@ -134,7 +135,7 @@ impl<T> Variable<T> {
         self
     }
 
-    /// Its row on the page: values, default, meaning.
+    /// Sets its row in docs/env.md: values, default, meaning.
     pub(crate) const fn help(
         mut self,
         values: &'static str,
@@ -145,28 +146,29 @@ impl<T> Variable<T> {
         self
     }
 
-    /// What it is without a value.
+    /// The value if the variable is not set.
     #[must_use]
     pub fn default(&self) -> T {
         (self.default)()
     }
 
-    /// Reads a value.
+    /// Parses a value.
     ///
     /// # Errors
-    /// What was expected.
+    /// The expected form of the value.
     pub fn parse(&self, text: &str) -> Parsed<T> {
         (self.parse)(text)
     }
 
-    /// Its value in `get`; the default where there is none, or one that cannot be used.
+    /// Its value in the environment `get`; the default if it is not set or invalid.
     #[must_use]
     pub fn value(&self, get: Get<'_>) -> T {
         let found = self.find(get).and_then(|found| self.parse(&found.value).ok());
         found.unwrap_or_else(|| self.default())
     }
 
-    /// What of it is set: our own name, or else the first alias.
+    /// The name and text that are set: our name's, else those of the first alias that is set and
+    /// decides our value.
     #[must_use]
     pub fn find(&self, get: Get<'_>) -> Option<Found> {
         if let Some(value) = trimmed(get, self.name) {
@@ -185,22 +187,22 @@ impl<T> fmt::Debug for Variable<T> {
     }
 }
 
-/// A variable of any type: what lists, pages and checks need of it.
+/// A variable of any type, for lists, pages and checks.
 pub trait Declared: Sync + fmt::Debug {
     /// The name as the user sets it.
     fn name(&self) -> &'static str;
-    /// All names, the one that wins first.
+    /// All names, in order of precedence.
     fn names(&self) -> Vec<&'static str>;
     /// Which program reads it.
     fn read_by(&self) -> ReadBy;
     /// Values, default and meaning, for documentation.
     fn row(&self) -> [&'static str; 3];
-    /// What of it is set.
+    /// The name and text that are set, as [`Variable::find`].
     fn find(&self, get: Get<'_>) -> Option<Found>;
-    /// Whether a value can be used.
+    /// Checks that a value is valid.
     ///
     /// # Errors
-    /// What was expected.
+    /// The expected form of the value.
     fn check(&self, text: &str) -> Parsed<()>;
     /// Why a value would have no effect in this environment.
     fn conflict(&self, get: Get<'_>) -> Option<&'static str>;
@@ -214,7 +216,7 @@ impl<T> Declared for Variable<T> {
     fn names(&self) -> Vec<&'static str> {
         let mut names = vec![self.name];
         for alias in self.aliases {
-            // One that means several things is there several times.
+            // An alias with several meanings is in the list several times.
             if !names.contains(&alias.name) {
                 names.push(alias.name);
             }

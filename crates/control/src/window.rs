@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Which operations to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordingWindow {
-    /// When it begins, `CLOCK_REALTIME` in ns; `None` at once, or, with [`WindowEnd::Steps`], with
-    /// the next training step.
+    /// When it begins, `CLOCK_REALTIME` in ns. `None`: at once, or with [`WindowEnd::Steps`] at the
+    /// next training step.
     pub at: Option<u64>,
     /// When it ends.
     pub end: WindowEnd,
@@ -28,9 +28,9 @@ pub struct RecordingWindow {
 pub enum WindowEnd {
     /// With a request to stop.
     Open,
-    /// So long after it began.
+    /// This long after it began.
     After(Duration),
-    /// So many training steps after it began.
+    /// This many training steps after it began.
     Steps(u64),
 }
 
@@ -41,10 +41,10 @@ impl Default for RecordingWindow {
 }
 
 impl RecordingWindow {
-    /// Reads the words of a window; without a word it is [`RecordingWindow::default`].
+    /// Parses the words of a window; an empty text gives [`RecordingWindow::default`].
     ///
     /// # Errors
-    /// A sentence that names the word and what it may be.
+    /// A sentence with the invalid word and what was expected.
     pub fn parse(text: &str) -> Result<RecordingWindow, String> {
         let mut window = RecordingWindow::default();
         for word in text.split_ascii_whitespace() {
@@ -78,7 +78,7 @@ impl RecordingWindow {
     }
 }
 
-/// The words that [`RecordingWindow::parse`] reads; none for the default.
+/// The words that [`RecordingWindow::parse`] reads; empty for the default.
 impl fmt::Display for RecordingWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which verdicts a filter shows. All ranks are judged whatever it says: a rank waits because of
-//! others.
+//! Which verdicts a filter shows. All ranks are judged whatever the filter is, because a rank waits
+//! because of others.
 
 use crate::job::Job;
 use crate::verdict::{Diagnosis, Verdict};
@@ -8,17 +8,18 @@ use ncclscope_operations::Filter;
 use ncclscope_operations::timeline::role_or_size;
 use std::collections::BTreeMap;
 
-/// Verdicts that a filter shows, of all.
+/// How many verdicts a filter shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Verdicts that are shown.
     pub shown: usize,
-    /// All verdicts, shown or not.
+    /// Number of verdicts, shown or not.
     pub of: usize,
 }
 
 impl Diagnosis {
-    /// Keeps the verdicts that concern the filter's ranks, hosts, communicators and functions.
+    /// Removes the verdicts that do not concern the filter's ranks, hosts, communicators and
+    /// functions.
     pub fn show(&mut self, filter: &Filter, job: &Job) -> Shown {
         let hosts: BTreeMap<u32, &str> = job
             .processes
@@ -39,7 +40,8 @@ impl Diagnosis {
     }
 }
 
-/// A verdict of no communicator in particular concerns each.
+/// True if the verdict concerns a communicator of the filter. A verdict without a communicator
+/// concerns all.
 fn has_comm(verdict: &Verdict, filter: &Filter, job: &Job) -> bool {
     if filter.comms.is_empty() && filter.roles.is_empty() {
         return true;

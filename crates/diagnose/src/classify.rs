@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From root causes to verdicts: the class of each, its evidence, and one verdict for causes that
-//! belong together.
+//! Makes verdicts from root causes: the class of each and its evidence. Causes that belong together
+//! get one verdict.
 
 use crate::desync::Desync;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
@@ -15,11 +15,11 @@ use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The most evidence lines of a verdict; the rest is counted.
+/// Maximum number of evidence lines of a verdict; further ones are only counted.
 const MAX_EVIDENCE: usize = 16;
 
-/// A communicator in which others wait for a process: its own member, and the one that has waited
-/// longest.
+/// The communicator in which a rank has waited longest for a process: the members (positions) of
+/// that process and of the rank.
 #[derive(Clone, Copy, Debug)]
 struct LongestWait {
     comm: u32,
@@ -27,17 +27,17 @@ struct LongestWait {
     waiter: u32,
 }
 
-/// Makes verdicts of the roots of the wait graph.
+/// Makes verdicts from the roots of the wait graph.
 pub(crate) struct Classifier<'a> {
     job: &'a Job,
     wait_roots: &'a WaitRoots,
-    /// By process at fault.
+    /// The longest wait for each process at fault.
     longest_wait: HashMap<u32, LongestWait>,
-    /// Processes whose proxy thread does not progress, with the communicator that shows it.
+    /// Processes whose proxy thread makes no progress, with the communicator that shows it.
     stalled: BTreeMap<u32, (u32, Cause)>,
-    /// Processes in a call that NCCL has not enqueued: communicator and member.
+    /// Processes with a call that NCCL has not enqueued: (communicator, member).
     pending_calls: HashMap<u32, (u32, u32)>,
-    /// Processes that exited while in an operation.
+    /// Processes that exited in order while in an operation.
     exited_inside: BTreeSet<u32>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Classifier<'a> {
     }
 
     fn note_stalled(&mut self) {
-        // Looked up once for a communicator: most of its members wait.
+        // Computed once per communicator, because most of its members wait.
         let mut awaited: HashMap<u32, BTreeSet<i32>> = HashMap::new();
         for wait in &self.wait_roots.waits {
             let comm = self.comm(wait.comm);
@@ -96,7 +96,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Notes, for each process at fault, the communicator in which a rank has waited longest for
+    /// Stores, for each process at fault, the communicator in which a rank has waited longest for
     /// it.
     fn note_longest_wait(&mut self, index: u32, causes: &BTreeSet<u32>) {
         let comm = &self.job.comms[index as usize];
@@ -106,7 +106,8 @@ impl<'a> Classifier<'a> {
         let Some((oldest, waiter)) = oldest else { return };
         let finished = comm.finished().max();
         for (vector, own) in comm.vectors.iter().zip(0u32..) {
-            // Few processes are at fault, and the rest of this loop looks at all members.
+            // Checked first, because few processes are at fault and the rest of the loop looks at
+            // all members.
             if !causes.contains(&vector.process) {
                 continue;
             }
@@ -160,7 +161,7 @@ impl<'a> Classifier<'a> {
             let vectors = members.iter().map(|&at| &self.comm(comm).vectors[at as usize]);
             let stalled = vectors.filter_map(|v| Some(self.stalled.get(&v.process)?.1.clone()));
             let mut found: Vec<Cause> = stalled.collect();
-            // A member without input may be the reason why transfers have not begun.
+            // A member without input may be the reason that no transfers have begun.
             if !self.comm(comm).silent.is_empty() {
                 found.clear();
             }
@@ -192,7 +193,7 @@ impl<'a> Classifier<'a> {
         Op::of(comm.number(vector), call)
     }
 
-    /// Why a process that waits for nothing is late.
+    /// The class of a process that is late although it waits for nothing.
     fn class_of_late(&self, process: u32) -> FindingClass {
         let one = &self.job.processes[process as usize];
         let is_mismatch = |longest: &LongestWait| {
@@ -213,7 +214,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// The process called NCCL after the other one began to wait, but not for this transfer; or it
+    /// True if the process called NCCL after `by` began to wait, but not for this transfer, or
     /// exited without it.
     fn has_moved_on(&self, process: u32, by: &Vector) -> bool {
         let one = &self.job.processes[process as usize];
@@ -237,8 +238,8 @@ impl<'a> Classifier<'a> {
         })
     }
 
-    /// The member's data comes on paths of which nothing is recorded: NVLink or shared memory. A
-    /// network has transfers.
+    /// True if the operation runs inside one host without recorded transfers (NVLink or shared
+    /// memory); over a network it would have transfers.
     fn is_within_a_host(&self, wait: &Wait) -> bool {
         let comm = self.comm(wait.comm);
         let host = |v: &Vector| self.job.processes[v.process as usize].host.as_deref();
@@ -316,7 +317,7 @@ impl<'a> Classifier<'a> {
         vector.age_ns.filter(|_| !self.job.is_dump)
     }
 
-    /// Others wait in this communicator.
+    /// Sets the communicator in which the others wait.
     fn locate(&self, verdict: &mut Verdict, comm: &Communicator) {
         let whole = comm.parent.map_or(comm, |parent| self.comm(parent));
         let (hash, name) = (whole.name.clone(), whole.comm_name.clone());
@@ -324,7 +325,7 @@ impl<'a> Classifier<'a> {
         verdict.comm_text.clone_from(&comm.name);
     }
 
-    /// The evidence that one process is at fault.
+    /// The evidence lines that show that a process is at fault.
     fn evidence_lines(
         &self,
         class: FindingClass,
@@ -395,7 +396,7 @@ impl<'a> Classifier<'a> {
         lines
     }
 
-    /// The state of the call that has not returned.
+    /// A text about the call that has not returned.
     fn pending_text(&self, process: u32) -> String {
         let who = words::rank(self.job, process);
         let entered = self.job.processes[process as usize].entered;
@@ -458,7 +459,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Verdicts for causes inside operations: one process may hold up several communicators.
+    /// Verdicts for causes inside operations. One process may hold up several communicators.
     fn verdicts_inside(&self, causes: Vec<(Option<u32>, Cause)>) -> Vec<Verdict> {
         let make = |one: MergedCause| {
             let MergedCause { comm, cause, roots, comms } = one;
@@ -490,10 +491,11 @@ impl<'a> Classifier<'a> {
         };
         let is_connecting = |wait: &Wait| self.comm(wait.comm).kind == CommKind::Call;
         let connect = waits.iter().all(is_connecting);
-        // All calls were made, in different orders: that is harmless on independent streams.
+        // If all calls were made, only in different orders, that is harmless on independent
+        // streams.
         let is_weak = waits.iter().all(is_issued) || connect;
         let (mut processes, mut evidence) = (Vec::new(), Vec::new());
-        // The rank that is in another communicator than the others comes first.
+        // Ranks that wait in another communicator than the rest come first.
         let mut alike: BTreeMap<_, usize> = BTreeMap::new();
         waits.iter().for_each(|wait| *alike.entry(wait.comm).or_default() += 1);
         let mut ordered: Vec<&Wait> = waits.iter().collect();
@@ -523,7 +525,8 @@ impl<'a> Classifier<'a> {
         let confidence = if is_weak { Confidence::Suspect } else { Confidence::Confirmed };
         let victims = self.wait_roots.victims(&processes, &[]);
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
-        // A rank may also send where the other receives: the circle goes through both.
+        // Two ranks may each send where the other receives, so that the cycle goes through both
+        // pairs.
         let of_pairs = || waits.iter().filter(|wait| pairs.contains(&wait.comm));
         let is_lopsided = |wait: &&Wait| {
             let ends = &self.comm(wait.comm).vectors;
@@ -605,7 +608,8 @@ impl<'a> Classifier<'a> {
         verdict
     }
 
-    /// Says that these processes, whose calls are not known, may show that others are wrong.
+    /// A note that the processes whose calls are unknown may show that the others are wrong; `None`
+    /// if there are none.
     fn other_side(&self, unknown: &[u32]) -> Option<String> {
         let mut ranks: Vec<u32> = unknown.iter().map(|&process| self.job.rank(process)).collect();
         ranks.sort_unstable();
@@ -618,8 +622,8 @@ impl<'a> Classifier<'a> {
         })
     }
 
-    /// Processes without input that may explain the waits of a communicator, where no confirmed
-    /// cause in the operation does.
+    /// Processes without input that may explain the waits of a communicator, unless a confirmed
+    /// cause inside its operation does: (process, communicator).
     fn suspects(&self, causes: &[(Option<u32>, Cause)]) -> Vec<(u32, u32)> {
         let sure = causes.iter().filter(|(_, cause)| cause.confidence == Confidence::Confirmed);
         let explained: BTreeSet<u32> = sure.filter_map(|(comm, _)| *comm).collect();
@@ -628,7 +632,8 @@ impl<'a> Classifier<'a> {
         suspects
     }
 
-    /// The stopped processes that no verdict names: where all are stopped, none waits.
+    /// A verdict about stopped processes that no other verdict names; if all processes are stopped,
+    /// none of them waits.
     fn stopped_verdict(&self, verdicts: &[Verdict]) -> Option<Verdict> {
         let class = FindingClass::ProcessGone;
         let is_named = |process: u32| {
@@ -653,7 +658,8 @@ impl<'a> Classifier<'a> {
     }
 
     fn silent_verdict(&self, suspects: Vec<(u32, u32)>) -> Option<Verdict> {
-        // One communicator is enough evidence: the smallest, where it is most likely.
+        // One communicator is enough evidence: for each process the smallest one, in which it is
+        // the most likely cause.
         let mut least: BTreeMap<u32, u32> = BTreeMap::new();
         for (process, comm) in suspects {
             let known = least.entry(process).or_insert(comm);
@@ -691,7 +697,7 @@ impl<'a> Classifier<'a> {
     }
 }
 
-/// How far a member is, in operations.
+/// The progress of a member, as counts of operations.
 fn counts(vector: &Vector) -> Vec<(&'static str, f64)> {
     let mut counts = vec![("called", vector.api), ("enqueued", vector.enqueued)];
     counts.extend(vector.started.map(|started| ("kernel_started", started)));

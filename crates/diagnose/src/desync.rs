@@ -17,30 +17,32 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Desync {
     pub(crate) comm: u32,
-    /// The first number at which they differ, or how many operations the differing hashes cover.
+    /// Number of the first operation that differs, or number of operations covered by the differing
+    /// hashes.
     pub(crate) index: u64,
     pub(crate) is_exact: bool,
     /// Groups of members (positions in [`Communicator::vectors`]) and the call that each group
     /// made: smallest group first.
     pub(crate) groups: Vec<(Vec<u32>, Option<Call>)>,
-    /// Members that count as wrong.
+    /// Members whose call counts as wrong.
     pub(crate) accused: Vec<u32>,
-    /// Members whose call is not known, because events are missing, if they may be so many that
-    /// others are wrong.
+    /// Members whose call is unknown because events are missing, if they are so many that the
+    /// majority may be wrong.
     pub(crate) unknown: Vec<u32>,
 }
 
 impl Desync {
-    /// When the first that counts as wrong made the call, ns since 1970, if the input shows it.
+    /// When the first accused member made its call, ns since 1970; `None` if the input does not
+    /// show it.
     pub(crate) fn called_ns(&self, comm: &Communicator) -> Option<u64> {
         let call = |member| comm.calls.get(member)?.get(&self.index)?.called_ns;
         self.accused.iter().filter(|_| self.is_exact).filter_map(call).min()
     }
 }
 
-/// All mismatches. A mismatch need not hang: the results may be wrong instead. In a dump, whose
-/// names and sizes are the application's, a mismatch counts only if ranks wait; sends and receives
-/// must wait for `hang_ns`.
+/// Finds all mismatches. A mismatch need not hang: instead the results may be wrong. In a dump,
+/// whose names and sizes are the application's, a mismatch counts only if ranks wait. Sends and
+/// receives count only if they have waited for `hang_ns`.
 pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
     let one = |(comm, index): (&Communicator, u32)| match comm.kind {
         CommKind::Collectives => {
@@ -53,7 +55,7 @@ pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
     job.comms.iter().zip(0u32..).filter_map(one).collect()
 }
 
-/// A send and its receive with different sizes, one of which does not end.
+/// Finds a send and its receive with different sizes, one of which does not end.
 fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
     let is_stuck = |v: &&Vector| v.is_inside() && v.age_ns.is_some_and(|age| age >= hang_ns);
     let at = comm.vectors.iter().filter(is_stuck).map(Vector::front).min()?;
@@ -101,8 +103,8 @@ fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
     Some(Desync { comm: index, index: at, is_exact, groups, accused, unknown })
 }
 
-/// Adds each member whose call `at` is not known to the group with which it has the hash over that
-/// and later calls in common. Returns the members that reached the call and fit to none.
+/// Adds each member whose call number `at` is unknown to the group with whose members it shares the
+/// hash over that and later calls. Returns the members that reached the call and match no group.
 fn join_by_hash(comm: &Communicator, at: u64, groups: &mut CallGroups) -> Vec<u32> {
     let group_of: HashMap<u32, usize> = groups
         .iter()
@@ -133,7 +135,7 @@ fn join_by_hash(comm: &Communicator, at: u64, groups: &mut CallGroups) -> Vec<u3
 
 type CallGroups = Vec<(Vec<u32>, Option<Call>)>;
 
-/// The arguments that are compared.
+/// The arguments of calls that are compared: function, datatype, count, root.
 type CallKey<'a> = (&'a str, &'a str, Option<u64>, Option<i32>);
 
 fn call_key(call: &Call) -> CallKey<'_> {
@@ -216,7 +218,7 @@ mod tests {
         let desync = &found(comm(&[&wrong, &right, &right]))[0];
         assert_eq!((desync.index, desync.is_exact), (2, true));
         assert_eq!(desync.accused, [0]);
-        // One against one: no majority.
+        // One member against one: there is no majority.
         assert_eq!(found(comm(&[&wrong, &right]))[0].accused, [0, 1]);
     }
 
@@ -253,7 +255,8 @@ mod tests {
             (desync.accused, desync.unknown)
         };
         assert_eq!(found_with(&[(2, 2, 8), (3, 2, 8)]), (vec![0], vec![]));
-        // Two against one; whose the fourth is does not matter, or makes it a tie.
+        // Two members against one: whatever the fourth called does not change the result, or makes
+        // a tie.
         assert_eq!(found_with(&[(2, 2, 8)]), (vec![0], vec![]));
         assert_eq!(found_with(&[(2, 2, 8), (3, 3, 9)]), (vec![0], vec![3]));
         assert_eq!(found_with(&[(2, 3, 8), (3, 3, 8)]), (vec![0, 1], vec![2, 3]));

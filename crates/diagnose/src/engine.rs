@@ -12,9 +12,9 @@ use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-/// A shorter wait is the ordinary course of a job, ns.
+/// Shorter waits are normal in a running job, ns.
 const SHORTEST_NS: u64 = 100_000_000;
-/// The most doubts that a verdict names.
+/// Maximum number of doubts that a verdict names.
 const MAX_DOUBTS: usize = 4;
 
 /// Thresholds of a diagnosis.
@@ -53,7 +53,7 @@ pub fn diagnose_in_detail(job: &Job, options: &Options) -> (Diagnosis, Vec<Waiti
     (diagnosis, waiting)
 }
 
-/// What the input shows; if it shows no rank that waits, what it makes probable.
+/// The causes that the input shows; if it shows no waiting rank, the causes that are only probable.
 fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let seen = search_once(job, options);
     if !seen.0.findings.is_empty() || seen.0.waiting_ranks != 0 {
@@ -80,7 +80,7 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let mut verdicts = Classifier::new(job, &wait_roots).verdicts(&desyncs);
     doubt_hidden(&mut verdicts, job);
     doubt_lacking(&mut verdicts, job);
-    // A vague verdict ("all members are in the operation") counts only if there is no better one.
+    // A vague verdict ("all members are in the operation") counts only if there is no other.
     if !verdicts.iter().all(Verdict::is_vague) {
         verdicts.retain(|verdict| !verdict.is_vague());
     }
@@ -123,7 +123,7 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     (diagnosis, wait_roots)
 }
 
-/// The note about ranks that wait and are neither victims of the only verdict nor its roots.
+/// A note about ranks that wait but are neither victims nor roots of the only verdict.
 fn unexplained(verdicts: &[Verdict], waiting: &HashSet<u32>, job: &Job) -> Option<String> {
     let [verdict] = verdicts else { return None };
     let is_root = |&&process: &&u32| verdict.root_ranks.contains(&job.rank(process));
@@ -136,8 +136,8 @@ fn unexplained(verdicts: &[Verdict], waiting: &HashSet<u32>, job: &Job) -> Optio
     ))
 }
 
-/// A rank that may be in a send or receive, whose peer the input does not show, may itself wait for
-/// that peer. Only a dead process waits for none.
+/// Adds a doubt to verdicts about ranks that may be in a send or receive whose peer the input does
+/// not show: such a rank may itself wait for that peer, unless its process is dead.
 fn doubt_hidden(verdicts: &mut [Verdict], job: &Job) {
     let hides = |of: &&(&Process, u32)| of.0.hides_p2p && of.0.status == ProcessStatus::Running;
     let all: Vec<(&Process, u32)> = job.processes.iter().zip(0..).collect();
@@ -153,8 +153,8 @@ fn doubt_hidden(verdicts: &mut [Verdict], job: &Job) {
     }
 }
 
-/// Where events are missing, counters still tell who has called what. What a rank does within an
-/// operation, and which send belongs to which receive, is then a guess.
+/// Adds a doubt to verdicts about ranks with missing events. Counters still show which calls each
+/// rank made, but its progress in an operation, and which send matches which receive, is a guess.
 fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
     use FindingClass::{CallNotEnqueued, HostStuck, ProcessGone};
     let all = job.processes.iter().zip(0u32..);
@@ -184,7 +184,7 @@ fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
     }
 }
 
-/// A verdict that rests on doubtful input is suspect at most, and says why.
+/// Lowers a verdict based on doubtful input to suspect, and adds the reason.
 fn doubt(job: &Job, verdicts: &mut [Verdict]) {
     let doubtful = job.processes.iter().zip(0u32..).filter(|(one, _)| !one.doubts.is_empty());
     let doubts: BTreeMap<u32, &[String]> =
@@ -212,7 +212,7 @@ fn doubt(job: &Job, verdicts: &mut [Verdict]) {
     }
 }
 
-/// The processes that wait for less than the limit, and the note about them.
+/// The processes that wait for less than the limit, and a note about them.
 fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
     let lower = SearchParams { hang_ns: SHORTEST_NS, ..SearchParams::default() };
     let found = wait_graph::find(job, &lower);

@@ -14,24 +14,25 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 
-/// How many of the operations in flight of a rank in a communicator are written: its oldest.
+/// Maximum number of operations in flight that are written for a rank in a communicator, the oldest
+/// first.
 const MAX_ENTRIES: u64 = 4096;
 
-/// The most that all dumps take together, in bytes.
+/// Maximum total size of all dumps, bytes.
 pub const MAX_BYTES: usize = 1 << 30;
-/// Bytes of an entry, about.
+/// Approximate size of an entry, bytes.
 const ENTRY_BYTES: usize = 600;
 
-/// What the dumps of all ranks have in common.
+/// The data that the dumps of all ranks share.
 struct Dumper<'a> {
-    /// The groups, by their number.
+    /// The process groups, by number.
     groups: Vec<(&'a Communicator, Value)>,
-    /// The groups of each process, and its position in them.
+    /// The groups of each process: (number of the group, its position in the group).
     places: HashMap<u32, Vec<(usize, usize)>>,
 }
 
-/// Each rank's dump, up to [`MAX_BYTES`] of them: each holds the ranks of its groups, so that all
-/// of them grow with the square of the job.
+/// The dump of each rank, up to [`MAX_BYTES`] in total. Each dump contains the ranks of its groups,
+/// so that the total grows with the square of the job's size.
 pub fn dumps(job: &Job) -> impl Iterator<Item = (u32, Value)> {
     let dumper = Dumper::new(job);
     let mut left = MAX_BYTES;
@@ -41,7 +42,7 @@ pub fn dumps(job: &Job) -> impl Iterator<Item = (u32, Value)> {
     })
 }
 
-/// How many ranks have input, and so a dump.
+/// Number of ranks with input, each of which has a dump.
 #[must_use]
 pub fn count(job: &Job) -> usize {
     with_input(job).count()
@@ -55,7 +56,7 @@ fn with_input(job: &Job) -> impl Iterator<Item = u32> {
 /// Writes the dumps as one JSON value, by rank.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_all(job: &Job, out: &mut impl Write) -> io::Result<()> {
     let mut separator = '{';
     for (rank, dump) in dumps(job) {
@@ -127,7 +128,7 @@ impl<'a> Dumper<'a> {
         Dumper { groups, places }
     }
 
-    /// Bytes of a dump, about.
+    /// Approximate size of a process's dump, bytes.
     fn bytes(&self, process: u32) -> usize {
         let groups = self.places.get(&process).into_iter().flatten();
         let of = |&(id, at): &(usize, usize)| {
@@ -167,7 +168,7 @@ impl<'a> Dumper<'a> {
     }
 }
 
-/// The operations in flight that are written.
+/// The range of operations in flight that are written.
 fn numbers(vector: &Vector) -> RangeInclusive<u64> {
     let last = vector.enqueued.min(vector.done.saturating_add(MAX_ENTRIES));
     vector.done.saturating_add(1)..=last
@@ -177,7 +178,7 @@ fn desc(comm: &Communicator) -> &str {
     comm.role.as_deref().unwrap_or(&comm.name)
 }
 
-/// A group as `pg_config` has it.
+/// A group in the form of `pg_config`.
 fn config(job: &Job, id: usize, comm: &Communicator) -> Value {
     let ranks = format!("{:?}", members(job, comm));
     json!({"name": id.to_string(), "desc": desc(comm), "ranks": ranks})
@@ -191,7 +192,7 @@ fn members(job: &Job, comm: &Communicator) -> Vec<u32> {
     ranks
 }
 
-/// Names as PyTorch gives them to NCCL's functions.
+/// PyTorch's name of an NCCL function.
 fn torch_name(func: &str) -> &str {
     match func {
         "AllReduce" => "all_reduce",
@@ -267,7 +268,7 @@ mod tests {
         out.clear();
         write_all(&Job::default(), &mut out).unwrap();
         assert_eq!(out, b"{}");
-        // The ranks of the group take 900 KiB in each.
+        // The list of ranks of the group takes 900 KiB in each dump.
         let large = job(131_072, 1);
         assert_eq!(count(&large), 131_072);
         let dumper = Dumper::new(&large);

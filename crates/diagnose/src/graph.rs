@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Directed graphs of numbered nodes, and their strongly connected components. It knows nothing of
+//! Directed graphs with numbered nodes, and their strongly connected components. Independent of
 //! ranks.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Edges sorted by their beginning.
+/// A graph; its edges are sorted by source node.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     first: Vec<u32>,
@@ -36,7 +36,7 @@ impl Graph {
         self.first.len().saturating_sub(1)
     }
 
-    /// Where a node's edges lead.
+    /// The targets of a node's edges.
     pub(crate) fn from(&self, node: u32) -> &[u32] {
         let (from, to) = (self.first[node as usize], self.first[node as usize + 1]);
         &self.targets[from as usize..to as usize]
@@ -90,7 +90,7 @@ impl Graph {
         component
     }
 
-    /// The shortest way from a node back to itself, which begins with it; empty if there is none.
+    /// The shortest cycle through a node, starting with that node; empty if there is none.
     pub(crate) fn way_back(&self, start: u32) -> Vec<u32> {
         let mut before: HashMap<u32, u32> = HashMap::new();
         let mut queue = VecDeque::from([start]);
@@ -113,7 +113,7 @@ impl Graph {
         Vec::new()
     }
 
-    /// Whether there is a circle among these nodes.
+    /// True if there is a cycle among these nodes.
     pub(crate) fn has_circle(&self, nodes: &HashSet<u32>) -> bool {
         let mut into: HashMap<u32, u32> = nodes.iter().map(|&node| (node, 0)).collect();
         for to in nodes.iter().flat_map(|&node| self.from(node)) {

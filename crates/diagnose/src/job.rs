@@ -10,10 +10,10 @@ use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_operations::threads::Role;
 use std::collections::BTreeMap;
 
-/// [`Job::source`] of recordings.
+/// Value of [`Job::source`] for recordings.
 pub(crate) const RECORDINGS: &str = "recordings";
 
-/// A job as any kind of input shows it: what each rank had called and done.
+/// A job in the form that all kinds of input are converted to: what each rank called and did.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     /// The kind of input, as text.
@@ -25,13 +25,14 @@ pub struct Job {
     /// The input was written because of a hang (a dump at a timeout): everything in flight counts
     /// as stuck, whatever its age.
     pub is_dump: bool,
-    /// An age from which an operation counts as stuck, if lower than the requested one.
+    /// Age from which an operation counts as stuck, ns, if the input requires a lower one than
+    /// requested.
     pub min_age_ns: Option<u64>,
-    /// The latest recorded time, to which ages count, ns since 1970, where the input has it.
+    /// The latest recorded time, up to which ages are counted, ns since 1970, if known.
     pub end_ns: Option<u64>,
     /// Sentences about what the input does not show.
     pub notes: Vec<String>,
-    /// One line for each damaged recording, up to a few; they are among the notes as well.
+    /// One line for each damaged recording, up to a limit; also contained in the notes.
     pub damaged: Vec<String>,
 }
 
@@ -45,23 +46,23 @@ pub enum ProcessStatus {
     Dead,
     /// It exited normally while others were still at work.
     Ended,
-    /// It exists, and does not run.
+    /// It exists but is stopped.
     Stopped(Stop),
     /// There is no input from it.
     Silent,
 }
 
-/// What stops a process.
+/// What has stopped a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// A signal, or a debugger.
+    /// A signal or a debugger.
     Signal,
-    /// The freezer of its control group, as of a container that is paused.
+    /// The freezer of its control group, as used to pause a container.
     Freezer,
 }
 
 impl Stop {
-    /// What the system shows of it.
+    /// How the system shows that the process is stopped.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Stop::Signal => "is stopped (state T)",
@@ -69,7 +70,7 @@ impl Stop {
         }
     }
 
-    /// The same as a verdict's title says it.
+    /// The same in the form of a verdict's title.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Stop::Signal => {
@@ -91,22 +92,22 @@ pub struct Process {
     pub host: Option<String>,
     /// Process id.
     pub pid: Option<u32>,
-    /// Its number among the processes of the job on its host.
+    /// Local rank: its number among the processes of the job on its host.
     pub local_rank: Option<u64>,
-    /// Its CUDA device, as it counts them.
+    /// Its CUDA device number in the process.
     pub device: Option<u64>,
     /// Whether it still runs.
     pub status: ProcessStatus,
-    /// It may be in a send or receive of which the input does not show the peer.
+    /// It may be in a send or receive whose peer the input does not show.
     pub hides_p2p: bool,
-    /// Events of it were lost, left out, or not recorded while recording was stopped: what it does
-    /// within an operation is not known.
+    /// Some of its events were lost, left out, or not recorded while recording was stopped, so that
+    /// its progress inside operations is unknown.
     pub lacks_events: bool,
-    /// Calls that have not led to an operation are not in the input: NCCL before 2.28.
+    /// The input does not contain calls that have not led to an operation (NCCL before 2.28).
     pub hides_calls: bool,
     /// Its counters advanced within the age limit: it is slow, not stuck.
     pub is_moving: bool,
-    /// The application's call that has not returned.
+    /// The API call of the application that has not returned.
     pub entered: Option<Pending>,
     /// Time since the application last called NCCL, ns.
     pub idle_ns: Option<u64>,
@@ -114,40 +115,40 @@ pub struct Process {
     pub threads: Vec<ThreadState>,
     /// The reports of its own watchdog, one line each.
     pub reports: Vec<String>,
-    /// Why its input may say something wrong, one sentence each: a verdict that rests on it is
-    /// suspect at most.
+    /// Reasons why its input may be wrong, one sentence each. Verdicts based on it are at most
+    /// suspect.
     pub doubts: Vec<String>,
 }
 
 /// A thread of a process, and its role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadState {
-    /// The kernel's accounting of it.
+    /// The kernel's accounting for the thread.
     pub thread: Thread,
-    /// What it does for NCCL.
+    /// Its role in NCCL.
     pub role: Role,
 }
 
-/// What the numbers of a communicator's operations mean.
+/// The meaning of the numbers of a communicator's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CommKind {
-    /// Collectives: the n-th is the same operation on all members.
+    /// Collectives: number n is the same operation on all members.
     #[default]
     Collectives,
-    /// Sends from the first member to the second: the n-th send belongs to the n-th receive.
+    /// Sends from the first member to the second: send n matches receive n.
     Pair,
-    /// Sends and receives of a group of two in call order: the n-th usually, not always, belong
-    /// together.
+    /// Sends and receives of a group of two in call order: operations with equal numbers usually,
+    /// but not always, match.
     Sequence,
-    /// A call of the first member that sends or receives, and in which NCCL has launched nothing:
-    /// it connects to some of the other members, and the input does not say to which.
+    /// A call of the first member with sends or receives in which NCCL has launched nothing,
+    /// because it connects to some of the other members; the input does not show to which.
     Call,
 }
 
 /// A communicator, or a pair of ranks of one.
 #[derive(Clone, Debug, Default)]
 pub struct Communicator {
-    /// What reports call it: its hash, or the pair of ranks.
+    /// Its name in reports: the hash, or the pair of ranks.
     pub name: String,
     /// The name that the application gave it.
     pub comm_name: Option<String>,
@@ -155,15 +156,15 @@ pub struct Communicator {
     pub role: Option<String>,
     /// How its operations are numbered.
     pub kind: CommKind,
-    /// Of the sends and receives of a pair of ranks: the position of their communicator.
+    /// For a pair of ranks: position of the pair's communicator.
     pub parent: Option<u32>,
-    /// Its number of ranks, with or without a vector; 0: unknown.
+    /// Number of ranks, with or without a vector; 0 if unknown.
     pub nranks: u32,
     /// The progress of its members, by rank.
     pub vectors: Vec<Vector>,
     /// The processes of members without a vector.
     pub silent: Vec<u32>,
-    /// The operation that a member is in; the key is its position in `vectors`.
+    /// The operation in flight of members, by position in `vectors`.
     pub flights: BTreeMap<u32, InFlightOp>,
     /// Rolling hashes: (position in `vectors`, number of operations, hash).
     pub hashes: Vec<(u32, u64, u64)>,
@@ -184,52 +185,56 @@ pub struct Vector {
     pub api: u64,
     /// Operations that NCCL enqueued.
     pub enqueued: u64,
-    /// Operations up to the latest whose kernel started, where kernels are recorded.
+    /// Operations up to the latest one whose kernel has started; `None` if kernels are not
+    /// recorded.
     pub started: Option<u64>,
-    /// Operations before the first that is not complete.
+    /// Number of operations before the first one that is not complete.
     pub done: u64,
-    /// Time since the operation that it is in last advanced, ns.
+    /// Time since the operation that it is in last advanced, ns; `None` if unknown or in no
+    /// operation.
     pub age_ns: Option<u64>,
     /// Time since that operation was issued, ns.
     pub born_ns: Option<u64>,
-    /// Completion is not recorded: `done` says nothing.
+    /// Completions are not recorded, so that `done` has no meaning.
     pub is_blind: bool,
-    /// It has destroyed or aborted the communicator.
+    /// The process has destroyed or aborted the communicator.
     pub has_left: bool,
-    /// It has called the operation after the last enqueued one, and NCCL, which connects to the
-    /// other members there, has launched nothing.
+    /// It has called the operation after the last enqueued one, in which NCCL has launched nothing
+    /// yet because it connects to the other members.
     pub connects: bool,
-    /// The send or receive that it is in: its number among all on its communicator, where known.
-    /// Those of a pair or a call are numbered apart from each other.
+    /// Number, among all sends and receives on its communicator, of the one that it is in, if
+    /// known. (Those of a pair or a call are numbered separately.)
     pub p2p_number: Option<u64>,
 }
 
 impl Vector {
-    /// The operation that the member is in, or the last one that it issued.
+    /// Number of the operation that the member is in, else of the last one that it issued.
     #[must_use]
     pub fn front(&self) -> u64 {
         let entered = self.enqueued + u64::from(self.connects);
         if self.is_connecting() { entered } else { entered.min(self.done + 1) }
     }
 
-    /// Operations that the application called and NCCL has not enqueued.
+    /// Number of operations that the application called and NCCL has not enqueued.
     pub(crate) fn not_enqueued(&self) -> u64 {
         self.api.saturating_sub(self.enqueued)
     }
 
-    /// It has issued something that is not complete.
+    /// True if it has issued an operation that is not complete.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.done < self.enqueued && !self.is_blind || self.connects
     }
 
-    /// The operation that it is in is not launched: NCCL connects to the other members.
+    /// True if the operation that it is in is not launched because NCCL connects to the other
+    /// members.
     #[must_use]
     pub fn is_connecting(&self) -> bool {
         self.connects && (self.is_blind || self.done >= self.enqueued)
     }
 
-    /// The kernel of the operation that it is in has started.
+    /// True if the kernel of the operation that it is in has started; `None` if kernels are not
+    /// recorded.
     #[must_use]
     pub fn has_started(&self) -> Option<bool> {
         self.started.filter(|_| !self.is_connecting()).map(|started| started > self.done)
@@ -241,15 +246,16 @@ impl Vector {
 pub struct InFlightOp {
     /// The call that issued it.
     pub call: Call,
-    /// Channels of its kernel: (all, started, stopped), where kernels are recorded.
+    /// Channels of its kernel: (all, started, stopped); `None` if kernels are not recorded.
     pub kernel: Option<(u32, u32, u32)>,
     /// Its network transfers.
     pub transfers: Vec<Transfer>,
 }
 
 impl InFlightOp {
-    /// Its kernel has stopped on all channels, which is not the end for its algorithm: it may be
-    /// over, and what the application runs after it may keep the next operation from starting.
+    /// True if its kernel has stopped on all channels, which does not prove its end for its
+    /// algorithm: it may be over, and other work of the application may keep the next operation
+    /// from starting.
     #[must_use]
     pub fn may_be_over(&self) -> bool {
         let has_stopped =
@@ -265,27 +271,26 @@ pub struct Call {
     pub func: String,
     /// Datatype.
     pub datatype: String,
-    /// Elements, where all ranks must pass the same number.
+    /// Number of elements, if all ranks must pass the same number.
     pub count: Option<u64>,
-    /// Root rank, where the function has one.
+    /// Root rank, if the function has one.
     pub root: Option<i32>,
     /// The size as the input gives it, as text.
     pub size: String,
-    /// The size, as `report` has it, where the input shows it.
+    /// The size as in `report`, bytes, if known.
     pub bytes: Option<u64>,
-    /// When it was called, ns since 1970, where the input shows it.
+    /// When it was called, ns since 1970, if known.
     pub called_ns: Option<u64>,
 }
 
 impl Communicator {
-    /// [`Vector::done`] of each member whose operations are seen to end.
+    /// [`Vector::done`] of each member whose completions are recorded.
     pub(crate) fn finished(&self) -> impl Iterator<Item = u64> {
         self.vectors.iter().filter(|vector| !vector.is_blind).map(|vector| vector.done)
     }
 
-    /// The number of the operation that a member is in, as the watchdog and `report` count: on the
-    /// communicator, sends and receives apart from collectives. `None` if the input does not show
-    /// it.
+    /// Number of the operation that a member is in, counted as by the watchdog and `report`: per
+    /// communicator, sends and receives separately from collectives. `None` if unknown.
     #[must_use]
     pub fn number(&self, vector: &Vector) -> Option<u64> {
         match self.kind {
@@ -294,35 +299,35 @@ impl Communicator {
         }
     }
 
-    /// How many calls of collectives each member has made of which NCCL reports no more, as of a
-    /// Broadcast from 2.29 on: the members make the same calls.
+    /// Number of collective calls that every member has made without NCCL reporting anything more
+    /// about them, such as Broadcast from 2.29 on.
     pub(crate) fn unseen_calls(&self) -> u64 {
         let calls = self.vectors.iter().map(Vector::not_enqueued).min();
         let has_others = self.kind == CommKind::Collectives && self.vectors.len() > 1;
         calls.filter(|_| has_others).unwrap_or(0)
     }
 
-    /// It has sends and receives of two ranks.
+    /// True if its operations are sends and receives of two ranks.
     pub(crate) const fn is_pair(&self) -> bool {
         matches!(self.kind, CommKind::Pair | CommKind::Sequence)
     }
 }
 
 impl Job {
-    /// The rank of a process: in its job where known, else its position.
+    /// The rank of a process: its job rank if known, else its position.
     #[must_use]
     pub fn rank(&self, process: u32) -> u32 {
         self.processes.get(process as usize).and_then(|p| p.rank).unwrap_or(process)
     }
 
-    /// The rank of a process, if known: that of a process without input may not be.
+    /// The rank of a process, if known; that of a process without input may be unknown.
     #[must_use]
     pub fn known_rank(&self, process: u32) -> Option<u32> {
         let one = self.processes.get(process as usize)?;
         one.rank.or_else(|| (one.status != ProcessStatus::Silent).then_some(process))
     }
 
-    /// The process has exited, is dead, or is stopped: it completes nothing more.
+    /// True if the process has exited, is dead or is stopped, so that it completes nothing more.
     pub(crate) fn is_gone(&self, vector: &Vector) -> bool {
         let process = self.processes.get(vector.process as usize);
         process.is_some_and(|process| {
@@ -331,14 +336,14 @@ impl Job {
         })
     }
 
-    /// NCCL has enqueued the member's latest operation, and the input shows no part of it, neither
-    /// one that runs nor its end.
+    /// True if NCCL has enqueued the member's latest operation, but the input shows neither a
+    /// running part of it nor its end.
     pub(crate) fn shows_no_part(&self, vector: &Vector) -> bool {
         vector.is_blind && !vector.is_inside() && !self.is_gone(vector)
     }
 
-    /// The operation that a member is in, or the last one that it issued. An operation that was in
-    /// flight when its process died or was stopped counts as not issued.
+    /// Number of the operation that a member is in, else of the last one that it issued. An
+    /// operation that was in flight when its process died or was stopped counts as not issued.
     pub(crate) fn front(&self, vector: &Vector) -> u64 {
         if self.is_gone(vector) { vector.done } else { vector.front() }
     }

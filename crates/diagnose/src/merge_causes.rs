@@ -13,10 +13,11 @@ use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// More causes of one class than this become one.
+/// If there are more causes of one class than this, they become one.
 const MAX_ALIKE: usize = 8;
 
-/// A cause with the communicator that shows it, its processes, and all communicators it holds up.
+/// A cause with the communicator that shows it, its processes, and all communicators that it holds
+/// up.
 #[derive(Debug)]
 pub(crate) struct MergedCause {
     pub(crate) comm: Option<u32>,
@@ -25,7 +26,7 @@ pub(crate) struct MergedCause {
     pub(crate) comms: Vec<u32>,
 }
 
-/// The faults behind causes inside operations, in the order of their first causes.
+/// Merges causes inside operations into the faults behind them, in the order of their first causes.
 pub(crate) fn merge(job: &Job, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<MergedCause> {
     let links = stalled_links(&causes);
     blame_shared_ends(&mut causes, Some);
@@ -36,13 +37,13 @@ pub(crate) fn merge(job: &Job, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<Mer
     };
     let mut all: Vec<MergedCause> = causes.into_iter().map(one).collect();
     all = merge_by(all, |one| Some((one.key(), one.cause.edge)));
-    // The same ranks by several paths: the evidence names the paths.
+    // Causes with the same ranks but different paths: the evidence names the paths.
     all = merge_by(all, |one| Some((one.key(), one.roots.clone())));
     let mut alike: BTreeMap<Key, usize> = BTreeMap::new();
     all.iter().for_each(|one| *alike.entry(one.key()).or_default() += 1);
     all = merge_by(all, |one| Some(one.key()).filter(|key| alike.get(key) > Some(&MAX_ALIKE)));
     for one in &mut all {
-        // Several causes may have the same evidence.
+        // Several causes may have the same evidence, which is kept once.
         let mut seen = HashSet::new();
         one.cause.evidence.retain(|line| seen.insert(line.text.clone()));
         one.tell_links(job, &links);
@@ -64,8 +65,8 @@ fn host(job: &Job, process: u32) -> Option<&str> {
     job.processes.get(process as usize)?.host.as_deref()
 }
 
-/// If several stalled paths meet at one end (a rank, or a host), and no other end of these paths
-/// has as many, the fault is there.
+/// If several stalled paths share one end (a rank or a host), and no other end is shared by as
+/// many, the fault is at that end.
 fn blame_shared_ends<E: Ord + Clone>(
     causes: &mut [(Option<u32>, Cause)],
     end_of: impl Fn(u32) -> Option<E>,
@@ -93,7 +94,7 @@ fn blame_shared_ends<E: Ord + Clone>(
     }
 }
 
-/// Puts those with the same key into the first of them; what has no key stays as it is.
+/// Merges causes with the same key into the first of them; causes without a key are kept unchanged.
 fn merge_by<K: Ord>(
     all: Vec<MergedCause>,
     key: impl Fn(&MergedCause) -> Option<K>,
@@ -123,7 +124,7 @@ impl MergedCause {
         self.comms.extend(other.comms);
     }
 
-    /// Puts the number of stalled links, and where they are, in front of the evidence.
+    /// Inserts the number of stalled links and their location before the evidence.
     fn tell_links(&mut self, job: &Job, links: &BTreeSet<Link>) {
         if self.cause.class != FindingClass::NetworkStalled || self.cause.edge.is_some() {
             return;
@@ -151,7 +152,7 @@ impl MergedCause {
     }
 }
 
-/// The host of all these processes, if they are several and it is one.
+/// The host of these processes, if they are several and all on the same host.
 fn shared_host<'a>(job: &'a Job, processes: &BTreeSet<u32>) -> Option<&'a str> {
     let first = host(job, *processes.first()?)?;
     let is_one = processes.iter().all(|&process| host(job, process) == Some(first));

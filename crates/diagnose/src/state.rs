@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of one rank, as the rules of `ncclscope_findings` take it.
+//! The state of one rank in the form that the rules of `ncclscope_findings` take.
 
 use crate::job::{CommKind, Communicator, InFlightOp, Job};
 use ncclscope_findings::rank::{Kernel, RankState, Thread, Transfer};
@@ -13,8 +13,8 @@ fn flight(comm: &Communicator, member: usize) -> Option<&InFlightOp> {
     comm.flights.get(&u32::try_from(member).ok()?)
 }
 
-/// The state of a member's kernel and transfers, for rules that need nothing else. All other
-/// members are in the operation too.
+/// The state of a member's kernel and transfers, for rules that need no proxy thread. All other
+/// members must be in the operation, too.
 pub(crate) fn inside(comm: &Communicator, member: usize) -> RankState {
     let (channels, started, stopped) =
         flight(comm, member).and_then(|flight| flight.kernel).unwrap_or_default();
@@ -23,7 +23,7 @@ pub(crate) fn inside(comm: &Communicator, member: usize) -> RankState {
         started,
         stopped,
         has_started: comm.vectors[member].has_started(),
-        // A small send uses fewer channels than it may.
+        // A small send may use fewer channels than are available.
         needs_all: comm.kind == CommKind::Collectives,
         stops_early: false,
     };
@@ -31,8 +31,8 @@ pub(crate) fn inside(comm: &Communicator, member: usize) -> RankState {
     RankState { kernel, transfers, have_peers_entered: true, ..RankState::default() }
 }
 
-/// [`inside`] with the proxy threads. `is_awaited`: another rank has a transfer with this one, so
-/// its proxy thread has work even if it has no transfer of its own.
+/// Like [`inside`], with the state of proxy threads. `is_awaited`: another rank has a transfer with
+/// this one, so that its proxy thread has work even without a transfer of its own.
 pub(crate) fn with_proxy(
     job: &Job,
     comm: &Communicator,

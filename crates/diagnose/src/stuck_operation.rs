@@ -20,7 +20,7 @@ use ncclscope_operations::stats::to_f64;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why an operation whose kernel has stopped may be none that hangs.
+/// Why an operation whose kernel has stopped may not be hung.
 pub(crate) const MAY_BE_OVER: &str = "its kernel has stopped on all channels, which need not be \
     its end: it may be over, and other work on the stream keeps the next one from starting (H3a)";
 
@@ -31,20 +31,20 @@ pub(crate) struct Cause {
     pub(crate) confidence: Confidence,
     /// Processes at fault.
     pub(crate) roots: Vec<u32>,
-    /// The sending and the receiving process of a network path.
+    /// Sending and receiving process, if the cause is a network path.
     pub(crate) edge: Option<(u32, u32)>,
     pub(crate) evidence: Vec<Evidence>,
     pub(crate) alternatives: Vec<String>,
 }
 
-/// Where the search goes from a rank, by its transfers.
+/// How the search continues at a rank, according to its transfers.
 #[derive(Clone, Debug, PartialEq)]
 enum NextHop {
     /// The rank itself is the cause.
     Root(FindingClass, Transfer),
     /// It waits for these members, each with the transfer that shows it.
     WaitsFor(Vec<(usize, Transfer)>),
-    /// No transfer is in flight, or none is recorded.
+    /// No transfer of the rank is in flight, or none is recorded.
     Unknown,
 }
 
@@ -54,18 +54,19 @@ impl NextHop {
     }
 }
 
-/// One communicator, with lookups that are computed on first use because many members need them.
+/// The operation of one communicator, with lookups that are computed once because many members need
+/// them.
 struct StuckOperation<'a> {
     job: &'a Job,
     comm: &'a Communicator,
     by_rank: OnceCell<BTreeMap<u32, usize>>,
-    /// Number of members whose kernels run.
+    /// Number of members whose kernels are running.
     running_kernels: OnceCell<usize>,
-    /// `done` of each member whose operations are seen to end, ascending.
+    /// `done` of the members whose completions are recorded, ascending.
     done: OnceCell<Vec<u64>>,
 }
 
-/// The causes why the operation that these members are in does not end.
+/// The causes for which the operation that these members are in does not end.
 pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
     let stuck = StuckOperation::new(job, comm);
     let members: Vec<usize> = members.iter().map(|&at| at as usize).collect();
@@ -74,14 +75,14 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
         return causes;
     }
     let mut causes: Vec<Cause> = members.iter().filter_map(|&at| stuck.kernel_cause(at)).collect();
-    // A kernel that did not start at all holds up those that started in part.
+    // A kernel that has not started at all holds up those that have started only on some channels.
     let first = causes.iter().map(|cause| cause.class).min();
     causes.retain(|cause| Some(cause.class) == first);
     if !causes.is_empty() {
         return causes;
     }
     if !comm.silent.is_empty() {
-        // Only causes that a rank's own transfers prove, whatever the silent members do.
+        // Only causes that a rank's own transfers prove, regardless of the silent members.
         let root = |&at: &usize| match stuck.next(at) {
             NextHop::Root(
                 class @ (FindingClass::ReceiverNotReady
@@ -100,13 +101,13 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
     let is_rest = |&&at: &&usize| stuck.finished(stuck.vector(at).front()) > 0;
     let left: Vec<Cause> =
         members.iter().filter(is_rest).map(|&at| stuck.left_behind(at)).collect();
-    // More than half of the GPUs do not die at once: the cause is between them.
+    // More than half of the GPUs do not fail at the same time: the cause is between them.
     let are_many = left.len() > 1 && 2 * left.len() > comm.vectors.len();
     if left.is_empty() || are_many { vec![stuck.unexplained(&members)] } else { left }
 }
 
 /// The cause that holds up a member whose peers have finished the operation, if its kernel or its
-/// transfers show a cause other than a dead GPU.
+/// transfers show one other than a dead GPU; else `None`.
 pub(crate) fn cause_at_one(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
     let stuck = StuckOperation::new(job, comm);
     let kernel =
@@ -122,8 +123,8 @@ pub(crate) fn cause_at_one(job: &Job, comm: &Communicator, member: usize) -> Opt
     })
 }
 
-/// The process's proxy thread does not progress, by its state in one of its communicators, whose
-/// [`awaited_ranks`] ranks these are.
+/// The cause if the process's proxy thread makes no progress, according to its state in one
+/// communicator, which has these [`awaited_ranks`].
 pub(crate) fn proxy_stalled(
     job: &Job,
     comm: &Communicator,
@@ -133,8 +134,8 @@ pub(crate) fn proxy_stalled(
     StuckOperation::new(job, comm).proxy_stalled(member, awaited_ranks)
 }
 
-/// The ranks that other ranks have open transfers with. They have work too, even if their own proxy
-/// threads, through which NCCL reports transfers and kernels, have not reported any.
+/// The ranks with which other ranks have open transfers. They have work too, even if their own
+/// proxy threads, through which NCCL reports transfers and kernels, have reported none.
 pub(crate) fn awaited_ranks(comm: &Communicator) -> BTreeSet<i32> {
     let transfers = comm.flights.values().flat_map(|flight| &flight.transfers);
     transfers.filter(|transfer| transfer.is_open()).map(|transfer| transfer.peer).collect()
@@ -146,7 +147,7 @@ impl<'a> StuckOperation<'a> {
         StuckOperation { job, comm, by_rank, running_kernels, done }
     }
 
-    /// The member with this rank in the communicator.
+    /// Position of the member with this rank in the communicator.
     fn member_of_rank(&self, rank: i32) -> Option<usize> {
         let rank = u32::try_from(rank).ok()?;
         let all = || self.comm.vectors.iter().enumerate().map(|(at, v)| (v.rank, at)).collect();
@@ -158,7 +159,7 @@ impl<'a> StuckOperation<'a> {
         *self.running_kernels.get_or_init(|| self.comm.vectors.iter().filter(runs).count())
     }
 
-    /// How many members have finished an operation.
+    /// Number of members that have finished an operation.
     fn finished(&self, operation: u64) -> usize {
         let done = self.done.get_or_init(|| {
             let mut done: Vec<u64> = self.comm.finished().collect();
@@ -205,7 +206,7 @@ impl<'a> StuckOperation<'a> {
         Some(self.cause(FindingClass::ProxyStalled, at, format!("{who}: {}; {more}", found.why)))
     }
 
-    /// Members for which NCCL still connects, although all have called the operation.
+    /// The causes at members for which NCCL still connects although all have called the operation.
     fn connecting(&self, members: &[usize]) -> Vec<Cause> {
         let connect = || members.iter().filter(|&&at| self.vector(at).is_connecting());
         let is_alone = connect().count() < self.comm.vectors.len();
@@ -227,7 +228,7 @@ impl<'a> StuckOperation<'a> {
             }
             cause
         };
-        // A member without input may be the one that they connect to.
+        // They may be connecting to a member without input.
         connect().filter(|_| self.comm.silent.is_empty()).map(cause).collect()
     }
 
@@ -245,7 +246,7 @@ impl<'a> StuckOperation<'a> {
             human::if_one(running_kernels, "runs", "run"),
         );
         let mut cause = self.cause(found.class?, at, text);
-        // Only what one GPU does differently from the others' shows that it is at fault.
+        // A GPU counts as the cause only if it differs from the others.
         if cause.class == FindingClass::KernelNotStarted && running_kernels == 0 {
             cause.confidence = Confidence::Suspect;
             cause.alternatives.push(
@@ -257,7 +258,7 @@ impl<'a> StuckOperation<'a> {
         Some(cause)
     }
 
-    /// The member's transfer that is the other end of `one` of the member `from`.
+    /// The transfer of member `at` that is the other end of transfer `one` of member `from`.
     fn other_side(&self, at: usize, from: usize, one: &Transfer) -> Option<&Transfer> {
         let rank = i32::try_from(self.vector(from).rank).ok()?;
         self.transfers(at).iter().find(|other| {
@@ -265,7 +266,7 @@ impl<'a> StuckOperation<'a> {
         })
     }
 
-    /// The sender has delivered what a receive of this member waits for.
+    /// True if the sender has delivered the data that this receive waits for.
     fn is_delivered(&self, at: usize, receive: &Transfer) -> bool {
         let Some(sender) = self.member_of_rank(receive.peer) else { return false };
         match self.other_side(sender, at, receive) {
@@ -287,14 +288,14 @@ impl<'a> StuckOperation<'a> {
         let sent = |it: &&Transfer| it.is_send && it.reached == Some(3);
         for transfer in state.transfers.iter().filter(sent) {
             let Some(peer) = self.member_of_rank(transfer.peer) else {
-                // Only the other side knows whether the data arrived.
+                // Only the other side knows whether the data has arrived.
                 if self.comm.silent.is_empty() {
                     return NextHop::Root(FindingClass::NetworkStalled, *transfer);
                 }
                 continue;
             };
             match self.other_side(peer, at, transfer) {
-                // It arrived: the sender waits for the receiver.
+                // The data arrived: the sender waits for the receiver.
                 Some(other) if other.reached >= Some(2) && !other.is_only_told() => {
                     to.push((peer, *transfer));
                 }
@@ -316,7 +317,7 @@ impl<'a> StuckOperation<'a> {
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {
         let next: Vec<(usize, NextHop)> = members.iter().map(|&at| (at, self.next(at))).collect();
-        // For each member, the first member that waits for it.
+        // For each awaited member, the first member that waits for it.
         let mut waiters: BTreeMap<usize, (usize, Transfer)> = BTreeMap::new();
         for &(from, ref one) in &next {
             let NextHop::WaitsFor(to) = one else { continue };
@@ -327,14 +328,15 @@ impl<'a> StuckOperation<'a> {
                 }
             }
         }
-        // Of members that are not known to be in the operation only this shows that they are.
+        // For members that are not known to be in the operation, only a transfer of another member
+        // shows it.
         let unseen = waiters.iter().filter(|&(&at, _)| self.job.shows_no_part(self.vector(at)));
         let mut causes: Vec<Cause> =
             unseen.map(|(&at, waiter)| self.cause_without_transfers(at, waiter)).collect();
         for &(at, ref one) in &next {
             match one {
                 NextHop::Root(class, link) => causes.push(self.cause_by_transfer(at, *class, link)),
-                // Others wait for it, and its own transfers show nothing.
+                // Other members wait for it, and its own transfers show nothing.
                 NextHop::Unknown => {
                     causes.extend(
                         waiters.get(&at).map(|waiter| self.cause_without_transfers(at, waiter)),
@@ -369,7 +371,7 @@ impl<'a> StuckOperation<'a> {
 
     /// The cause at a member that another one waits for and whose own transfers show nothing.
     fn cause_without_transfers(&self, at: usize, &(from, link): &(usize, Transfer)) -> Cause {
-        // A send without a buffer at the other side is unambiguous; a receive may wait for
+        // A send without a buffer at the other side is unambiguous, but a receive may wait for
         // anything.
         let class = if self.job.shows_no_part(self.vector(at)) {
             FindingClass::ProxyStalled
@@ -403,7 +405,7 @@ impl<'a> StuckOperation<'a> {
         cause
     }
 
-    /// All members are in the operation, and nothing shows more.
+    /// The cause if all members are in the operation and nothing more is known.
     fn unexplained(&self, members: &[usize]) -> Cause {
         let vectors = || members.iter().map(|&at| self.vector(at));
         let run = vectors().filter(|v| v.has_started() == Some(true)).count();
@@ -450,7 +452,8 @@ impl<'a> StuckOperation<'a> {
         }
     }
 
-    /// Others have finished the operation, and nothing shows why this member has not.
+    /// The cause if other members have finished the operation and nothing shows why this member has
+    /// not.
     fn left_behind(&self, at: usize) -> Cause {
         let vector = self.vector(at);
         let finished = self.finished(vector.front());

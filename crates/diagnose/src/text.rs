@@ -10,11 +10,11 @@ use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::fmt::Arguments;
 
-/// The most ranks of a verdict whose places are printed.
+/// Maximum number of ranks of a verdict whose locations are printed.
 const PLACES: usize = 4;
 
-/// The text of a diagnosis, one finding per paragraph; `shown` says how many verdicts a filter left
-/// out of it.
+/// The text of a diagnosis, one paragraph for each finding. `shown`: how many verdicts a filter has
+/// left out.
 #[must_use]
 pub fn render(diagnosis: &Diagnosis, shown: Option<Shown>) -> String {
     let mut out = String::new();
@@ -22,7 +22,7 @@ pub fn render(diagnosis: &Diagnosis, shown: Option<Shown>) -> String {
     out
 }
 
-/// Adds a line. A line break in a name of the input begins no other.
+/// Adds a line. Line breaks in names from the input are replaced, so that they start no new line.
 fn line(out: &mut String, line: Arguments<'_>) {
     out.push_str(&line.to_string().replace('\n', "\\n"));
     out.push('\n');

@@ -8,12 +8,12 @@ that other one. This module makes a job in which it does. What is found in it is
 
 use crate::job::{CommKind, Communicator, Job, Process, Vector};
 
-/// Why what is found need not be so.
+/// Why these findings may be wrong.
 pub(crate) const MAY_BE_OVER: &str = "NCCL reports no end of what the others have called: it may \
     be over there, or they alone were to call it";
 
-/// The job in which members that have called more than others wait for these; `None` if there are
-/// none.
+/// The job under the assumption that members with more calls than others wait for those; `None` if
+/// there are no such members.
 pub(crate) fn assumed(job: &Job, hang_ns: u64) -> Option<Job> {
     if job.is_dump {
         return None;
@@ -34,21 +34,21 @@ pub(crate) fn assumed(job: &Job, hang_ns: u64) -> Option<Job> {
     Some(assumed)
 }
 
-/// How many collectives a member has called.
+/// Number of collectives that a member has called.
 fn called(vector: &Vector) -> u64 {
     vector.api.max(vector.enqueued)
 }
 
 /// The calls of a communicator's members.
 struct Calls {
-    /// How many all members have called.
+    /// Number of calls that every member has made.
     least: u64,
-    /// [`Communicator::unseen_calls`].
+    /// See [`Communicator::unseen_calls`].
     unseen: u64,
 }
 
 impl Calls {
-    /// Those of a communicator some of whose members may wait for others.
+    /// The calls of a communicator if some of its members may wait for others, else `None`.
     fn that_hang(job: &Job, comm: &Communicator, hang_ns: u64) -> Option<Calls> {
         let least = comm.vectors.iter().map(called).min()?;
         let calls = Calls { least, unseen: comm.unseen_calls() };
@@ -64,13 +64,13 @@ impl Calls {
         hangs.then_some(calls)
     }
 
-    /// It has called more than others, and no end of that is seen.
+    /// True if the member has called more than others, and no end of these calls is recorded.
     fn may_wait(&self, vector: &Vector) -> bool {
         let is_unseen = vector.is_blind || vector.not_enqueued() > self.unseen;
         called(vector) > self.least && is_unseen
     }
 
-    /// Makes the members that may wait do so.
+    /// Changes the members that may wait so that they do.
     fn assume(&self, comm: &mut Communicator, processes: &[Process]) {
         for vector in &mut comm.vectors {
             let called = called(vector);
@@ -92,7 +92,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// Ranks of two communicators, of which nothing is seen but how often each called.
+    /// Ranks of two communicators, known only by their numbers of calls.
     fn job(calls: &[[u64; 2]], idle_ns: u64) -> Job {
         let process =
             |rank| Process { rank: Some(rank), idle_ns: Some(idle_ns), ..Process::default() };
@@ -130,11 +130,11 @@ mod tests {
         let late = [[5, 9], [5, 9], [4, 9], [5, 9]];
         assert_eq!(found(&job(&late, 60 * S)), suspected(2));
         assert_eq!(found(&job(&late, 20 * S)), [], "it may come");
-        // Rank 1 waits in the first communicator, and so has not called in the second.
+        // Rank 1 waits in the first communicator, and therefore has not called in the second one.
         let chain = [[5, 9], [5, 8], [4, 8], [5, 9]];
         assert_eq!(found(&job(&chain, 60 * S)), suspected(2));
         assert_eq!(found(&job(&[[5, 9]; 4], 600 * S)), [], "an idle job");
-        // Of the ends that are seen the last is the last call's.
+        // The last recorded end is that of the last call.
         let mut seen = job(&late, 60 * S);
         for vector in seen.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
             (vector.is_blind, vector.enqueued) = (false, vector.api - 1);

@@ -9,17 +9,17 @@ use serde::Serialize;
 /// The operation that a verdict is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Op {
-    /// Its number on the communicator, from 1, as the watchdog and `report` count: sends and
-    /// receives apart from collectives. `None` if the input does not show it.
+    /// Its number on the communicator, from 1, counted as by the watchdog and `report`: sends and
+    /// receives separately from collectives. `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
-    /// NCCL's function name, where known.
+    /// NCCL's function name; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub func: String,
     /// Datatype.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub datatype: String,
-    /// Size, as `report` has it. `None` if the input does not show it.
+    /// The size as in `report`, bytes; `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -30,7 +30,7 @@ impl Op {
     }
 }
 
-/// One cause, and the ranks that it was found in.
+/// One cause and its ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The cause: in JSON `class`, its code, `name`, `advice` and `page`.
@@ -38,42 +38,42 @@ pub struct Verdict {
     pub class: FindingClass,
     /// The verdict in one sentence.
     pub title: String,
-    /// How sure.
+    /// How certain the verdict is.
     pub confidence: Confidence,
     /// The ranks at fault, ascending: ranks in the job where the input has them.
     pub root_ranks: Vec<u32>,
-    /// Where they run, since when they hang, and what it costs: `where`, `since` and `cost`.
+    /// Where the root ranks run, since when they hang, and the cost: `where`, `since` and `cost`.
     #[serde(flatten)]
     pub help: Help,
-    /// From which rank to which, for a network path.
+    /// Sending and receiving rank, for a network path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
     /// The communicator in which others wait: `comm` and `comm_name`.
     #[serde(flatten)]
     pub comm: Option<CommId>,
-    /// The same in words: also the pair of ranks, of sends and receives.
+    /// The communicator in words; for sends and receives also the pair of ranks.
     #[serde(skip)]
     pub comm_text: String,
     /// The operation in which they wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<Op>,
-    /// How long the oldest operation that waits for them has been in flight, ns.
+    /// Age of the oldest operation that waits for the root ranks, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<u64>,
-    /// When the call that is at fault was made, ns since 1970, if no rank waits in it.
+    /// When the call at fault was made, ns since 1970, if no rank waits in it.
     #[serde(skip)]
     pub called_ns: Option<u64>,
-    /// How many ranks wait because of them, directly or through other ranks.
+    /// Number of ranks that wait for the root ranks, directly or through other ranks.
     pub victims: usize,
-    /// The evidence for it.
+    /// The evidence for the cause.
     pub evidence: Vec<Evidence>,
     /// Other causes that would look the same.
     pub alternatives: Vec<String>,
 }
 
 impl Verdict {
-    /// The only evidence is that all members are in an operation, or that ranks made their calls in
-    /// different orders.
+    /// True if the only evidence is that all members are in an operation, or that ranks made their
+    /// calls in different orders.
     pub(crate) fn is_vague(&self) -> bool {
         self.confidence == Confidence::Suspect
             && matches!(self.class, FindingClass::KernelNotEnding | FindingClass::Deadlock)
@@ -83,17 +83,17 @@ impl Verdict {
 /// The result of a diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// `ncclscope.diagnosis/2`.
+    /// The schema, `ncclscope.diagnosis/2`.
     pub schema: &'static str,
     /// The kind of input.
     pub source: String,
-    /// Ranks with input.
+    /// Number of ranks with input.
     pub ranks: usize,
     /// The causes, confirmed ones first.
     pub findings: Vec<Verdict>,
     /// Ranks without input.
     pub silent_ranks: Vec<u32>,
-    /// How many ranks wait for others.
+    /// Number of ranks that wait for others.
     pub waiting_ranks: usize,
     /// Further remarks, one sentence each.
     pub notes: Vec<String>,

@@ -68,7 +68,7 @@ use ncclscope_operations::function::is_rooted;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
-/// A process in an operation of a communicator, by positions.
+/// A process in an operation of a communicator; all are positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wait {
     pub(crate) process: u32,
@@ -80,8 +80,8 @@ pub(crate) struct Wait {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitCycle {
     pub(crate) waits: Vec<Wait>,
-    /// Send/receive pairs (communicators) that close the cycle: without any one of them there is no
-    /// cycle. If no single pair closes it, all pairs that are part of it.
+    /// Send/receive pairs (communicators) that close the cycle: without any one of them there would
+    /// be no cycle. If no single pair closes it, all pairs that are part of it.
     pub(crate) pairs: Vec<u32>,
 }
 
@@ -95,11 +95,12 @@ pub(crate) struct WaitRoots {
     /// and those members.
     pub(crate) inside: Vec<(u32, Vec<u32>)>,
     pub(crate) cycles: Vec<WaitCycle>,
-    /// Processes without input that would explain the waits of a communicator: (process, comm).
+    /// Processes without input that would explain the waits of a communicator: (process,
+    /// communicator).
     pub(crate) silent: Vec<(u32, u32)>,
     /// Late processes whose counters still advance: slow, not stuck.
     pub(crate) moving: Vec<u32>,
-    /// Late processes that only calls may wait for that name no peer.
+    /// Late processes that are awaited only by calls that name no peer.
     pub(crate) possible: Vec<u32>,
     /// All waits, sorted.
     pub(crate) waits: Vec<Wait>,
@@ -109,7 +110,8 @@ pub(crate) struct WaitRoots {
 
 #[derive(Debug, Default)]
 pub(crate) struct SearchParams {
-    /// (communicator, process) pairs that called something different: their numbers mean nothing.
+    /// (Communicator, process) pairs that made a different call, so that their numbers have no
+    /// meaning.
     pub(crate) accused: BTreeSet<(u32, u32)>,
     /// The age from which an operation in flight counts as a wait, ns.
     pub(crate) hang_ns: u64,
@@ -118,16 +120,16 @@ pub(crate) struct SearchParams {
 /// The relative progress of a communicator's members, and the communicator's nodes.
 #[derive(Debug, Default)]
 struct CommProgress {
-    /// The distinct fronts of its members, ascending.
+    /// The distinct fronts ([`Vector::front`]) of its members, ascending.
     fronts: Vec<u64>,
     /// The latest operation that a member finished.
     finished: u64,
     waiting: Vec<u32>,
-    /// The first of its nodes: one for each of `fronts`, in order.
+    /// The first node of the communicator; there is one for each of `fronts`, in order.
     first_node: u32,
-    /// The node of the operation that all members are in.
+    /// The node of the operation that all members are in, if there is one.
     inside: Option<u32>,
-    /// The node that leads to the members that called something different, if there are any.
+    /// The node with edges to the members that made a different call, if there are any.
     accused: Option<u32>,
     may_be_silent_fault: bool,
 }
@@ -136,7 +138,7 @@ struct GraphSearch<'a> {
     job: &'a Job,
     params: &'a SearchParams,
     /// Also trust the numbers of sends and receives in call order ([`CommKind::Sequence`]), which
-    /// are usually right: nothing better explains the waits.
+    /// are usually right, because nothing else explains the waits.
     trust_sequences: bool,
     comm_progress: Vec<CommProgress>,
     waits: Vec<Wait>,
@@ -235,12 +237,13 @@ impl<'a> GraphSearch<'a> {
         }
     }
 
-    /// The members of a communicator that called something different, as processes.
+    /// The processes of a communicator's members that made a different call.
     fn accused_in(&self, comm: u32) -> impl Iterator<Item = u32> {
         self.params.accused.range((comm, 0)..=(comm, u32::MAX)).map(|&(_, process)| process)
     }
 
-    /// All known members wait in the same operation; those whose end of it is not seen may.
+    /// True if all known members wait in the same operation, or may do so because the input shows
+    /// no part of their latest one.
     fn is_one_operation(&self, comm: &Communicator, progress: &CommProgress) -> bool {
         let unseen = comm.vectors.iter().filter(|v| self.job.shows_no_part(v)).count();
         let all_in = progress.waiting.len() + unseen == comm.vectors.len();
@@ -254,10 +257,10 @@ impl<'a> GraphSearch<'a> {
         }
     }
 
-    /// Some members have finished an operation that the rest is in, and that need not be the fault
-    /// of the rest: with one-way functions not every member waits for all others, and data may have
-    /// passed some members by. This is assumed if the function is one-way, if transfers show more,
-    /// or if the rest is the larger part.
+    /// True if some members have finished an operation that the rest is in, and the rest need not
+    /// be at fault: with one-way functions not every member waits for all others, and data may have
+    /// bypassed some members. Assumed if the function is one-way, if transfers show more, or if the
+    /// rest is the larger part.
     fn is_remainder_inside(&self, comm: &Communicator, progress: &CommProgress) -> bool {
         let lowest = progress.fronts[0];
         let in_lowest = |v: &Vector| self.job.front(v) == lowest && v.done < lowest;
@@ -273,15 +276,15 @@ impl<'a> GraphSearch<'a> {
                 }))
     }
 
-    /// Most known members have not finished what some finished, and other members have no input:
-    /// one of those may be the cause.
+    /// True if most known members have not finished what some have finished, and other members have
+    /// no input: one of the latter may be the cause.
     fn may_be_silent_fault(&self, comm: &Communicator, progress: &CommProgress) -> bool {
         let is_behind = |v: &&Vector| v.front() == progress.fronts[0];
         !comm.silent.is_empty()
             && 2 * comm.vectors.iter().filter(is_behind).count() >= comm.vectors.len()
     }
 
-    /// The members that are in the operation of the node *inside*.
+    /// The members in the operation of the node *inside*.
     fn inside_members(&self, index: usize) -> impl Iterator<Item = Wait> {
         let (comm, progress) = (&self.job.comms[index], &self.comm_progress[index]);
         let lowest = progress.fronts.first().copied().unwrap_or(0);
@@ -356,7 +359,7 @@ impl<'a> GraphSearch<'a> {
         let highest = progress.waiting.iter().map(|&at| vectors[at as usize].front()).max();
         for vector in vectors {
             let front = self.job.front(vector);
-            // No member waits for those that are as far as itself.
+            // No member waits for members that have come as far as itself.
             if Some(front) < highest {
                 let at = progress.fronts.partition_point(|&other| other < front);
                 self.edges.push((first + to_u32(at), vector.process));
@@ -366,7 +369,7 @@ impl<'a> GraphSearch<'a> {
         self.edges.extend(chain);
     }
 
-    /// The other operations that hold up a process that is in this one.
+    /// The other operations by which a process in this one is held up.
     fn held_by(&self, here: Wait) -> impl Iterator<Item = Wait> {
         let vector = self.vector(here);
         self.waits_of(here.process).iter().copied().filter(move |&other| {
@@ -381,8 +384,8 @@ impl<'a> GraphSearch<'a> {
         })
     }
 
-    /// A send or receive in flight runs in the same kernel as this one, because those of a
-    /// communicator run one after another; and its other side has not issued it.
+    /// True if the other send or receive runs in the same kernel as this one, because those of a
+    /// communicator run one after another, and the other side has not issued it.
     fn is_beside(&self, here: Wait, other: Wait) -> bool {
         let parent = |wait: Wait| self.job.comms[wait.comm as usize].parent;
         parent(here).is_some()
@@ -390,7 +393,7 @@ impl<'a> GraphSearch<'a> {
             && self.comm_progress[other.comm as usize].inside.is_none()
     }
 
-    /// Sorts the components that no edge leaves into the four kinds of roots.
+    /// Sorts the components without outgoing edges into the four kinds of roots.
     fn find_roots(mut self) -> WaitRoots {
         let graph = Graph::new(self.nodes as usize, &self.edges);
         let components = graph.components();
@@ -442,8 +445,9 @@ impl<'a> GraphSearch<'a> {
         found
     }
 
-    /// Takes out of the late processes those that only calls without a known peer may wait for, if
-    /// other members may be the peer as well. A call that a sure root explains needs no other.
+    /// Removes from the late processes those that are awaited only by calls without a known peer,
+    /// if other members may be the peer, too. A call that a certain root explains needs no such
+    /// process.
     fn separate_possible(&self, found: &mut WaitRoots) {
         let free: BTreeSet<u32> = found.late.iter().chain(&found.moving).copied().collect();
         let mut sure: BTreeSet<u32> = BTreeSet::new();
@@ -485,8 +489,8 @@ impl<'a> GraphSearch<'a> {
         }
     }
 
-    /// Adds what explains each component of several nodes, given as its processes: in the order of
-    /// their first processes.
+    /// Adds the explanation of each component with several nodes, given as its processes, in the
+    /// order of their first processes.
     fn add_cycles(
         &self,
         cycles: &BTreeMap<u32, Vec<u32>>,
@@ -509,8 +513,8 @@ impl<'a> GraphSearch<'a> {
         }
     }
 
-    /// A member that did not finish what its peers finished, or that called something different,
-    /// explains a cycle; else the cycle itself is the root.
+    /// Adds the root of a cycle: a member that did not finish what its peers finished, or that made
+    /// a different call; if there is none, the cycle itself.
     fn add_cycle(&self, cycle: &[u32], graph: &Graph, nodes: &HashSet<u32>, found: &mut WaitRoots) {
         let unfinished = cycle.iter().filter_map(|p| Some((*p, self.unfinished.get(p)?.clone())));
         let unfinished: Vec<(u32, Vec<Wait>)> = unfinished.collect();
@@ -528,10 +532,10 @@ impl<'a> GraphSearch<'a> {
         progress.first_node..progress.first_node + nodes
     }
 
-    /// Reduces a component to the cycle in it that explains it. The component may hold more than
-    /// one cycle, and processes that are on none of interest. A send/receive pair without whose
-    /// nodes the component has no cycle closes all of them: the cycle is then the shortest way
-    /// through that pair. Without such a pair the whole component is reported.
+    /// Reduces a component to the cycle that explains it. The component may contain several cycles,
+    /// and processes on none. A send/receive pair without which the component has no cycle closes
+    /// all its cycles; the result is the shortest cycle through that pair. Without such a pair the
+    /// whole component is reported.
     fn reduce_cycle(&self, members: &[u32], graph: &Graph, nodes: &HashSet<u32>) -> WaitCycle {
         let is_of = |comm: u32, nodes: &HashSet<u32>| {
             self.nodes_of(comm).into_iter().find(|node| nodes.contains(node))
@@ -559,8 +563,9 @@ impl<'a> GraphSearch<'a> {
         WaitCycle { waits, pairs: closing }
     }
 
-    /// All known members are in one operation: members without input explain that, unless something
-    /// else does. If the operation is itself a root, it becomes a cause.
+    /// Handles a communicator whose known members are all in one operation: members without input
+    /// explain that, unless something else does. If the operation is itself a root, it becomes a
+    /// cause.
     fn add_inside(&self, index: usize, is_end: bool, weak: &[Option<u64>], found: &mut WaitRoots) {
         let comm = &self.job.comms[index];
         let members: Vec<Wait> = self.inside_members(index).collect();
@@ -582,8 +587,8 @@ impl<'a> GraphSearch<'a> {
         }
     }
 
-    /// The members of a communicator without input that would explain its waits: those that are
-    /// without input also in each operation that holds up one of its members.
+    /// The members without input that would explain a communicator's waits: those that are also
+    /// without input in each operation that holds up one of its members.
     fn unexplained_silent<'b>(
         &self,
         comm: &'b Communicator,
@@ -608,7 +613,7 @@ impl<'a> GraphSearch<'a> {
     }
 
     /// Processes that wait in a send or receive in call order ([`CommKind::Sequence`]) whose other
-    /// side is held up, with the age of that wait. Such a wait is weak evidence: it makes no edge,
+    /// side is held up, with the age of that wait. Such a wait is weak evidence: it adds no edge,
     /// but an operation whose member it explains is not reported as *inside*. The set grows until
     /// nothing changes, because a process that is held up holds up others.
     fn weakly_held(&self, found: &WaitRoots) -> Vec<Option<u64>> {
@@ -621,7 +626,7 @@ impl<'a> GraphSearch<'a> {
         let causes = found.late.iter().chain(&found.moving).chain(unfinished).chain(&self.accused);
         causes.for_each(|&process| is_held[process as usize] = true);
         for &(from, _) in &self.edges {
-            // A node inside leads nowhere by itself.
+            // A node *inside* has no outgoing edges of its own.
             let leads = |wait: &Wait| self.comm_progress[wait.comm as usize].inside.is_none();
             if let Some(held) = is_held.get_mut(from as usize) {
                 *held |= self.waits_of(from).iter().any(leads);
@@ -653,7 +658,8 @@ impl<'a> GraphSearch<'a> {
         }
     }
 
-    /// A member of an operation in which another member is held up is itself held up.
+    /// Marks all members of an operation as held up if one of them is. True if that changed
+    /// anything.
     fn spread_to_members(&self, weak: &[Option<u64>], is_held: &mut [bool]) -> bool {
         let mut has_changed = false;
         for (comm, progress) in self.job.comms.iter().zip(&self.comm_progress) {
@@ -668,7 +674,7 @@ impl<'a> GraphSearch<'a> {
     }
 }
 
-/// Both sides have issued the transfer that the receiver is in.
+/// True if both sides have issued the transfer that the receiver is in.
 fn is_posted(comm: &Communicator) -> impl Fn(&Vector) -> bool {
     let inside = comm.vectors.iter().filter(|v| v.is_inside());
     let front = inside.map(Vector::front).max().unwrap_or(u64::MAX);
@@ -676,7 +682,7 @@ fn is_posted(comm: &Communicator) -> impl Fn(&Vector) -> bool {
     move |vector| is_whole && vector.enqueued >= front
 }
 
-/// `this` was issued before `other`, in the same process; an unknown age counts as older.
+/// True if `this` was issued before `other` in the same process; an unknown age counts as older.
 fn is_older(this: &Vector, other: &Vector) -> bool {
     match (this.born_ns, other.born_ns) {
         (Some(this), Some(other)) => this > other,
@@ -685,7 +691,7 @@ fn is_older(this: &Vector, other: &Vector) -> bool {
 }
 
 impl WaitRoots {
-    /// How many processes wait for these causes, directly or through others.
+    /// Number of processes that wait for these causes, directly or through others.
     pub(crate) fn victims(&self, causes: &[u32], comms: &[u32]) -> usize {
         let held = self.held_nodes(causes, comms);
         let causes: HashSet<u32> = causes.iter().copied().collect();
@@ -696,8 +702,8 @@ impl WaitRoots {
         held.difference(&causes).filter(|&&node| waits(node)).count()
     }
 
-    /// The nodes from which a path leads to one of these processes, or to the node *inside* of one
-    /// of these communicators. They may be few of many.
+    /// The nodes with a path to one of these processes, or to the node *inside* of one of these
+    /// communicators. They may be few among many.
     fn held_nodes(&self, causes: &[u32], comms: &[u32]) -> HashSet<u32> {
         let nodes = comms.iter().filter_map(|&comm| self.inside_nodes.get(comm as usize));
         let nodes = nodes.copied().filter(|&node| node != u32::MAX);

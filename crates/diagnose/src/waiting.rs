@@ -11,20 +11,20 @@ use crate::wait_graph::Wait;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The operation of a communicator, or of a pair of ranks, that ranks wait in.
+/// An operation of a communicator, or of a pair of ranks, in which ranks wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Waiting {
     /// The communicator's name.
     pub comm: String,
-    /// What it is for, such as `tp`; else empty.
+    /// The communicator's role, such as `tp`; empty if unknown.
     pub role: String,
-    /// NCCL's function; empty if it is not known.
+    /// NCCL's function; empty if unknown.
     pub func: String,
     /// The operation's number in the communicator, from 1.
     pub number: u64,
     /// The ranks that wait, in this operation or an earlier one, ascending.
     pub ranks: Vec<u32>,
-    /// The members that have not come to this operation, ascending: also those without input.
+    /// The members that have not reached this operation, ascending, including those without input.
     pub absent: Vec<u32>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pieces of sentences: ranks, operations, ages.
+//! Phrases about ranks, operations and ages.
 
 use crate::job::{Call, CommKind, Communicator, Job, Vector};
 use ncclscope_findings::rank::{Thread, Transfer};
@@ -7,10 +7,10 @@ use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeSet;
 
-/// The most hosts that are named with ranks.
+/// Maximum number of hosts that are named with ranks.
 const HOSTS: usize = 4;
 
-/// `rank 9 (node-1, pid 77)`.
+/// Text such as `rank 9 (node-1, pid 77)`.
 pub(crate) fn rank(job: &Job, process: u32) -> String {
     let mut text = format!("rank {}", job.rank(process));
     let one = job.processes.get(process as usize);
@@ -23,18 +23,18 @@ pub(crate) fn rank(job: &Job, process: u32) -> String {
     text
 }
 
-/// `1-2, 5-8 and 3 more`.
+/// Text such as `1-2, 5-8 and 3 more`.
 pub(crate) fn ranks(ranks: &[u32]) -> String {
     const SHOWN: usize = 12;
     human::list_of_ranges(&human::ranges(ranks.iter().copied()), SHOWN)
 }
 
-/// `rank 1`, or `ranks 1, 2`.
+/// Text such as `rank 1`, or `ranks 1, 2`.
 pub(crate) fn named_ranks(of: &[u32]) -> String {
     format!("{} {}", human::if_one(of.len(), "rank", "ranks"), ranks(of))
 }
 
-/// `ranks 1, 9 (node-0, node-1)`: with their hosts, where these are known and few.
+/// Text such as `ranks 1, 9 (node-0, node-1)`, with the hosts if they are known and few.
 pub(crate) fn placed_ranks(job: &Job, of: &[u32], processes: &[u32]) -> String {
     let host = |&process: &u32| job.processes.get(process as usize)?.host.as_deref();
     let hosts: Option<BTreeSet<&str>> = processes.iter().map(host).collect();
@@ -47,7 +47,7 @@ pub(crate) fn placed_ranks(job: &Job, of: &[u32], processes: &[u32]) -> String {
     }
 }
 
-/// `communicator 0x1f (tp)`, or the pair of ranks.
+/// Text such as `communicator 0x1f (tp)`, or the pair of ranks.
 pub(crate) fn comm(comm: &Communicator) -> String {
     let role = comm.role.as_ref().map_or_else(String::new, |role| format!(" ({role})"));
     match comm.kind {
@@ -56,12 +56,12 @@ pub(crate) fn comm(comm: &Communicator) -> String {
     }
 }
 
-/// `operation 12`, or `an operation`.
+/// Text such as `operation 12`, or `an operation`.
 pub(crate) fn number(number: Option<u64>) -> String {
     number.map_or_else(|| "an operation".to_owned(), |number| format!("operation {number}"))
 }
 
-/// `operation 12 (AllReduce, 4 MiB)`.
+/// Text such as `operation 12 (AllReduce, 4 MiB)`.
 pub(crate) fn op(of: Option<u64>, call: Option<&Call>) -> String {
     let name = number(of);
     match call.filter(|call| !call.func.is_empty()) {
@@ -71,7 +71,7 @@ pub(crate) fn op(of: Option<u64>, call: Option<&Call>) -> String {
     }
 }
 
-/// `called 5, enqueued 5, kernel started 4, complete 4`.
+/// Text such as `called 5, enqueued 5, kernel started 4, complete 4`.
 pub(crate) fn counts(vector: &Vector) -> String {
     let started =
         vector.started.map_or_else(String::new, |started| format!(", kernel started {started}"));
@@ -81,13 +81,13 @@ pub(crate) fn counts(vector: &Vector) -> String {
     )
 }
 
-/// The same of a member of a communicator, or ` of these` if they are those of a pair of ranks.
+/// [`counts`] for a member of a communicator; for a pair of ranks with ` of these`.
 pub(crate) fn counts_of(comm: &Communicator, vector: &Vector) -> String {
     let these = if comm.is_pair() { " of these" } else { "" };
     format!("{}{these}", counts(vector))
 }
 
-/// ` for 12 s`, where the age is known.
+/// Text such as ` for 12 s`; empty if the age is unknown.
 pub(crate) fn since(job: &Job, age_ns: Option<u64>) -> String {
     // The ages in a dump are relative to its newest operation, not to now.
     match age_ns.filter(|_| !job.is_dump) {
@@ -96,7 +96,7 @@ pub(crate) fn since(job: &Job, age_ns: Option<u64>) -> String {
     }
 }
 
-/// `channel 0, send to rank 1: 3 of 8 steps done, the oldest in SendWait for 12 s`.
+/// Text such as `channel 0, send to rank 1: 3 of 8 steps done, the oldest in SendWait for 12 s`.
 pub(crate) fn transfer(link: &Transfer) -> String {
     const SEND: [&str; 4] = ["its start", "SendGPUWait", "SendPeerWait", "SendWait"];
     const RECEIVE: [&str; 4] = ["its start", "RecvWait", "RecvFlushWait", "RecvGPUWait"];
@@ -106,7 +106,7 @@ pub(crate) fn transfer(link: &Transfer) -> String {
     let state =
         state.map_or_else(|| "none in flight".to_owned(), |state| format!("the oldest in {state}"));
     let pxn = if link.is_foreign { ", for another process (PXN)" } else { "" };
-    // A table of vectors does not tell how many steps there are.
+    // A table of vectors does not contain the number of steps.
     let steps = match link.steps {
         0 => String::new(),
         steps => format!("{} of {steps} steps done, ", link.done),
@@ -119,14 +119,14 @@ pub(crate) fn transfer(link: &Transfer) -> String {
     )
 }
 
-/// `it used 0 % of a CPU core and waited for one 3 % of the time`.
+/// Text such as `it used 0 % of a CPU core and waited for one 3 % of the time`.
 pub(crate) fn usage(thread: &Thread) -> String {
     let share = |ns: u64| to_f64(ns) / to_f64(thread.span_ns.max(1)) * 100.0;
     let (used, waited) = (share(thread.cpu_ns), share(thread.delay_ns));
     format!("it used {used:.0} % of a CPU core and waited for one {waited:.0} % of the time")
 }
 
-/// `1.5 s`.
+/// A duration such as `1.5 s`.
 pub(crate) fn duration(ns: u64) -> String {
     human::duration(to_f64(ns))
 }

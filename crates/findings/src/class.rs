@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be wrong with a job: a class for each.
+//! The classes of findings.
 
 /// What is wrong with a job or a part of it.
 ///
-/// The order is that of verdicts of equal confidence.
+/// Verdicts of equal confidence are listed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the table explains each")]
 pub enum FindingClass {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the table says of a class, and the class that a text names.
+//! Reads a class's row of the table, and finds the class that a text names.
 
 use crate::class::{FindingClass, Tool};
 use crate::table::{self, Row};
@@ -54,13 +54,13 @@ impl FindingClass {
         self.row().advice
     }
 
-    /// The verb that tells more about recordings, with its options: `ncclscope VERB RUN`.
+    /// The verb that shows more about the recordings, with its options: `ncclscope VERB RUN`.
     #[must_use]
     pub const fn verb(self) -> &'static str {
         self.row().verb
     }
 
-    /// Who is at fault where no rank of the job is known to be, in the place of its name.
+    /// The text in place of a rank's name if no rank is known to be at fault.
     #[must_use]
     pub fn no_rank(self) -> &'static str {
         match self {

@@ -3,8 +3,8 @@
 The state of an operation that does not end, on one rank: its call, its kernel, its transfers and
 the proxy thread that moves them.
 
-Plain data, which the watchdog fills in from the operations in flight in its process, and `diagnose`
-from a recording. What a source does not know has a value that matches no rule: `None`, an empty
+The watchdog fills in this data from the operations in flight in its process, `diagnose` from a
+recording. A field that its source does not know has a value that matches no rule: `None`, an empty
 list, [`Launch::Unknown`]. This module does **not** apply rules: that is [`crate::rules`].
 */
 
@@ -13,11 +13,12 @@ list, [`Launch::Unknown`]. This module does **not** apply rules: that is [`crate
 pub struct RankState {
     /// The call has entered NCCL, and NCCL has not enqueued the operation.
     pub pending: Option<Pending>,
-    /// Its kernel, by NCCL's events.
+    /// Its kernel, from NCCL's events.
     pub kernel: Kernel,
-    /// Its kernel, by the CUDA events around the launch.
+    /// Its kernel, from the CUDA events around the launch.
     pub launch: Launch,
-    /// The number of an operation of another communicator that is ahead of it on the stream.
+    /// The number of an operation of another communicator that is ahead of the kernel on its
+    /// stream.
     pub behind: Option<u64>,
     /// Its transfers.
     pub transfers: Vec<Transfer>,
@@ -38,17 +39,17 @@ pub struct RankState {
 pub enum Pending {
     /// A group was opened and not closed (`ncclGroupEnd` was not called).
     OpenGroup,
-    /// In NCCL, before a launch.
+    /// The call is in NCCL, before a launch.
     Inside,
-    /// In the CUDA launch of the kernel.
+    /// The call is in the CUDA launch of the kernel.
     Launch,
-    /// In NCCL, after the launch.
+    /// The call is in NCCL, after the launch.
     Launched,
     /// NCCL took the operation and has not finished enqueuing it.
     Enqueuing,
 }
 
-/// The kernel of an operation, by NCCL's events.
+/// The kernel of an operation, from NCCL's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// Channels that it uses.
@@ -65,7 +66,7 @@ pub struct Kernel {
     pub stops_early: bool,
 }
 
-/// The state of a kernel by the CUDA events around its launch.
+/// The state of a kernel, from the CUDA events around its launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Launch {
     /// There are no CUDA events.
@@ -107,15 +108,16 @@ pub struct Transfer {
     /// posted. Send: 1 the GPU fills it, 2 it waits for a buffer of the receiver, 3 it is in
     /// transit. Receive: 1 it waits for data, 2 data is flushed to the GPU, 3 the GPU reads it.
     pub reached: Option<u8>,
-    /// Time since its last change, ns.
+    /// Time since its state last changed, ns.
     pub still_ns: u64,
     /// The proxy thread has begun it.
     pub in_progress: bool,
     /// It belongs to another process (PXN).
     pub is_foreign: bool,
-    /// A receive of which the network may report data before it came: NCCL asks no completion of
-    /// receives of LL and LL128 (`src/transport/net.cc`, `ncclParamNetOptionalRecvCompletion`).
-    /// NCCL's own networks do not use that; plugins may (aws-ofi-nccl does).
+    /// A receive that the network may report as complete before its data arrived: NCCL does not
+    /// require completion of LL and LL128 receives (`src/transport/net.cc`,
+    /// `ncclParamNetOptionalRecvCompletion`). NCCL's own networks do not make use of that; network
+    /// plugins may (aws-ofi-nccl does).
     pub may_be_early: bool,
 }
 
@@ -146,15 +148,16 @@ impl Transfer {
         self.done < self.steps
     }
 
-    /// A receive that waits for its sender, or a send that waits for its receiver. One whose data
-    /// is only said to be there may.
+    /// A receive that waits for its sender, or a send that waits for its receiver. Includes
+    /// receives of [`Transfer::is_only_told`], which may still wait.
     #[must_use]
     pub const fn waits_for_peer(&self) -> bool {
         matches!((self.is_send, self.reached), (false, Some(1)) | (true, Some(2)))
             || self.is_only_told()
     }
 
-    /// A receive of which the network reports data that may not be there.
+    /// A receive whose data the network reported, but may not have delivered
+    /// ([`Transfer::may_be_early`]).
     #[must_use]
     pub const fn is_only_told(&self) -> bool {
         self.may_be_early && !self.is_send && matches!(self.reached, Some(2 | 3))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The rules for one rank: why its operation does not end, by its own state alone.
+The rules for one rank: why its operation does not end, judged from the rank's own state alone.
 
 Each rule is a function of a [`RankState`]. [`apply_rules`] applies them in the order of `RULES`,
 and the first match counts, because an earlier cause explains the later ones: without a proxy thread
@@ -127,7 +127,7 @@ impl Pending {
 pub fn proxy_stalled(state: &RankState) -> Option<RankFinding> {
     let unseen = state.transfers.iter().filter(|transfer| !transfer.in_progress);
     let unseen = unseen.max_by_key(|transfer| transfer.still_ns);
-    // A thread that works may have other transfers before this one on the same connection.
+    // A running thread may have other transfers before this one on the same connection.
     let is_at_work = state.proxy_threads.iter().any(Thread::is_at_work);
     if let Some(transfer) = unseen.filter(|it| it.still_ns >= UNSEEN_NS && !is_at_work) {
         let why = "a transfer was given to the proxy thread, which has not looked at it";
@@ -247,18 +247,18 @@ fn network(state: &RankState) -> Option<RankFinding> {
     NETWORK.iter().find_map(|rule| rule(state))
 }
 
-/// The other rank: a rule knows the numbers of one communicator.
+/// The other rank as text; a rule knows communicator ranks only.
 fn peer(it: &Transfer) -> String {
     format!("rank {} of the communicator", it.peer)
 }
 
-/// The transfers whose oldest step in flight is in this state.
+/// The sends or receives whose oldest step in flight is in state `reached`.
 fn at(state: &RankState, is_send: bool, reached: u8) -> impl Iterator<Item = &Transfer> {
     let is_it = move |it: &&Transfer| it.is_send == is_send && it.reached == Some(reached);
     state.transfers.iter().filter(is_it)
 }
 
-/// N4: PCIe.
+/// N4: received data is not flushed to the GPU, which goes over PCIe.
 #[must_use]
 pub fn flush_stalled(state: &RankState) -> Option<RankFinding> {
     let it = at(state, false, 2).find(|it| !it.is_only_told())?;

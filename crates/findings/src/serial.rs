@@ -31,7 +31,7 @@ impl Serialize for Confidence {
 /// for `#[serde(flatten, serialize_with = "describe")]`.
 ///
 /// # Errors
-/// Those of the serializer.
+/// An error of the serializer.
 pub fn describe<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
     let mut fields = to.serialize_struct("FindingClass", 5)?;
     fields.serialize_field("class", class.code())?;

@@ -18,7 +18,8 @@ pub(crate) struct Row {
     pub(crate) title: &'static str,
     pub(crate) explanation: &'static str,
     pub(crate) advice: &'static str,
-    /// What tells more about recordings, without `ncclscope` and the run.
+    /// The verb that shows more about the recordings, with its options, without `ncclscope` and the
+    /// run.
     pub(crate) verb: &'static str,
     pub(crate) tools: &'static [Tool],
 }

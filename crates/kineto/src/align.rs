@@ -9,26 +9,26 @@ paired; an unpaired launch costs nothing.
 
 use ncclscope_operations::stats::to_f64;
 
-/// How many launches before and behind the nearest one in time are looked at.
+/// Number of launches before, and after, the nearest one in time that are candidates for a kernel.
 const REACH: usize = 48;
 
-/// What was decided for a kernel and the launches up to one of them.
+/// The best decision for a kernel, if only launches up to a given one are available.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The launch is not used.
     PassLaunch,
     Pair,
-    /// The kernel stays alone.
+    /// The kernel is not paired.
     PassKernel,
 }
 
-/// What was decided for a kernel, by launch from `first` on.
+/// The decisions for a kernel, for each launch from `first` on.
 struct Row {
     first: usize,
     steps: Vec<Step>,
 }
 
-/// The least costs of all kernels so far, by the last launch that they may use, from `first` on.
+/// The least cost of all kernels so far, for each last launch that they may use, from `first` on.
 #[derive(Default)]
 struct Costs {
     first: usize,
@@ -36,15 +36,16 @@ struct Costs {
 }
 
 impl Costs {
-    /// With launches below `end`; `alone` if none of them is here.
+    /// The least cost with launches below `end`; `alone` if the row has none of these.
     fn up_to(&self, end: usize, alone: f64) -> f64 {
         let last = end.saturating_sub(self.first).min(self.costs.len());
         last.checked_sub(1).map_or(alone, |last| self.costs[last])
     }
 }
 
-/// Pairs of indices of `kernels` and `launches`, both sorted times in ns. `distance` gives the
-/// distance of two of them, or `None` where they cannot be a pair; `limit` is more than any.
+/// Pairs of indices of `kernels` and `launches`, both sorted times in ns. `distance` returns the
+/// distance of a kernel and a launch, or `None` if they cannot be a pair; `limit` is greater than
+/// any distance.
 pub(crate) fn align(
     kernels: &[i64],
     launches: &[i64],
@@ -60,7 +61,7 @@ pub(crate) fn align(
         let near = launches.partition_point(|&launch| launch < time);
         let first = near.saturating_sub(REACH).min(launches.len() - 1);
         let end = (near + REACH).min(launches.len());
-        // That of all kernels before, left alone.
+        // The cost if all earlier kernels are unpaired.
         let alone = limit * to_f64(kernel as u64);
         let mut costs: Vec<f64> = Vec::with_capacity(end - first);
         let mut steps = Vec::with_capacity(end - first);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The arguments of a slice in a profile: those of any trace, and the result of the join.
+//! The arguments of a slice in a profile: those that it has in any trace, and the result of the
+//! join.
 
 use crate::event::EXTERNAL_ID;
 use crate::rank::Rank;
@@ -7,8 +8,8 @@ use ncclscope_views::args::Args;
 use ncclscope_views::scene::{Slice, SliceSource};
 use serde_json::{Map, Value};
 
-/// The arguments of a slice. None has a name to which other tools give a meaning, except `Seq` and
-/// `External id`, which are meant as those.
+/// The arguments of a slice. Other tools interpret only `Seq` and `External id` of these names, and
+/// these have the meaning that the tools expect.
 pub(crate) fn args(rank: &Rank<'_, '_>, slice: &Slice) -> Map<String, Value> {
     let scene = rank.scene();
     let Ok(Value::Object(mut args)) = serde_json::to_value(Args { scene, slice }) else {
@@ -27,7 +28,7 @@ pub(crate) fn args(rank: &Rank<'_, '_>, slice: &Slice) -> Map<String, Value> {
     args
 }
 
-/// How an operation was joined, and its kernel in the profile.
+/// Arguments about the join of an operation, and about its kernel in the profile.
 fn join_args(rank: &Rank<'_, '_>, index: u32, say: &mut dyn FnMut(&str, Value)) {
     let Some(pair) = rank.pair_of(index) else {
         say("join_key", "none".into());

@@ -5,13 +5,13 @@ use memchr::memmem::Finder;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-/// The args' key of the number that ties CPU operations to what they launched.
+/// Key in `args` of the number that connects CPU operations with the kernels that they launched.
 pub(crate) const EXTERNAL_ID: &str = "External id";
 
 /// Part of the name of our tracks' process.
 pub(crate) const LANES: &str = "(ncclscope)";
 
-/// An event, as far as it is of use. Times are ns after the trace's base.
+/// The fields of an event that are used. Times are ns since the trace's base.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Event {
     #[serde(default)]
@@ -42,7 +42,7 @@ impl Event {
         self.args.get(key)?.as_u64()
     }
 
-    /// Its process and thread; 0 where they are not numbers, as at rows that are neither.
+    /// Its process and thread; 0 if they are not numbers, as for rows that are not threads.
     pub(crate) fn thread(&self) -> (u64, u64) {
         (self.pid.as_u64().unwrap_or(0), self.tid.as_u64().unwrap_or(0))
     }
@@ -51,15 +51,16 @@ impl Event {
         self.cat.eq_ignore_ascii_case("kernel") && self.name.starts_with("nccl")
     }
 
-    /// The launch of a single kernel; that of a graph says nothing of when NCCL was called.
+    /// Whether it is the launch of a single kernel. The launch of a graph does not show when NCCL
+    /// was called.
     pub(crate) fn is_kernel_launch(&self) -> bool {
         matches!(self.cat.as_str(), "cuda_runtime" | "cuda_driver")
             && self.name.contains("LaunchKernel")
     }
 }
 
-/// Microseconds with a fraction, as nanoseconds. Absolute ones have more digits than a float
-/// holds, which is why whole ones are not made into one.
+/// Parses microseconds, which may have a fraction, into nanoseconds. Whole numbers are not
+/// converted to a float, because a time since 1970 has more digits than a float holds.
 fn nanoseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
     let number = Option::<Number>::deserialize(from)?;
     Ok(number.and_then(|number| match number.as_i64() {
@@ -68,7 +69,7 @@ fn nanoseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Err
     }))
 }
 
-/// The time that the bytes of a value say, ns.
+/// Parses the bytes of a time, in microseconds, into ns.
 pub(crate) fn time_of(bytes: &[u8]) -> Option<i64> {
     nanoseconds(&mut serde_json::Deserializer::from_slice(bytes)).ok()?
 }
@@ -79,7 +80,7 @@ fn to_nanoseconds(micros: f64) -> i64 {
     (whole as i64).saturating_mul(1000).saturating_add(((micros - whole) * 1000.0).round() as i64)
 }
 
-/// Texts that mark events of interest, so that few events have to be parsed.
+/// Searches for texts that only relevant events contain, so that few events have to be parsed.
 #[derive(Debug)]
 pub(crate) struct Needles {
     nccl: Finder<'static>,

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What PyTorch records about a collective: its names for functions, datatypes and process groups.
+Reads what PyTorch records about a collective: its names for functions, datatypes and process
+groups.
 
 The names are those of `record_param_comms` in Kineto's traces (pytorch
-`torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp`, `ParamCommsUtils.hpp`), the functions NCCL's.
+`torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp`, `ParamCommsUtils.hpp`).
 */
 
 use ncclscope_operations::function::Kind;
 use serde_json::{Map, Value};
 
-/// What a kernel does, by its name; `None` for NCCL's generic kernels.
+/// The function of a kernel, from its name; `None` for NCCL's generic kernels.
 #[must_use]
 pub fn kind_of_kernel(name: &str) -> Option<Kind> {
-    // ReduceScatter before Reduce, which it contains.
+    // ReduceScatter before Reduce, because the latter is a part of the name.
     let names = [
         ("AllReduce", Kind::AllReduce),
         ("AllGather", Kind::AllGather),
@@ -24,12 +25,12 @@ pub fn kind_of_kernel(name: &str) -> Option<Kind> {
     names.into_iter().find(|(text, _)| name.contains(text)).map(|(_, kind)| kind)
 }
 
-/// What PyTorch's "Collective name" is, or what follows `nccl:` in an annotation.
+/// The function for PyTorch's "Collective name", or for the text after `nccl:` in an annotation.
 #[must_use]
 pub fn kind_of_collective(name: &str) -> Option<Kind> {
     let plain: String =
         name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
-    // Longer names before those that they contain.
+    // Longer names before names that are a part of them.
     let names = [
         ("allreduce", Kind::AllReduce),
         ("allgather", Kind::AllGather),
@@ -53,28 +54,28 @@ pub struct Group {
     pub name: String,
     /// "Process Group Description", such as `default_pg`.
     pub description: String,
-    /// "Group size"; 0 unknown.
+    /// "Group size"; 0 if unknown.
     pub size: u32,
-    /// "Process Group Ranks": global ranks; empty where they are unknown or were cut off.
+    /// "Process Group Ranks": ranks in the job; empty if they are unknown or were truncated.
     pub ranks: Vec<u32>,
 }
 
-/// What is known of a collective.
+/// The known facts about a collective.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// Its process group: index of [`crate::Trace::groups`].
     pub group: Option<usize>,
-    /// What it does.
+    /// Its function.
     pub kind: Option<Kind>,
-    /// Its size as nccl-tests define it, as our operations have it. `None` where it is
-    /// unknown or made of several operations.
+    /// Its size in bytes as nccl-tests define it. `None` if it is unknown, or if the collective
+    /// consists of several operations.
     pub bytes: Option<u64>,
     /// PyTorch's number of the collective in its group ("Seq").
     pub seq: Option<u64>,
 }
 
 impl Facts {
-    /// What the args of an event say; `group` gives groups their numbers.
+    /// Reads the args of an event; `group` returns the index of a process group.
     pub fn of_args(args: &Map<String, Value>, group: impl FnOnce(Group) -> usize) -> Facts {
         let text = |key: &str| args.get(key).and_then(Value::as_str).unwrap_or_default();
         let number = |key: &str| args.get(key).and_then(Value::as_u64);
@@ -96,7 +97,7 @@ impl Facts {
     }
 }
 
-/// The size of a collective by nccl-tests' definition.
+/// The size of a collective in bytes, by nccl-tests' definition.
 fn size(collective: &str, args: &Map<String, Value>) -> Option<u64> {
     let count = |key: &str| args.get(key).and_then(Value::as_u64).filter(|&n| n != 0);
     let (sent, received) = (count("In msg nelems"), count("Out msg nelems"));

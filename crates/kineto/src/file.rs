@@ -10,18 +10,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const BUFFER: usize = 1 << 18;
-/// How many times its own size a compressed trace may unpack to; traces take a twentieth at the
-/// least.
+/// Limit of the unpacked size, as a multiple of the compressed size; traces are compressed to a
+/// twentieth at best.
 const MOST_TIMES: u64 = 100;
-/// What any compressed trace may unpack to, in bytes.
+/// Size to which any compressed trace may unpack, in bytes.
 const LEAST_ROOM: u64 = 16 << 20;
 
 /// Opens a trace for reading from its start. Compressed data is recognised by its first bytes, not
 /// by the file's name, and may have several members.
 ///
 /// # Errors
-/// The system's, or that it is no ordinary file: a trace is read more than once. Reading fails
-/// where compressed data unpacks to more than 100 times its size.
+/// An error of the system, or that it is not a regular file, because a trace is read more than
+/// once. Reading fails if compressed data unpacks to more than 100 times its size.
 pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let mut file = ncclscope_trace::open_to_read(path)?;
     let mut magic = Vec::new();
@@ -36,17 +36,19 @@ pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     Ok(Box::new(Counted(file)))
 }
 
-/// Bytes of all traces that were opened, as often as they were, and what was read of them.
+/// Sum of the sizes of all opened traces, counted at each opening (`OPENED`), and of the bytes that
+/// were read.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 static READ: AtomicU64 = AtomicU64::new(0);
 
-/// How many bytes of trace files this process has read, and how many it has opened to read.
+/// Bytes of trace files that this process has read, and sum of the sizes of the files that it has
+/// opened.
 #[must_use]
 pub fn bytes_read() -> (u64, u64) {
     (READ.load(Ordering::Relaxed), OPENED.load(Ordering::Relaxed))
 }
 
-/// A file of which it is counted how much was read.
+/// A file that counts the bytes that are read.
 struct Counted(File);
 
 impl Read for Counted {
@@ -57,7 +59,7 @@ impl Read for Counted {
     }
 }
 
-/// Unpacked data, of which so much is left to be read.
+/// Unpacked data with a limit of the bytes that may still be read.
 struct Unpacked<R> {
     data: R,
     left: u64,
@@ -73,7 +75,7 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-/// A trace that is being written: beside its place until it is whole.
+/// The output of a trace, compressed or not.
 #[derive(Debug)]
 pub struct Output {
     out: Out,
@@ -90,7 +92,7 @@ impl Output {
     #[must_use]
     pub fn new(file: File, gz: bool) -> Output {
         let out = if gz {
-            // Twice as fast as the usual level, for a tenth more bytes.
+            // Twice as fast as the default level, and a tenth larger.
             let encoder = GzEncoder::new(file, Compression::new(3));
             Out::Gz(BufWriter::with_capacity(BUFFER, encoder))
         } else {
@@ -99,10 +101,10 @@ impl Output {
         Output { out }
     }
 
-    /// Writes what is left, and the end of compressed data.
+    /// Writes buffered data, and the end of compressed data.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn finish(self) -> io::Result<()> {
         match self.out {
             Out::Plain(mut out) => out.flush(),
@@ -156,7 +158,7 @@ mod tests {
         let (read, opened) = bytes_read();
         io::copy(&mut open(&path).unwrap(), &mut io::sink()).unwrap();
         let (now_read, now_opened) = bytes_read();
-        // Other tests of this process may read, too.
+        // Other tests of this process may also read.
         assert!(now_read - read >= 100_000 && now_opened - opened >= 100_000);
     }
 }

@@ -4,10 +4,11 @@
 use crate::trace::Identity;
 use ncclscope_trace::Recording;
 
-/// The recording of a trace's process; `None` where there is none, or several are as good.
+/// The index of the recording of a trace's process; `None` if there is none, or several match
+/// equally well.
 ///
-/// The process id must be the same, where the trace has one, and so must the rank in the
-/// communicator of all ranks. The host's name decides between equals.
+/// Process id and rank in the communicator of all ranks must agree if the trace has them. Of equal
+/// matches the one with the same host name is chosen.
 #[must_use]
 pub fn choose(identity: &Identity, recordings: &[Recording]) -> Option<usize> {
     let scores = recordings.iter().map(|recording| score(identity, recording));
@@ -15,12 +16,12 @@ pub fn choose(identity: &Identity, recordings: &[Recording]) -> Option<usize> {
     let best = scores.iter().flatten().max()?;
     let mut with_best = (0..scores.len()).filter(|&at| scores[at].as_ref() == Some(best));
     let found = with_best.next()?;
-    // What says nothing fits the only recording there is.
+    // A trace without any identity matches only if there is one recording.
     let is_known = *best > 0 || recordings.len() == 1;
     (is_known && with_best.next().is_none()).then_some(found)
 }
 
-/// What speaks for a recording; `None` where something speaks against it.
+/// How well a recording matches; `None` if a fact contradicts.
 fn score(identity: &Identity, recording: &Recording) -> Option<u32> {
     let header = recording.header();
     let mut score = 0;
@@ -45,7 +46,7 @@ fn score(identity: &Identity, recording: &Recording) -> Option<u32> {
 }
 
 impl Identity {
-    /// In words.
+    /// The identity as text.
     #[must_use]
     pub fn text(&self) -> String {
         let rank = self.rank.map(|(rank, all)| format!("rank {rank} of {all}"));

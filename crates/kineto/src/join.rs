@@ -4,9 +4,9 @@ Pairs the NCCL kernels of a trace with those of a recording, each at most once.
 
 1. By External id, if the recording has it.
 2. By order: a process group is a communicator with the same number of ranks, and its k-th kernel is
-   the k-th launch, once both are on one clock. [`crate::offset`] finds the offset of the clocks;
-   size and function must agree. NCCL's and PyTorch's sequence numbers count different things, so
-   neither is a key.
+   the k-th launch, after both are converted to one clock. [`crate::offset`] finds the offset of the
+   clocks; size and function must agree. The sequence numbers of NCCL and PyTorch are not used,
+   because they count different things.
 3. By time: kernels without a CPU operation, as in replays of a CUDA graph.
 */
 
@@ -18,14 +18,14 @@ use ncclscope_operations::function::Kind;
 use ncclscope_operations::launches::Launch;
 use ncclscope_trace::Comm;
 
-/// What a pair was found by.
+/// How a pair was found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     /// The External id.
     ExternalId,
     /// The order within the process group.
     Order,
-    /// Nothing but the time.
+    /// The time alone.
     Time,
 }
 
@@ -44,7 +44,7 @@ impl Key {
 /// How sure a pair is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Confidence {
-    /// By time alone, or the clocks' offset has a rival.
+    /// By time alone, or the clocks' offset is ambiguous.
     Low,
     /// Order and function agree; the size is not known on both sides.
     Medium,
@@ -74,12 +74,12 @@ pub struct Pair {
     pub kernel: usize,
     /// Index of the launch.
     pub launch: usize,
-    /// What it was found by.
+    /// How it was found.
     pub key: Key,
     /// How sure it is.
     pub confidence: Confidence,
-    /// The kernel's time less the launch's, on one clock, ns: of the calls, or where the trace has
-    /// no call, of the kernels.
+    /// The kernel's time minus the launch's on one clock, ns: times of the calls, or if the trace
+    /// has no call, of the kernels.
     pub residual_ns: i64,
 }
 
@@ -88,12 +88,13 @@ pub struct Pair {
 pub struct Joined {
     /// The pairs, by kernel.
     pub pairs: Vec<Pair>,
-    /// How far the trace's clock is from the recording's.
+    /// The offset between the trace's clock and the recording's.
     pub offset: Offset,
 }
 
 impl Joined {
-    /// Median of the residuals' amounts of the pairs that have a call on both sides, ns.
+    /// Median of the absolute residuals of the pairs with a call on both sides, ns; `None` without
+    /// such pairs.
     #[must_use]
     pub fn residual_ns(&self) -> Option<i64> {
         let by_call = self.pairs.iter().filter(|pair| pair.key != Key::Time);
@@ -102,21 +103,21 @@ impl Joined {
         amounts.get(amounts.len() / 2).copied()
     }
 
-    /// How many pairs were found by a key.
+    /// Number of pairs that were found by `key`.
     #[must_use]
     pub fn count(&self, key: Key) -> usize {
         self.pairs.iter().filter(|pair| pair.key == key).count()
     }
 }
 
-/// A call is recorded at most this far outside its CPU operation, on one clock.
+/// Greatest distance of a recorded call from its CPU operation, on one clock.
 const CALL_LIMIT_NS: i64 = 5_000_000;
-/// How much of the time from an operation's start to the call counts: the first collective of a
-/// process group makes its communicator, which takes seconds.
+/// Limit to which the time from an operation's start to the call counts as distance: the first
+/// collective of a process group creates the communicator, which takes seconds.
 const WITHIN_NS: i64 = 500_000;
-/// A kernel begins at most this long before its launch was recorded, or behind its end.
+/// Tolerance by which a kernel may lie outside of the recorded time of its launch.
 const KERNEL_SLACK_NS: i64 = 1_000_000;
-/// The starts of a pair by time alone are at most this far apart.
+/// Greatest distance of the starts of a pair that is found by time alone.
 const KERNEL_LIMIT_NS: i64 = 200_000_000;
 
 /// Pairs the kernels of a trace with the launches of a recording, whose communicators are `comms`.
@@ -157,7 +158,7 @@ impl Joiner<'_> {
         self.joined.pairs.push(Pair { kernel, launch, key, confidence, residual_ns });
     }
 
-    /// The kernels not yet paired for which `pick` holds, by a time.
+    /// The unpaired kernels for which `pick` is true, as (`time`, index), sorted by time.
     fn kernels(
         &self,
         pick: impl Fn(&Kernel) -> bool,
@@ -172,7 +173,8 @@ impl Joiner<'_> {
         some.into_iter().map(|(time, _, at)| (time, at)).collect()
     }
 
-    /// One API call may launch several kernels; they come in the same order on both sides.
+    /// Pairs by External id. One API call may launch several kernels, which have the same order on
+    /// both sides.
     fn by_external_id(&mut self) {
         let mut by_id: std::collections::HashMap<u64, Vec<usize>> = Default::default();
         for (at, launch) in self.launches.iter().enumerate().rev() {
@@ -216,9 +218,9 @@ impl Joiner<'_> {
         };
     }
 
-    /// The kernels of a process group, or those of none. Its communicator is the one with its name,
-    /// else the one that has the launches where they are expected; several, where it sends and
-    /// receives by pairs.
+    /// Pairs the kernels of a process group (`None`: kernels without one) by order. The group's
+    /// communicator is the one with its name, else the one whose launches fit best. A group that
+    /// sends and receives between pairs of ranks may have several communicators.
     fn by_order(&mut self, group: Option<usize>) {
         let mut open: Vec<Option<usize>> = (0..self.comms.len()).map(Some).collect();
         if group.is_none() {
@@ -240,7 +242,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// How well pairs fit: many near ones fit better than more far ones.
+    /// A score of pairs, in which near pairs count more than far ones.
     fn fit(&self, pairs: &[(usize, usize)]) -> i64 {
         let fit = |&(kernel, launch): &(usize, usize)| {
             let distance = self.distance(kernel, launch).unwrap_or(CALL_LIMIT_NS);
@@ -249,7 +251,7 @@ impl Joiner<'_> {
         pairs.iter().map(fit).sum()
     }
 
-    /// The launches of a communicator that are not used, or of all of them, by their call.
+    /// The unused launches of a communicator (`None`: of all), by the time of their call.
     fn launches_of(&self, comm: Option<usize>) -> Vec<usize> {
         let all = self.launches.iter().enumerate();
         let mine = all.filter(|(at, it)| !self.is_used[*at] && (comm.is_none() || it.comm == comm));
@@ -269,7 +271,7 @@ impl Joiner<'_> {
         pairs.into_iter().map(|(kernel, launch)| (kernels[kernel].1, launches[launch])).collect()
     }
 
-    /// How far a kernel's call is from a launch's, ns; `None` if too far.
+    /// The distance of a kernel's call from a launch's, ns; `None` if it exceeds [`CALL_LIMIT_NS`].
     fn distance(&self, kernel: usize, launch: usize) -> Option<i64> {
         let kernel = &self.trace.kernels[kernel];
         let call = self.launches[launch].call_ns + self.joined.offset.ns;
@@ -280,7 +282,7 @@ impl Joiner<'_> {
         (outside < CALL_LIMIT_NS).then_some(outside + within)
     }
 
-    /// The communicator bears the process group's name.
+    /// Whether the communicator has the process group's name or description.
     fn is_named(&self, group: Option<usize>, comm: Option<usize>) -> bool {
         let (Some(group), Some(comm)) = (group, comm) else { return false };
         let group = &self.trace.groups[group];
@@ -298,7 +300,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// What is left, by the GPU's time, stream by stream.
+    /// Pairs the remaining kernels by the GPU's time, stream by stream.
     fn by_time(&mut self) {
         let offset = self.joined.offset.ns;
         let mut streams: Vec<_> = self.trace.kernels.iter().map(|k| (&k.pid, &k.tid)).collect();
@@ -333,7 +335,7 @@ impl Joiner<'_> {
         launch.gpu.map_or(launch.start_ns, |(first, _)| first)
     }
 
-    /// The clocks' offset by all pairs, and what each differs from it.
+    /// Computes the clocks' offset from all pairs, and the residual of each.
     fn refine(&mut self) {
         let mut differences = Vec::new();
         for pair in self.joined.pairs.iter().filter(|pair| pair.key != Key::Time) {
@@ -365,7 +367,7 @@ impl Joiner<'_> {
         op.or(kernel.launch_ns)
     }
 
-    /// Nothing that both sides know speaks against their being one.
+    /// Whether all facts that both sides know agree.
     fn can_be(&self, kernel: &Kernel, launch: usize) -> bool {
         let launch = &self.launches[launch];
         let facts = &kernel.facts;
@@ -381,7 +383,7 @@ impl Joiner<'_> {
     fn is_comm(&self, kernel: &Kernel, launch: &Launch) -> bool {
         let (Some(group), Some(comm)) = (kernel.facts.group, launch.comm) else { return true };
         let (group, comm) = (&self.trace.groups[group], &self.comms[comm]);
-        // Sends and receives outside a group run on a communicator of the two.
+        // Sends and receives outside of a group use a communicator of two ranks.
         let is_pair = kernel.facts.kind == Some(Kind::SendRecv) && comm.ranks == 2;
         let by_size = group.size == 0 || comm.ranks == 0 || group.size == comm.ranks;
         is_pair || by_size && self.is_rank(group, comm)

@@ -8,7 +8,7 @@ pairs the kernels with the launches of the recording, each at most once, and ret
 pair and its confidence. [`write()`] copies the trace byte for byte, with the tracks of the
 recording after its last event; [`merged`] writes those of several ranks as one.
 
-This crate does **not** read recordings (that is `trace`), make operations of them (that is
+This crate does **not** read recordings (that is `trace`), join records to operations (that is
 `operations`), or print (that is `cli`).
 */
 #![forbid(unsafe_code)]

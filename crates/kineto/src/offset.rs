@@ -4,39 +4,40 @@ The offset between a trace's clock and a recording's.
 
 Both are `CLOCK_REALTIME`, so that the offset is small if the trace was taken on the recording's
 host and the clock was not set in between. This module does not assume that: each kernel votes for
-its distance to every launch that it may be, and the distance with the most votes is the offset.
-Training steps that are identical to the microsecond give several such distances. Then the smallest
-is taken; if it is neither small nor much smaller than the next, it is called ambiguous.
+its distance to every launch that it may belong to, and the distance with the most votes is the
+offset. Training steps that are identical to the microsecond give several such distances. Then the
+smallest is taken; if it is neither small nor much smaller than the next, it is called ambiguous.
 */
 
 use std::collections::HashMap;
 
-/// Calls are recorded a little later than PyTorch begins them; the delay varies by about this.
+/// Width of a window of votes: calls are recorded a little later than PyTorch begins them, and the
+/// delay varies by about this much.
 const WINDOW_NS: i64 = 500_000;
-/// Kernels that vote.
+/// Most kernels that vote.
 const VOTERS: usize = 256;
-/// Launches that a kernel votes for: those nearest in time.
+/// Number of launches that a kernel votes for: those nearest in time.
 const CANDIDATES: usize = 4096;
-/// What a voter without a vote costs: half of what one costs that votes at random.
+/// Cost of a kernel without a vote in a window: half of the mean cost of a random vote.
 const ABSENT_NS: i64 = WINDOW_NS / 8;
-/// How much votes for the right distance differ by, for each voter, at least.
+/// Least difference, per kernel, by which votes for the right distance vary.
 const CHANCE_NS: i64 = 5_000;
-/// An offset of clocks that agree.
+/// Greatest offset of clocks that count as equal.
 const SMALL_NS: i64 = 1_000_000;
-/// An offset that many times as large as another one is no rival of it.
+/// An offset that is this many times as large as another one is not its rival.
 const MUCH: i64 = 10;
 
 /// The offset of two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offset {
-    /// The trace's clock less the recording's, ns.
+    /// The trace's clock minus the recording's, ns.
     pub ns: i64,
-    /// Another one explains as much.
+    /// Another offset fits about as well.
     pub is_ambiguous: bool,
 }
 
 impl Offset {
-    /// The median of known distances, of which there is at least one.
+    /// The median of known distances; `distances` must not be empty.
     #[must_use]
     pub fn known(mut distances: Vec<i64>) -> Offset {
         distances.sort_unstable();
@@ -45,12 +46,12 @@ impl Offset {
     }
 }
 
-/// A distance that a kernel votes for.
+/// A distance in ns, and the index of the kernel that votes for it.
 type Vote = (i64, usize);
 
-/// The offset that most kernels speak for. `kernels` are times with the kernels' numbers,
-/// `launches` sorted times; `can_be` says which may be one. Without any vote the clocks are taken
-/// as equal.
+/// The offset that most kernels vote for. `kernels` are times with the kernels' indices, `launches`
+/// sorted times; `can_be` says whether a kernel may belong to a launch. Without any vote the offset
+/// is 0.
 pub(crate) fn vote(
     kernels: &[(i64, usize)],
     launches: &[i64],
@@ -74,7 +75,7 @@ pub(crate) fn vote(
     let Some(least) = peaks.iter().map(|peak| peak.cost_ns).min() else {
         return Offset::default();
     };
-    // What is as good as the best, but for chance.
+    // Costs up to this limit differ from the least only by chance.
     let limit = 2 * least + CHANCE_NS * signed(most);
     let rivals: Vec<Sharp> = peaks.into_iter().filter(|peak| peak.cost_ns <= limit).collect();
     let ns = rivals.iter().map(|peak| peak.ns).min_by_key(|ns| ns.abs()).unwrap_or(0);
@@ -92,8 +93,9 @@ struct Peak {
     voters: usize,
 }
 
-/// The windows with at least half as many voters as the best has, apart from each other. A
-/// recording of part of the trace has fewer than a likeness of the whole elsewhere in it.
+/// Windows that do not overlap and have at least half as many voters as the best. The right window
+/// may have fewer than the best, because a recording of only a part of the trace may look like
+/// another part.
 fn peaks(votes: &[Vote], voters: usize) -> Vec<Peak> {
     let mut counts = vec![0u32; voters];
     let (mut distinct, mut from) = (0, 0);
@@ -109,7 +111,7 @@ fn peaks(votes: &[Vote], voters: usize) -> Vec<Peak> {
         }
         let peak = Peak { from, to: at + 1, last, voters: distinct };
         match windows.last_mut() {
-            // Of windows that overlap, the best.
+            // Of overlapping windows the one with most voters is kept.
             Some(before) if before.last + WINDOW_NS > last => {
                 if before.voters < distinct {
                     *before = peak;
@@ -127,11 +129,12 @@ fn peaks(votes: &[Vote], voters: usize) -> Vec<Peak> {
 #[derive(Clone, Copy, Debug)]
 struct Sharp {
     ns: i64,
-    /// How far the votes are from it, one of each voter.
+    /// Sum over the voters of the distance of their nearest vote.
     cost_ns: i64,
 }
 
-/// The distance within a window that is nearest to a vote of each voter; there are up to `most`.
+/// The distance in a window with the least cost. `most` is the greatest number of voters of any
+/// window; voters that are missing here cost [`ABSENT_NS`].
 fn sharpen(votes: &[Vote], most: usize) -> Sharp {
     let mut by_voter: HashMap<usize, Vec<i64>> = HashMap::new();
     for &(distance, voter) in votes {
@@ -151,7 +154,7 @@ fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// For costs.
+/// Converts a distance to a cost.
 #[expect(clippy::cast_precision_loss, reason = "distances stay far below 2^53")]
 pub(crate) fn to_f64(ns: i64) -> f64 {
     ns as f64
@@ -163,7 +166,7 @@ mod tests {
 
     const BASE: i64 = 1_700_000_000_000_000_000;
 
-    /// Times of 40 kernels, 10 ms apart but for a jitter of some ms, as numbers from 0 on.
+    /// Times of 40 kernels, 10 ms apart with a jitter of some ms, and their indices.
     fn kernels(jitter: i64) -> Vec<(i64, usize)> {
         let time = |i: i64| BASE + i * 10_000_000 + (i * i * i % 97) * jitter;
         (0..40).map(time).zip(0..).collect()
@@ -173,7 +176,8 @@ mod tests {
     fn a_clock_that_is_hours_off_is_found_by_the_rhythm() {
         let kernels = kernels(30_000);
         let shift = 9_876_543_210_123;
-        // The recording began later, goes on longer and lacks one; calls come 20 to 60 us later.
+        // The recording began later, ends later and lacks one launch; calls are recorded 20 to 60
+        // us late.
         let launches: Vec<i64> = (5..60)
             .filter(|&i| i != 20)
             .map(|i: i64| {
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(found, Offset { ns: 20_000, is_ambiguous: false });
         let found = vote(&kernels, &launches(3_000_000), |_, _| true);
         assert_eq!(found, Offset { ns: 3_000_000, is_ambiguous: true });
-        // Ten milliseconds is the next one.
+        // The next candidate is 10 ms away.
         let found = vote(&kernels, &launches(990_000), |_, _| true);
         assert_eq!(found, Offset { ns: 990_000, is_ambiguous: false });
         assert_eq!(vote(&[], &launches(0), |_, _| true), Offset::default());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recording as a profile shows it: joined to its kernels, and on its clock.
+//! A recording that is joined to the kernels of a profile, and converted to its clock.
 
 use crate::join::{Joined, Pair, join};
 use crate::trace::Trace;
@@ -36,13 +36,13 @@ impl<'t, 'r> Rank<'t, 'r> {
             pairs.extend(operations.map(|operation| (operation, *pair)));
         }
         let gpu_ns = gpu_offset(trace, &launches, &joined);
-        // A recording may be of hours: what the trace has no time of is left out.
+        // A recording may cover hours; slices outside of the trace's time are left out.
         let window = (unsigned(first), unsigned(last));
         let scene = scene.on(Axis { host_ns, gpu_ns, window });
         Rank { trace, scene, launches, joined, pairs }
     }
 
-    /// The same, with what is selected of the recording alone.
+    /// Restricts it to what the filter selects of the recording.
     #[must_use]
     pub fn of(self, selection: &Selection) -> Rank<'t, 'r> {
         Rank { scene: self.scene.of(selection), ..self }
@@ -86,8 +86,8 @@ impl<'t, 'r> Rank<'t, 'r> {
     }
 }
 
-/// What is to be added to the GPU's times as the recording places them: the trace says exactly when
-/// each kernel ran, the recording only that it was before a callback.
+/// Correction that is added to the recording's GPU times, ns. The trace has the exact time of each
+/// kernel, the recording only an upper bound from the callback.
 fn gpu_offset(trace: &Trace, launches: &[Launch], joined: &Joined) -> i64 {
     let differences = joined.pairs.iter().filter_map(|pair| {
         let (first, _) = launches[pair.launch].gpu?;
@@ -98,7 +98,7 @@ fn gpu_offset(trace: &Trace, launches: &[Launch], joined: &Joined) -> i64 {
     differences.get(differences.len() / 2).copied().unwrap_or(joined.offset.ns)
 }
 
-/// Times since 1970.
+/// Converts ns since 1970.
 fn unsigned(ns: i64) -> u64 {
     u64::try_from(ns).unwrap_or(0)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a trace contains about NCCL: its kernels, the CPU operations that launched them, and the
-process that it belongs to.
+Reads what a trace contains about NCCL: the kernels, the CPU operations that launched them, and the
+identity of the process.
 
-A kernel leads to its `record_param_comms` by External id. Kernels in traces of older releases have
+A kernel's External id identifies its `record_param_comms`. Kernels in traces of older releases have
 no such id; for them a second pass finds the launch of each kernel by its correlation number, and
 the operation around the launch.
 */
@@ -22,7 +22,7 @@ pub struct CommOp {
     /// "External id".
     pub external_id: Option<u64>,
     /// The External ids of the annotation inside it (`nccl:all_reduce`) and of the operator around
-    /// it (`c10d::allreduce_`): what is current when NCCL is called depends on the release.
+    /// it (`c10d::allreduce_`): which id is current when NCCL is called depends on the release.
     pub aliases: Vec<u64>,
     /// Start, ns since 1970 by the trace's clock.
     pub start_ns: i64,
@@ -50,13 +50,13 @@ pub struct Kernel {
     pub correlation: Option<u64>,
     /// Index of its CPU operation in [`Trace::ops`].
     pub op: Option<usize>,
-    /// When it was launched, where that was looked for; as `start_ns`.
+    /// Time of its launch, if it was searched for; as `start_ns`.
     pub launch_ns: Option<i64>,
-    /// What the kernel and its CPU operation say of the collective.
+    /// The facts of the kernel and its CPU operation about the collective.
     pub facts: Facts,
 }
 
-/// Whose trace it is.
+/// The identity of a trace's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Global rank and number of ranks ("distributedInfo").
@@ -67,22 +67,22 @@ pub struct Identity {
     pub pid: Option<u32>,
 }
 
-/// What was found in a trace.
+/// The NCCL content of a trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// Its file.
     pub path: PathBuf,
-    /// Length, uncompressed.
+    /// Length in bytes, uncompressed.
     pub bytes: u64,
     /// Events in it.
     pub events: u64,
-    /// Events that speak of NCCL and could not be read.
+    /// Number of events about NCCL that could not be parsed.
     pub unreadable: u64,
-    /// Where further events go.
+    /// The place for further events.
     pub insert: Insert,
     /// `CLOCK_REALTIME` at `ts` 0, ns.
     pub base_ns: i64,
-    /// Whose it is.
+    /// The identity of its process.
     pub identity: Identity,
     /// The process groups.
     pub groups: Vec<Group>,
@@ -90,9 +90,9 @@ pub struct Trace {
     pub ops: Vec<CommOp>,
     /// The NCCL kernels, in the trace's order.
     pub kernels: Vec<Kernel>,
-    /// It has tracks of ours already.
+    /// The trace already has our tracks.
     pub is_merged: bool,
-    /// The time that the trace covers; as [`CommOp::start_ns`]. Empty where it is not known.
+    /// The time that the trace covers; as [`CommOp::start_ns`]. Empty if it is unknown.
     pub window: (i64, i64),
 }
 
@@ -129,7 +129,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The trace's second reading: the launches of kernels whose operation is not known.
+    /// Reads the trace a second time, for the launches of kernels whose operation is unknown.
     fn find_launches(&mut self, needles: &Needles) -> Result<(), Error> {
         let wanted: HashSet<u64> =
             self.kernels.iter().filter(|k| k.op.is_none()).filter_map(|k| k.correlation).collect();
@@ -162,8 +162,9 @@ impl Trace {
     }
 }
 
-/// What a kernel says itself goes before what its operation says. An operation may be made of
-/// others, as an AllGather of uneven parts is of Broadcasts; its size is not theirs.
+/// Combines the facts of a kernel and its operation; the kernel's take precedence. The operation's
+/// size is not used if the functions differ, because an operation may consist of others (an
+/// AllGather of uneven parts consists of Broadcasts).
 fn together(kernel: &Facts, op: &Facts) -> Facts {
     let is_same = kernel.kind.is_none_or(|kind| op.kind.is_none_or(|of_op| of_op == kind));
     Facts {
@@ -174,7 +175,7 @@ fn together(kernel: &Facts, op: &Facts) -> Facts {
     }
 }
 
-/// A trace that is being read; times are still relative.
+/// The state while a trace is read; times are still relative to its base.
 #[derive(Default)]
 struct Found {
     events: u64,
@@ -234,14 +235,14 @@ impl Found {
 
     fn kernel(&mut self, event: Event, (start_ns, end_ns): (i64, i64)) {
         let mut facts = self.facts(&event);
-        // The name says what runs.
+        // The kernel's name has the function.
         let kind = kind_of_kernel(&event.name);
         facts = together(&Facts { kind, ..Facts::default() }, &facts);
         let correlation = event.number("correlation");
         self.kernels.push(Kernel {
             start_ns,
             end_ns,
-            // Where there was none, Kineto once wrote the correlation number instead.
+            // Older Kineto wrote the correlation number if there was no External id.
             external_id: event.number(event::EXTERNAL_ID).filter(|&id| Some(id) != correlation),
             correlation,
             op: None,
@@ -330,7 +331,7 @@ impl Found {
     }
 }
 
-/// Operations by their own External ids, and by those of what is inside them.
+/// Maps External ids, of operations and of events inside them, to the operation's index.
 fn ops_by_id(ops: &[CommOp]) -> HashMap<u64, usize> {
     let mut by_id = HashMap::new();
     for (at, op) in ops.iter().enumerate() {
@@ -346,10 +347,10 @@ fn ops_by_id(ops: &[CommOp]) -> HashMap<u64, usize> {
     by_id
 }
 
-/// Events by thread, to find the one around a time.
+/// Events by thread, for finding the event around a time.
 struct Nesting(HashMap<Thread, Vec<(Times, usize)>>);
 
-/// Such events of a thread nest no deeper than this.
+/// Greatest depth of nesting of these events.
 const DEPTH: usize = 4;
 
 impl Nesting {
@@ -366,7 +367,7 @@ impl Nesting {
         Nesting::new(ops.iter().map(|op| (op.thread, (op.start_ns, op.end_ns))))
     }
 
-    /// The innermost event around a time of a thread, by its place in the order given.
+    /// The index of the innermost event of a thread around a time.
     fn at(&self, thread: Thread, ns: i64) -> Option<usize> {
         let mine = self.0.get(&thread)?;
         let before = mine.partition_point(|((start, _), _)| *start <= ns);
@@ -387,7 +388,7 @@ mod tests {
         let bytes = |kind| together(&kernel(kind), &op).bytes;
         assert_eq!(bytes(Some(Kind::AllGather)), Some(8));
         assert_eq!(bytes(Some(Kind::Broadcast)), None);
-        // A generic kernel may be anything, and then is what the operation says.
+        // A generic kernel has the function of its operation.
         assert_eq!((bytes(None), together(&kernel(None), &op).kind), (Some(8), op.kind));
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Metrics of ranks and of the agent: what is measured, its names, and its delivery to a collector.
+Metrics of ranks and of the agent: measurement, names, and delivery to a collector.
 
-[`Collector`] takes a process's records as they come and returns, window by window, what settled in
-each: a [`Metrics`]. [`encode`] turns that into OTLP and Prometheus' text by one table of names.
-[`send`] delivers encoded requests to a collector, for ranks and for the agent.
+[`Collector`] takes a process's records as they come, and returns a [`Metrics`] for each window.
+[`encode`] converts it to OTLP and Prometheus' text by one table of names. [`send`] delivers encoded
+requests to a collector, for ranks and for the agent.
 
-[`collect`] and [`encode`] share only the window ([`Metrics`]), and [`send`] knows neither.
+[`collect`] and [`encode`] share only the window ([`Metrics`]), and [`send`] depends on neither.
 
 This crate does **not** find an operation's end (that is `operations`), read the environment or a
 clock, start threads, or speak TLS or gRPC: a rank links it, and the agent adds both.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Adds up windows and processes.
+//! Merges the metrics of windows and of processes.
 
 use crate::window::{
     Channel, CommKey, Device, ENOUGH_SENDS, Fit, LEAST_SIZES, Link, LinkLine, Metrics, Mode,
@@ -9,8 +9,8 @@ use ncclscope_operations::stats::LinearFit;
 use std::collections::BTreeMap;
 
 impl Metrics {
-    /// Forgets the figures of communicators that send no more figures, others than those that
-    /// `are_kept`. What they did is no part of any other figure: it was exported under their name.
+    /// Removes the figures of all communicators for which `are_kept` is false. They are not added
+    /// to other figures, because they were exported under their own name.
     pub fn retain_comms(&mut self, are_kept: impl Fn(&CommKey) -> bool) {
         let are_kept = |comm: &CommKey| *comm == CommKey::others() || are_kept(comm);
         self.operations.retain(|key, _| are_kept(&key.comm));
@@ -20,9 +20,10 @@ impl Metrics {
         self.devices.retain(|key, _| are_kept(&key.comm));
     }
 
-    /// Adds the next window of the same process, as [`Metrics::merge`] does. But latency and rate
-    /// of a link are those of the last windows, so that a change shows: the sends of the window
-    /// replace those before, if they are [`ENOUGH_SENDS`], and else wait for those of the next.
+    /// Adds the next window of the same process, as [`Metrics::merge`] does, except for latency and
+    /// rate of a link, which come from the last windows only, so that a change is visible: the
+    /// sends of the window replace the earlier ones if there are [`ENOUGH_SENDS`], else they are
+    /// kept until later windows have enough.
     pub fn add_window(&mut self, next: &Metrics) {
         let fits = next.links.keys().filter_map(|key| {
             let Link { fit, gathering, .. } = self.links.get_mut(key)?;
@@ -41,14 +42,15 @@ impl Metrics {
         }
     }
 
-    /// Adds a later window of the same processes: what was counted adds up, and what is a state
-    /// (`in_flight`, `oldest`) is the later one's where it has any.
+    /// Adds a later window of the same processes: counts are added, and states (`in_flight`,
+    /// `oldest`) are those of the later window if it has them.
     pub fn merge(&mut self, later: &Metrics) {
         self.add(later, Rank::merge);
         add_all(&mut self.beside, &later.beside, u64::clone_from);
     }
 
-    /// Adds another process's: of states there is the sum, or the greatest.
+    /// Adds the metrics of another process: counts are added, and of states the sum or the greatest
+    /// is used.
     pub fn join(&mut self, other: &Metrics) {
         self.add(other, Rank::join);
         add_all(&mut self.beside, &other.beside, add_count);
@@ -102,7 +104,7 @@ impl Operations {
 }
 
 impl Link {
-    /// Adds what else went over the link.
+    /// Adds other transfers over the same link.
     pub fn merge(&mut self, other: &Link) {
         self.transfers += other.transfers;
         self.bytes += other.bytes;
@@ -113,9 +115,9 @@ impl Link {
         self.gathering.merge(&other.gathering);
     }
 
-    /// Latency and rate of the link, from the straight line through its network times over its
-    /// sizes; of one size only the rate, with the latency in it. `None` of too few sends, and where
-    /// larger ones do not take longer.
+    /// Latency and rate of the link, by linear regression of network times over sizes. With sends
+    /// of one size, only the rate, which then includes the latency. `None` with too few sends, or
+    /// if larger ones do not take longer.
     #[must_use]
     pub fn line(&self, mode: Mode) -> Option<LinkLine> {
         if self.fit.is_enough() { self.fit.line(mode) } else { None }
@@ -123,7 +125,7 @@ impl Link {
 }
 
 impl Fit {
-    /// Notes that a send of `size` bytes took `us` microseconds.
+    /// Adds a send of `size` bytes that took `us` microseconds.
     pub fn add(&mut self, size: u32, us: f64) {
         self.all.add(f64::from(size), us);
         self.add_least(size, us);
@@ -141,8 +143,8 @@ impl Fit {
         self.all.count() >= ENOUGH_SENDS
     }
 
-    /// Of more than [`LEAST_SIZES`] sizes the same ones are kept in whatever order they come: a
-    /// fair draw by their hash.
+    /// Updates the least time of a size. Of more than [`LEAST_SIZES`] sizes those with the least
+    /// hash are kept, so the choice does not depend on the order.
     fn add_least(&mut self, size: u32, us: f64) {
         if let Some(least) = self.least.get_mut(&size) {
             *least = least.min(us);
@@ -168,21 +170,21 @@ impl Fit {
             }
         };
         let Some(line) = fit.line() else {
-            // All have one size: there is no telling what of the time is latency.
+            // With sends of one size the latency cannot be separated.
             let (size, us) = fit.mean();
             let rate = (size > 0.0 && us > 0.0).then(|| size / us)?;
             return Some(LinkLine { latency_us: None, rate_mb_s: rate, r2: None });
         };
         (line.slope > 0.0).then(|| LinkLine {
             latency_us: Some(line.intercept).filter(|&us| us >= 0.0),
-            // The slope is in us a byte.
+            // The slope is in us per byte.
             rate_mb_s: 1.0 / line.slope,
             r2: Some(line.r2),
         })
     }
 }
 
-/// A number that has nothing to do with how large a size is; no two sizes have the same.
+/// A hash of a size that is unrelated to its magnitude and different for each size.
 fn lot(size: u32) -> u32 {
     let mixed = (size ^ size >> 16).wrapping_mul(0x7feb_352d);
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b);
@@ -200,7 +202,7 @@ impl Waits {
 }
 
 impl Channel {
-    /// Adds what else the channel did.
+    /// Adds other transfers and kernels of the same channel.
     pub fn merge(&mut self, other: &Channel) {
         self.transfers += other.transfers;
         self.bytes += other.bytes;
@@ -211,21 +213,22 @@ impl Channel {
 }
 
 impl Rank {
-    /// Adds what a later window counted and takes over its state.
+    /// Adds the counts of a later window, and takes its states.
     pub fn merge(&mut self, later: &Rank) {
         self.count(later);
         self.in_flight = later.in_flight;
         self.oldest = later.oldest;
     }
 
-    /// Adds the rank of another process: without a hash (API v1 to v3) several look the same.
+    /// Adds the rank of another process with the same key: without a hash (API v1 to v3) the keys
+    /// of several ranks may be equal.
     pub fn join(&mut self, other: &Rank) {
         self.count(other);
         self.in_flight += other.in_flight;
         self.oldest = self.oldest.max(other.oldest);
     }
 
-    /// Adds what is no state.
+    /// Adds all but the states.
     fn count(&mut self, other: &Rank) {
         self.gap.merge(&other.gap);
         self.captured += other.captured;
@@ -234,7 +237,7 @@ impl Rank {
 }
 
 impl Proxy {
-    /// Adds what else the thread did.
+    /// Adds other ProxyOps of the same thread.
     pub fn merge(&mut self, other: &Proxy) {
         self.operations += other.operations;
         self.busy += other.busy;
@@ -253,7 +256,7 @@ mod tests {
         link
     }
 
-    /// A window in which a link of 20 us and `rate` bytes a us was used `sends` times.
+    /// A window with `sends` sends over a link of 20 us latency and `rate` bytes per us.
     fn window(sends: u32, rate: f64) -> Metrics {
         let points = (1..=sends).map(|at| (at, 20.0 + f64::from(at) / rate));
         let mut link = link(&points.collect::<Vec<_>>());
@@ -286,7 +289,7 @@ mod tests {
 
     #[test]
     fn both_modes_find_rate_and_latency() {
-        // 20 us and 2 GB/s; every other transfer takes half as long again.
+        // 20 us and 2 GB/s; every second transfer takes 50 % longer.
         let points: Vec<(u32, f64)> = (1..=40u32)
             .map(|i| (i % 8 * 65_536, f64::from(i % 2 + 2) / 2.0))
             .map(|(size, slower)| (size, (20.0 + f64::from(size) / 2000.0) * slower))

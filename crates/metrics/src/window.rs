@@ -2,8 +2,8 @@
 /*!
 The content of a window: totals and distributions instead of events.
 
-Windows add up ([`Metrics::merge`]): those of one process to its totals since its start, and those
-of several processes to the totals of a node. This module does not know how they are exported.
+Windows can be added ([`Metrics::merge`]): those of a process to its totals since its start, and
+those of several processes to the totals of a node. This module does not know how they are exported.
 */
 
 use ncclscope_operations::Histogram;
@@ -12,7 +12,7 @@ use ncclscope_operations::stats::LinearFit;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A name that NCCL gave: a function, an algorithm. Empty where NCCL gave none.
+/// A name from NCCL, such as a function or an algorithm. Empty if NCCL gave none.
 pub type Name = Arc<str>;
 
 /// A communicator, the same on all of its ranks.
@@ -20,7 +20,7 @@ pub type Name = Arc<str>;
 pub struct CommKey {
     /// NCCL's hash of the communicator.
     pub hash: u64,
-    /// Its name (`ncclConfig_t::commName`); empty without one.
+    /// Its name (`ncclConfig_t::commName`); empty if it has none.
     pub name: Name,
     /// Ranks; 0 if NCCL does not report it.
     pub ranks: u32,
@@ -29,8 +29,8 @@ pub struct CommKey {
 }
 
 impl CommKey {
-    /// All communicators that are not told apart: those that nothing is known of, and those for
-    /// which there is no room ([`crate::Collector::comm`]).
+    /// The key of all communicators that are not distinguished: unknown ones, and those beyond the
+    /// limit ([`crate::Collector::comm`]).
     #[must_use]
     pub fn others() -> CommKey {
         CommKey { hash: 0, name: Name::default(), ranks: 0, nodes: 0 }
@@ -42,7 +42,7 @@ impl CommKey {
 pub struct OperationKey {
     /// The communicator.
     pub comm: CommKey,
-    /// The rank that did them.
+    /// The communicator rank that executed them.
     pub rank: i32,
     /// NCCL's function, such as `AllReduce` or `Send`.
     pub func: Name,
@@ -52,44 +52,43 @@ pub struct OperationKey {
     pub algo: Name,
     /// Protocol; empty for a P2P.
     pub proto: Name,
-    /// Channels; 0 unknown.
+    /// Number of channels; 0 if unknown.
     pub channels: u8,
     /// Bytes, as a power of two: the class holds sizes from `2^class` to `2^(class+1) - 1`, class 0
-    /// also 0. `None` where NCCL does not report what the size follows from.
+    /// also 0. `None` if NCCL does not report the facts that determine the size.
     pub size_class: Option<u8>,
     /// The source of the durations.
     pub timing: Timing,
-    /// This rank used the network for it: a ProxyOp of it moved something. In a communicator that
-    /// spans nodes, a rank whose neighbours are on its own node does not.
+    /// Whether this rank used the network: a ProxyOp of the operation moved data. In a communicator
+    /// that spans nodes, a rank whose neighbours are on its own node does not use it.
     pub network: bool,
 }
 
 /// The totals of operations with one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operations {
-    /// Operations.
+    /// Number of operations.
     pub count: u64,
-    /// Their bytes, as nccl-tests count them; 0 where the size is not known.
+    /// Sum of their bytes, as nccl-tests count them; operations of unknown size count 0.
     pub bytes: u64,
     /// Their durations, s.
     pub duration: Histogram,
-    /// Bus bandwidth of each, B/s, where its duration says something about it (not
-    /// [`Timing::Enqueue`]).
+    /// Bus bandwidth of each operation with a known time from arrival to end, B/s.
     pub bus_bandwidth: Histogram,
-    /// Algorithm bandwidth of each, B/s; likewise.
+    /// Algorithm bandwidth of each of these, B/s.
     pub algo_bandwidth: Histogram,
-    /// Network steps that carried data, send side.
+    /// Number of network steps that carried data, on the send side.
     pub transfers: u64,
-    /// Their bytes.
+    /// Sum of their bytes.
     pub transfer_bytes: u64,
-    /// Their time in the network, s: the sum.
+    /// Sum of their times on the network, s.
     pub transfer_seconds: f64,
-    /// The same operations by the clocks of other projects.
+    /// The same operations as other projects measure them.
     pub compat: Compat,
 }
 
-/// Operations as other projects measure them, each by one clock; without it an operation is left
-/// out.
+/// Operations as other projects measure them. Operations without the times that a project uses are
+/// left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compat {
     /// From the first kernel channel's start to the last one's stop, by the GPU's timer, s
@@ -108,9 +107,9 @@ pub struct LinkKey {
     pub comm: CommKey,
     /// This process's rank.
     pub rank: i32,
-    /// The other.
+    /// The other rank.
     pub peer: i32,
-    /// This process sends.
+    /// Whether this process sends.
     pub is_send: bool,
 }
 
@@ -119,55 +118,56 @@ pub struct LinkKey {
 pub struct Link {
     /// Steps that stopped.
     pub transfers: u64,
-    /// Their bytes, if NCCL reports a size.
+    /// Sum of their bytes, as far as NCCL reports sizes.
     pub bytes: u64,
     /// Sizes, B.
     pub size: Histogram,
-    /// Times in the network, s.
+    /// Times on the network, s.
     pub seconds: Histogram,
-    /// Time of the steps in each wait, s: the sum.
+    /// Sum of the times of the steps in each wait, s.
     pub waits: Waits,
-    /// What latency and rate come from: the sends of a window; in a sum over time
-    /// ([`Metrics::add_window`]) those of the last windows that have [`ENOUGH_SENDS`].
+    /// The sends from which latency and rate are computed: those of a window; in a sum over time
+    /// ([`Metrics::add_window`]) those of the last windows that together have [`ENOUGH_SENDS`].
     pub fit: Fit,
-    /// The sends since then: too few so far.
+    /// The sends after those in `fit`, while they are fewer than [`ENOUGH_SENDS`].
     pub gathering: Fit,
 }
 
-/// So many sends show a link's latency and rate.
+/// Least number of sends from which a link's latency and rate are computed.
 pub const ENOUGH_SENDS: f64 = 16.0;
 
-/// Network times of sends (us) over their sizes (B). Receives have no part in it: their times
+/// Network times of sends (us) over their sizes (B). Receives are not included, because their times
 /// contain the wait for the sender.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fit {
-    /// Of all sends ([`Mode::Avg`]).
+    /// A fit of all sends ([`Mode::Avg`]).
     pub all: LinearFit,
     /// The least time of the sends of each size ([`Mode::Min`]), at most [`LEAST_SIZES`].
     pub least: BTreeMap<u32, f64>,
 }
 
-/// Sizes for which the least time is kept.
+/// Most sizes for which the least time is kept.
 pub const LEAST_SIZES: usize = 64;
 
-/// Which transfers a [`LinkLine`] goes through.
+/// Which transfers a [`LinkLine`] is fitted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// All transfers.
     Avg,
-    /// The quickest of each size.
+    /// The fastest of each size.
     Min,
 }
 
 /// Latency and rate of a link, by linear regression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkLine {
-    /// Time of a transfer of no bytes, us; `None` where it would be less than nothing, because
-    /// the times are not on a line.
+    /// Time of a transfer of 0 bytes, us; `None` if it would be negative, because the times are not
+    /// on a line.
     pub latency_us: Option<f64>,
-    /// Bytes by time beyond the latency, MB/s (10^6); of sends of one size, by all of the time.
+    /// Bytes by the time without the latency, MB/s (10^6); with sends of one size, by the whole
+    /// time.
     pub rate_mb_s: f64,
-    /// Share of the times' variance that the line explains, 0 to 1; `None` of sends of one size.
+    /// Share of the times' variance that the line explains, 0 to 1; `None` with sends of one size.
     pub r2: Option<f64>,
 }
 
@@ -195,7 +195,7 @@ pub struct ChannelKey {
     pub channel: u8,
     /// The rank at the other end; `None` for kernels, which may have several.
     pub peer: Option<i32>,
-    /// Send side of the network, else receive side.
+    /// Whether it is the send side of the network; else the receive side.
     pub is_send: bool,
 }
 
@@ -204,13 +204,13 @@ pub struct ChannelKey {
 pub struct Channel {
     /// Steps that stopped.
     pub transfers: u64,
-    /// Their bytes.
+    /// Sum of their bytes.
     pub bytes: u64,
-    /// Their time in the network, s: the sum.
+    /// Sum of their times on the network, s.
     pub seconds: f64,
-    /// Kernel channels that stopped with a valid time (counted on the send side).
+    /// Number of kernel channels that stopped with a valid time (counted on the send side).
     pub kernels: u64,
-    /// Their time by the GPU's timer, s: the sum.
+    /// Sum of their times by the GPU's timer, s.
     pub kernel_seconds: f64,
 }
 
@@ -226,26 +226,27 @@ pub struct RankKey {
 /// A CUDA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// As the process counts them.
+    /// Its index in the process.
     pub index: u32,
-    /// As `nvidia-smi -L` shows it; empty if the driver does not report it.
+    /// Its UUID as `nvidia-smi -L` shows it; empty if the driver does not report it.
     pub uuid: Name,
 }
 
-/// Of all operations of a communicator on a rank.
+/// The figures of all operations of a communicator on a rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rank {
-    /// From the end of an operation to the start of the next, s; 0 where they overlap. Next is
-    /// among those that settle together: a stuck one comes after those that overtook it.
+    /// From the end of an operation to the start of the next, s; 0 if they overlap. The next one is
+    /// found among the operations that settle together, so an operation that hung comes after those
+    /// that overtook it.
     pub gap: Histogram,
     /// Operations that are not over: the state at the window's end.
     pub in_flight: u64,
-    /// The age of the oldest of them, s.
+    /// The age of the oldest operation in flight, s.
     pub oldest: f64,
     /// Calls that were captured into CUDA graphs.
     pub captured: u64,
-    /// Operations of such calls that show neither kernels nor network traffic: their replays are in
-    /// no figure.
+    /// Operations of captured calls without recorded kernels and network traffic; no figure
+    /// contains their replays.
     pub invisible: u64,
 }
 
@@ -260,18 +261,18 @@ pub struct OldestInFlight {
     pub func: Name,
     /// The other rank of a send or receive.
     pub peer: Option<i32>,
-    /// Its bytes, as nccl-tests count them; `None` where the size is not known.
+    /// Its bytes, as nccl-tests count them; `None` if the size is unknown.
     pub bytes: Option<u64>,
     /// When it started, in ticks.
     pub started: u64,
-    /// How many operations of the communicator are in flight.
+    /// Number of operations of the communicator in flight.
     pub count: u64,
 }
 
-/// A thread that moves data.
+/// The figures of a proxy progress thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Proxy {
-    /// ProxyOps that stopped.
+    /// Number of ProxyOps that stopped.
     pub operations: u64,
     /// Time in which at least one ProxyOp was open, s.
     pub busy: f64,
@@ -288,20 +289,20 @@ pub struct Metrics {
     pub channels: BTreeMap<ChannelKey, Channel>,
     /// By communicator and rank.
     pub ranks: BTreeMap<RankKey, Rank>,
-    /// The devices of the ranks of a process that has several, as with JAX; none of another one,
-    /// whose device is that of the process.
+    /// The devices of the ranks of a process with several ranks, as with JAX; empty for other
+    /// processes.
     pub devices: BTreeMap<RankKey, Device>,
     /// By lane of the proxy thread.
     pub proxies: BTreeMap<u8, Proxy>,
     /// Events that are missing from the other totals, by cause (`lane_full`, `no_lane`,
     /// `unwritten`, `stale`, `unknown`; [`crate::Collector`] adds `unmatched`, `overflow`,
-    /// `unfinished` and `overtaken`) and kind of event (empty if unknown).
+    /// `unfinished`, `overtaken` and `stray`) and kind of event (empty if unknown).
     pub lost: BTreeMap<(&'static str, &'static str), u64>,
     /// Requests with metrics that did not reach the collector, by cause (`queue_full`, `refused`).
     pub exports_lost: BTreeMap<&'static str, u64>,
-    /// Processes in which a library is loaded that can communicate without NCCL: the state at the
+    /// Number of processes in which a library is loaded that can communicate without NCCL, at the
     /// window's end, by library.
     pub beside: BTreeMap<Name, u64>,
-    /// Events that started, by kind.
+    /// Number of events that started, by kind.
     pub events: BTreeMap<&'static str, u64>,
 }

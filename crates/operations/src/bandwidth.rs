@@ -5,9 +5,9 @@ Bytes and bandwidth of an operation, by the definitions of nccl-tests (its `doc/
 The *size* of an operation is the bytes that nccl-tests prints: all ranks' data together where each
 rank contributes or receives a part (AllGather, ReduceScatter, AlltoAll, Gather, Scatter), one
 rank's data otherwise. NCCL's Coll event counts what one rank passed to the API; for AllGather and
-Broadcast in bytes, as ncclInt8 (NCCL `src/enqueue.cc:2733@v2.30.7-1`). For ncclUint8, and in older
-releases for the datatypes of 8 bits, NCCL has no name and gives `Unknown`
-(`ncclDatatypeToString` of `src/collectives.cc`): one byte.
+Broadcast in bytes, as ncclInt8 (NCCL `src/enqueue.cc:2733@v2.30.7-1`). NCCL has no name for
+ncclUint8, and in older releases for no datatype of 8 bits, and passes `Unknown`
+(`ncclDatatypeToString` of `src/collectives.cc`), which therefore counts as one byte.
 */
 
 use crate::stats::to_f64;
@@ -25,13 +25,13 @@ pub fn datatype_bytes(name: &str) -> Option<u64> {
     })
 }
 
-/// Each rank's `count` is one of `nranks` parts.
+/// Whether each rank's `count` is only its part of the data.
 fn is_split(func: &str) -> bool {
     matches!(func, "AllGather" | "ReduceScatter" | "AlltoAll" | "AllToAll" | "Gather" | "Scatter")
 }
 
-/// The size of an operation of `count` elements. `None` if the datatype, or where it matters the
-/// number of ranks, is unknown.
+/// The size in bytes of an operation of `count` elements. `None` if the datatype is unknown, or the
+/// number of ranks is unknown and matters.
 #[must_use]
 pub fn size_bytes(func: &str, datatype: &str, count: u64, nranks: Option<u32>) -> Option<u64> {
     let part = count.checked_mul(datatype_bytes(datatype)?)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A set of communicators by number: a bit each, for a process may have tens of thousands of them,
-//! one after another.
+//! A set of communicators by number, with one bit each, because a process may create tens of
+//! thousands of communicators.
 
 /// Numbers of communicators ([`ncclscope_trace::Comm::index`]).
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl CommSet {
         true
     }
 
-    /// Whether it has this communicator.
+    /// Whether the communicator is in the set.
     #[must_use]
     pub fn contains(&self, comm: u16) -> bool {
         let (word, bit) = place(comm);

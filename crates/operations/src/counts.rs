@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many events of each kind started and stopped, and how many states were seen.
+//! Counts of the starts and stops of each kind of event, and of states.
 
 use crate::steps;
 use ncclscope_trace::kind::KINDS;
@@ -7,7 +7,7 @@ use ncclscope_trace::record::step_flags;
 use ncclscope_trace::{EventKind, State, Step};
 use std::collections::BTreeMap;
 
-/// States that NCCL has so far.
+/// Number of NCCL's states.
 const STATES: usize = 32;
 
 /// Counts of one kind of event.
@@ -15,7 +15,7 @@ const STATES: usize = 32;
 pub struct KindCount {
     /// Events whose start is in the recording.
     pub started: u64,
-    /// Those of them that stopped.
+    /// Events that stopped, of those in `started`.
     pub stopped: u64,
     /// Stops of events that had stopped before.
     pub stale: u64,
@@ -23,11 +23,11 @@ pub struct KindCount {
     pub unknown_parent: u64,
 }
 
-/// Counts of one communicator's events, or of events that belong to no known one.
+/// Counts of one communicator's events, or of events without a known communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     kinds: [KindCount; KINDS],
-    /// Of the states whose numbers are known.
+    /// Counts of the known states, by number.
     states: [u64; STATES],
     later_states: BTreeMap<State, u64>,
 }
@@ -39,12 +39,12 @@ impl Counts {
         self.kinds[kind.index()]
     }
 
-    /// The counts of a kind, to be updated.
+    /// The counts of a kind, mutable.
     pub fn kind_mut(&mut self, kind: EventKind) -> &mut KindCount {
         &mut self.kinds[kind.index()]
     }
 
-    /// States that occurred, with how often.
+    /// The states that occurred, each with its count.
     pub fn states(&self) -> impl Iterator<Item = (State, u64)> + '_ {
         let known = (0..).map(State).zip(self.states).filter(|&(_, count)| count != 0);
         known.chain(self.later_states.iter().map(|(&state, &count)| (state, count)))
@@ -89,7 +89,7 @@ impl Counts {
         }
     }
 
-    /// Nothing was counted.
+    /// Whether nothing was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Counts::default()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the kernel times of a process that belong to other kernels: see `kernels.rs` and
-//! `stamps.rs`.
+//! Finds KernelCh events that have the times of another kernel, and drops these times. `kernels.rs`
+//! and `stamps.rs` describe the two causes.
 
 use crate::facts::Launched;
 use crate::hash::Mix;
@@ -16,45 +16,48 @@ use ncclscope_trace::{Detail, EventKind, Handle, Recording};
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
-/// A start that lies this far before its launch is another kernel's, ns: what clocks may be off
-/// over hours.
+/// A start that is this much earlier than its launch is another kernel's, ns; clocks may differ by
+/// less over hours.
 const BEFORE_LAUNCH_NS: u64 = 2_000_000;
-/// A kernel that has not stopped for so long holds up the comparison of later ones no more, ns.
+/// After this time the comparison of later kernels does not wait any longer for a kernel that has
+/// not stopped, ns.
 const STUCK_NS: f64 = 10e9;
 
-/// The results, event by event.
+/// The state of the search, updated by each [`Doubts::look`].
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     drifts: Drifts,
-    /// API calls may be missing.
+    /// Whether records of API calls may be missing.
     lacks_calls: bool,
-    /// NCCL was asked for kernel channels.
+    /// Whether the activation mask had kernel channels.
     is_asked: bool,
     stamps: Stamps<Handle>,
-    /// By position of the communicator.
+    /// Indexed by the position of the communicator.
     comms: Vec<CommDoubts>,
-    /// Kernel channels that NCCL announced for collectives whose kernels are not believed, and
-    /// those of them that came.
+    /// Number of kernel channels that NCCL announced for collectives after a drift (`announced`),
+    /// and of those that were recorded (`came`).
     announced: u64,
     came: u64,
-    /// Kernel channels with the times of another work.
+    /// Number of kernel channels with the times of another work.
     stray: u64,
 }
 
-/// The result of the search in a communicator's kernels.
+/// The state of the search in one communicator's kernels.
 #[derive(Debug, Default)]
 struct CommDoubts {
-    /// Counts may part for what is not recorded.
+    /// Whether the NCCL release may drift ([`Drift`]), perhaps because of calls that are not
+    /// recorded.
     may_drift: bool,
-    /// Since when its kernels are not believed, in ticks.
+    /// Start of the drift, in ticks: kernel times from then on are not used.
     since: Option<u64>,
-    /// The GPU's timer went back.
+    /// Whether the GPU's timer seemed to go backward.
     jumped: bool,
-    /// Starts with a known launch. One line: a window might have the wrong starts alone.
+    /// Starts with a known launch. The fit is one line, because a window could consist of wrong
+    /// starts only.
     starts: ClockFit,
 }
 
-/// A KernelCh of a known operation.
+/// A KernelCh event of a known operation.
 #[derive(Clone, Copy)]
 struct Kernel {
     id: EventId,
@@ -82,8 +85,8 @@ impl Doubts {
         }
     }
 
-    /// Looks at what was joined up to `until` ticks (`None`: all of it), and tells the timeline
-    /// what is found.
+    /// Checks the events that were joined up to `until` ticks (`None`: all), and drops wrong times
+    /// in the timeline.
     pub(crate) fn look(&mut self, timeline: &mut Timeline<'_>, until: Option<u64>) {
         self.note(timeline, until);
         self.flag_early(timeline);
@@ -91,12 +94,13 @@ impl Doubts {
         timeline.doubt_kernels(since, self.stray_kernels());
     }
 
-    /// Kernel channels whose times were another work's, or that never came for that reason.
+    /// Number of kernel channels with the times of another work, or missing because NCCL waited for
+    /// another work's.
     const fn stray_kernels(&self) -> u64 {
         self.stray + self.announced.saturating_sub(self.came)
     }
 
-    /// Since when a communicator's kernels are not believed, in ticks.
+    /// Start of the drift of a communicator, in ticks; `None` without a drift.
     fn since(&self, comm: usize) -> Option<u64> {
         self.comms.get(comm)?.since
     }
@@ -105,7 +109,8 @@ impl Doubts {
         self.since(comm).is_some_and(|since| ticks >= since)
     }
 
-    /// Takes note of the events before `until` ticks, all of which have been read; `None`: of all.
+    /// Processes the new events before `until` ticks, all of which have been read; `None`: all
+    /// events.
     fn note(&mut self, timeline: &mut Timeline<'_>, until: Option<u64>) {
         let is_read = |ticks: u64| until.is_none_or(|until| ticks < until);
         let mut noted = Vec::new();
@@ -127,17 +132,17 @@ impl Doubts {
         self.compare(timeline, until);
     }
 
-    /// Since when the kernels of each communicator are not believed, by the calls.
+    /// Finds the start of the drift of each communicator from its API calls.
     fn find_drifts(&mut self, recording: &Recording) {
         for (doubts, comm) in self.comms.iter_mut().zip(recording.comms()) {
-            // A Broadcast may be among the calls that are not there.
+            // A Broadcast may be among the missing calls.
             let is_any = of_release(comm.nccl_version).drift == Drift::Broadcast;
             let all = (self.lacks_calls && is_any && comm.ranks != 1).then_some(0);
             doubts.since = all.or_else(|| self.drifts.since(comm.index));
         }
     }
 
-    /// Counts the kernel channels of an operation whose kernels are not believed.
+    /// Counts the announced kernel channels of an operation after a drift.
     fn announce(&mut self, timeline: &Timeline<'_>, id: EventId) {
         let event = timeline.event(id);
         let Detail::Coll(coll) = event.start.detail else { return };
@@ -172,7 +177,8 @@ impl Doubts {
                 let is_stuck = timeline.clock().duration_ns(age) >= STUCK_NS;
                 timeline.event(kernel.id).stop.is_none() && !is_stuck
             });
-            // The kernels of a channel run in order.
+            // The kernels of a channel run in order, so later ones wait for one that is still
+            // running.
             if !waits.contains(&place) && !runs {
                 self.compare_one(timeline, &kernel);
             } else {
@@ -228,8 +234,8 @@ impl Doubts {
         }
     }
 
-    /// Finds starts that lie before their launch, where counts may part for what is not recorded:
-    /// by the GPU's clock as far as it is known.
+    /// Drops starts that are earlier than their launch, in releases that may drift. Converts GPU
+    /// times with the clock fitted so far.
     fn flag_early(&mut self, timeline: &mut Timeline<'_>) {
         if !self.comms.iter().any(|comm| comm.may_drift && !comm.starts.is_empty()) {
             return;
@@ -245,7 +251,7 @@ impl Doubts {
             };
             let CommDoubts { may_drift, jumped, .. } = self.comms[kernel.comm];
             let launch = launch_of(timeline, timeline.event(id));
-            // A clock that was set cannot be placed on the host's.
+            // If the GPU's timer was set, its times cannot be converted to the host's clock.
             if let (Some(clock), Some(launch)) = (&clocks[kernel.comm], launch)
                 && may_drift
                 && !jumped

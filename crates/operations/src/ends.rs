@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The one rule for whether an operation is over, and whether the stop of a kernel is its end.
+The rule that decides whether an operation is over, and whether the stop of a kernel is its end.
 
 NCCL stops a KernelCh when thread 0 of the block has finished its own part, and does not wait for
 the other threads (`ncclKernelMain` of `src/device/common.h`). If other threads of the block do the
@@ -17,15 +17,15 @@ rest, the time until the stop is only a lower bound of the operation's duration:
 
 After an early stop an operation is over when its network part is over, when its CUDA event has
 arrived, or when a later kernel of its communicator or of its CUDA stream has started, because these
-run one after another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the whole
-rule.
+run one after another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the
+complete rule.
 */
 
 /// Whether the network may report that received data has arrived before it has: NCCL does not ask
 /// for the completion of receives of LL and LL128, whose kernel polls for the data itself
-/// (`src/transport/net.cc`, `ncclParamNetOptionalRecvCompletion`). NCCL's own networks report it
-/// nevertheless; plugins, such as aws-ofi-nccl, do not. `protocol` is empty where NCCL does not
-/// tell it, as of sends and receives.
+/// (`src/transport/net.cc`, `ncclParamNetOptionalRecvCompletion`). NCCL's own networks still report
+/// the actual completion; plugins such as aws-ofi-nccl do not. `protocol` is empty if NCCL does not
+/// report it, as for sends and receives.
 #[must_use]
 pub fn arrives_early(has_net_plugin: bool, protocol: &str) -> bool {
     has_net_plugin && protocol != "SIMPLE"
@@ -36,7 +36,7 @@ pub fn arrives_early(has_net_plugin: bool, protocol: &str) -> bool {
 pub enum Over {
     /// The operation is over.
     Yes,
-    /// It is not, or what comes after it could run.
+    /// The operation is not over: if it were, the operation after it could run.
     No,
     /// No record shows it.
     Unknown,
@@ -45,34 +45,34 @@ pub enum Over {
 /// The state of a collective, send or receive.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Signs {
-    /// Its own event stopped: NCCL has handed it over.
+    /// Its own event stopped: NCCL has enqueued it.
     pub enqueued: bool,
-    /// Children that have not stopped: ProxyOps that move something over the network, kernel
-    /// channels.
+    /// Number of children that have not stopped: ProxyOps that move data over the network, and
+    /// kernel channels.
     pub open: usize,
     /// Channels on which its kernel was seen.
     pub kernels: usize,
     /// It used the network.
     pub network: bool,
-    /// A part that NCCL should report is still missing: its kernel, channels of that, or
-    /// its network part.
+    /// A part that NCCL should report is still missing: its kernel, channels of its kernel, or its
+    /// network part.
     pub awaits: bool,
-    /// The driver says that its launch has not ended.
+    /// The driver reports that its launch has not ended.
     pub runs: bool,
-    /// Whether its launch has ended by CUDA events, as far as those that came show.
+    /// Whether its launch has ended according to the CUDA events so far; `None` if unknown.
     pub event: Option<bool>,
     /// The stop of its kernel is not its end.
     pub stops_early: bool,
     /// A later kernel of the communicator, or of the CUDA stream, has started.
     pub followed: bool,
-    /// A later operation of the communicator has been handed over, and its kernel has not started.
+    /// A later operation of the communicator is enqueued, and its kernel has not started.
     pub awaited: bool,
     /// Another rank of this process has not entered it.
     pub absent: bool,
 }
 
 impl Signs {
-    /// Whether it is over: this one rule is that of reports, metrics and the watchdog.
+    /// Whether the operation is over. Reports, metrics and the watchdog all use this rule.
     #[must_use]
     pub fn over(&self) -> Over {
         if !self.enqueued || self.runs || self.open > 0 || self.awaits {
@@ -96,8 +96,8 @@ impl Signs {
 }
 
 /// Whether the stop of a collective's kernel is its end, by NCCL's names of function and algorithm.
-/// Where NCCL names no algorithm, it is taken for the end; a new one's is not. Not for symmetric
-/// kernels, whose stop always is, nor for sends and receives, whose stop never is.
+/// True if NCCL names no algorithm, false for an unknown algorithm. Do not call it for symmetric
+/// kernels, whose stop is always the end, or for sends and receives, whose stop never is.
 #[must_use]
 pub fn is_stop_end(func: &str, algo: &str) -> bool {
     match algo {
@@ -107,14 +107,15 @@ pub fn is_stop_end(func: &str, algo: &str) -> bool {
     }
 }
 
-/// Whether what a rank sends first is its own data, so that the rank has arrived when its GPU
-/// delivers that; in other algorithms it may pass on what came from others.
+/// Whether the first data that a rank sends is its own, so that the rank has arrived when its GPU
+/// delivers that data. In other algorithms the rank may forward data of others.
 #[must_use]
 pub fn sends_own_first(func: &str, algo: &str) -> bool {
     func == "Send" || algo == "RING" && waits_for_all(func)
 }
 
-/// Whether no rank can end a collective before all have arrived: each needs something of each.
+/// Whether no rank can end a collective before all ranks have arrived, because each needs data of
+/// each.
 #[must_use]
 pub fn waits_for_all(func: &str) -> bool {
     matches!(func, "AllReduce" | "AllGather" | "ReduceScatter" | "AlltoAll" | "AllToAll")

@@ -18,7 +18,7 @@ pub struct Facts {
     pub func: StrId,
     /// NCCL datatype name.
     pub datatype: StrId,
-    /// Elements of that.
+    /// Elements of that datatype.
     pub count: u64,
     /// Algorithm; none for P2p and CeColl.
     pub algo: StrId,
@@ -28,24 +28,24 @@ pub struct Facts {
     pub root: i32,
     /// The other rank (P2p).
     pub peer: Option<i32>,
-    /// NCCL's own number of it, of its function.
+    /// NCCL's sequence number, per communicator and function.
     pub seq: Option<u64>,
-    /// Channels that NCCL announces; 0 unknown.
+    /// Number of channels that NCCL announces; 0 if unknown.
     pub channels: u8,
-    /// Channels that its kernel works on at least, as NCCL's events show; 0 unknown.
+    /// Least number of channels on which its kernel should be recorded; 0 if unknown.
     pub wanted: u8,
-    /// Its kernel is a symmetric one, of which NCCL shows no channels.
+    /// Its kernel is a symmetric kernel, for which NCCL reports no channels.
     pub symmetric: bool,
-    /// Threads of a block of its kernel; 0 unknown.
+    /// Threads of a block of its kernel; 0 if unknown.
     pub threads: u32,
-    /// Variant of its kernel, where NCCL names one (API v7).
+    /// Variant of its kernel, if NCCL names one (API v7).
     pub variant: StrId,
-    /// Of its buffers.
+    /// Alignment of its buffers.
     pub alignment: Alignment,
 }
 
 impl Facts {
-    /// A description that says nothing but the kind of event.
+    /// A description with nothing but the kind of event.
     #[must_use]
     pub const fn unknown(kind: EventKind) -> Facts {
         Facts {
@@ -73,7 +73,7 @@ impl Facts {
         matches!(kind, EventKind::Coll | EventKind::P2p | EventKind::CeColl)
     }
 
-    /// The operation that a start record begins; `None` for an event that is no operation.
+    /// The description of the operation that starts; `None` if the event is not an operation.
     #[must_use]
     pub fn of(detail: &Detail) -> Option<Facts> {
         let none = Facts::unknown(detail.kind());
@@ -101,7 +101,7 @@ impl Facts {
                 peer: Some(p.peer),
                 channels: p.channels,
                 alignment: p.alignment,
-                // A small send uses fewer channels than it may.
+                // A small send uses fewer channels than NCCL announces.
                 wanted: 1,
                 ..none
             },
@@ -118,20 +118,20 @@ impl Facts {
         })
     }
 
-    /// A send or receive.
+    /// Whether it is a send or receive.
     #[must_use]
     pub const fn is_p2p(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// A copy-engine collective, which has no kernel.
+    /// Whether it is a copy-engine collective, which has no kernel.
     #[must_use]
     pub fn is_copy(&self) -> bool {
         self.kind == EventKind::CeColl
     }
 
-    /// Whether it has a kernel, `rank` being this rank's: what moves nothing to another rank may
-    /// have none.
+    /// Whether it certainly has a kernel; `rank` is this rank. An operation without data, or with
+    /// this rank as peer, may have none.
     #[must_use]
     pub fn has_kernel(&self, rank: Option<i32>) -> bool {
         let is_own = self.peer.is_some() && self.peer == rank;
@@ -144,13 +144,13 @@ impl Facts {
         self.is_p2p() || !self.is_copy() && !self.symmetric && !is_end()
     }
 
-    /// Whether what the rank sends first is its own data; `name` gives the text of a string.
+    /// Whether the first data that the rank sends is its own; `name` gives the text of a string.
     pub fn sends_own_first<T: AsRef<str>>(&self, name: impl Fn(StrId) -> T) -> bool {
         sends_own_first(name(self.func).as_ref(), name(self.algo).as_ref())
     }
 
-    /// Its size as nccl-tests define it; `None` where the datatype, or the number of ranks where
-    /// that matters, is unknown.
+    /// Its size in bytes as nccl-tests define it; `None` if the datatype is unknown, or the number
+    /// of ranks is unknown and matters.
     pub fn bytes<T: AsRef<str>>(
         &self,
         name: impl Fn(StrId) -> T,
@@ -160,7 +160,7 @@ impl Facts {
     }
 }
 
-/// The place of an operation among those of its communicator.
+/// When an operation was enqueued, and with which others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launched {
     /// Its start, in ticks.
@@ -170,7 +170,7 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Of the operation that a start record begins.
+    /// Takes both from the start of an operation.
     #[must_use]
     pub fn of(start: &Start) -> Launched {
         let group = match start.detail {
@@ -183,13 +183,13 @@ impl Launched {
         Launched { start: start.ticks, group }
     }
 
-    /// Whether it comes later than an operation, and not in its kernel.
+    /// Whether this operation started later than `other`, and in another kernel.
     #[must_use]
     pub fn follows(self, other: Launched) -> bool {
         self.start > other.start && self.is_apart(other)
     }
 
-    /// Whether two operations have no kernel in common.
+    /// Whether two operations cannot share a kernel.
     #[must_use]
     pub fn is_apart(self, other: Launched) -> bool {
         self.group.is_null() || self.group != other.group

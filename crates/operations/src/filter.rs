@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a user wants to see of a run: some ranks, hosts, communicators, functions, times and kinds of
-events.
+The user's selection of a run: ranks, hosts, communicators, functions, times and kinds of events.
 
-A [`Filter`] is of a run, and the same for every verb. What recordings declare before their records
-are read (ranks, hosts, communicators, training steps) decides two things: [`Filter::has`], whether
-a recording is read at all, and [`Filter::of`], the [`Selection`] of a recording, which consumers
-ask about each operation, event and link.
+A [`Filter`] applies to a run, and is the same for all verbs. From facts that are known before the
+records are read (ranks, hosts, communicators, training steps), [`Filter::has`] decides whether a
+recording is read at all, and [`Filter::of`] makes its [`Selection`]. Consumers check each
+operation, event and link against the selection.
 
 An operation belongs to the time in which it started; a slice of a trace is shown if any part of it
 lies in that time.
@@ -35,18 +34,18 @@ pub const FUNCTIONS: [&str; 11] = [
     "SendRecv",
 ];
 
-/// What to see of a run. What is empty or `None` leaves nothing out.
+/// A selection of a run. A field that is empty or `None` selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Ranks in the job.
     pub ranks: Vec<RangeInclusive<u32>>,
-    /// Names of hosts, with `*` and `?` for any characters and any one.
+    /// Names of hosts, in which `*` stands for any characters and `?` for one.
     pub hosts: Vec<String>,
-    /// Names of communicators, or beginnings of their hashes.
+    /// Names of communicators, or prefixes of their hashes.
     pub comms: Vec<String>,
-    /// Roles of communicators, in any case of letters.
+    /// Roles of communicators; upper and lower case are the same.
     pub roles: Vec<String>,
-    /// Names of functions, in any case of letters.
+    /// Names of functions; upper and lower case are the same.
     pub funcs: Vec<String>,
     /// The first and the last time, ns since 1970.
     pub window: Option<(u64, u64)>,
@@ -56,17 +55,17 @@ pub struct Filter {
     pub kinds: Option<u32>,
 }
 
-/// What the recordings of a run declare that a filter asks for.
+/// Facts of a run's recordings that filters need.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
-    /// The job's ranks of each recording: of more than one where a process has several.
+    /// The ranks in the job of each recording; several if a process has several ranks.
     pub ranks: Vec<BTreeSet<u32>>,
     /// The role of each communicator, by its name.
     pub roles: BTreeMap<String, String>,
 }
 
 impl Declared {
-    /// Of the recordings of a run.
+    /// Reads the facts of a run's recordings.
     #[must_use]
     pub fn of(recordings: &[Recording]) -> Declared {
         let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
@@ -81,7 +80,7 @@ impl Declared {
                 let said = recording.role(comm).or(comm.name.as_deref());
                 let known = Some(comm.ranks).filter(|&ranks| ranks != 0);
                 let role = role_or_size(said, known);
-                // The application may have said it to some of its ranks only.
+                // The application may have set the role on some of the ranks only.
                 let entry = roles.entry(comm_name(comm)).or_insert_with(|| role.clone());
                 if said.is_some() {
                     *entry = role;
@@ -92,8 +91,8 @@ impl Declared {
     }
 }
 
-/// The job's rank of each communicator of a process that has several ranks: its rank in the largest
-/// communicator of the same device. `None` for a process with one rank.
+/// For a process with several ranks, the rank in the job of each communicator: its rank in the
+/// largest communicator of the same device. `None` for a process with one rank.
 fn job_ranks(recording: &Recording) -> Option<Vec<u32>> {
     let (comms, numbers) = (recording.comms(), recording.local_ranks()?);
     let world = |number: u32| {
@@ -104,45 +103,45 @@ fn job_ranks(recording: &Recording) -> Option<Vec<u32>> {
 }
 
 impl Filter {
-    /// Whether it leaves nothing out.
+    /// Whether it selects everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Filter::default()
     }
 
-    /// Whether it chooses among recordings: by rank or host.
+    /// Whether it selects by rank or host, so that some recordings need not be read.
     #[must_use]
     pub fn chooses_recordings(&self) -> bool {
         !self.ranks.is_empty() || !self.hosts.is_empty()
     }
 
-    /// Whether a recording is to be read, whose ranks in the job are these.
+    /// Whether a recording with these ranks in the job is to be read.
     #[must_use]
     pub fn has(&self, recording: &Recording, ranks: &BTreeSet<u32>) -> bool {
         let has_rank = ranks.iter().any(|&rank| self.has_rank(rank));
         has_rank && self.has_host(&recording.header().host)
     }
 
-    /// Whether it has a rank of the job.
+    /// Whether it selects a rank of the job.
     #[must_use]
     pub fn has_rank(&self, rank: u32) -> bool {
         self.ranks.is_empty() || self.ranks.iter().any(|range| range.contains(&rank))
     }
 
-    /// Whether it has a host.
+    /// Whether it selects a host.
     #[must_use]
     pub fn has_host(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|pattern| is_like(pattern, host))
     }
 
-    /// Whether it has a function.
+    /// Whether it selects a function.
     #[must_use]
     pub fn has_func(&self, func: &str) -> bool {
         self.funcs.is_empty() || self.funcs.iter().any(|of| of.eq_ignore_ascii_case(func))
     }
 
-    /// Whether it has a communicator, by its name as reports have it, the application's name for
-    /// it, and its role.
+    /// Whether it selects a communicator, given its name in reports, the application's name for it,
+    /// and its role.
     #[must_use]
     pub fn has_comm(&self, name: &str, said: Option<&str>, role: &str) -> bool {
         let is_meant = |text: &String| {
@@ -156,7 +155,7 @@ impl Filter {
             && (self.roles.is_empty() || self.roles.iter().any(|of| of.eq_ignore_ascii_case(role)))
     }
 
-    /// The same of a communicator as findings name it: `0x1f2e3d4c "world"`, its name in quotes.
+    /// As [`Filter::has_comm`], given a communicator as findings name it: `0x1f2e3d4c "world"`.
     #[must_use]
     pub fn has_named_comm(&self, name: &str, role: &str) -> bool {
         let (hash, said) = match name.split_once(' ') {
@@ -166,7 +165,7 @@ impl Filter {
         self.has_comm(hash, said, role)
     }
 
-    /// What it has of a recording.
+    /// The selection for one recording.
     #[must_use]
     pub fn of(&self, recording: &Recording, declared: &Declared) -> Selection {
         let ranks = job_ranks(recording);
@@ -189,7 +188,7 @@ impl Filter {
         }
     }
 
-    /// How many ranks of a recording it has.
+    /// Number of selected ranks of a recording; `None` if its process has one rank.
     fn ranks_of(&self, recording: &Recording) -> Option<usize> {
         let (numbers, ranks) = (recording.local_ranks()?, job_ranks(recording)?);
         let chosen = numbers.iter().zip(ranks).filter(|(_, rank)| self.has_rank(*rank));
@@ -197,8 +196,8 @@ impl Filter {
     }
 }
 
-/// From the start of the first of these training steps to that of the next one after the last, ns
-/// since 1970. Nothing, if the process had none of them.
+/// The time from the start of the first of these training steps to the start of the step after the
+/// last, ns since 1970. An empty time (`MAX` to 0) if the process had none of them.
 fn step_window(recording: &Recording, (first, last): (u64, u64)) -> (u64, u64) {
     let clock = recording.tick_map();
     let marks = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step);
@@ -211,12 +210,12 @@ fn step_window(recording: &Recording, (first, last): (u64, u64)) -> (u64, u64) {
     (clock.realtime_ns(from), to)
 }
 
-/// Whether a name is like a pattern, in which `*` is any text and `?` any character.
+/// Whether a name matches a pattern, in which `*` stands for any characters and `?` for one.
 fn is_like(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut next) = (0, 0);
-    // The last `*`, and how much of the name it has.
+    // Index of the last `*`, and the end of the part of the name that it matches.
     let mut star: Option<(usize, usize)> = None;
     while next < name.len() {
         match pattern.get(at) {
@@ -235,19 +234,19 @@ fn is_like(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|&c| c == '*')
 }
 
-/// What a filter has of one recording.
+/// The selection for one recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// By the positions of communicators.
+    /// Whether each communicator is selected, by position.
     comms: Vec<bool>,
-    /// What belongs to no known communicator.
+    /// Whether events without a known communicator are selected.
     others: bool,
     funcs: Vec<String>,
-    /// The first and the last time, ns since 1970.
+    /// The first and the last selected time, ns since 1970.
     window: (u64, u64),
-    /// An activation mask.
+    /// The selected kinds of events, as an activation mask.
     kinds: u32,
-    /// How many ranks it has of a process of several.
+    /// Number of selected ranks of a process with several ranks.
     ranks: Option<usize>,
 }
 
@@ -266,38 +265,39 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// The first and the last time, ns since 1970.
+    /// The first and the last selected time, ns since 1970.
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         self.window
     }
 
-    /// How many ranks it has of a process; `None` where it chooses none of its ranks, or the
-    /// process has one.
+    /// Number of selected ranks of a process; `None` if the process has one rank.
     #[must_use]
     pub fn ranks(&self) -> Option<usize> {
         self.ranks
     }
 
-    /// Whether it has a kind of events.
+    /// Whether it selects a kind of events.
     #[must_use]
     pub fn has_kind(&self, kind: EventKind) -> bool {
         self.kinds & kind.bit() != 0
     }
 
-    /// Whether it has the communicator at a position, or what belongs to none that is known.
+    /// Whether it selects the communicator at a position, or for `None`, events without a known
+    /// communicator.
     #[must_use]
     pub fn has_comm(&self, comm: Option<usize>) -> bool {
         comm.map_or(self.others, |at| self.comms.get(at).copied().unwrap_or(true))
     }
 
-    /// Whether it has a time, ns since 1970.
+    /// Whether it selects a time, ns since 1970.
     #[must_use]
     pub fn has_time(&self, ns: u64) -> bool {
         (self.window.0..=self.window.1).contains(&ns)
     }
 
-    /// Whether it has only some functions or times: sums over all of them are of no use then.
+    /// Whether it selects only some functions or times, so that totals of the whole recording do
+    /// not apply.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         !self.funcs.is_empty() || self.window != (0, u64::MAX) || !self.has_operations()
@@ -308,7 +308,7 @@ impl Selection {
         kinds.into_iter().all(|kind| self.has_kind(kind))
     }
 
-    /// Whether it has an operation, by its communicator, function, kind and start.
+    /// Whether it selects an operation, by its communicator, function, kind and start.
     #[must_use]
     pub fn has_operation(&self, timeline: &Timeline<'_>, operation: &Operation) -> bool {
         let event = timeline.event(operation.event);
@@ -318,8 +318,8 @@ impl Selection {
             && self.has_time(timeline.ns(event.start.ticks))
     }
 
-    /// Whether it has an event, by its communicator, kind and function, whenever it was. What works
-    /// for an operation has the operation's function; a group of operations has none.
+    /// Whether it selects an event, by its communicator, kind and function, not by time. An event
+    /// that belongs to an operation has the operation's function; a group has none.
     #[must_use]
     pub fn has_event(&self, timeline: &Timeline<'_>, event: &Event) -> bool {
         self.has_kind(event.kind())
@@ -333,7 +333,7 @@ impl Selection {
     }
 }
 
-/// The function that an event works for.
+/// The function of the operation that an event belongs to.
 fn func_of(timeline: &Timeline<'_>, event: &Event) -> StrId {
     let mut event = event;
     loop {

@@ -14,12 +14,12 @@ pub enum Kind {
     Broadcast,
     /// Reduce.
     Reduce,
-    /// Sends and receives, and what is made of them.
+    /// Sends, receives, and functions that consist of them.
     SendRecv,
 }
 
 impl Kind {
-    /// Of NCCL's name of a function.
+    /// The kind of kernel for NCCL's name of a function; `None` for an unknown name.
     #[must_use]
     pub fn of_function(name: &str) -> Option<Kind> {
         Some(match name {
@@ -49,11 +49,11 @@ impl Kind {
     }
 }
 
-/// Functions in which data goes from one rank to all, or from all to one.
+/// Functions that move data from one rank to all, or from all to one.
 const ROOTED: [&str; 5] = ["Broadcast", "Bcast", "Reduce", "Gather", "Scatter"];
 
-/// Whether a function has a root: then not every member waits for every other, and members may end
-/// long apart. PyTorch writes the names in lower case.
+/// Whether a function has a root. Then not every member waits for every other, and members may end
+/// at very different times. Accepts lower-case names, as PyTorch writes them.
 #[must_use]
 pub fn is_rooted(func: &str) -> bool {
     ROOTED.iter().any(|rooted| rooted.eq_ignore_ascii_case(func))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A map for handles and other small numbers of ours, which no attacker chooses.
+//! A hash map for handles and other small numbers, which an attacker cannot choose.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A hash map without the cost of a keyed hash.
 pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
-/// One multiplication a word.
+/// A hasher that does one multiplication per word.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mix(u64);
 
@@ -40,14 +40,14 @@ impl Hasher for Mix {
         self.write_u64(x as u64);
     }
 
-    // The discriminant of an enum.
+    // Called for the discriminant of an enum.
     fn write_isize(&mut self, x: isize) {
         self.write_u64(x.cast_unsigned() as u64);
     }
 
     fn write_u64(&mut self, x: u64) {
         let product = (self.0 ^ x).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The map takes its place from the low bits, which a multiplication mixes least.
+        // The map uses the low bits for the index, which a multiplication mixes least.
         self.0 = product ^ product >> 32;
     }
 }

@@ -2,11 +2,11 @@
 /*!
 Distributions: OpenTelemetry's base-2 exponential histogram.
 
-At scale `s`, `base` is `2^(2^-s)` and bucket `i` counts the values with
-`base^i < value <= base^(i + 1)` (OpenTelemetry's data model, "ExponentialHistogram"). The scale is
-the greatest, up to [`MAX_SCALE`], at which the least and the greatest value are less than
-[`MAX_BUCKETS`] buckets apart. It depends on the values alone, so that neither their order nor the
-order of merging changes a histogram. An empty one owns no memory.
+At scale `s`, `base` is `2^(2^-s)` and bucket `i` counts the values with `base^i < value <= base^(i
++ 1)` (OpenTelemetry's data model, "ExponentialHistogram"). The scale is the greatest, up to
+[`MAX_SCALE`], at which the least and the greatest value are less than [`MAX_BUCKETS`] buckets
+apart. It depends only on the values, so a histogram is the same for any order of values and merges.
+An empty histogram owns no memory.
 */
 
 use crate::stats::to_f64;
@@ -22,13 +22,13 @@ const _: () = assert!(MAX_BUCKETS == MAX_SPAN.unsigned_abs() as usize);
 /// Buckets in a doubling at [`MAX_SCALE`].
 const PARTS: usize = 1 << MAX_SCALE;
 const MANTISSA_BITS: u32 = 52;
-/// Where a double's mantissa passes `2^(i / PARTS)`, cut to its bits.
+/// The mantissa of `2^(i / PARTS)` as a double, truncated.
 const BOUNDS: [u64; PARTS] = bounds();
-/// For the upper eight bits of a mantissa, the greatest `i` that is certainly passed.
+/// For the upper eight bits of a mantissa, a lower bound of the bucket's index.
 const GUESSES: [u8; PARTS] = guesses();
 
-/// A distribution of numbers that are not negative. Negative numbers and those too small for a
-/// normal double count as zero; what is not finite is not counted.
+/// A distribution of non-negative numbers. Negative numbers and subnormal ones count as zero;
+/// infinities and NaN are not counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     /// How many numbers were counted.
@@ -92,7 +92,7 @@ impl Histogram {
             return;
         }
         self.coarsen(other.scale);
-        // The first and the last bucket are never empty: any value in them will do.
+        // The first and the last bucket are never empty, so the range is that of values in them.
         let (low, high) = (other.offset, other.offset + length(&other.buckets) - 1);
         self.cover(low << other.coarser(), high << other.coarser());
         let coarser = i32::from(other.scale - self.scale);
@@ -128,26 +128,26 @@ impl Histogram {
         self.zero_count
     }
 
-    /// The least value; `None` without any.
+    /// The least value; `None` if the histogram is empty.
     #[must_use]
     pub fn min(&self) -> Option<f64> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The greatest value; `None` without any.
+    /// The greatest value; `None` if the histogram is empty.
     #[must_use]
     pub fn max(&self) -> Option<f64> {
         (self.count > 0).then_some(self.max)
     }
 
-    /// The mean; `None` without any value.
+    /// The mean; `None` if the histogram is empty.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / to_f64(self.count))
     }
 
     /// An estimate of the `q`-quantile (0 to 1) by nearest rank: the geometric middle of its
-    /// bucket, within `min` and `max`. `None` without any value.
+    /// bucket, within `min` and `max`. `None` if the histogram is empty.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let (min, max) = (self.min()?, self.max()?);
@@ -166,12 +166,12 @@ impl Histogram {
         Some(max)
     }
 
-    /// How many times the buckets of [`MAX_SCALE`] were halved.
+    /// How many times the number of buckets was halved since [`MAX_SCALE`].
     fn coarser(&self) -> i32 {
         i32::from(MAX_SCALE - self.scale)
     }
 
-    /// Makes buckets for what has the indices `low` to `high` at [`MAX_SCALE`].
+    /// Extends the buckets to the indices `low` to `high` of [`MAX_SCALE`].
     fn cover(&mut self, low: i32, high: i32) {
         let shift = self.coarser();
         let (mut low, mut high) = (low >> shift, high >> shift);
@@ -196,7 +196,7 @@ impl Histogram {
         self.buckets.resize(usize::try_from(high - low + 1).unwrap_or(0), 0);
     }
 
-    /// Goes down to `scale`, if it is not there yet.
+    /// Lowers the scale to `scale`, if it is higher.
     fn coarsen(&mut self, scale: i8) {
         if scale >= self.scale {
             return;
@@ -217,7 +217,7 @@ impl Histogram {
     }
 }
 
-/// The binary logarithm of a bucket's bounds' ratio.
+/// The binary logarithm of the ratio of a bucket's bounds.
 fn width(scale: i8) -> f64 {
     f64::from(-scale).exp2()
 }
@@ -235,11 +235,11 @@ fn index_of(value: f64) -> i32 {
     while part < u8::MAX && mantissa > BOUNDS[usize::from(part) + 1] {
         part += 1;
     }
-    // Bounds other than powers of two are irrational: no number lies on one.
+    // Only bounds that are powers of two can equal a number; the others are irrational.
     (exponent << MAX_SCALE) + i32::from(part) - i32::from(mantissa == 0)
 }
 
-/// In fixed point with 62 bits behind the point, from roots of two.
+/// Computes [`BOUNDS`] in fixed point with 62 fractional bits, from roots of two.
 #[expect(clippy::cast_possible_truncation, reason = "a bound is below 2: 52 bits")]
 const fn bounds() -> [u64; PARTS] {
     const ONE: u128 = 1 << 62;
@@ -325,7 +325,7 @@ mod tests {
         fn parts_make_the_whole_in_any_order(
             values in proptest::collection::vec(value(), 0..200), cut: usize, rotate: usize
         ) {
-            // Whole numbers add up without rounding.
+            // Integers are summed without rounding.
             let values: Vec<f64> = values.iter().map(|v| v.min(1e9).ceil()).collect();
             let whole = of(&values);
             let cut = if values.is_empty() { 0 } else { cut % values.len() };

@@ -7,11 +7,11 @@ use crate::stats::to_f64;
 /// A GPU time stamp and a host time (`CLOCK_REALTIME`), both in ns.
 pub(crate) type Pair = (u64, u64);
 
-/// A shorter time says nothing about drift: the line is level.
+/// Over a shorter time the drift cannot be measured, and the line has slope 0.
 const DRIFT_SPAN_NS: f64 = 10e9;
-/// A steeper line is an artefact: clocks drift by parts in a million.
+/// A steeper line is an artefact, because clocks drift by parts per million.
 const DRIFT_MAX: f64 = 1e-4;
-/// Points that are added between two looks for those on the hull.
+/// Points that are added between two computations of the hull.
 const HULL_FILL: usize = 1024;
 
 /// The lower or upper convex hull of points (pTimer, host − pTimer).
@@ -20,7 +20,8 @@ pub(crate) struct Hull {
     is_lower: bool,
     points: Vec<Pair>,
     fill: usize,
-    /// How many of the points are those of the hull, sorted: the rest came later.
+    /// Number of points at the start of `points` that are the hull, sorted; the rest were added
+    /// later.
     done: usize,
 }
 
@@ -44,7 +45,7 @@ impl Hull {
         other.points.iter().for_each(|&pair| self.add(pair));
     }
 
-    /// Those on the hull, sorted by pTimer.
+    /// The points on the hull, sorted by pTimer.
     pub(crate) fn points(&mut self) -> &[Pair] {
         if self.done == self.points.len() {
             return &self.points;
@@ -59,7 +60,7 @@ impl Hull {
             while kept >= 2 {
                 let (a, b) = (self.points[kept - 2], self.points[kept - 1]);
                 let x = |from: Pair, to: Pair| i128::from(to.0 - from.0);
-                // Only times that no clock shows are so far apart that this saturates.
+                // Saturates only for times that no real clock has.
                 let (turn, straight) =
                     (x(a, b).saturating_mul(y(p) - y(a)), (y(b) - y(a)).saturating_mul(x(a, p)));
                 if turn > straight {
@@ -75,14 +76,14 @@ impl Hull {
         &self.points
     }
 
-    /// Looks for those on the hull, and gives back the room of the others.
+    /// Computes the hull and frees the memory of the other points.
     pub(crate) fn shrink(&mut self) {
         self.points();
         self.points.shrink_to_fit();
     }
 }
 
-/// Host time less GPU time, as a function of the GPU's: a straight line.
+/// Host time minus GPU time, as a linear function of GPU time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     base: u64,
@@ -112,7 +113,7 @@ impl Line {
         (self.x(gpu), to_f64(y.unsigned_abs()) * if y < 0 { -1.0 } else { 1.0 })
     }
 
-    /// Host time less GPU time at that GPU time, ns.
+    /// Host time minus GPU time at that GPU time, ns.
     pub(crate) fn at(&self, gpu: u64) -> i64 {
         let more = crate::stats::to_i64(self.at_base + self.slope * self.x(gpu));
         self.offset.saturating_add(more)

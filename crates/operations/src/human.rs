@@ -39,7 +39,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Ascending numbers as ranges with both ends.
+/// Joins ascending numbers to ranges that include both ends.
 #[must_use]
 pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -52,13 +52,14 @@ pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
     ranges
 }
 
-/// A range: `7`, `2-5`.
+/// Formats a range: `7`, `2-5`.
 #[must_use]
 pub fn range((first, last): (u32, u32)) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// Ranges, `most` of them: `1, 5-8 and 3 more`, where the last number counts numbers.
+/// Formats at most `most` ranges: `1, 5-8 and 3 more`, where the last number counts the remaining
+/// numbers, not ranges.
 #[must_use]
 pub fn list_of_ranges(ranges: &[(u32, u32)], most: usize) -> String {
     let (shown, hidden) = ranges.split_at(most.min(ranges.len()));
@@ -69,20 +70,20 @@ pub fn list_of_ranges(ranges: &[(u32, u32)], most: usize) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// How many there are of something: `1 step`, `7 steps`, `2 processes`.
+/// A number with a noun in singular or plural: `1 step`, `7 steps`, `2 processes`.
 #[must_use]
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
     let hisses = ["s", "x", "ch", "sh"].iter().any(|end| what.ends_with(end));
     format!("{number} {what}{}", if_one(number, "", if hisses { "es" } else { "s" }))
 }
 
-/// The same with the verb: `1 step is`, `7 steps are`.
+/// As [`count`], with the verb: `1 step is`, `7 steps are`.
 #[must_use]
 pub fn are<N: Copy + Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
     format!("{} {}", count(number, what), if_one(number, "is", "are"))
 }
 
-/// A word for one thing, or for another number of them: a verb, say.
+/// Chooses between a word for one thing and a word for any other number, such as a verb.
 #[must_use]
 pub fn if_one<'a, N: Copy + PartialEq + From<u8>>(
     number: N,
@@ -92,7 +93,7 @@ pub fn if_one<'a, N: Copy + PartialEq + From<u8>>(
     if number == N::from(1) { one } else { others }
 }
 
-/// Three digits that matter, trailing zeros included; two of a small number.
+/// Formats three significant digits, with trailing zeros; two for a small number.
 #[must_use]
 pub fn three(value: f64) -> String {
     match value.abs() {

@@ -1,60 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-From the records of a recording to operations, in memory that does not grow with its length.
+Joins the records of a recording to operations, in memory that does not grow with its length.
 
 # The problem
 
-What is known of an operation lies in records of several lanes: the API call and the Coll in the
-lane of the thread that calls NCCL, the ProxyOps, their steps and the kernel channels in the lane of
-the proxy thread. Nothing in the recording says "this was the last record of this operation". A
-recording of an hour has a hundred million operations, and most consumers want sums.
+The records of an operation are in several lanes: the API call and the Coll in the lane of the
+thread that calls NCCL, the ProxyOps, their steps and the kernel channels in the lane of the proxy
+thread. No record is marked as the last of its operation. A recording of an hour may have a hundred
+million operations, and most consumers need sums only.
 
 # Reading order
 
 [`Recording::visit`] reads the lane whose next block begins first. So the records of all lanes come
-roughly in the order in which they were pushed, and there is always a time before which nothing is
-unread (`reached`). How late the drain thread read a lane plays no part in it.
+roughly in the order in which they were pushed, and there is always a time before which all records
+are read (`reached`). The delay with which the drain thread emptied a lane does not matter.
 
 # What is in flight
 
-[`Timeline`] is the state: the events that were read and not forgotten, by handle. A sweep
-looks at all of them whenever as many were added as it left behind, and at least `SWEEP`. So each
-event is looked at a constant number of times on average. A sweep
+[`Timeline`] is the state: the events that were read and not forgotten, by handle. A sweep checks
+all of them. The next sweep comes when as many events were added as the last one left, and at least
+`SWEEP`, so each event is checked a constant number of times on average. A sweep
 
-1. joins what was read: ends that came before their event, children with parents;
-2. compares the kernels' times ([`crate::stamps`]), and notes what operations show of others
+1. joins records: stops and states that were read before their event's start, and children with
+   parents;
+2. compares the kernels' times ([`crate::stamps`]), and notes what operations imply about others
    ([`crate::order`], CUDA events by group);
 3. judges each operation by the rule of [`crate::ends`], the same as for a whole [`Timeline`];
-4. hands those to the [`Consumer`] of which nothing more is expected, and forgets them with their
-   children; a group of API calls is forgotten with all that is below it.
+4. passes operations of which no more records are expected to the [`Consumer`], and forgets them
+   with their children; a group of API calls is forgotten together with all its descendants.
 
 # When nothing more is expected
 
-An operation must be over, and nothing of it may have changed for `QUIET_NS` before `reached`:
-NCCL starts ProxyOps and kernel channels after the operation was enqueued, each in its own time.
-It also waits
+An operation must be over and unchanged for `QUIET_NS` before `reached`, because NCCL starts
+ProxyOps and kernel channels some time after the operation was enqueued. It also waits
 
 - for the rest of its kernel's channels, until a later kernel of the communicator has started;
-- for later kernels on the same channels, until they can no longer show that the times of its kernel
-  are another's (at most 128 of them);
-- for the CUDA events of its group, `MEASURED_NS` where none has come yet, unless the recording
-  says that they were off;
-- `UNSEEN_NS` where nothing shows its end.
+- for later kernels on the same channels (at most 128), until they can no longer prove that the
+  times of its kernel are another kernel's;
+- for the CUDA events of its group: `MEASURED_NS` if the recording has none so far, unless its
+  identity says that they are off;
+- `UNSEEN_NS` if no record shows its end.
 
-An API call that was captured into a CUDA graph is kept: each launch of the graph makes operations
-below it.
+An API call that was captured into a CUDA graph is kept, because each launch of the graph creates
+operations with it as parent.
 
-At the end of the recording everything is judged once more, and what has not ended is handed over as
-it is.
+At the end of the recording all operations are judged once more, and passed to the consumer even if
+they have not ended.
 
 # What bounds the memory
 
-Of more than `LIVE` events the oldest groups are handed over as they look then.
-[`Joined::cut_short`] counts the operations among them that were not over. A child that comes
-after its operation was forgotten counts as one whose parent is unknown.
+If more than `LIVE` events are kept, the oldest groups are passed on in their present state.
+[`Joined::cut_short`] counts the operations among them that were not over. A child that is read
+after its operation was forgotten counts as one with an unknown parent.
 
-With everything kept until the end the results are those of [`crate::operations()`]; a test compares
-both, with sweeps of a few events.
+The results are the same as those of [`crate::operations()`], which keeps everything until the end;
+a test compares both, with sweeps of a few events.
 */
 
 use crate::doubts::Doubts;
@@ -65,41 +65,42 @@ use crate::timeline::marks;
 use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline, Whole};
 use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
 
-/// Events that are added between two sweeps, at least.
+/// Least number of events that are added between two sweeps.
 const SWEEP: usize = 8 << 10;
-/// Events that are kept at most after a sweep.
+/// Most events that are kept after a sweep.
 const LIVE: usize = 128 << 10;
 
-/// For so long nothing of what is over may have changed, ns.
+/// How long an operation that is over must be unchanged, ns.
 const QUIET_NS: f64 = 100e6;
-/// The same while no CUDA event has come, for an operation that one might time, ns.
+/// As `QUIET_NS`, for an operation that a CUDA event may time, while the recording had none so far,
+/// ns.
 const MEASURED_NS: f64 = 1e9;
-/// The same where nothing shows the end of an operation, or one CUDA event is missing, ns.
+/// As `QUIET_NS`, if no record shows the end of an operation, or a CUDA event is missing, ns.
 const UNSEEN_NS: f64 = 10e9;
 
-/// Takes what comes of a recording.
+/// Receives the operations and events of a recording.
 pub trait Consumer {
-    /// An operation, of which nothing more is expected. Its children, and its API call, are in the
-    /// timeline.
+    /// Called for each operation when no more records of it are expected. Its children and its API
+    /// call are in the timeline.
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation);
-    /// An event of any kind, before it is forgotten: after its operation, if it belongs to one.
+    /// Called for each event of any kind before it is forgotten; after its operation, if it belongs
+    /// to one.
     fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event);
 }
 
-/// The rest of a recording after all records were read.
+/// The state after all records of a recording were read.
 #[derive(Debug)]
 pub struct Joined<'a> {
-    /// The counts, links and losses. It has no events any more.
+    /// The timeline, with counts, links and losses, but without events.
     pub timeline: Timeline<'a>,
     /// The clocks of its GPUs.
     pub clocks: GpuClocks,
-    /// Operations that were handed over before they were over, for lack of room.
+    /// Number of operations that were passed on before they were over, because of the limit.
     pub cut_short: u64,
 }
 
 impl<'a> Joined<'a> {
-    /// Gives the operations and events of a recording that was read whole to `consumer`, as
-    /// [`join`] does.
+    /// Passes the operations and events of a [`Whole`] to `consumer`, in the same way as [`join`].
     pub fn of(whole: Whole<'a>, consumer: &mut impl Consumer) -> Joined<'a> {
         let Whole { mut timeline, operations, clocks } = whole;
         operations.iter().for_each(|operation| consumer.operation(&timeline, operation));
@@ -109,8 +110,9 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// Reads a recording, and gives each operation to `consumer` as soon as nothing more is expected
-/// of it: the module page has the rule. `work` is what other processes did for this one.
+/// Reads a recording, and passes each operation to `consumer` as soon as no more records of it are
+/// expected; the module's documentation has the rule. `work` has the ProxyOps that other processes
+/// ran for this one (PXN).
 pub fn join<'a>(
     recording: &'a Recording,
     work: Option<&Work>,
@@ -140,10 +142,10 @@ struct Joiner<'a, 'c, C> {
     consumer: &'c mut C,
     clocks: ClockFits,
     room: Room,
-    /// How many events the next sweep waits for.
+    /// Number of events at which the next sweep is due.
     next: usize,
     cut_short: u64,
-    /// ProxyOps of other processes' proxy threads that are to come, by their starts.
+    /// ProxyOps that other processes ran for this one and that are not adopted yet, by start.
     others: &'c [Event],
 }
 
@@ -179,7 +181,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         }
     }
 
-    /// Takes over what other processes began for this one until then.
+    /// Adds the ProxyOps that other processes started for this one up to `ticks`.
     fn adopt(&mut self, ticks: u64) {
         let (now, later) =
             self.others.split_at(self.others.partition_point(|op| op.start.ticks <= ticks));
@@ -194,7 +196,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         Joined { timeline: self.timeline, clocks, cut_short: self.cut_short }
     }
 
-    /// Hands over what nothing more is expected of; `None`: everything.
+    /// Passes on the operations of which no more records are expected; `None`: all of them.
     fn sweep(&mut self, until: Option<u64>) {
         self.timeline.join(until);
         self.doubts.look(&mut self.timeline, until);
@@ -229,11 +231,11 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
 struct State<'s, 'a> {
     timeline: &'s Timeline<'a>,
     judge: &'s Judge,
-    /// Nothing before is unread, in ticks.
+    /// Time before which all records are read, in ticks.
     until: u64,
 }
 
-/// Which events a sweep forgets, and which operations it hands over.
+/// Which events a sweep forgets, and which operations it passes on.
 struct Plan {
     goes: Vec<bool>,
     operations: Vec<Judged>,
@@ -241,7 +243,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Everything goes.
+    /// The last plan: all operations are passed on and all events are forgotten.
     fn of_all(timeline: &Timeline<'_>, judge: &Judge) -> Plan {
         let operations = timeline.events().filter_map(|(id, event)| {
             Some(judge.operation(timeline, (id, event), &Facts::of(&event.start.detail)?))
@@ -270,7 +272,8 @@ impl Plan {
         }
         let is_held = |id: EventId| is_held[roots[id.index()].index()];
         if timeline.has_cuda_events() {
-            // The time of one launch may belong to several operations.
+            // The time of one launch may belong to several operations, so these are passed on
+            // together.
             operations.retain(|judged: &Judged| !is_held(judged.operation.event));
         }
         let mut goes: Vec<bool> = timeline.ids().map(|id| !is_held(id)).collect();
@@ -282,7 +285,7 @@ impl Plan {
         plan
     }
 
-    /// Lets the oldest groups go as they are, if too much stays.
+    /// If too many events stay, passes on and forgets the oldest groups in their present state.
     fn make_room(&mut self, state: &State<'_, '_>, roots: &[EventId], room: Room) {
         let stays = self.goes.iter().filter(|&&goes| !goes).count();
         if stays <= room.live {
@@ -306,7 +309,7 @@ impl Plan {
     }
 }
 
-/// The topmost event above each one.
+/// The topmost ancestor of each event.
 fn roots(timeline: &Timeline<'_>) -> Vec<EventId> {
     let mut roots: Vec<EventId> = Vec::with_capacity(timeline.len());
     for (id, event) in timeline.events() {
@@ -323,7 +326,7 @@ fn roots(timeline: &Timeline<'_>) -> Vec<EventId> {
     roots
 }
 
-/// An operation goes, and all below it.
+/// Marks an operation and all its descendants to be forgotten.
 fn go(timeline: &Timeline<'_>, id: EventId, goes: &mut [bool]) {
     goes[id.index()] = true;
     for &child in timeline.children(id) {
@@ -332,17 +335,17 @@ fn go(timeline: &Timeline<'_>, id: EventId, goes: &mut [bool]) {
 }
 
 impl State<'_, '_> {
-    /// How long nothing has changed, ns.
+    /// Time since `changed`, ns.
     fn quiet_ns(&self, changed: u64) -> f64 {
         self.timeline.clock().duration_ns(self.until.saturating_sub(changed))
     }
 
-    /// Whether nothing more is expected of an event that is no operation.
+    /// Whether no more records are expected of an event that is not an operation.
     fn is_final(&self, event: &Event) -> bool {
         if let Parent::Known(parent) = event.parent
             && Facts::is_operation(self.timeline.event(parent).kind())
         {
-            // It goes with its operation.
+            // It is forgotten together with its operation.
             return true;
         }
         let is_captured = match event.start.detail {
@@ -356,7 +359,7 @@ impl State<'_, '_> {
             && self.quiet_ns(event.last_change()) >= QUIET_NS
     }
 
-    /// An operation, if nothing more is expected of it.
+    /// Judges an operation; `None` if more records of it are expected.
     fn judge_final(&self, (id, event): (EventId, &Event), facts: &Facts) -> Option<Judged> {
         let timeline = self.timeline;
         let children = || timeline.children(id).iter().map(|&child| timeline.event(child));
@@ -376,7 +379,7 @@ impl State<'_, '_> {
             _ if judged.operation.timing == Timing::Kernel || judged.event == Some(true) => 0.0,
             _ if timeline.has_cuda_events() => UNSEEN_NS,
             _ if timeline.recording().identity().cuda_events.as_deref() == Some("off") => 0.0,
-            // The first CUDA event may be on its way.
+            // The first CUDA event may still come.
             _ if launch_of(timeline, event).is_some() => MEASURED_NS,
             _ => 0.0,
         };
@@ -390,7 +393,7 @@ mod tests {
     use proptest::prelude::*;
     use scripts::{Call, Fault, Process};
 
-    /// What a consumer gets about an operation, by the handle of its event.
+    /// What a consumer receives, operations with the handle of their event.
     #[derive(Debug, Default)]
     struct Told {
         operations: Vec<(u64, String)>,
@@ -424,7 +427,7 @@ mod tests {
         format!("{counts:?} {rest:?} {links:?} {stray} {:?} {clocks:?}", timeline.rank(0))
     }
 
-    /// Gives the records in the order of time, and says after each that this time is reached.
+    /// Passes the records in the order of time, and reports each time as reached.
     fn feed(recording: &Recording, joiner: &mut Joiner<'_, '_, Told>) {
         let mut lanes = [0, 1].map(|lane| recording.records(lane).peekable());
         loop {
@@ -439,7 +442,7 @@ mod tests {
         }
     }
 
-    /// What a consumer gets about everything at once, and about the records one by one.
+    /// What a consumer receives from a whole timeline, and from records one by one.
     fn both(process: &Process, room: Room) -> [(Told, String); 2] {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
@@ -511,7 +514,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_handed_over_as_it_is() {
         let mut process = Process::new(0, 2);
-        // Calls that NCCL never comes back from: nothing of them ends.
+        // Calls that never return: none of their events ends.
         for _ in 0..500 {
             process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Since when the kernel channel events (KernelCh) of a communicator are not believed. Which releases
-that concerns is in [`ncclscope_control::releases`].
+Finds the time from which the kernel channel events (KernelCh) of a communicator have wrong times.
+[`ncclscope_control::releases`] lists the releases with this defect.
 
-NCCL's kernels count their works on each channel, and its profiler on the host keeps the same count:
-a kernel's times are those with the same number. If one side counts a work that the other omits, all
-later times belong to other works, and a channel may show none at all.
+NCCL's kernels count their works on each channel, and its profiler on the host keeps the same count;
+it assigns times to a kernel by that number. If one side counts a work that the other omits, all
+later times belong to other works, and a channel may have no times at all.
 */
 
 use crate::hash::Map;
@@ -13,16 +13,16 @@ use ncclscope_control::releases::{Drift, of_release};
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::{Comm, Handle, Start, StrId};
 
-/// NCCL's name of the function that makes counts part.
+/// NCCL's name of the function that makes the counts differ.
 const BROADCAST: &str = "Broadcast";
-/// Functions that each communicator distinguishes.
+/// Most functions that are tracked for a communicator.
 const FUNCTIONS: usize = 32;
 
-/// Since when the kernels of each communicator have others' times, by the API calls.
+/// Finds from the API calls since when the kernels of each communicator have the times of others.
 #[derive(Debug, Default)]
 pub struct Drifts {
     comms: Map<u16, Calls>,
-    /// The number of the name, which may come later than the calls.
+    /// Id of the string `Broadcast`, which may be defined after the calls.
     broadcast: Option<StrId>,
 }
 
@@ -30,26 +30,28 @@ pub struct Drifts {
 #[derive(Debug)]
 struct Calls {
     drift: Drift,
-    /// When the communicator was made, in ticks: another one may get its number.
+    /// Time of the communicator's `init`, in ticks; distinguishes it from a later one with the same
+    /// number.
     made: u64,
-    /// Of each function, when it was called first.
+    /// Time of the first call of each function, in ticks.
     first: Vec<(StrId, u64)>,
-    /// Of each function, when it was first called a second time in a group with another root.
+    /// Time of the first call of each function that follows a call with another root in the same
+    /// group, in ticks.
     roots: Vec<(StrId, u64)>,
     /// Group, function and root of the latest call.
     latest: (Handle, StrId, i32),
 }
 
 impl Drifts {
-    /// The communicator is gone.
+    /// Removes a finalized communicator.
     pub fn forget(&mut self, comm: u16) {
         self.comms.remove(&comm);
     }
 
-    /// A communicator.
+    /// Adds a communicator.
     pub fn comm(&mut self, comm: &Comm) {
         let drift = of_release(comm.nccl_version).drift;
-        // One rank alone has no kernel for it.
+        // A communicator of one rank runs no kernel for a Broadcast.
         if drift != Drift::Never && comm.ranks != 1 {
             let (latest, made) = ((Handle::NULL, StrId::NONE, 0), comm.ticks);
             let new = || Calls { drift, made, first: Vec::new(), roots: Vec::new(), latest };
@@ -62,14 +64,14 @@ impl Drifts {
         }
     }
 
-    /// A string of the process's table.
+    /// Takes a definition of the process's string table.
     pub fn string(&mut self, id: StrId, text: &str) {
         if text == BROADCAST {
             self.broadcast = Some(id);
         }
     }
 
-    /// A collective was called.
+    /// Takes the start of a collective's API call.
     pub fn call(&mut self, start: &Start, call: &ApiCall) {
         let Some(calls) = self.comms.get_mut(&start.comm) else { return };
         let new = (start.parent, call.func, call.root);
@@ -81,7 +83,7 @@ impl Drifts {
         }
     }
 
-    /// Since when a communicator's kernels are not believed, in ticks.
+    /// Time from which a communicator's kernel times are wrong, in ticks; `None` if they are not.
     pub fn since(&self, comm: u16) -> Option<u64> {
         let (calls, broadcast) = (self.comms.get(&comm)?, self.broadcast?);
         let calls = match calls.drift {
@@ -118,7 +120,7 @@ mod tests {
                 let detail = Detail::CollApi(call);
                 drifts.call(&Start { ticks, comm: 3, handle, parent, detail }, &call);
             }
-            // Its name comes last.
+            // The name is defined after the calls.
             drifts.string(StrId(7), "Broadcast");
             drifts.since(3)
         };

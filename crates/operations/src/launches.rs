@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The kernels that NCCL launched, as far as a recording shows them.
+Finds the kernels that NCCL launched in a recording.
 
 NCCL starts one Group event for each plan, and a plan is one kernel (`src/enqueue.cc`,
 `ncclLaunchPrepare`, of NCCL 2.28): one kernel executes the operations of a Group event. Copy-engine
@@ -20,23 +20,24 @@ pub struct Launch {
     pub operations: Vec<usize>,
     /// Position of its communicator.
     pub comm: Option<usize>,
-    /// The kinds of its operations, each once.
+    /// The kinds of its operations, without duplicates.
     pub kinds: Vec<Kind>,
-    /// The sizes of its operations that are known.
+    /// The known sizes of its operations, in bytes.
     pub sizes: Vec<u64>,
     /// When NCCL was called: the start of the API call, else of the Group event.
     pub call_ns: i64,
-    /// When it was handed over.
+    /// Start of its first operation.
     pub start_ns: i64,
-    /// When the last of its operations ended, as far as is known.
+    /// End of the last of its operations, as far as it is known.
     pub end_ns: i64,
-    /// From its first channel's start to its last one's end: the GPU's timer, on the host's clock.
+    /// Start of its first channel and end of its last one, by the GPU's timer, converted to the
+    /// host's clock.
     pub gpu: Option<(i64, i64)>,
-    /// External ids that were current when NCCL was called.
+    /// External ids of PyTorch that were current when NCCL was called.
     pub external_ids: Vec<u64>,
 }
 
-/// The kernels of a recording with these operations and clocks, by the time of their call.
+/// The kernels of a recording with these operations and clocks, sorted by the time of their call.
 #[must_use]
 pub fn launches(
     timeline: &Timeline<'_>,
@@ -91,8 +92,8 @@ fn api_call<'t>(timeline: &'t Timeline<'_>, event: &Event) -> Option<(EventId, &
     is_call.then_some((parent, call))
 }
 
-/// The External id that PyTorch had current when NCCL was called: at the operation's own API event,
-/// else at the group's.
+/// The External id that was current in PyTorch when NCCL was called: of the operation's own API
+/// event, else of its group's.
 fn external_id(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
     let (id, call) = api_call(timeline, event)?;
     let of_group = || match call.parent {
@@ -142,7 +143,7 @@ fn add_kernel(
     }
 }
 
-/// The GPU's time stamps of a kernel channel or phase, ns, where they make sense.
+/// The GPU's time stamps of a kernel channel or phase, ns; `None` if they are invalid.
 fn gpu_times(event: &Event) -> Option<(u64, u64)> {
     let (Detail::KernelCh(KernelCh { ptimer, .. })
     | Detail::KernelPhase(KernelPhase { ptimer, .. })) = event.start.detail
@@ -153,7 +154,7 @@ fn gpu_times(event: &Event) -> Option<(u64, u64)> {
     (ptimer != 0 && stop >= ptimer).then_some((ptimer, stop))
 }
 
-/// Times since 1970 fit for 270 years.
+/// Converts ns since 1970, which fit into an `i64` until the year 2262.
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }

@@ -1,67 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-From records to operations: what ranks and tools share.
+Joins records to operations; ranks and tools share this code.
 
 # What an operation is
 
 A collective, a send, a receive, or a collective by copy engines: one Coll, P2p or CeColl event of
-one rank. [`Facts`] describes it, from its start record alone. A process may be several ranks of one
-communicator; each of them has a communicator index of its own, by which everything here is kept.
+one rank. [`Facts`] describes it, from its start record alone. A process may have several ranks of
+one communicator; each has its own communicator index, which is the key of all state here.
 
 # How children find their parent
 
-NCCL gives each event the handle of its parent, and a stop or a state the handle of its event. So
-events are joined by handle, in whatever order their records are read: the parent is one thread's,
-the ProxyOps and kernel channels (KernelCh) are another's, and each thread has a lane of its own. A
-network step has no handle: it names the slot of its ProxyOp, which started on the same lane. Where
-the operation came by two events (API call and Coll), the parent of the Coll is the call. The
+NCCL gives each event the handle of its parent, and a stop or a state the handle of its event.
+Events are joined by handle, whatever the order in which their records are read, because the parent
+and the ProxyOps and kernel channels (KernelCh) are of different threads, and each thread has its
+own lane. A network step has no handle: it names the slot of its ProxyOp, which started on the same
+lane. If there are an API call and a Coll for an operation, the call is the parent of the Coll. The
 operations of one [group](Launched) may share a kernel.
 
 # When it is over
 
 NCCL stops the operation's own event when the operation is *enqueued*. It is over when all of its
 children have stopped, and nothing shows that more is to come; [`ends::Signs`] is that rule, for
-reports, metrics and the watchdog alike. Three things make it long. ProxyOps of shared memory and
-peer access start and never stop, so that one counts only where it, or its link, ever moved. The
-stop of a kernel is not its end for most algorithms ([`ends`]). And a kernel that has not started
-has no record: that it is outstanding follows from the kernels of the same communicator, which run
-one after another ([`KernelOrder`]). Where nothing shows the end, an operation is neither over nor
-open: it is not known ([`Completion::Unseen`]), and no report and no watchdog calls it stuck.
+reports, metrics and the watchdog alike. Three facts complicate it. ProxyOps of shared memory and
+peer access start and never stop, so a ProxyOp counts only if it, or another on its link, ever moved
+data. The stop of a kernel is not its end for most algorithms ([`ends`]). And a kernel that has not
+started has no record: whether it is outstanding follows from the other kernels of the communicator,
+which run one after another ([`KernelOrder`]). If no record shows the end, an operation is neither
+over nor open but unknown ([`Completion::Unseen`]), and reports and the watchdog do not call it
+hung.
 
 A reader that runs while records come must also wait: a lane is read up to 250 ms late, and a
 ProxyOp may start long after its operation was enqueued. [`progress`] waits half a second to two
-seconds, for it only tells what is stuck; the windows of the metrics wait up to ten, for what they
-count as over stays counted.
+seconds, because it only has to find hangs; the windows of the metrics wait up to ten seconds,
+because they cannot take back what they counted.
 
 # What other processes do for it
 
-With PXN another local rank's proxy thread runs a rank's sends. [`pxn`] gives these ProxyOps back to
-the operations that they belong to, in recordings that are read together.
+With PXN another local rank's proxy thread runs a rank's sends. [`pxn`] assigns these ProxyOps to
+their operations, among recordings that are read together.
 
 # What losses do
 
-An event without a record must not look like an operation that hangs. A missing kernel says nothing
-where any kernel record was lost; in a rank, where each loss is noted with its parent, nothing of
-that operation ([`progress::LostEvent`]). A child whose operation is missing is counted, and so is a
-stop without a start. Kernels whose times are another work's, after NCCL's counts part ([`kernels`])
-or its ring was overtaken ([`stamps`]), lose their times, and after the former they say nothing.
+An event without a record must not look like an operation that hangs. Tools draw no conclusion from
+a missing kernel if any kernel record was lost. In a rank each loss is noted with its parent, so
+only that operation is affected ([`progress::LostEvent`]). A child whose operation is missing is
+counted, and so is a stop without a start. Kernel times that belong to another work, because NCCL's
+counts differ ([`kernels`]) or its ring was overtaken ([`stamps`]), are dropped; in the first case
+the kernel events are not used at all.
 
 # What bounds memory
 
-[`joiner`] reads a recording and hands each operation over when nothing more is expected of it: it
-holds what is in flight, at most 131,072 events after a sweep, whatever the recording's length. It
-also decodes each record once. Traces and merging show every event, and take a whole [`Timeline`],
-which grows with the recording's operations, though not with what they
-moved. [`progress`] holds what is in flight, of more than 8,192 operations the oldest: what hangs is
-among them. The metrics' collector holds what has not settled, of more than 65,536 operations the
-newest, and counts the others.
+[`joiner`] reads a recording, decodes each record once, and passes each operation on when no more
+records of it are expected. It holds the events in flight, at most 131,072 after a sweep, whatever
+the recording's length. Traces and merging show every event and need a whole [`Timeline`], which
+grows with the number of operations, not with their bytes. [`progress`] holds the operations in
+flight; of more than 8,192 it keeps the oldest, which include those that hang. The metrics'
+collector holds the operations that have not settled; of more than 65,536 it keeps the newest, and
+counts the others.
 
 # Modules
 
-[`Timeline`] joins the records of one process into events with parents and children.
-[`operation`] finds each operation's end and where its duration is known from. [`joiner`] does both
-while it reads. [`GpuClock`] places GPU time stamps on the host's clock. [`progress`] keeps track of
-what is in flight while records come.
+[`Timeline`] joins the records of one process into events with parents and children. [`operation`]
+finds each operation's end, and the source of its duration. [`joiner`] does both while it reads.
+[`GpuClock`] converts GPU time stamps to the host's clock. [`progress`] tracks the operations in
+flight while records come.
 
 This crate does **not** read files (that is `trace`), print, or give verdicts about why something
 is slow.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Operations: Coll, P2p and CeColl events, completed by what their children show.
+Operations: Coll, P2p and CeColl events, with the end and the duration that their children show.
 
 NCCL stops a Coll when it is *enqueued*. The operation is over when the last of its children is:
 ProxyOp, KernelCh, CeSync or CeBatch. For some algorithms, and for sends and receives, a KernelCh
@@ -9,8 +9,8 @@ stops before the kernel does (`ends.rs`). The duration comes from the best avail
 - [`Timing::Kernel`]: all channels' KernelCh have valid pTimers, and their stop is the end; from the
   first channel's start to the last channel's stop, by the GPU's timer.
 - [`Timing::Event`]: from the moment at which the stream reaches the launch to the kernel's end, by
-  two CUDA events (docs/probe.md), if one launch was for one operation, or for sends and receives of
-  one kernel that show no network part. It includes the wait for a place on the GPU.
+  two CUDA events (docs/probe.md), if the launch was for one operation, or for several sends and
+  receives without a network part. It includes the wait for free SMs.
 - [`Timing::Proxy`]: from the operation's start to its last child's stop, by the host's clock. It
   includes the launch and, for a receive, the wait for the sender.
 - [`Timing::KernelLead`]: like `Kernel`, if the stop is not the end: a lower bound.
@@ -19,12 +19,12 @@ stops before the kernel does (`ends.rs`). The duration comes from the best avail
 
 # Arrival
 
-The host enqueues an operation long before the GPU comes to it. The rank *arrives* when its kernel
-starts. The time from there to the end is the transfer and the wait for ranks that arrive later
-([`Evidence::with_waiting`]); the rank that arrives last waits for no other. `Kernel` and `Event`
-begin with the arrival. With `Proxy` it is the first start of a kernel channel, as the host saw it,
-else the moment at which the GPU delivered the first data to send, where that is the rank's own
-([`crate::ends::sends_own_first`]).
+The host enqueues an operation long before the GPU runs it. The rank *arrives* when its kernel
+starts. The time from the arrival to the end consists of the wait for ranks that arrive later and
+the transfer ([`Evidence::with_waiting`]); the rank that arrives last does not wait. `Kernel` and
+`Event` begin with the arrival. With `Proxy` the arrival is the first start of a kernel channel by
+the host's clock, else the time when the GPU delivered the first data to send, if that is the rank's
+own ([`crate::ends::sends_own_first`]).
 */
 
 use crate::ends::{Over, Signs};
@@ -48,14 +48,14 @@ pub enum Timing {
     Event,
     /// The host's clock, up to the last child's stop.
     Proxy,
-    /// The GPU's timer, up to a stop that comes before the end: the least that it took.
+    /// The GPU's timer, up to a stop that comes before the end: a lower bound.
     KernelLead,
-    /// The host's clock, while the operation was enqueued.
+    /// The host's clock, from start to stop of the enqueuing.
     Enqueue,
 }
 
 impl Timing {
-    /// All of them, best first.
+    /// All sources, best first.
     pub const ALL: [Timing; 5] =
         [Timing::Kernel, Timing::Event, Timing::Proxy, Timing::KernelLead, Timing::Enqueue];
 
@@ -71,14 +71,14 @@ impl Timing {
         }
     }
 
-    /// Whether the duration is the operation's, so that a bandwidth follows from it.
+    /// Whether the duration is that of the whole operation, so that a bandwidth can be computed.
     #[must_use]
     pub const fn is_whole(self) -> bool {
         !matches!(self, Timing::KernelLead | Timing::Enqueue)
     }
 }
 
-/// When an operation ended, by the clock that its time is from.
+/// The end of an operation, by the clock of its duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The GPU's timer, ns.
@@ -92,9 +92,9 @@ pub enum End {
 pub enum Completion {
     /// Its last child stopped at these ticks.
     Done(u64),
-    /// Something of it has not stopped.
+    /// A part of it has not stopped.
     Open,
-    /// It was enqueued, and nothing in the recording shows its end.
+    /// It was enqueued, and no record shows its end.
     Unseen,
 }
 
@@ -107,17 +107,17 @@ pub struct Operation {
     pub comm: Option<usize>,
     /// NCCL function name.
     pub func: StrId,
-    /// The caller's datatype where the API call is known, else the event's.
+    /// The caller's datatype if the API call is known, else the event's.
     pub datatype: StrId,
     /// Algorithm; none for P2p and CeColl.
     pub algo: StrId,
     /// Protocol; none for P2p and CeColl.
     pub proto: StrId,
-    /// Size as nccl-tests define it; `None` where the datatype is unknown.
+    /// Size in bytes as nccl-tests define it; `None` if the datatype is unknown.
     pub bytes: Option<u64>,
-    /// Channels; `None` unknown.
+    /// Number of channels; `None` if unknown.
     pub channels: Option<u8>,
-    /// NCCL's sequence number; P2p have none.
+    /// NCCL's sequence number; `None` for P2p.
     pub seq: Option<u64>,
     /// The other rank of a P2p.
     pub peer: Option<i32>,
@@ -125,21 +125,22 @@ pub struct Operation {
     pub completion: Completion,
     /// The source of the duration.
     pub timing: Timing,
-    /// The duration; `None` while it is open.
+    /// The duration, ns; `None` while the operation is open.
     pub duration_ns: Option<f64>,
-    /// From the rank's arrival to the end, ns: with the wait for ranks that arrive later. `None`
-    /// where either is unknown.
+    /// From the rank's arrival to the end, ns, including the wait for ranks that arrive later.
+    /// `None` if arrival or end is unknown.
     pub with_waiting_ns: Option<f64>,
-    /// Its end, by the clock of `with_waiting_ns`; `None` where that is by CUDA events, or unknown.
+    /// Its end, by the clock of `with_waiting_ns`; `None` if that comes from CUDA events, or is
+    /// unknown.
     pub end: Option<End>,
-    /// All channels of its kernel have times of the GPU's timer.
+    /// All channels of its kernel have valid times of the GPU's timer.
     pub has_gpu_times: bool,
-    /// From the first channel's start to the last channel's stop, by that timer, ns; as
+    /// The first channel's start and the last channel's stop by the GPU's timer, ns; `None` unless
     /// `has_gpu_times`.
     pub gpu_span: Option<(u64, u64)>,
     /// The stop of its kernel is not its end.
     pub stops_early: bool,
-    /// Its children that have not stopped, where they say that it is open.
+    /// Its children that have not stopped and keep it open.
     pub open: Vec<EventId>,
 }
 
@@ -156,51 +157,53 @@ pub fn operations(timeline: &Timeline<'_>) -> Vec<Operation> {
     operations.collect()
 }
 
-/// What the judgement of one operation needs to know of the others.
+/// Facts about other operations that decide the state of an operation.
 #[derive(Debug)]
 pub(crate) struct Judge {
-    /// By position of the communicator; `None` where kernel events were lost, so that a missing
-    /// one says nothing.
+    /// By position of the communicator; `None` if kernel events were lost, because a missing kernel
+    /// then proves nothing.
     orders: Option<Map<usize, KernelOrder>>,
     streams: StreamOrder,
-    /// By group call and communicator; empty where nothing was measured by CUDA events.
+    /// By group call and communicator; empty if no launch was measured by CUDA events.
     launches: Map<(EventId, u16), Launches>,
-    /// When the last launch of each communicator began that was measured.
+    /// Start of the last measured launch of each communicator, in ticks.
     measured: Map<u16, u64>,
 }
 
-/// An operation as it looks now, and whether that can change.
+/// An operation in its present state, and whether that may still change.
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub(crate) operation: Operation,
-    /// Its kernel, or channels of it, may still be reported: it is the latest of its communicator.
+    /// Its kernel, or channels of its kernel, may still be reported, because no later kernel of its
+    /// communicator has started.
     pub(crate) may_lack_kernels: bool,
-    /// Whether its launches have ended, by CUDA events.
+    /// Whether its launches have ended, by CUDA events; `None` if unknown.
     pub(crate) event: Option<bool>,
 }
 
-/// The facts about an operation's end: the rules of the module page.
+/// Collects the facts about an operation's end, and applies the rules of the module's
+/// documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evidence {
-    /// When it started, in ticks.
+    /// Start of the operation, in ticks.
     start: u64,
-    /// When its own event stopped.
+    /// Stop of its own event, in ticks.
     stop: Option<u64>,
-    /// Channels that its kernel works on at least.
+    /// Least number of channels on which its kernel should be recorded.
     wanted: usize,
-    /// Children that have not stopped.
+    /// Number of children that have not stopped.
     open: usize,
     children: usize,
     kernels: usize,
     is_timeless: bool,
     ptimers: Option<(u64, u64)>,
     last_stop: Option<u64>,
-    /// When its kernel started, as the host saw it.
+    /// First start of a kernel channel by the host's clock, in ticks.
     kernel_start: Option<u64>,
-    /// When the GPU had delivered the first data to send, which is the rank's own.
+    /// When the GPU had delivered the first data to send, if that is the rank's own, in ticks.
     ready: Option<u64>,
     event: LaunchEnd,
-    /// NCCL should report its kernel, or channels of it, and did not.
+    /// Its kernel, or channels of its kernel, should be reported and are not.
     awaits: bool,
     /// The stop of its kernel is not its end.
     leads: bool,
@@ -215,17 +218,17 @@ pub struct Evidence {
 /// What CUDA events show about the launches of an operation's group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaunchEnd {
-    /// How long the launch took that was for the operation alone, ns.
+    /// Duration of the launch, if it was for this operation alone, ns.
     pub ns: Option<u64>,
-    /// How long the launch took that the operation shares with other sends and receives, ns.
+    /// Duration of the launch, if it was for several sends and receives, ns.
     pub shared_ns: Option<u64>,
-    /// Whether the launches have ended; `None` not known.
+    /// Whether the launches have ended; `None` if unknown.
     pub ended: Option<bool>,
 }
 
 impl Evidence {
-    /// Of an operation whose own event started and stopped at these ticks; `stops_early` if the
-    /// stop of its kernel is not its end.
+    /// The evidence of an operation whose own event started and stopped at these ticks.
+    /// `stops_early`: the stop of its kernel is not its end.
     pub fn new(start: u64, stop: Option<u64>, facts: &Facts, stops_early: bool) -> Evidence {
         Evidence {
             start,
@@ -236,14 +239,14 @@ impl Evidence {
         }
     }
 
-    /// Adds a ProxyOp that moves something, or a part of a copy-engine collective.
+    /// Adds a ProxyOp that moves data, or a part of a copy-engine collective.
     pub fn add_child(&mut self, stop: Option<u64>) {
         self.children += 1;
         self.open += usize::from(stop.is_none());
         self.last_stop = self.last_stop.max(stop);
     }
 
-    /// Adds when the GPU had delivered data to send, which is the rank's own.
+    /// Adds the time when the GPU had delivered the rank's own data to send, in ticks.
     pub fn add_ready(&mut self, ready: Option<u64>) {
         self.ready = earliest(self.ready, ready);
     }
@@ -262,12 +265,13 @@ impl Evidence {
         }
     }
 
-    /// Adds what CUDA events show about its launch.
+    /// Adds the facts from CUDA events about its launch.
     pub fn add_launch(&mut self, event: LaunchEnd) {
         self.event = event;
     }
 
-    /// Adds what the other kernels of its communicator show, after its children and its launch.
+    /// Adds the conclusions from other kernels of its communicator. Call it after the children and
+    /// the launch are added.
     pub fn add_order(&mut self, order: &KernelOrder, facts: &Facts, own: Launched) {
         (self.followed, self.awaited) = order.later(own);
         self.awaits = match self.kernels {
@@ -281,17 +285,18 @@ impl Evidence {
         self.passed = is_followed;
     }
 
-    /// Channels on which its kernel was seen.
+    /// Number of channels on which its kernel was recorded.
     pub const fn kernels(&self) -> usize {
         self.kernels
     }
 
-    /// Fewer channels of its kernel were seen than it works on; with whether any was.
+    /// `None` if its kernel was recorded on all wanted channels; else whether it was recorded on
+    /// any.
     pub fn lacks_kernels(&self) -> Option<bool> {
         (self.kernels < self.wanted).then_some(self.kernels > 0)
     }
 
-    /// Nothing but its own event is known.
+    /// Whether it has no children.
     pub fn is_childless(&self) -> bool {
         self.children == 0
     }
@@ -364,8 +369,8 @@ impl Evidence {
         }
     }
 
-    /// From the rank's arrival to the end of a collective, send or receive, ns; `None` where either
-    /// is unknown.
+    /// From the rank's arrival to the end of a collective, send or receive, ns; `None` if either is
+    /// unknown.
     pub fn with_waiting(&self, ns_per_tick: f64) -> Option<f64> {
         match (self.duration(ns_per_tick), self.completion()) {
             ((Timing::Kernel | Timing::Event, ns), _) => ns,
@@ -377,7 +382,7 @@ impl Evidence {
         }
     }
 
-    /// The end of what [`Evidence::with_waiting`] measures.
+    /// The end of the time that [`Evidence::with_waiting`] measures.
     fn end(&self, timing: Timing) -> Option<End> {
         match (timing, self.completion()) {
             (Timing::Kernel, _) => self.ptimers.map(|(_, last)| End::Gpu(last)),
@@ -386,19 +391,20 @@ impl Evidence {
         }
     }
 
-    /// From its start to `stop`, by the host's clock, ns.
+    /// Time from its start to `stop` by the host's clock, ns.
     pub fn host_ns(&self, stop: u64, ns_per_tick: f64) -> f64 {
         to_f64(stop.saturating_sub(self.start)) * ns_per_tick
     }
 
-    /// From the first pTimer to the last; `None` unless there are enough and all make sense.
+    /// Time from the first pTimer to the last, ns; `None` if a channel is missing or has invalid
+    /// pTimers.
     pub fn kernel_ns(&self) -> Option<f64> {
         let (first, last) = self.ptimers?;
         (self.kernels >= self.wanted && !self.is_timeless).then(|| to_f64(last - first))
     }
 }
 
-/// The GPU's time stamps of a KernelCh, ns, if they make sense.
+/// The GPU's time stamps of a KernelCh, ns; `None` if they are missing or contradict each other.
 pub fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u64)> {
     // NCCL's ring of 64 time stamps may have been overtaken.
     stop.filter(|&stop| start != 0 && stop >= start).map(|stop| (start, stop))
@@ -411,7 +417,7 @@ impl Judge {
         Judge { orders, streams: StreamOrder::default(), launches, measured }
     }
 
-    /// Takes note of what the timeline holds. What was noted before may come again.
+    /// Updates the facts from the events of the timeline. Events may be passed again.
     pub(crate) fn note(&mut self, timeline: &Timeline<'_>) {
         self.note_orders(timeline);
         self.note_launches(timeline);
@@ -505,7 +511,7 @@ impl Judge {
         (evidence, open)
     }
 
-    /// What CUDA events show about the launches of this operation's group.
+    /// The facts from CUDA events about the launches of this operation's group.
     fn launch_end(&self, timeline: &Timeline<'_>, event: &Event) -> Option<LaunchEnd> {
         if self.launches.is_empty() {
             return None;
@@ -514,7 +520,7 @@ impl Judge {
         Some(self.launches.get(&(group, event.start.comm))?.end())
     }
 
-    /// What the operations that are there show of their communicator's kernels.
+    /// Updates the order of each communicator's kernels from the operations of the timeline.
     fn note_orders(&mut self, timeline: &Timeline<'_>) {
         let Some(orders) = &mut self.orders else { return };
         for (id, event) in timeline.events() {
@@ -538,7 +544,7 @@ impl Judge {
         }
     }
 
-    /// Takes note of the channels of an operation of which no more will come.
+    /// Counts the kernel channels of an operation of which no more will be reported.
     pub(crate) fn note_channels(&mut self, timeline: &Timeline<'_>, id: EventId) {
         let (event, Some(orders)) = (timeline.event(id), &mut self.orders) else { return };
         let Some(facts) = Facts::of(&event.start.detail) else { return };
@@ -549,7 +555,7 @@ impl Judge {
         order.saw_channels(kernels(timeline, id, event), &facts, is_over);
     }
 
-    /// [`Judge::note_channels`] of all operations, once it is known which is the latest.
+    /// [`Judge::note_channels`] for all operations, after the latest one is known.
     pub(crate) fn note_all_channels(&mut self, timeline: &Timeline<'_>) {
         timeline.ids().for_each(|id| self.note_channels(timeline, id));
     }
@@ -582,7 +588,7 @@ impl Judge {
                 }
             }
         }
-        // A process that ended in order had time for all of them.
+        // If the process closed the recording, all measurements had time to be written.
         if !timeline.recording().header().closed {
             for ((_, comm), entry) in launches {
                 let is_later = |&last: &u64| entry.first.is_some_and(|first| first > last);
@@ -602,15 +608,16 @@ fn stream_of(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
     }
 }
 
-/// Channels on which the kernel of an operation was seen, if they are believed.
+/// Number of channels on which the kernel of an operation was recorded; 0 if its kernels have the
+/// times of others.
 fn kernels(timeline: &Timeline<'_>, id: EventId, event: &Event) -> usize {
     let children = timeline.children(id).iter().map(|&child| timeline.event(child));
     let count = children.filter(|child| child.kind() == EventKind::KernelCh).count();
     if timeline.is_kernel_doubted(event) { 0 } else { count }
 }
 
-/// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
-/// moves them on and never stops them (from 2.27 on).
+/// False for the ProxyOps of shared memory, peer access and CollNet, which NCCL starts and (from
+/// 2.27 on) never advances or stops.
 fn is_network(timeline: &Timeline<'_>, op: &Event) -> bool {
     if op.stop.is_some() || op.first_state.is_some() || op.steps.is_some() {
         return true;
@@ -622,7 +629,8 @@ fn is_network(timeline: &Timeline<'_>, op: &Event) -> bool {
     timeline.links().contains(&LinkKey { comm, rank, peer, is_send })
 }
 
-/// AllGather and Broadcast count bytes in their Coll event; the API call has the datatype.
+/// The caller's datatype from the API call, because the Coll events of AllGather and Broadcast have
+/// bytes.
 fn callers_datatype(timeline: &Timeline<'_>, event: &Event) -> Option<StrId> {
     let Parent::Known(parent) = event.parent else { return None };
     match timeline.event(parent).start.detail {
@@ -633,19 +641,19 @@ fn callers_datatype(timeline: &Timeline<'_>, event: &Event) -> Option<StrId> {
     }
 }
 
-/// What one call of NCCL launched on one communicator, and for which operations.
+/// Counts of the launches and the operations of one group call on one communicator.
 #[derive(Clone, Copy, Debug, Default)]
 struct Launches {
     launches: u32,
     operations: u32,
-    /// Sends and receives among them.
+    /// Sends and receives among the operations.
     p2ps: u32,
-    /// Launches that were measured, and the time of the last one.
+    /// Number of launches that were measured (`measured`), and the duration of the last one in ns.
     measured: u32,
     ns: Option<u64>,
-    /// When the first of them began, in ticks.
+    /// Start of the first launch, in ticks.
     first: Option<u64>,
-    /// What was launched before was measured, and nothing later.
+    /// An earlier launch of the communicator was measured, and neither this nor a later one.
     runs: bool,
 }
 

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The kernels of one rank's communicator run one after another, and so do those of one CUDA stream:
-what this shows about operations whose own records do not show their end.
+Conclusions about operations whose own records do not show their end, from the order of kernels:
+those of one rank's communicator run one after another, and so do those of one CUDA stream.
 
 - An operation without a recorded kernel may still wait for it only if no later kernel was recorded.
 - A kernel that was recorded on fewer channels than NCCL announces may still have to start on the
   others only if no later kernel was recorded, and if kernels of this communicator use all of them.
 - After a stop that is not the end ([`crate::ends`]), a later kernel shows that the operation is
-  over, and a later operation that waits for its kernel shows that it is not. That one may also wait
-  for its turn behind kernels of other communicators: a later kernel of the stream, of whichever
-  communicator, shows that the operation is over ([`StreamOrder`]).
+  over, and a later operation that waits for its kernel shows that it is not. But the later
+  operation may instead wait behind kernels of other communicators. So a later kernel of the stream,
+  of any communicator, also shows that the operation is over ([`StreamOrder`]).
 */
 
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
 
-/// The API version from which on a collective has the channels that it works on, and not the most
-/// that it may.
+/// The first API version in which a collective's number of channels is the actual one and not an
+/// upper bound.
 const CHANNELS_SINCE: u32 = 4;
 
-/// Whether kernels work on all channels that NCCL announces.
+/// Whether kernels run on all channels that NCCL announces.
 #[derive(Clone, Copy, Debug, Default)]
 struct Channels {
-    /// NCCL reports how many there are.
+    /// The API version reports the actual number of channels.
     is_told: bool,
-    /// Kernels were seen that did, of several channels, and that did not.
+    /// A kernel ran on all of several channels (`were_all`), or on fewer (`were_fewer`).
     were_all: bool,
     were_fewer: bool,
 }
@@ -32,43 +32,44 @@ struct Channels {
 /// The recorded kernels of one rank's communicator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOrder {
-    /// This rank, where that is known.
+    /// This rank; `None` if unknown.
     rank: Option<i32>,
-    /// The latest operation whose kernel was seen.
+    /// The latest operation whose kernel was recorded.
     seen: Option<Launched>,
-    /// The latest collective, and the latest send or receive, that has a kernel.
+    /// The latest collective, and the latest send or receive, that must have a kernel.
     last: [Option<Launched>; 2],
-    /// Kernels were seen of collectives, and of sends or receives.
+    /// Whether kernels were recorded of collectives, and of sends or receives.
     tells: [bool; 2],
     channels: Channels,
-    /// From then on, in ticks, kernels say nothing: NCCL takes them for other ones.
+    /// Time from which kernel events are not used, in ticks, because they have the times of others
+    /// ([`crate::kernels`]).
     until: Option<u64>,
-    /// NCCL reports no further child of what started before, in ticks.
+    /// Operations that started before this time get no more children, in ticks.
     settled: u64,
 }
 
 impl KernelOrder {
-    /// NCCL's profiler API version of the communicator.
+    /// Sets NCCL's profiler API version of the communicator.
     pub const fn api(&mut self, version: u32) {
         self.channels.is_told = version >= CHANNELS_SINCE;
     }
 
-    /// This rank; negative where it is not known.
+    /// Sets this rank; a negative number is ignored.
     pub fn rank(&mut self, rank: i32) {
         self.rank = Some(rank).filter(|&rank| rank >= 0).or(self.rank);
     }
 
-    /// From these ticks on kernels are not believed ([`crate::kernels`]).
+    /// Sets the time from which kernel events are not used ([`crate::kernels`]).
     pub const fn believe_until(&mut self, ticks: Option<u64>) {
         self.until = ticks;
     }
 
-    /// No child is recorded any more of what started before these ticks.
+    /// Sets the time before which operations get no more children.
     pub const fn settle(&mut self, ticks: u64) {
         self.settled = ticks;
     }
 
-    /// Whether NCCL reports no further child of an operation that started at `start`.
+    /// Whether no more children are recorded of an operation that started at `start`.
     #[must_use]
     pub const fn is_settled(&self, start: u64) -> bool {
         start < self.settled
@@ -80,13 +81,13 @@ impl KernelOrder {
         self.until.is_none_or(|until| start < until)
     }
 
-    /// Kernels were seen.
+    /// Whether any kernel was recorded.
     #[must_use]
     pub const fn has_kernels(&self) -> bool {
         self.seen.is_some()
     }
 
-    /// An operation started.
+    /// Takes the start of an operation.
     pub fn operation(&mut self, facts: &Facts, own: Launched) {
         let last = &mut self.last[usize::from(facts.is_p2p())];
         if facts.has_kernel(self.rank) && last.is_none_or(|last| own.start >= last.start) {
@@ -94,7 +95,7 @@ impl KernelOrder {
         }
     }
 
-    /// A kernel of an operation was seen.
+    /// Takes the start of a kernel of an operation.
     pub fn kernel(&mut self, own: Launched, is_p2p: bool) {
         self.tells[usize::from(is_p2p)] = true;
         if self.seen.is_none_or(|latest| own.start >= latest.start) {
@@ -102,14 +103,15 @@ impl KernelOrder {
         }
     }
 
-    /// The kernel of an operation was seen on so many channels; `is_over` if no more will come.
+    /// Takes the number of channels on which the kernel of an operation was recorded; `is_over` if
+    /// no more will come.
     pub const fn saw_channels(&mut self, count: usize, facts: &Facts, is_over: bool) {
         let wanted = facts.wanted as usize;
         self.channels.were_all |= wanted > 1 && count >= wanted;
         self.channels.were_fewer |= is_over && count > 0 && count < wanted;
     }
 
-    /// Whether the kernel of an operation that shows none can be outstanding.
+    /// Whether the kernel of an operation without a recorded kernel may still start.
     #[must_use]
     pub fn awaits(&self, facts: &Facts, own: Launched) -> bool {
         let may_come = |seen: Launched| own.start >= seen.start && own.is_apart(seen);
@@ -120,15 +122,16 @@ impl KernelOrder {
             && self.seen.is_some_and(may_come)
     }
 
-    /// Whether the kernel of an operation was seen on some channels only, and no later one at all.
+    /// Whether the kernel of an operation was recorded on `count` channels, not on all, and no
+    /// later kernel was recorded.
     #[must_use]
     pub fn lacks_channels(&self, count: usize, facts: &Facts, own: Launched) -> bool {
         let is_latest = self.seen.is_some_and(|seen| seen.start <= own.start);
         is_latest && count > 0 && count < usize::from(facts.wanted)
     }
 
-    /// Whether the kernel of an operation, which was seen on so many channels, has not started on
-    /// the others.
+    /// Whether the kernel of an operation, recorded on `count` channels, has certainly not started
+    /// on the others.
     #[must_use]
     pub fn awaits_channels(&self, count: usize, facts: &Facts, own: Launched) -> bool {
         let Channels { is_told, were_all, were_fewer } = self.channels;
@@ -136,8 +139,8 @@ impl KernelOrder {
         are_all && self.is_believed(own.start) && self.lacks_channels(count, facts, own)
     }
 
-    /// Of an operation, whether a later kernel has started, and whether a later operation waits
-    /// for its own.
+    /// For an operation: whether a later kernel has started, and whether a later operation waits
+    /// for its kernel.
     #[must_use]
     pub fn later(&self, own: Launched) -> (bool, bool) {
         let followed = self.seen.is_some_and(|seen| seen.follows(own));
@@ -154,9 +157,10 @@ impl KernelOrder {
     }
 }
 
-/// CUDA's names for default streams: each device, or thread, has its own of the same name.
+/// The greatest handle of a default stream: devices or threads have different default streams with
+/// the same handle.
 const DEFAULT_STREAMS: u64 = 2;
-/// Streams that are remembered at most: a process may create and destroy any number.
+/// Most streams that are kept, because a process may create and destroy any number.
 const MAX_STREAMS: usize = 1 << 10;
 
 /// The latest kernel of each CUDA stream of a process.
@@ -166,7 +170,7 @@ pub struct StreamOrder {
 }
 
 impl StreamOrder {
-    /// A kernel of an operation of this stream was seen.
+    /// Takes the start of a kernel of an operation on this stream.
     pub fn kernel(&mut self, stream: u64, own: Launched) {
         if stream <= DEFAULT_STREAMS {
             return;

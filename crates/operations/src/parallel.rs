@@ -10,16 +10,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Results for each core that are in memory at a time, at most: a core whose neighbour is busy with
-/// a long recording goes on with the next ones.
+/// Most results in memory per core, so that cores can continue while one is busy with a long
+/// recording.
 const AHEAD: usize = 2;
 
-/// Does `work` on each item on as many threads as there are cores, or descriptors for them, and
-/// gives what comes of it to `take`, in order. No more than `AHEAD` results for each core are in
-/// memory at a time.
+/// Runs `work` on each item, on as many threads as there are cores or as descriptors allow, and
+/// passes the results to `take` in order. At most `AHEAD` results per core are in memory at a time.
 ///
 /// # Panics
-/// As `work` does.
+/// If `work` panics.
 pub fn in_order<'a, T: Sync, R: Send>(
     items: &'a [T],
     work: impl Fn(&'a T) -> R + Sync,
@@ -45,7 +44,7 @@ pub fn in_order<'a, T: Sync, R: Send>(
                 }
             });
         }
-        // The threads end when there are no more places, also where `take` panics.
+        // The threads end when the channel of indices is closed, also if `take` panics.
         let go_on = move |at| {
             let _ = places.send(at);
         };
@@ -66,7 +65,7 @@ pub fn in_order<'a, T: Sync, R: Send>(
     });
 }
 
-/// The next place; `None` if there will be none.
+/// The next index; `None` after the last.
 fn next(places: &Mutex<Receiver<usize>>) -> Option<usize> {
     places.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Network links: what a process sent to and received from each peer, and what it waited for.
+Network links: the transfers of a process to and from each peer, and the times that it waited.
 
 A send waits for the GPU, then for the peer's buffer, then for the network; a receive waits for the
 network (and with it for the sender), then for the flush, then for the GPU. Latency and rate come
 from a straight line through the network times of sends over their sizes. With the socket transport
-a send is over when the kernel has taken the data, so that they describe only the local side.
+a send is over when the operating system has taken the data, so latency and rate describe only the
+local side.
 */
 
 use crate::stats::LinearFit;
@@ -19,11 +20,11 @@ use std::collections::BTreeMap;
 pub struct LinkKey {
     /// Position of the communicator.
     pub comm: usize,
-    /// This process's rank, as the operation says.
+    /// This process's rank, as the ProxyOp reports it.
     pub rank: i32,
     /// The other rank.
     pub peer: i32,
-    /// This process sends.
+    /// Whether this process sends.
     pub is_send: bool,
 }
 
@@ -32,17 +33,17 @@ pub struct LinkKey {
 pub struct Link {
     /// Steps that stopped.
     pub transfers: u64,
-    /// Of these, steps that NCCL gave a size for.
+    /// Steps with a size, of those in `transfers`.
     pub sized: u64,
-    /// Bytes of the sized steps, and of operations whose states tell them.
+    /// Bytes of the steps with a size, and those that states of ProxyOps report.
     pub bytes: u64,
-    /// States of operations tell the bytes (API v1 to v3, whose steps have no size).
+    /// The bytes come from states of ProxyOps (API v1 to v3, whose steps have no size).
     pub is_told: bool,
     /// Ticks spent in the three states of its steps (see [`crate::steps::states`]).
     waits: [u64; 3],
-    /// The same in ns, once all steps are added.
+    /// `waits` in ns; set by [`Links::finish`].
     pub waits_ns: [f64; 3],
-    /// Network time of a send (µs) over its size (bytes).
+    /// Network time of sends (µs) as a function of their size (bytes).
     pub fit: LinearFit,
 }
 
@@ -77,7 +78,7 @@ impl Link {
     }
 }
 
-/// The links of a process, each with a number, so that a step costs no lookup.
+/// The links of a process, each with a number, so that adding a step needs no lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     numbers: BTreeMap<LinkKey, usize>,
@@ -85,7 +86,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// The number of the link of an operation, over which a step went.
+    /// The number of the link of a ProxyOp; adds the link if it is new.
     pub fn number(&mut self, comm: usize, op: &ProxyOp) -> usize {
         self.of_key(LinkKey { comm, rank: op.rank, peer: op.peer, is_send: op.is_send })
     }
@@ -97,14 +98,14 @@ impl Links {
         })
     }
 
-    /// Adds a step of an operation. Steps that did not stop only make the link known.
+    /// Adds a step to a link. A step that did not stop is not counted.
     pub fn add(&mut self, number: usize, step: &Step, clock: &TickMap) {
         if let Some(link) = self.links.get_mut(number).filter(|_| step.has(step_flags::STOPPED)) {
             link.add(step, clock);
         }
     }
 
-    /// Adds bytes that a state of an operation tells.
+    /// Adds bytes that a state of a ProxyOp reports.
     pub fn add_told(&mut self, comm: usize, op: &ProxyOp, bytes: u64) {
         let number = self.number(comm, op);
         if let Some(link) = self.links.get_mut(number) {
@@ -113,8 +114,8 @@ impl Links {
         }
     }
 
-    /// Adds the links of another process's proxy thread, as far as `comm` knows their
-    /// communicators.
+    /// Adds the links of another process's proxy thread whose communicators `comm` maps to
+    /// positions.
     pub(crate) fn merge(&mut self, other: &Links, comm: impl Fn(usize) -> Option<usize>) {
         for (key, link) in other.iter() {
             let Some(comm) = comm(key.comm) else { continue };
@@ -125,7 +126,7 @@ impl Links {
         }
     }
 
-    /// All steps are added.
+    /// Converts the waits to ns, after all steps are added.
     pub fn finish(&mut self, clock: &TickMap) {
         for link in &mut self.links {
             link.waits_ns = link.waits.map(|ticks| clock.duration_ns(ticks));

@@ -2,16 +2,16 @@
 /*!
 Converts GPU time stamps (pTimer, the GPU's globaltimer in ns) to the host's clock.
 
-A callback that reports a pTimer runs after it, with an unknown delay that is sometimes short: the
-line under all points (pTimer, callback − pTimer) is the best estimate of the clocks' offset. A
-kernel cannot start before its launch: that bounds the offset from below, and the smallest distance
-between the line and those bounds is the error of the line.
+A callback that reports a pTimer runs after that time, with an unknown delay that is sometimes
+short. So the line under all points (pTimer, callback − pTimer) is the best estimate of the clocks'
+offset. A kernel cannot start before its launch, which bounds the offset from below; the smallest
+distance between the line and these bounds is the error of the line.
 
 The drift between two clocks is not constant: a crystal's depends on its temperature, and NTP steers
-the host's. So each window of 30 s, or up to twice that, has a line of its own, and a GPU has one
-clock, to which the kernels of all communicators of a process on it contribute. Where the windows
-have fewer kernels they are longer, to all of the recording. Between the middles of the gaps between
-two windows' kernels the clock is straight, so that it never jumps.
+the host's. So each window of 30 s (or up to twice that) has its own line. Windows with too few
+kernels are joined, up to the whole recording. A GPU has one clock, to which the kernels of all
+communicators of a process on that GPU contribute. The clock is linear between the middles of the
+gaps between windows, so it never jumps.
 
 Durations never use the converted values.
 */
@@ -25,21 +25,23 @@ use std::collections::HashMap;
 
 /// The length of a window, ns.
 const WINDOW_NS: u64 = 30_000_000_000;
-/// A window with fewer callbacks, or a shorter time, is joined with the next.
+/// Least number of callbacks of a window; one with fewer, or over too short a time, is joined with
+/// the next.
 const LEAST: u64 = 64;
-/// More windows than in 34 hours become twice as long.
+/// Most windows (34 hours); beyond that each window becomes twice as long.
 const WINDOWS_MAX: usize = 4096;
 
-/// A GPU's clock against the host's.
+/// Converts a GPU's timer to the host's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuClock {
-    /// In the order of time. At least one.
+    /// In the order of time; at least one.
     knots: Vec<Knot>,
     error_ns: Option<u64>,
     granularity_ns: Option<u64>,
 }
 
-/// What the host's clock is ahead of the GPU's at a time of the GPU's; straight in between.
+/// The offset of the host's clock at a time of the GPU's timer, both in ns; linear between two
+/// knots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Knot {
     gpu: u64,
@@ -61,7 +63,7 @@ impl GpuClock {
     #[must_use]
     pub fn host_ns(&self, ptimer: u64) -> u64 {
         let next = self.knots.partition_point(|knot| knot.gpu <= ptimer);
-        // Before the first and after the last it goes on as between their neighbours and them.
+        // Before the first and after the last knot the nearest segment is extended.
         let next = next.clamp(1, self.knots.len().saturating_sub(1).max(1));
         let ahead = match (self.knots.get(next - 1), self.knots.get(next)) {
             (Some(a), Some(b)) => {
@@ -78,15 +80,15 @@ impl GpuClock {
         ptimer.saturating_add_signed(ahead)
     }
 
-    /// How far [`GpuClock::host_ns`] can be off in the worst window that launches bound, ns; `None`
-    /// where they bound none.
+    /// The greatest error of [`GpuClock::host_ns`] in any window with launches, ns; `None` if there
+    /// is none.
     #[must_use]
     pub fn error_ns(&self) -> Option<u64> {
         self.error_ns
     }
 
-    /// The step of the GPU's timer, ns: the greatest number that divides the differences of all
-    /// pTimers. `None` of too few.
+    /// The resolution of the GPU's timer, ns: the greatest common divisor of the differences of all
+    /// pTimers. `None` if there are too few.
     #[must_use]
     pub fn granularity_ns(&self) -> Option<u64> {
         self.granularity_ns
@@ -96,13 +98,13 @@ impl GpuClock {
 /// The clocks of the GPUs of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuClocks {
-    /// By position of the communicator.
+    /// Index in `clocks` by position of the communicator.
     gpus: Vec<usize>,
     clocks: Vec<Option<GpuClock>>,
 }
 
 impl GpuClocks {
-    /// Those of the kernels of a recording, in one pass over its events.
+    /// Fits the clocks to the kernels of a timeline, in one pass over its events.
     #[must_use]
     pub fn of(timeline: &Timeline<'_>) -> GpuClocks {
         let mut fits = ClockFits::new(timeline.recording());
@@ -118,13 +120,13 @@ impl GpuClocks {
         self.clocks.get(*self.gpus.get(comm)?)?.as_ref()
     }
 
-    /// All that there are.
+    /// All clocks.
     pub fn iter(&self) -> impl Iterator<Item = &GpuClock> {
         self.clocks.iter().flatten()
     }
 }
 
-/// What [`GpuClocks`] are fitted to.
+/// Collects the pairs of times to which [`GpuClocks`] are fitted.
 #[derive(Debug)]
 pub(crate) struct ClockFits {
     gpus: Vec<usize>,
@@ -132,7 +134,7 @@ pub(crate) struct ClockFits {
 }
 
 impl ClockFits {
-    /// Communicators whose GPU the plugin did not know have a clock each.
+    /// Communicators on one GPU share a clock; a communicator whose GPU is unknown has its own.
     pub(crate) fn new(recording: &Recording) -> ClockFits {
         let mut places: HashMap<u32, usize> = HashMap::new();
         let (mut gpus, mut fits) = (Vec::new(), Vec::new());
@@ -172,28 +174,29 @@ impl ClockFits {
     }
 }
 
-/// What a [`GpuClock`] is fitted to.
+/// Collects the pairs of times to which a [`GpuClock`] is fitted.
 #[derive(Debug)]
 pub(crate) struct ClockFit {
     /// In the order of time.
     windows: Vec<Window>,
     width: u64,
-    /// That of the latest pair.
+    /// Index of the window of the latest pair.
     latest: usize,
-    /// The first pTimer, and what divides the distances of all others from it.
+    /// The first pTimer, and (`divisor`) the greatest common divisor of the differences of the
+    /// others from it.
     first: Option<u64>,
     divisor: u64,
 }
 
-/// The pairs of a time.
+/// The pairs of a stretch of time.
 #[derive(Clone, Debug)]
 struct Window {
-    /// Its start in windows, since the timer's.
+    /// Its start, in widths of a window since the timer's 0.
     number: u64,
     callbacks: Hull,
     launches: Hull,
     count: u64,
-    /// Of the callbacks' pTimers.
+    /// Sum of the callbacks' pTimers, ns.
     sum: u128,
 }
 
@@ -217,7 +220,7 @@ impl ClockFit {
         self.windows.is_empty()
     }
 
-    /// Adds a callback.
+    /// Adds a callback: its pTimer and its host time.
     pub(crate) fn add(&mut self, pair: Pair) {
         let first = *self.first.get_or_insert(pair.0);
         self.divisor = divisor(self.divisor, pair.0.abs_diff(first));
@@ -240,7 +243,8 @@ impl ClockFit {
         &mut self.windows[self.latest]
     }
 
-    /// Inserts the window of a time at that place, or where it is after the windows grew.
+    /// Inserts the window of `ptimer` at index `at`; returns its index, which is another if the
+    /// windows became wider.
     fn insert(&mut self, at: usize, ptimer: u64) -> usize {
         if let Some(before) = at.checked_sub(2).and_then(|at| self.windows.get_mut(at)) {
             before.callbacks.shrink();
@@ -278,7 +282,7 @@ impl ClockFit {
         Some(clock)
     }
 
-    /// The windows, those joined that have too little.
+    /// The windows, after those with too few pairs are joined.
     fn parts(&self) -> Vec<Window> {
         let mut parts: Vec<Window> = Vec::new();
         let mut is_enough = true;
@@ -289,7 +293,7 @@ impl ClockFit {
             }
             is_enough = parts.last_mut().is_some_and(Window::is_enough);
         }
-        // The rest belongs to the window before it.
+        // A last window with too few pairs is joined with the one before it.
         if !is_enough && parts.len() > 1 {
             let rest = parts.pop();
             parts.last_mut().zip(rest).into_iter().for_each(|(last, rest)| last.join(&rest));
@@ -310,7 +314,7 @@ impl Window {
         self.sum += other.sum;
     }
 
-    /// Its pairs are enough for a line of its own.
+    /// Whether its pairs are enough for a line.
     fn is_enough(&mut self) -> bool {
         let count = self.count;
         let points = self.callbacks.points();
@@ -325,8 +329,8 @@ impl Window {
         Some(Part { first: points.first()?.0, last: points.last()?.0, line })
     }
 
-    /// How far the clock can be off: its least distance from a launch before it, or how far it is
-    /// beyond a callback or a launch, which contradicts it.
+    /// The error of the clock, ns: its least distance from a launch, or if it contradicts a launch
+    /// or a callback, by how much. `None` without launches.
     fn error(&mut self, clock: &GpuClock) -> Option<u64> {
         let off = |&(gpu, host): &Pair| difference(clock.host_ns(gpu), host);
         let least = self.launches.points().iter().map(off).min()?.unsigned_abs();
@@ -335,7 +339,7 @@ impl Window {
     }
 }
 
-/// A part of the time with the line there.
+/// A stretch of time and its line.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: u64,
@@ -344,8 +348,9 @@ struct Part {
 }
 
 impl Part {
-    /// How far a clock whose drift changes steadily from a neighbour's to this is from the line
-    /// at most, ns: a parabola from its chord, or at its ends from the tangent at its middle.
+    /// The greatest distance from the line, ns, of a clock whose drift changes steadily from a
+    /// neighbour's to this part's: that of a parabola from its chord, or at its ends from the
+    /// tangent at its middle.
     fn bend(&self, neighbours: [Option<&Part>; 2]) -> u64 {
         let turns = neighbours.into_iter().flatten();
         let turns = turns.map(|other| (other.line.slope - self.line.slope).abs());
@@ -353,7 +358,7 @@ impl Part {
     }
 }
 
-/// The clock that follows the lines, without jumps; `None` without lines.
+/// The knots of a clock that follows the lines without jumps; `None` without lines.
 fn knots(parts: &[Part]) -> Option<Vec<Knot>> {
     let (first, last) = (parts.first()?, parts.last()?);
     let knot = |part: &Part, gpu| Knot { gpu, ahead: part.line.at(gpu) };
@@ -374,9 +379,9 @@ fn knots(parts: &[Part]) -> Option<Vec<Knot>> {
     Some(knots)
 }
 
-/// The greatest number that divides both; 0 only of two zeros.
+/// The greatest common divisor; 0 only for two zeros.
 fn divisor(a: u64, b: u64) -> u64 {
-    // Most often the new difference is a multiple.
+    // Usually `b` is a multiple of `a`, and this ends after one division.
     match (a, b) {
         (0, other) | (other, 0) => other,
         (a, b) => divisor(b % a, a),
@@ -424,7 +429,7 @@ mod tests {
 
     #[test]
     fn drift_is_followed_over_minutes() {
-        // 20 parts in a million; one callback in ten is quick (50 ns).
+        // A drift of 20 parts per million; one callback in ten is fast (50 ns).
         let callbacks = (0..6000u64).map(|i| {
             let t = i * 10_000_000;
             let delay = if i % 10 == 0 { 50 } else { 3000 + i % 7 * 1000 };
@@ -466,7 +471,8 @@ mod tests {
 
     #[test]
     fn a_clock_whose_drift_changes_is_followed_within_its_error() {
-        // From 10 to 50 parts in a million in ten minutes, as a GPU that becomes warm; and back.
+        // The drift changes from 10 to 50 parts per million in ten minutes, as of a GPU that warms
+        // up, and back.
         let warmer = |ticks: u64| {
             let seconds = to_f64(ticks) / 1e9;
             to_u64(10e3 * seconds + 40e3 * seconds * seconds / 1200.0)
@@ -488,7 +494,7 @@ mod tests {
             };
             let worst = (1..6_000).map(|at| off(at * 100_000_000)).max().unwrap();
             assert!(worst <= error, "{worst} ns off, and {error} told");
-            // One line for all of it is off by three milliseconds.
+            // One line for the whole time would be wrong by three milliseconds.
             assert!(error < 30_000, "{error}");
         }
     }

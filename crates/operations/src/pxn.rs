@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Work that proxy threads did for other processes of their node (PXN), given back to these processes.
+Assigns the work that proxy threads did for other processes of their node (PXN) to these processes.
 
 With PXN, NCCL sends through the NIC of another local rank, and that rank's proxy thread runs the
-ProxyOp. The record is then in the recording of that process; it tells the process id of the sender,
-the handle of the operation in the sender's process, and the sender's index of the communicator. In
-recordings that are read together, [`Pxn`] finds the sender by these.
+ProxyOp. The record is then in the recording of that process. It contains the process id of the
+sender, the handle of the operation in the sender's process, and the sender's index of the
+communicator. From these [`Pxn`] finds the sender, among recordings that are read together.
 
 Both recordings must be of one boot of one machine and of one source of ticks, so that their ticks
-are comparable. Work whose sender has no recording, and work of which the record does not tell the
-communicator, stays with the process that did it.
+are comparable. Work stays with the process that did it if the sender has no recording, or if the
+record does not have the communicator.
 
-What is found is held in memory: about 200 bytes for each ProxyOp of another process.
+It takes about 200 bytes of memory for each ProxyOp of another process.
 */
 
 use crate::hash::Map;
@@ -25,27 +25,27 @@ use ncclscope_trace::{
 };
 use std::collections::BTreeMap;
 
-/// What proxy threads of other processes did for one process.
+/// The work that proxy threads of other processes did for one process.
 #[derive(Debug, Default)]
 pub struct Work {
     /// ProxyOps in the order of their starts, as events of the process that they belong to.
     pub(crate) ops: Vec<Event>,
-    /// The links that they used, by index of the communicator; of each proxy thread.
+    /// The links of each of these proxy threads, by index of the communicator.
     pub(crate) links: Vec<Links>,
 }
 
 /// A process as ProxyOps of other processes name it: its id, and the process bits of its handles.
 type Owner = (u32, u64);
 
-/// Who is who among recordings, and the work that belongs elsewhere.
+/// The processes of the recordings, and the work that was done for each.
 #[derive(Debug, Default)]
 pub struct Pxn {
     /// The machine of each recording, as a number.
     machines: Vec<usize>,
-    /// The recordings of a process on a machine.
+    /// Recordings by machine and process id: index, and process bits of the handles.
     processes: BTreeMap<(usize, u32), Vec<(usize, u64)>>,
     works: Vec<Work>,
-    /// ProxyOps of each recording that were given to their owners.
+    /// Number of ProxyOps of each recording that were assigned to other processes.
     given: Vec<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Pxn {
         pxn
     }
 
-    /// Reads the work for others in all recordings, and notes whose it is.
+    /// Reads the work for other processes in all recordings, and assigns it.
     #[must_use]
     pub fn read(recordings: &[&Recording]) -> Pxn {
         let mut pxn = Pxn::of(recordings);
@@ -86,26 +86,27 @@ impl Pxn {
         for work in &mut pxn.works {
             work.ops.sort_by_key(|op| op.start.ticks);
             for (op, number) in work.ops.iter_mut().zip(0..) {
-                // No process has these bits.
+                // No process has the process bits 0.
                 op.start.handle = Handle::value(0, EventKind::ProxyOp, 0, number);
             }
         }
         pxn
     }
 
-    /// What others did for the process of a recording.
+    /// The work that others did for the process of a recording; `None` if there is none.
     #[must_use]
     pub fn work(&self, at: usize) -> Option<&Work> {
         self.works.get(at).filter(|work| !work.ops.is_empty())
     }
 
-    /// How many ProxyOps in a recording were given to their owners.
+    /// Number of ProxyOps of a recording that were assigned to other processes.
     #[must_use]
     pub fn given(&self, at: usize) -> u64 {
         self.given.get(at).copied().unwrap_or(0)
     }
 
-    /// The recording to whose process a ProxyOp in the recording `at` belongs.
+    /// The index of the recording whose process a ProxyOp of recording `at` belongs to; `None` if
+    /// it is unknown.
     #[must_use]
     pub fn owner_of(&self, at: usize, start: &Start, op: &ProxyOp) -> Option<usize> {
         self.owner(at, owner(start, op))
@@ -116,11 +117,12 @@ impl Pxn {
         let mut fits =
             known.iter().filter(|(other, bits)| *other != at && (process == 0 || process == *bits));
         let (owner, _) = fits.next()?;
-        // Two processes with one id and the same bits cannot be told apart.
+        // Two processes with the same id and bits cannot be distinguished.
         fits.next().is_none().then_some(*owner)
     }
 
-    /// PXN is between processes of one machine, in communicators of several nodes.
+    /// Whether a recording may have work for others: PXN needs another process on the machine and a
+    /// communicator of several nodes.
     fn may_have(&self, at: usize, recordings: &[&Recording]) -> bool {
         let has_neighbour = self
             .machines
@@ -146,19 +148,20 @@ fn owner(start: &Start, op: &ProxyOp) -> Owner {
     (op.pid, if start.parent.is_null() { 0 } else { start.parent.process() })
 }
 
-/// What a process did for another one.
+/// The work that a process did for another one.
 #[derive(Default)]
 struct Found {
     ops: Vec<Event>,
     links: Links,
 }
 
-/// Reads the work for others in one recording. A ProxyOp and its ends are of one thread, and so in
-/// one lane in their order.
+/// Reads the work for others in one recording. One thread starts and stops a ProxyOp, so its
+/// records are in one lane and in order.
 struct Scan {
     clock: TickMap,
     found: BTreeMap<Owner, Found>,
-    /// Of each open one, its owner, its place there and the number of its link.
+    /// The ProxyOps that have not stopped: owner, index in the owner's `ops`, and number of the
+    /// link.
     open: Map<Handle, (Owner, usize, usize)>,
     by_step: Map<(usize, u32), Handle>,
 }
@@ -181,7 +184,7 @@ impl Scan {
         let link = found.links.number(start.comm.into(), &op);
         self.open.insert(start.handle, (owner, found.ops.len(), link));
         self.by_step.insert((lane, start.handle.op_ref()), start.handle);
-        // As its owner sees it.
+        // For its owner it is not foreign.
         let detail = Detail::ProxyOp(ProxyOp { foreign: false, ..op });
         found.ops.push(Event {
             start: Start { detail, ..*start },

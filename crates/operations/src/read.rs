@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads a recording whole: as a [`Timeline`], and as what it shows.
+//! Reads a whole recording into a [`Timeline`], with its operations and clocks.
 
 use crate::doubts::Doubts;
 use crate::pxn::Work;
@@ -8,7 +8,7 @@ use crate::{GpuClocks, Operation, operations};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::{Record, Recording};
 
-/// What a recording shows that was read whole.
+/// A recording that was read whole.
 #[derive(Debug)]
 pub struct Whole<'a> {
     /// Its events.
@@ -20,7 +20,7 @@ pub struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// What a timeline shows.
+    /// Finds the operations and clocks of a timeline.
     #[must_use]
     pub fn of(timeline: Timeline<'a>) -> Whole<'a> {
         let (operations, clocks) = (operations(&timeline), GpuClocks::of(&timeline));
@@ -29,8 +29,8 @@ impl<'a> Whole<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    /// Reads every record of a recording. Steps are kept one by one only with `keep_steps`; they
-    /// are most of a recording.
+    /// Reads every record of a recording. Steps, which are most of a recording, are kept one by one
+    /// only with `keep_steps`.
     #[must_use]
     pub fn read(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
         let mut steps = Vec::new();
@@ -45,9 +45,9 @@ impl<'a> Timeline<'a> {
         timeline
     }
 
-    /// Reads every record of a recording, lane by lane. Each is given to `each` with its lane, and
-    /// a step with its ProxyOp, as far as that is known by then. `work` is what other processes did
-    /// for this one.
+    /// Reads every record of a recording, lane by lane, and passes it to `each` with its lane; a
+    /// step with its ProxyOp, if that was already read. `work` has the ProxyOps that other
+    /// processes ran for this one (PXN).
     #[must_use]
     pub fn read_with(
         recording: &'a Recording,

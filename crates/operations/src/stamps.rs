@@ -2,21 +2,22 @@
 /*!
 Finds kernel times that belong to another work.
 
-NCCL keeps the GPU's time stamps of a channel in a ring of 64 entries. A reader that is more than 64
-works late gets the stamps of a work 64 later (`transport/profiler.cc@v2.30.7-1` only checks that
-the slot's number is high enough): a start that a later kernel has, too, or one after the starts of
-later kernels. The kernels of a channel run in order, so all times of a kernel, its stop included,
-must be before the start of the next. The works of one kernel may have equal times.
+NCCL keeps the GPU's time stamps of a channel in a ring of 64 entries. If NCCL's proxy thread reads
+more than 64 works late, it gets the stamps of a work 64 later (`transport/profiler.cc@v2.30.7-1`
+only checks that the slot's number is high enough): a start that a later kernel has, too, or one
+after the starts of later kernels. The kernels of a channel run in order, so all times of a kernel,
+its stop included, must be before the start of the next. The works of one kernel may have equal
+times.
 
-A reader that is overtaken between the two stamps of a work gets one that belongs to it and one that
-does not: a stop after the starts of later kernels, or a stop before its start. The latter looks as
-if the GPU's timer had been set back; then the order proves nothing, and equal starts still do.
+If the ring overtakes the reader between the two stamps of a work, one of them belongs to another
+work: the stop is after the starts of later kernels, or before its own start. The latter also
+happens if the GPU's timer was set back; then the order proves nothing, and only equal starts do.
 */
 
 use crate::hash::Map;
 use ncclscope_trace::Handle;
 
-/// Starts that are kept of a channel: what is overtaken is at most the ring behind.
+/// Number of starts that are kept per channel; an overtaken reader is at most one ring late.
 const KEPT: usize = 128;
 
 /// The result of a check of a kernel's times.
@@ -24,8 +25,8 @@ const KEPT: usize = 128;
 pub enum Verdict {
     /// The times are another work's.
     Stray,
-    /// No kernel that comes can show that they are another work's: the ring is no longer than what
-    /// came since.
+    /// The times passed: no later kernel can prove that they are another work's, because more
+    /// kernels than the ring has entries followed.
     Passed,
 }
 
@@ -33,7 +34,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug)]
 struct Begun<T> {
     ptimer: u64,
-    /// Where it is known.
+    /// GPU time of its stop, ns; `None` if unknown.
     stop: Option<u64>,
     /// The group of its operation, whose operations may share the kernel.
     group: Handle,
@@ -43,9 +44,9 @@ struct Begun<T> {
 /// The starts of a channel.
 #[derive(Debug)]
 struct Channel<T> {
-    /// In the order of their callbacks, which is that of their times.
+    /// In the order of their callbacks, which must be that of their times.
     begun: Vec<Begun<T>>,
-    /// Those before the timer seemed to go back.
+    /// The starts before the timer seemed to go backward.
     before_jump: Vec<Begun<T>>,
 }
 
@@ -68,9 +69,9 @@ impl<T> Default for Stamps<T> {
 }
 
 impl<T: Copy> Stamps<T> {
-    /// A kernel of `group` started on a channel at `ptimer` and stopped at `stop`, if that is
-    /// known; `tell` gets those before it, and itself, of which it is now known whether their times
-    /// are their own. A kernel without times is none of them.
+    /// Adds a kernel of `group` that started on a channel at `ptimer` and stopped at `stop`, if
+    /// that is known. Calls `tell` for each kernel, earlier or this one, whose verdict is now
+    /// known. A kernel without times (`ptimer` 0) is ignored.
     pub fn start(
         &mut self,
         place: (u16, u8),
@@ -108,7 +109,8 @@ impl<T: Copy> Stamps<T> {
 }
 
 impl<T> Channel<T> {
-    /// The timer went back, or a start is another work's: what was before says nothing of order.
+    /// Handles a timer that seems to have gone backward: the order of earlier starts proves nothing
+    /// about later ones.
     fn jump(&mut self, tell: &mut impl FnMut(T, Verdict)) {
         for begun in self.begun.drain(..) {
             push(&mut self.before_jump, begun, tell);
@@ -116,7 +118,7 @@ impl<T> Channel<T> {
     }
 }
 
-/// Appends to what is kept.
+/// Appends a start; if there are too many, the oldest half has passed.
 fn push<T>(kept: &mut Vec<Begun<T>>, begun: Begun<T>, tell: &mut impl FnMut(T, Verdict)) {
     if kept.len() >= KEPT {
         kept.drain(..KEPT / 2).for_each(|passed| tell(passed.id, Verdict::Passed));
@@ -129,13 +131,13 @@ mod tests {
     use super::*;
     use ncclscope_trace::EventKind;
 
-    /// Plays starts (group, ptimer) of one channel; returns the places of those that are stray.
+    /// Adds starts (group, ptimer) of one channel; returns the indices of the stray ones.
     fn stray(starts: &[(u64, u64)]) -> Vec<usize> {
         let whole = starts.iter().map(|&(group, ptimer)| (group, ptimer, None));
         stray_of(whole)
     }
 
-    /// [`stray`], of (group, start, stop).
+    /// [`stray`] for (group, start, stop).
     fn stray_of(works: impl IntoIterator<Item = (u64, u64, Option<u64>)>) -> Vec<usize> {
         let (mut stamps, mut stray) = (Stamps::default(), Vec::new());
         for (at, (group, ptimer, stop)) in works.into_iter().enumerate() {
@@ -162,13 +164,13 @@ mod tests {
     fn times_of_a_later_work_are_found() {
         // The first three were read after the ring had been overtaken.
         assert_eq!(stray(&[(1, 70), (2, 80), (3, 90), (4, 40), (5, 50), (6, 60)]), [0, 1, 2]);
-        // The 65th has the times that the first was given.
+        // The first has the times of the 65th.
         assert_eq!(stray(&[(1, 70), (2, 20), (65, 70), (66, 80)]), [0]);
         assert_eq!(stray(&[(1, 70), (65, 70)]), [0]);
     }
 
-    /// The works of a channel of the scenario `counters-behind` as recorded, of which the reader
-    /// got `start` and `stop` of those works.
+    /// The works of a channel of the scenario `counters-behind` as recorded; `given` says from
+    /// which works the reader got start and stop.
     fn read(given: impl Fn(u64) -> (u64, u64)) -> Vec<usize> {
         let works = (0..120).map(|work| {
             let (start, stop) = given(work);
@@ -184,7 +186,7 @@ mod tests {
         assert_eq!(read(|work| (late(work, 16), late(work, 16))), of(0..16));
         // 2.28.9: work 16 has the start of work 80, and its own stop.
         assert_eq!(read(|work| (late(work, 17), late(work, 16))), of(0..17));
-        // Work 2 has its own start, and the stop of work 66; what follows is overtaken.
+        // Work 2 has its own start and the stop of work 66; the works after it are overtaken.
         let given = |work| match work {
             0 | 1 => (work, work),
             2 => (2, 66),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Order statistics and a straight-line fit, over numbers and nothing else.
+//! Order statistics and a straight-line fit.
 
-/// The least, median, 99th percentile and greatest of `values`, which are sorted on the way.
-/// Percentiles are by nearest rank: each is a value that occurred. `None` for no values.
+/// The least value, median, 99th percentile and greatest value of `values`, which it sorts.
+/// Percentiles are by nearest rank, so each is one of the values. `None` if empty.
 #[must_use]
 pub fn quantiles(values: &mut [f64]) -> Option<[f64; 4]> {
     values.sort_unstable_by(f64::total_cmp);
@@ -25,7 +25,7 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
     Some(f64::midpoint(*lower, upper))
 }
 
-/// The lower of the middle values, one that occurred; sorts `values`. `None` if empty.
+/// The lower of the two middle values, so always one of them; sorts `values`. `None` if empty.
 #[must_use]
 pub fn lower_median(values: &mut [f64]) -> Option<f64> {
     quantiles(values).map(|[_, median, ..]| median)
@@ -37,7 +37,7 @@ pub fn count(n: usize) -> f64 {
     to_f64(n as u64)
 }
 
-/// Least squares of y over x, from running sums: nothing is kept per point.
+/// Least-squares fit of y over x from running sums, without storing the points.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinearFit {
     count: f64,
@@ -87,19 +87,19 @@ impl LinearFit {
         self.count = count;
     }
 
-    /// How many points there are.
+    /// Number of points.
     #[must_use]
     pub fn count(&self) -> f64 {
         self.count
     }
 
-    /// The mean of all points; of none it is 0, 0.
+    /// The mean of all points; (0, 0) without points.
     #[must_use]
     pub fn mean(&self) -> (f64, f64) {
         (self.mean_x, self.mean_y)
     }
 
-    /// The line; `None` where all x are the same.
+    /// The line; `None` if all x are the same.
     #[must_use]
     pub fn line(&self) -> Option<Line> {
         if self.var_x <= 0.0 {
@@ -116,24 +116,24 @@ impl LinearFit {
     }
 }
 
-/// As `f64`; exact below 2^53.
+/// Converts to `f64`; exact below 2^53.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts, bytes and durations stay far below 2^53")]
 pub fn to_f64(x: u64) -> f64 {
     x as f64
 }
 
-/// Rounded, saturating; negative numbers become 0.
+/// Rounds to `u64`, saturating; negative numbers become 0.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating by design")]
 #[inline]
 pub fn to_u64(x: f64) -> u64 {
-    // As `round` does, which is a call into the C library: what is cut off is exact.
+    // Rounds as `round` does, without its call into the C library; the truncated part is exact.
     let whole = x as u64;
     whole.saturating_add(u64::from(x - to_f64(whole) >= 0.5))
 }
 
-/// Rounded and saturating.
+/// Rounds to `i64`, saturating.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "saturating by design")]
 pub fn to_i64(x: f64) -> i64 {

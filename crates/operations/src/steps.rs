@@ -16,20 +16,20 @@ pub const fn states(is_send: bool) -> [State; 3] {
     }
 }
 
-/// One step, derived from its record. Durations are in ticks.
+/// Times of a step, derived from its record, in ticks.
 pub trait StepExt {
-    /// When each state began, in ticks; `None` where it was not recorded.
+    /// Start of each state, in ticks; `None` if the state was not recorded.
     fn state_ticks(&self) -> [Option<u64>; 3];
-    /// When the step ended; for a step in flight, the latest time known.
+    /// End of the step, in ticks; for a step in flight, the latest known time.
     fn end_ticks(&self) -> u64;
-    /// Ticks spent in each state: from its record to the next one's, or to the step's end.
+    /// Ticks spent in each state: from its start to the next state's, or to the step's end.
     fn waits(&self) -> [u64; 3];
-    /// Ticks in the network; for a receive with the wait for the sender. `None` where the state
+    /// Ticks on the network, for a receive including the wait for the sender. `None` if the state
     /// was not recorded.
     fn network(&self) -> Option<u64>;
-    /// When the GPU had delivered the data of a send, in ticks.
+    /// When the GPU had delivered the data of a send, in ticks; `None` for a receive.
     fn ready(&self) -> Option<u64>;
-    /// The state it is in (or was in last), with the time since when.
+    /// The latest recorded state, with its start in ticks.
     fn current(&self) -> Option<(State, u64)>;
 }
 
@@ -81,11 +81,11 @@ pub struct OpSteps {
     pub started: u32,
     /// Steps that stopped.
     pub stopped: u32,
-    /// Bytes of the steps that NCCL gave a size for, or that a state of the operation tells.
+    /// Bytes of the steps with a size, or as a state of the ProxyOp reports.
     pub bytes: u64,
-    /// What the first state of the operation reported (API v1 to v3): NCCL counts on from there.
+    /// Bytes in the first state of the ProxyOp (API v1 to v3), from which NCCL continues to count.
     pub told_from: Option<u64>,
-    /// When the GPU had delivered the first data to send, in ticks.
+    /// When the GPU had delivered the first data of a send, in ticks.
     pub ready: Option<u64>,
     /// Steps that started and did not stop.
     pub open: Vec<Step>,
@@ -105,15 +105,15 @@ impl OpSteps {
     }
 }
 
-/// How many bytes a state of an operation tells beyond the `bytes` that are known (API v1 to v3).
-/// `from` is what its first state reported, from which NCCL counts on: it does not begin at 0 where
-/// it uses the operation's memory again.
+/// Bytes that a state of a ProxyOp reports beyond the known `bytes` (API v1 to v3). `from` is the
+/// value of its first state, which is not 0 if NCCL reuses the memory of an earlier ProxyOp and
+/// continues its count.
 #[must_use]
 pub fn told_more(from: &mut Option<u64>, bytes: u64, told: u64) -> u64 {
     told.saturating_sub(*from.get_or_insert(told)).saturating_sub(bytes)
 }
 
-/// The earlier of two times, of which either may be unknown.
+/// The earlier of two times; either may be unknown.
 #[must_use]
 pub fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()

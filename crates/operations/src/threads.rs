@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which of NCCL's threads one is, or a lane belonged to, by the kinds of events started there.
+//! Finds the role of a thread, or of the threads of a lane, from the kinds of events that it
+//! started.
 
 use ncclscope_trace::Recording;
 use ncclscope_trace::kind::Part;
@@ -15,11 +16,12 @@ const NET: u32 = Part::Net.kinds();
 pub enum Role {
     /// It makes the application's calls, and enqueues.
     Api,
-    /// CUDA's thread, which enqueues what graphs replay.
+    /// CUDA's callback thread, which enqueues the operations of graph replays.
     Callback,
     /// The proxy thread, which progresses network transfers.
     Proxy,
-    /// It enqueues, and progresses network transfers: as a rule two threads, one after another.
+    /// It enqueues and progresses network transfers: usually two threads that used the lane one
+    /// after another.
     Mixed,
     /// It reports kernels only.
     Kernel,
@@ -38,7 +40,7 @@ impl Role {
         match (kinds & API != 0, kinds & PLAN != 0, kinds & PROXY != 0) {
             (true, _, true) | (_, true, true) => Role::Mixed,
             (true, _, false) => Role::Api,
-            // Plans are handed over by the calling thread, or by CUDA's callback thread for graphs.
+            // The calling thread enqueues plans, or for graphs CUDA's callback thread.
             (false, true, false) if has_api => Role::Callback,
             (false, true, false) => Role::Api,
             (false, false, true) => Role::Proxy,

@@ -2,10 +2,10 @@
 /*!
 The events of one process, joined from its records.
 
-A start, its stop and its states may lie in different lanes, because NCCL's threads share events;
-they are joined by handle, whatever their order. Steps are folded into their ProxyOp, which started
-on the same lane, unless the caller keeps them. A parent counts as known only if its handle belongs
-to this process and its start is in the recording.
+A start, its stop and its states may be in different lanes, because NCCL's threads share events;
+they are joined by handle, in any order. Steps are folded into their ProxyOp, which started on the
+same lane, unless the caller keeps them. A parent counts as known only if its handle belongs to this
+process and its start is in the recording.
 
 [`Timeline::read`] holds all events of a recording. The joiner ([`crate::joiner`]) uses the same
 type as its state: it forgets events (`Timeline::forget`) when nothing more is expected of them.
@@ -23,11 +23,11 @@ use ncclscope_trace::{
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Passes over the events of timelines in this process.
+/// Number of passes over the events of timelines in this process.
 static PASSES: AtomicU64 = AtomicU64::new(0);
 
-/// How often this process went over the events of a timeline. For the test that no verb does so for
-/// each communicator.
+/// Number of passes over the events of timelines in this process. For the test that no verb makes a
+/// pass for each communicator.
 #[doc(hidden)]
 pub fn passes() -> u64 {
     PASSES.load(Relaxed)
@@ -54,11 +54,12 @@ impl EventId {
 /// An event's parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parent {
-    /// NCCL named none, or the kind of event has none.
+    /// NCCL gave no parent, or the kind of event has none.
     None,
-    /// In this timeline. What NCCL says belongs to a step (NetPlugin) has the step's ProxyOp.
+    /// The parent is in this timeline. The parent of a NetPlugin event, for NCCL a step, is the
+    /// step's ProxyOp.
     Known(EventId),
-    /// NCCL named one that is not in the recording: stale, another process's, or lost.
+    /// NCCL gave a parent that is not in the recording: stale, another process's, or lost.
     Unknown,
 }
 
@@ -68,13 +69,13 @@ pub(crate) mod marks {
     pub(crate) const LINKED: u8 = 1;
     /// It has, or had, children.
     pub(crate) const HAS_CHILDREN: u8 = 2;
-    /// The doubts have taken note of it.
+    /// [`crate::doubts`] has processed its start.
     pub(crate) const NOTED: u8 = 4;
     /// The times of this KernelCh were compared with those before it.
     pub(crate) const COMPARED: u8 = 8;
-    /// No later kernel can show that the times of this KernelCh are another's.
+    /// No later kernel can prove that the times of this KernelCh are another kernel's.
     pub(crate) const PASSED: u8 = 16;
-    /// The times of this KernelCh are another's.
+    /// The times of this KernelCh are another kernel's.
     pub(crate) const STRAY: u8 = 32;
 }
 
@@ -90,8 +91,8 @@ pub struct Event {
     /// The lane it started on.
     pub lane: u8,
     pub(crate) marks: u8,
-    /// When it changed state for the first time, in ticks: a ProxyOp's first progress, the return
-    /// of ncclGroupStart, the end of a KernelCh.
+    /// Time of its first state, in ticks: a ProxyOp's first progress, the return of ncclGroupStart,
+    /// the end of a KernelCh.
     pub first_state: Option<u64>,
     /// GPU timer of a KernelCh or KernelPhase at its end, ns, and the callback's time in ticks.
     pub ptimer_stop: Option<(u64, u64)>,
@@ -106,7 +107,7 @@ impl Event {
         self.start.detail.kind()
     }
 
-    /// A ProxyOp that belongs to another process.
+    /// Whether it is a ProxyOp that belongs to another process (PXN).
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         matches!(self.start.detail, Detail::ProxyOp(op) if op.foreign)
@@ -116,7 +117,7 @@ impl Event {
         self.marks & mark != 0
     }
 
-    /// When something was last recorded of it, in ticks, its steps apart.
+    /// Time of its latest record, without its steps, in ticks.
     pub(crate) fn last_change(&self) -> u64 {
         let state = self.first_state.max(self.ptimer_stop.map(|(_, ticks)| ticks));
         self.stop.max(state).unwrap_or(0).max(self.start.ticks)
@@ -128,15 +129,15 @@ impl Event {
 pub struct Timeline<'a> {
     recording: &'a Recording,
     clock: TickMap,
-    /// Position of each communicator by its index; `NO_COMM` for none.
+    /// Position of each communicator by its index; `NO_COMM` if the index is not in use.
     positions: Vec<u32>,
-    /// This process's rank by position, as far as it is known.
+    /// This process's rank by position of the communicator; `None` if unknown.
     ranks: Vec<Option<i32>>,
     events: Vec<Event>,
     by_handle: Map<Handle, EventId>,
-    /// The ProxyOps that steps belong to.
+    /// The ProxyOps to which steps may still be added.
     ops: OpenOps,
-    /// Stops and states of events that were not read yet.
+    /// Stops and states whose event's start was not read yet.
     early_ends: Vec<Record>,
     first_child: Vec<u32>,
     children: Vec<EventId>,
@@ -149,9 +150,10 @@ pub struct Timeline<'a> {
     external_ids: Map<EventId, u64>,
     launches_ns: Map<EventId, u64>,
     has_cuda_events: bool,
-    /// When the first kernel of each group of API calls was launched, in ticks.
+    /// Launch of the first kernel of each group of API calls, in ticks.
     launches: Map<EventId, u64>,
-    /// From when on no kernel channel of a communicator is believed, by position, in ticks.
+    /// Time from which the kernel channels of a communicator are not used, in ticks, by position
+    /// ([`crate::kernels`]).
     kernels_until: Vec<Option<u64>>,
     stray_kernels: u64,
     unknown: BTreeMap<u8, u64>,
@@ -168,12 +170,12 @@ struct OpenOp {
     id: EventId,
     /// Position of its communicator.
     comm: Option<u32>,
-    /// Number of its link, from its first step on.
+    /// Number of its link, once it has a step.
     link: Option<usize>,
 }
 
-/// ProxyOps by the slot that a step names. A slot is used again after its ProxyOp stopped, but the
-/// last steps may be in a lane that is read later: both are kept then.
+/// ProxyOps by the slot that a step names. A slot is used again after its ProxyOp stopped. If steps
+/// of the earlier ProxyOp may still be unread, it is kept in `displaced`.
 #[derive(Debug, Default)]
 struct OpenOps {
     slots: Vec<Option<OpenOp>>,
@@ -186,7 +188,7 @@ impl OpenOps {
         Handle((op_ref as u64) << 3).slot()
     }
 
-    /// Adds a ProxyOp; `has_stopped`: another one has stopped.
+    /// Adds a ProxyOp; `has_stopped` says whether the earlier one of the slot has stopped.
     fn insert(&mut self, op: OpenOp, has_stopped: impl Fn(EventId) -> bool) {
         let slot = OpenOps::slot(op.op_ref);
         if slot >= self.slots.len() {
@@ -199,7 +201,7 @@ impl OpenOps {
         }
     }
 
-    /// The latest ProxyOp of this short name that a lane started.
+    /// The latest ProxyOp that a lane started with this [`Handle::op_ref`].
     fn get(&mut self, lane: u8, op_ref: u32) -> Option<&mut OpenOp> {
         match self.slots.get_mut(OpenOps::slot(op_ref)) {
             Some(Some(op)) if op.lane == lane && op.op_ref == op_ref => Some(op),
@@ -208,7 +210,7 @@ impl OpenOps {
         }
     }
 
-    /// Numbers the events anew.
+    /// Renumbers the events.
     fn renumber(&mut self, new: impl Fn(EventId) -> Option<EventId>) {
         for slot in &mut self.slots {
             *slot = slot.and_then(|op| Some(OpenOp { id: new(op.id)?, ..op }));
@@ -254,8 +256,8 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Takes a record of a lane. Those of one lane come in their order. Returns the ProxyOp of a
-    /// step, where it is known.
+    /// Takes a record of a lane, in the lane's order. For a step, returns its ProxyOp if that is
+    /// known.
     #[inline]
     pub(crate) fn record(&mut self, lane: usize, record: &Record) -> Option<EventId> {
         self.records += 1;
@@ -276,8 +278,8 @@ impl<'a> Timeline<'a> {
         None
     }
 
-    /// Joins what was read: ends that came before their events, and parents with children. Every
-    /// record that was pushed before `until` ticks has been read; `None`: all have.
+    /// Joins stops and states that were read before their event's start, and children with parents.
+    /// Every record that was pushed before `until` ticks has been read; `None`: all records.
     pub(crate) fn join(&mut self, until: Option<u64>) {
         for end in std::mem::take(&mut self.early_ends) {
             if self.join_known(&end) {
@@ -337,7 +339,7 @@ impl<'a> Timeline<'a> {
         self.events.push(event.clone());
     }
 
-    /// Adds the links of such ProxyOps, by the index of the communicator.
+    /// Adds the links of the ProxyOps of [`Timeline::adopt`], by the index of the communicator.
     pub(crate) fn adopt_links(&mut self, links: &Links) {
         let positions = &self.positions;
         self.links.merge(links, |index| {
@@ -366,7 +368,7 @@ impl<'a> Timeline<'a> {
         Some(id)
     }
 
-    /// A state of a ProxyOp tells how many bytes it has moved so far (API v1 to v3).
+    /// Adds the bytes that a state of a ProxyOp reports as moved so far (API v1 to v3).
     fn add_told(&mut self, id: EventId, bytes: u64) {
         let comm = self.comm_of(&self.events[id.index()]);
         let event = &mut self.events[id.index()];
@@ -379,7 +381,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Joins a stop or state with its event; false if the event is not known.
+    /// Joins a stop or state with its event; false if the event is unknown.
     fn join_known(&mut self, end: &Record) -> bool {
         let (handle, ticks) = match *end {
             Record::Stop { ticks, handle } | Record::State { ticks, handle, .. } => (handle, ticks),
@@ -389,7 +391,7 @@ impl<'a> Timeline<'a> {
         let event = &mut self.events[id.index()];
         let Record::State { state, arg, .. } = *end else {
             let (kind, first) = (event.kind(), event.stop.is_none());
-            // Of two stops in different lanes the earlier one is the event's.
+            // Of two stops in different lanes the earlier one counts.
             event.stop = Some(event.stop.map_or(ticks, |stop| stop.min(ticks)));
             let comm = self.comm_of(&self.events[id.index()]);
             let count = self.counts_mut(comm).kind_mut(kind);
@@ -416,8 +418,8 @@ impl<'a> Timeline<'a> {
         true
     }
 
-    /// Finds the parents of new events. One that is not there may still be unread if its child
-    /// started at `until` or later.
+    /// Finds the parents of new events. A missing parent may still be unread if its child started
+    /// at `until` or later.
     fn link_parents(&mut self, until: Option<u64>) {
         let process = u64::from(self.recording.header().process);
         for index in 0..self.events.len() {
@@ -427,7 +429,8 @@ impl<'a> Timeline<'a> {
             }
             let mut handle = event.start.parent;
             if handle.kind() == EventKind::ProxyStep {
-                // Of the network plugin's events. Steps are no events: their ProxyOp stands for it.
+                // The parent of a NetPlugin event is a step, which is not an event; its ProxyOp is
+                // used instead.
                 handle = handle.op_of();
             }
             let parent = match self.by_handle.get(&handle) {
@@ -467,7 +470,8 @@ impl<'a> Timeline<'a> {
                 _ => None,
             })
         };
-        // Places are counted two further on, so that filling them in leaves each one at its start.
+        // Counts are stored two indices further on, so that after filling in the children each
+        // entry is the start of its range.
         for (_, parent) in known() {
             first_child[parent + 2] += 1;
         }
@@ -483,7 +487,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Forgets the events that `goes` is true for, by their index. The others are numbered anew.
+    /// Forgets the events for whose index `goes` is true. The others are renumbered.
     pub(crate) fn forget(&mut self, goes: &[bool]) {
         let mut next = 0;
         let numbers: Vec<u32> = goes
@@ -503,7 +507,7 @@ impl<'a> Timeline<'a> {
             }
             !goes[at - 1]
         });
-        // Quicker than to remove those that went, whose places would stay marked.
+        // Rebuilding the map is faster than removing entries, which would leave tombstones.
         self.by_handle.clear();
         for (index, event) in self.events.iter().enumerate() {
             self.by_handle.insert(event.start.handle, EventId::of_index(index));
@@ -538,13 +542,13 @@ impl<'a> Timeline<'a> {
         event.marks |= marks::STRAY | marks::PASSED;
     }
 
-    /// From when on the kernel channels of each communicator are not believed, and how many times
-    /// of kernels were dropped so far.
+    /// Sets the time from which the kernel channels of each communicator are not used, and the
+    /// number of kernels whose times were dropped so far.
     pub(crate) fn doubt_kernels(&mut self, until: Vec<Option<u64>>, stray: u64) {
         (self.kernels_until, self.stray_kernels) = (until, stray);
     }
 
-    /// Keeps the steps, each with its ProxyOp.
+    /// Stores the steps, each with its ProxyOp.
     pub(crate) fn keep_steps(&mut self, steps: Vec<(EventId, Step)>) {
         self.steps = steps;
     }
@@ -557,7 +561,7 @@ impl<'a> Timeline<'a> {
         self.by_handle.get(&handle).copied()
     }
 
-    /// Its number of events.
+    /// Number of events.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
@@ -579,7 +583,7 @@ impl<'a> Timeline<'a> {
         self.records
     }
 
-    /// Records that this version does not know: the name and number of each sort.
+    /// Records that this version does not know: name and number for each code.
     pub fn unknown_records(&self) -> impl Iterator<Item = (String, u64)> {
         let name = |code| self.recording.record_name(code).map(String::from);
         let named = move |code| name(code).unwrap_or_else(|| format!("code {code}"));
@@ -612,7 +616,7 @@ impl<'a> Timeline<'a> {
         let place = |index: usize| self.first_child.get(index).map_or(0, |&at| at as usize);
         self.children.get(place(id.index())..place(id.index() + 1)).unwrap_or(&[])
     }
-    /// Whether any event names `id` as its parent, though it may be forgotten by now.
+    /// Whether any event names or named `id` as its parent, including events that are forgotten.
     #[must_use]
     pub fn has_children(&self, id: EventId) -> bool {
         self.event(id).has(marks::HAS_CHILDREN)
@@ -622,18 +626,18 @@ impl<'a> Timeline<'a> {
     pub fn steps(&self) -> &[(EventId, Step)] {
         &self.steps
     }
-    /// The application's own id of an API call (PyTorch's `External id`), where it gave one: see
+    /// The application's own id of an API call (PyTorch's `External id`), if it gave one: see
     /// [`State::EXTERNAL_ID`].
     #[must_use]
     pub fn external_id(&self, id: EventId) -> Option<u64> {
         self.external_ids.get(&id).copied()
     }
-    /// How long a KernelLaunch's kernel took by CUDA events, ns: see [`State::CUDA_EVENT`].
+    /// Duration of the kernel of a KernelLaunch from CUDA events, ns: see [`State::CUDA_EVENT`].
     #[must_use]
     pub fn launch_ns(&self, id: EventId) -> Option<u64> {
         self.launches_ns.get(&id).copied()
     }
-    /// When the first kernel of each group of API calls was launched, in ticks, by its GroupApi.
+    /// Launch of the first kernel of each group of API calls, in ticks, by the id of its GroupApi.
     pub(crate) fn launches(&self) -> &Map<EventId, u64> {
         &self.launches
     }
@@ -642,26 +646,26 @@ impl<'a> Timeline<'a> {
     pub fn has_cuda_events(&self) -> bool {
         self.has_cuda_events
     }
-    /// Whether the kernel channels of an operation are another one's, so that they say nothing
+    /// Whether the kernel channels of an operation have the times of others and are not used
     /// ([`crate::kernels`]).
     #[must_use]
     pub fn is_kernel_doubted(&self, operation: &Event) -> bool {
         let since = self.comm_of(operation).and_then(|comm| self.kernels_until(comm));
         since.is_some_and(|since| operation.start.ticks >= since)
     }
-    /// From these ticks on no kernel channel of a communicator is believed.
+    /// Time from which the kernel channels of a communicator are not used, in ticks.
     #[must_use]
     pub(crate) fn kernels_until(&self, comm: usize) -> Option<u64> {
         self.kernels_until.get(comm).copied().flatten()
     }
-    /// Kernel channels whose times were another work's, and were dropped, or that never came
-    /// because NCCL waits for another work's.
+    /// Number of kernel channels whose times were dropped because they were another work's, or that
+    /// are missing because NCCL waits for another work's.
     #[must_use]
     pub fn stray_kernels(&self) -> u64 {
         self.stray_kernels
     }
-    /// The position in [`Recording::comms`] of an event's communicator. `None` where its
-    /// definition is missing, and for another process's operation.
+    /// The position in [`Recording::comms`] of an event's communicator. `None` if its definition is
+    /// missing, and for a ProxyOp of another process.
     #[must_use]
     pub fn comm_of(&self, event: &Event) -> Option<usize> {
         self.position(&event.start)
@@ -683,8 +687,8 @@ impl<'a> Timeline<'a> {
     pub fn rank(&self, position: usize) -> Option<i32> {
         self.ranks[position]
     }
-    /// Events are missing between those that there are: lost, left out on request, or not recorded
-    /// while recording was stopped.
+    /// Whether events are missing between others: lost, left out by sampling, or not recorded while
+    /// recording was stopped.
     #[must_use]
     pub fn has_gaps(&self) -> bool {
         let lanes = self.recording.lanes().iter().map(|lane| &lane.header);
@@ -697,8 +701,8 @@ impl<'a> Timeline<'a> {
     pub fn counts(&self, position: usize) -> &Counts {
         &self.counts[position]
     }
-    /// Counts of events that belong to no known communicator: of other processes (PXN), and steps
-    /// whose operation's start is missing.
+    /// Counts of events without a known communicator: those of other processes (PXN), and steps
+    /// whose ProxyOp's start is missing.
     #[must_use]
     pub fn unattributed(&self) -> &Counts {
         &self.unattributed
@@ -708,7 +712,7 @@ impl<'a> Timeline<'a> {
     pub fn unmatched_ends(&self) -> &[u64; KINDS] {
         &self.unmatched_ends
     }
-    /// Steps whose operation's start is not in the recording.
+    /// Number of steps whose ProxyOp's start is not in the recording.
     #[must_use]
     pub fn orphan_steps(&self) -> u64 {
         self.orphan_steps
@@ -718,7 +722,7 @@ impl<'a> Timeline<'a> {
     pub fn links(&self) -> &Links {
         &self.links
     }
-    /// A string of NCCL's; "unknown" where it gave none.
+    /// A string of NCCL's; "unknown" if it gave none.
     #[must_use]
     pub fn string(&self, id: StrId) -> &'a str {
         self.recording.string(id).unwrap_or("unknown")
@@ -730,8 +734,8 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// What a communicator is for, in reports: as the application said, else its own name, which `said`
-/// is; else its size.
+/// The role of a communicator in reports: `said`, the role or name that the application gave it,
+/// else one by its size.
 #[must_use]
 pub fn role_or_size(said: Option<&str>, ranks: Option<u32>) -> String {
     match (said, ranks) {
@@ -741,8 +745,8 @@ pub fn role_or_size(said: Option<&str>, ranks: Option<u32>) -> String {
     }
 }
 
-/// The name of a communicator in reports: its hash, or `unknown-N` by the order of `init`
-/// where the API version gives none (v1 to v3).
+/// The name of a communicator in reports: its hash, or if the API version gives none (v1 to v3),
+/// `unknown-N` by the order of `init`.
 #[must_use]
 pub fn comm_name(comm: &Comm) -> String {
     if comm.hash == 0 { format!("unknown-{}", comm.index) } else { format!("{:#x}", comm.hash) }

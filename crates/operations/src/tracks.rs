@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Distributes time ranges over as few tracks as possible: viewers drop slices of a track that
-//! cross, or show wrong durations.
+//! Distributes time ranges over as few tracks as possible, because viewers drop slices of a track
+//! that cross, or show wrong durations.
 
-/// Spreads stretches over tracks on which they are apart or one inside the other. They come sorted
-/// by their start, the longer one first; `span` returns the start and the end of a range.
+/// Distributes ranges over tracks so that two ranges of a track are disjoint or nested. The ranges
+/// must be sorted by start, of equal starts the longer first; `span` returns start and end of a
+/// range.
 pub fn nested<T, N: Ord + Copy>(sorted: Vec<T>, span: impl Fn(&T) -> (N, N)) -> Vec<Vec<T>> {
     let mut tracks: Vec<(Vec<N>, Vec<T>)> = Vec::new();
     for stretch in sorted {
@@ -22,8 +23,8 @@ pub fn nested<T, N: Ord + Copy>(sorted: Vec<T>, span: impl Fn(&T) -> (N, N)) -> 
     tracks.into_iter().map(|(_, stretches)| stretches).collect()
 }
 
-/// The first track whose last stretch is over at `start`, which then lasts until `end`; a new one
-/// if there is none. `ends` has the end of each track's last stretch.
+/// Puts the range from `start` to `end` on the first track that is free at `start`, or a new one,
+/// and returns the track's index. `ends` has the end of the last range on each track.
 pub fn first_free<N: Ord + Copy>(ends: &mut Vec<N>, start: N, end: N) -> usize {
     let free = ends.iter().position(|&end| end <= start);
     let at = free.unwrap_or(ends.len());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bus bandwidth by size: a chart for each function, a line for each role, algorithm and protocol.
-//! The lines of another run are dashed, with squares in place of points, in the same colours.
+//! Bus bandwidth by size: a chart for each function, with a line for each role, algorithm and
+//! protocol. The lines of another run have the same colours, but are dashed and have squares in
+//! place of points.
 
 use crate::chart::{
     Figure, Legend, Plot, SERIES, Scale, Swatch, Tick, legend, log_ticks, px, short, size_ticks,
@@ -22,14 +23,14 @@ const PLOT: Plot = Plot { left: 60.0, right: 528.0, top: 28.0, bottom: 274.0 };
 /// Role, algorithm, protocol.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
-/// Bus bandwidths of one size, GB/s: of transfers, and lower bounds where these are unknown.
+/// Bus bandwidths of one size, GB/s: `transfers`, and `bounds` (lower bounds) if these are unknown.
 #[derive(Debug, Default)]
 struct Size {
     transfers: Vec<f64>,
     bounds: Vec<f64>,
 }
 
-/// The median of a size.
+/// The median bandwidth of a size.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     bytes: u64,
@@ -42,9 +43,9 @@ struct Point {
 struct Line<'a> {
     key: Key<'a>,
     points: Vec<Point>,
-    /// The number of its colour, which lines of one key share.
+    /// Number of its colour; lines with the same key share it.
     colour: usize,
-    /// The other run that it is of.
+    /// Name of the other run, if the line belongs to that.
     of: Option<&'a str>,
 }
 
@@ -97,7 +98,7 @@ fn lines_of<'a>(
     functions.into_iter().map(|(func, series)| (func, lines(series, of))).collect()
 }
 
-/// Gives lines of one key one colour.
+/// Assigns the same colour to lines with the same key.
 fn colour(lines: &mut [Line<'_>]) {
     let keys: BTreeSet<Key<'_>> = lines.iter().map(|line| line.key).collect();
     for line in lines {
@@ -117,11 +118,11 @@ fn add(size: &mut Size, row: &OperationRow) {
     }
 }
 
-/// The points of each line; lines without a point are left out.
+/// The points of each line; lines without points are left out.
 fn lines<'a>(series: BTreeMap<Key<'a>, BTreeMap<u64, Size>>, of: Option<&'a str>) -> Vec<Line<'a>> {
     let point = |(bytes, size): (u64, Size)| {
         let is_bound = size.transfers.is_empty();
-        // As the report takes it.
+        // The same choice as in the report.
         let mut values = if is_bound { size.bounds } else { size.transfers };
         let gbs = lower_median(&mut values)?;
         (gbs > 0.0).then_some(Point { bytes, gbs, is_bound })
@@ -140,7 +141,7 @@ fn chart(at: usize, func: &str, series: &[Line<'_>]) -> Markup {
     };
     let [small, large] = range(&mut points().map(|point| to_f64(point.bytes)));
     let [slow, fast] = range(&mut points().map(|point| point.gbs));
-    // Some room around the points: one of several sizes would lie on the axis.
+    // Some room around the points, so that a line with one size does not lie on an axis.
     let sizes = size_ticks(small / 2.0, large * 2.0, 7);
     let speeds = log_ticks(slow / 2.0, fast * 2.0);
     let ends = |ticks: &[f64]| [ticks[0], ticks[ticks.len() - 1]];
@@ -185,7 +186,7 @@ fn draw(line: &Line<'_>, [x, y]: [Scale; 2]) -> Markup {
     }
 }
 
-/// A point; of the other run a square.
+/// A point; a square for the other run.
 fn mark([x, y]: [f64; 2], is_bound: bool, is_other: bool, say: &str) -> Markup {
     html! {
         @if is_other {
@@ -196,7 +197,7 @@ fn mark([x, y]: [f64; 2], is_bound: bool, is_other: bool, say: &str) -> Markup {
     }
 }
 
-/// A point in words: `tp, Ring, Simple: 16 MiB, 72.9 GB/s`.
+/// A point as text, such as `tp, Ring, Simple: 16 MiB, 72.9 GB/s`.
 fn say(line: &Line<'_>, point: &Point) -> String {
     let bound = if point.is_bound { "at least " } else { "" };
     format!("{}: {}, {bound}{} GB/s", line.name(), bytes(point.bytes), three(point.gbs))
@@ -232,7 +233,7 @@ fn entries(series: &[Line<'_>]) -> Vec<Legend> {
     series.iter().map(entry).collect()
 }
 
-/// A round value of an axis: `0.05`, `20`.
+/// A round value of an axis, such as `0.05` or `20`.
 fn plain(value: f64) -> String {
     if value < 0.00095 {
         return format!("{value:.0e}");
@@ -244,7 +245,7 @@ fn plain(value: f64) -> String {
     }
 }
 
-/// The digits after the point that a value below 1 needs.
+/// Number of decimals that a value below 1 needs.
 fn digits(value: f64) -> usize {
     (1..12)
         .find(|&digits| value * 10f64.powi(digits) > 0.999)

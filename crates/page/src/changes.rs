@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What changed between two runs: of each row the estimate with its interval.
+//! What changed between two runs: for each row the estimate with its interval.
 
 use crate::chart::{
     Figure, Legend, Plot, Scale, Swatch, Tick, count, legend, linear_ticks, px, short, x_axis,
@@ -10,14 +10,14 @@ use ncclscope_compare::schema::{Row, Verdict};
 use ncclscope_compare::{Comparison, name};
 use ncclscope_operations::human;
 
-/// The most rows: changes by cost, then what is unknown.
+/// Maximum number of rows: changes by cost, then unknown rows.
 const ROWS: usize = 40;
-/// The height of a row.
+/// Height of a row.
 const ROW: f64 = 24.0;
 const WIDTH: f64 = 1120.0;
 const LEFT: f64 = 360.0;
 const TOP: f64 = 8.0;
-/// Changes beyond this lie on the edge of the chart.
+/// Larger changes are drawn at the edge of the chart.
 const MOST: f64 = 3.0;
 
 /// A row that is drawn.
@@ -28,7 +28,7 @@ struct Drawn<'a> {
 }
 
 impl Drawn<'_> {
-    /// A row with an estimate and its interval.
+    /// The row with its estimate and interval; `None` if it has none.
     fn of(row: &Row) -> Option<Drawn<'_>> {
         Some(Drawn { row, change: row.change?, interval: row.change_interval? })
     }
@@ -98,12 +98,12 @@ fn chart(rows: &[Drawn<'_>]) -> Markup {
     .draw(&drawing, &legend(&below.map(|(class, label)| entry(class, label))))
 }
 
-/// Round values that enclose `low..high`, which enclose 0.
+/// Round values that enclose 0 and `low..high`.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let step = linear_ticks(high - low, 8)[1];
     let (mut at, mut ticks) = ((low / step).floor(), Vec::new());
     while ticks.len() < 2 || ticks.last().is_some_and(|last| *last < high * 0.999) {
-        // A zero without sign.
+        // The sum makes a zero positive.
         ticks.push(at * step + 0.0);
         at += 1.0;
     }
@@ -129,7 +129,7 @@ fn draw(Drawn { row, change, interval }: &Drawn<'_>, y: f64, x: Scale) -> Markup
     }
 }
 
-/// A change with its sign.
+/// A change in percent with its sign.
 fn percent(change: f64) -> String {
     let percent = 100.0 * change;
     let digits = usize::from(percent.abs() < 9.95 && percent.fract() != 0.0);

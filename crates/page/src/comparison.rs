@@ -17,17 +17,17 @@ use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// The most runs of a side that are named.
+/// Maximum number of runs of a side that are named.
 const RUNS: usize = 20;
 
 /// What the page shows.
 #[derive(Clone, Copy, Debug)]
 pub struct ComparisonContent<'a> {
-    /// Both sides, as a command names them.
+    /// The inputs of both sides, as the user's commands name them.
     pub inputs: [&'a str; 2],
-    /// What changed.
+    /// The result of the comparison.
     pub comparison: &'a Comparison,
-    /// The figures of a run of each side; saved reports have none.
+    /// The report of one run of each side; `None` for saved reports.
     pub reports: Option<[&'a Report; 2]>,
 }
 
@@ -165,7 +165,7 @@ fn times(rows: &[Row]) -> Table {
     })
 }
 
-/// The unit of a row's times, and which of them are the least that something took.
+/// The unit of a row's times, and which of them are lower bounds.
 fn unit(row: &Row) -> &'static str {
     match (row.key.src.is_some(), row.a_is_least, row.b_is_least) {
         (true, ..) => "ns/B",

@@ -9,29 +9,29 @@ use ncclscope_stragglers::{Details, SlowReport};
 /// What the page shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
-    /// The run, as a command names it.
+    /// The run, as the user's commands name it.
     pub input: &'a str,
     /// The answer.
     pub answer: &'a Answer,
     /// The figures.
     pub report: &'a Report,
-    /// What slows the job down.
+    /// What slows the job down, as found by `stragglers`.
     pub slow: &'a SlowReport,
-    /// How long the others waited for each rank.
+    /// How long the other ranks waited for each rank, by step.
     pub details: &'a Details,
-    /// Why the job hangs.
+    /// Why the job hangs, as found by `diagnose`.
     pub hang: &'a Diagnosis,
     /// Which ranks wait for which.
     pub waiting: &'a [Waiting],
-    /// Another run, whose bandwidth is drawn beside this one's.
+    /// Another run whose bandwidths are drawn beside those of this one.
     pub beside: Option<Beside<'a>>,
 }
 
-/// A run that another is drawn beside.
+/// The other run.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its figures.
+    /// Its report.
     pub report: &'a Report,
 }

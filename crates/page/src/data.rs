@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// The most sentences of a list.
+/// Maximum number of sentences in a list.
 const SENTENCES: usize = 1000;
-/// The most histograms: a page stays below 10 MB with all of them.
+/// Maximum number of histograms; with all of them a page stays below 10 MB.
 const LATENCIES: usize = 60;
 
 #[derive(Debug, Serialize)]
@@ -48,7 +48,7 @@ pub(crate) struct Data<'a> {
     tables: Vec<Table>,
 }
 
-/// What a verb finds, as its schema has it: no filter left findings out.
+/// The findings of a verb in its JSON schema, without a filter.
 #[derive(Debug, Serialize)]
 struct AllFindings<'a, T> {
     #[serde(flatten)]
@@ -89,7 +89,8 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Data as the content of a `script` element, which only `</` or `<!--` could end or hide.
+/// Data as the content of a `script` element. `</` and `<!--`, which could end or hide it, are
+/// escaped.
 pub(crate) fn script(data: &impl Serialize) -> String {
     serde_json::to_string(data).unwrap_or_default().replace('<', "\\u003c")
 }
@@ -98,7 +99,7 @@ fn first<T>(all: &[T], most: usize) -> &[T] {
     all.get(..most).unwrap_or(all)
 }
 
-/// The tables that have rows.
+/// The tables with at least one row.
 fn tables(content: Content<'_>, facts: &Facts<'_>) -> Vec<Table> {
     let report = content.report;
     let all = [
@@ -139,7 +140,7 @@ fn waits(waiting: &[Waiting]) -> Table {
     })
 }
 
-/// The first few ranks: lists of thousands would fill the page.
+/// The first few ranks, because lists of thousands would fill the page.
 fn some(ranks: &[u32]) -> Value {
     json!(ranks.get(..64).unwrap_or(ranks))
 }
@@ -174,8 +175,8 @@ fn open(open: &[OpenOperation], facts: &Facts<'_>) -> Table {
     })
 }
 
-/// The means over all steps, by rank: how long the others waited for it, as a share of a step, and
-/// its own time, ns.
+/// Means over all steps, by rank: the time that the others waited for it as a share of a step, and
+/// its own time in ns.
 fn means(details: &Details, slow: &SlowReport) -> HashMap<u32, [f64; 2]> {
     let known: Vec<_> = details
         .steps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is who: what communicators are for, and where ranks run.
+//! Lookups for the rows of a report: the roles of communicators, and the hosts of ranks.
 
 use ncclscope_report::schema::Fact;
 use ncclscope_report::{CommRole, Report, comm_roles};
@@ -12,11 +12,11 @@ pub(crate) struct RankFacts<'a> {
     pub(crate) pid: u32,
     pub(crate) local_rank: Option<u64>,
     pub(crate) device: Option<u64>,
-    /// The roles of its communicators.
+    /// The roles of the rank's communicators.
     pub(crate) roles: BTreeSet<&'a str>,
 }
 
-/// What the rows of a report refer to.
+/// The facts that the rows of a report refer to.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     /// The processes, by rank.
@@ -55,12 +55,12 @@ impl<'a> Facts<'a> {
         self.comms.get(comm).map_or("unknown", |comm| &comm.role)
     }
 
-    /// All roles, in no order.
+    /// All roles, unsorted.
     pub(crate) fn roles(&self) -> impl Iterator<Item = &str> {
         self.comms.values().map(|comm| &*comm.role)
     }
 
-    /// The host of a rank in the job.
+    /// The host of a job rank, if known.
     pub(crate) fn host(&self, rank: u32) -> Option<&'a str> {
         self.hosts.get(&rank).copied()
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The findings: causes of a hang, then what slows the job down, each with its evidence and what to
-//! do.
+//! The findings: causes of a hang, then what slows the job down, each with its evidence and advice.
 
 use crate::content::Content;
 use crate::section::Section;
@@ -9,9 +8,9 @@ use ncclscope_diagnose::Verdict;
 use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_stragglers::finding::Finding;
 
-/// The most ranks of a finding whose places are named.
+/// Maximum number of ranks of a finding whose locations are named.
 const PLACES: usize = 4;
-/// The most findings, lines of evidence of one, and remarks.
+/// Maximum number of findings; `LINES` is that of a finding's lines of evidence, and of remarks.
 const FINDINGS: usize = 40;
 const LINES: usize = 24;
 
@@ -87,7 +86,7 @@ fn card(
     }
 }
 
-/// Where, since when, and what it costs, where that is known.
+/// Location, onset and cost of a finding, as far as known.
 fn facts(help: &Help) -> Vec<(&'static str, String)> {
     let known = help.places.iter().filter(|place| place.host.is_some());
     let places: Vec<String> = known.take(PLACES).map(ToString::to_string).collect();
@@ -102,7 +101,7 @@ fn facts(help: &Help) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// A sentence of ours, with what stands between backticks as code.
+/// A sentence with the text between backticks as code.
 fn code(text: &str) -> Markup {
     html! {
         @for (at, part) in text.split('`').enumerate() {
@@ -111,7 +110,7 @@ fn code(text: &str) -> Markup {
     }
 }
 
-/// A list of sentences, which says what it leaves out.
+/// A list of sentences, with a note if some are left out.
 pub(crate) fn list(lines: &[&str]) -> Markup {
     html! {
         ul {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The frame of the page: the answer, navigation and filters above the sections, the tables and the
-//! data below them.
+//! The frame of the page: the answer, the navigation and the filters above the sections, and the
+//! tables and the data below them.
 
 use crate::policy::policy;
 use crate::section::Section;
@@ -14,7 +14,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// A page without its frame.
 #[derive(Debug)]
 pub(crate) struct Frame<'a> {
-    /// What the browser calls it.
+    /// The title of the page in the browser.
     pub(crate) title: String,
     pub(crate) heading: Markup,
     pub(crate) answer: Markup,
@@ -22,9 +22,9 @@ pub(crate) struct Frame<'a> {
     pub(crate) roles: BTreeSet<&'a str>,
     pub(crate) sections: &'a [Section],
     pub(crate) tables: &'a [Table],
-    /// The figures, as the content of a `script` element ([`crate::data::script`]).
+    /// The data as the content of a `script` element ([`crate::data::script`]).
     pub(crate) data: String,
-    /// The command that prints them.
+    /// The command that prints the data.
     pub(crate) command: &'static str,
 }
 
@@ -81,8 +81,8 @@ fn header(heading: &Markup, sections: &[Section]) -> Markup {
     }
 }
 
-/// The lines of an answer: the state with its sentence, then labels with texts. `tone` is the class
-/// of the state's colour.
+/// The lines of an answer: the state with its sentence, then labels with texts. `tone` is the CSS
+/// class of the state's colour.
 pub(crate) fn answer(tone: &str, lines: &[(&str, &str)]) -> Markup {
     let (first, rest) = lines.split_at(lines.len().min(1));
     html! {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long operations take: for each role, function and size two histograms on a logarithmic axis,
-//! with the wait for later ranks and without.
+//! Durations of operations: for each role, function and size two histograms on a logarithmic axis,
+//! with and without the wait for later ranks.
 
 use crate::chart::{
     Figure, Legend, Plot, Scale, Swatch, Tick, count, legend, log_ticks, px, round_duration, short,
@@ -13,9 +13,9 @@ use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_report::Report;
 use ncclscope_report::schema::{Histogram, LatencyRow};
 
-/// The most rows; those with the most time are shown.
+/// Maximum number of rows; those with the most time are shown.
 const ROWS: usize = 30;
-/// The height of a row, and of a histogram at its highest.
+/// Height of a row; `HIGH` is the maximum height of a histogram.
 const ROW: f64 = 48.0;
 const HIGH: f64 = 20.0;
 const WIDTH: f64 = 1120.0;
@@ -106,7 +106,7 @@ fn name(LatencyRow { role, func, bytes: size, .. }: &LatencyRow) -> String {
     format!("{role} {func} {size}")
 }
 
-/// A histogram on its base line at `y`, so high.
+/// A histogram on its base line at `y`, with a maximum height of `high`.
 fn histogram(class: &str, what: &str, of: &Histogram, (x, y, high): (Scale, f64, f64)) -> Markup {
     let mark = |ns: u64, share: f64| {
         let at = px(x.at(to_f64(ns.max(1))));
@@ -129,8 +129,8 @@ fn say(what: &str, of: &Histogram) -> String {
     format!("{what}: {}, {}", human::count(of.count, "duration"), figures.join(", "))
 }
 
-/// The outline of a histogram. Its height is that per width on the axis, since buckets are not
-/// equally wide there, and each bucket is a pixel wide at least.
+/// The outline of a histogram. Its height is the count per width on the axis, because the buckets
+/// have different widths there. Each bucket is at least a pixel wide.
 fn outline(of: &Histogram, (x, y, high): (Scale, f64, f64)) -> String {
     let share = |&[from, to, count]: &[u64; 3]| {
         to_f64(count) / (to_f64(to.max(1)) / to_f64(from.max(1))).ln().max(0.01)
@@ -140,7 +140,7 @@ fn outline(of: &Histogram, (x, y, high): (Scale, f64, f64)) -> String {
     for bucket in &of.buckets {
         let [from, to, _] = *bucket;
         let [left, right] = [from, to].map(|ns| x.at(to_f64(ns.max(1))));
-        // By the square root the few that took longest are seen, too.
+        // The square root makes the few longest operations visible.
         let top = y + high * (share(bucket) / highest).sqrt().max(0.04);
         if end != Some(from) {
             let back = if path.is_empty() { String::new() } else { format!("V{}Z", px(y)) };
@@ -165,7 +165,7 @@ mod tests {
             p90: 2000,
             p99: 9000,
             max: 9000,
-            // Neighbours, and one apart.
+            // Two adjacent buckets, and one apart.
             buckets: vec![[1000, 2000, 2], [2000, 4000, 6], [8000, 16000, 1]],
         };
         let x = Scale::log([1000.0, 16000.0], [0.0, 400.0]);

@@ -18,36 +18,36 @@ use ncclscope_stragglers::report::StepRow;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The most bins of ranks.
+/// Maximum number of rows (bins of ranks).
 pub(crate) const ROWS: usize = 256;
-/// The most bins of steps.
+/// Maximum number of columns (bins of steps).
 pub(crate) const COLUMNS: usize = 200;
 
-/// From which share of a step on a cell has which colour.
+/// Lower bound of each colour, as a share of a step.
 const CLASSES: [f64; 6] = [0.002, 0.005, 0.01, 0.03, 0.1, 0.3];
 const WIDTH: f64 = 1120.0;
 const LEFT: f64 = 72.0;
 const TOP: f64 = 28.0;
-/// How many ranks at fault are named beside the map.
+/// Maximum number of root ranks that are named beside the map.
 const NAMED: usize = 8;
 
-/// What the script needs to say what a cell is.
+/// The data with which the script describes a cell.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Heat {
     /// The ranks, ascending.
     pub(crate) ranks: Vec<u32>,
     pub(crate) steps: Vec<i64>,
-    /// How many ranks are a row, and how many steps a column.
+    /// Number of ranks in a row; `steps_per_column` is that of steps in a column.
     pub(crate) ranks_per_row: usize,
     pub(crate) steps_per_column: usize,
-    /// For each row and column: the share of the step, in 1/1000, that another rank waited.
+    /// For each row and column: the time that another rank waited, in 1/1000 of a step.
     pub(crate) cells: Vec<Vec<u32>>,
-    /// For each row and column: the rank of that, as a position in the row.
+    /// For each row and column: position in the row of the rank that was waited for.
     pub(crate) worst: Vec<Vec<usize>>,
 }
 
 impl Heat {
-    /// The bins; `None` if arrivals on the GPU are unknown, or there is nothing to compare.
+    /// The map; `None` if arrivals on the GPU are unknown, or there is nothing to compare.
     pub(crate) fn of(content: Content<'_>) -> Option<Heat> {
         let Content { slow, details, .. } = content;
         let steps: Vec<(&StepRow, &[f32])> = slow
@@ -78,8 +78,8 @@ impl Heat {
     }
 }
 
-/// The worst rank of a bin: the share of these steps that the others waited for it, in 1/1000, and
-/// its place in the bin.
+/// The worst rank of a bin: the time that the others waited for it, in 1/1000 of these steps, and
+/// its position in the bin.
 fn cell(steps: &[(&StepRow, &[f32])], ranks: std::ops::Range<usize>) -> (u32, usize) {
     let whole: f64 = steps.iter().map(|(row, _)| row.duration_ms()).sum();
     let share = |rank: usize| {
@@ -170,7 +170,7 @@ fn step_ticks(heat: &Heat, plot: Plot, column: f64) -> Vec<Tick> {
 
 fn rank_ticks(heat: &Heat, place: &dyn Fn(f64) -> f64, row: f64) -> Vec<Tick> {
     let all = heat.ranks.len();
-    // Powers of two, as ranks are grouped, at least 16 pixels apart.
+    // Powers of two, because ranks are binned by those, at least 16 pixels apart.
     let mut step = 1;
     while row * count(step) / count(heat.ranks_per_row) < 16.0 || all / step > 24 {
         step *= 2;
@@ -179,7 +179,7 @@ fn rank_ticks(heat: &Heat, place: &dyn Fn(f64) -> f64, row: f64) -> Vec<Tick> {
     (0..all).step_by(step).map(tick).collect()
 }
 
-/// The cells of a colour as one path.
+/// The cells of one colour as a single path.
 fn cells(heat: &Heat, class: usize, plot: Plot, [column, row]: [f64; 2]) -> String {
     let mut path = String::new();
     for (y, shares) in heat.cells.iter().enumerate() {
@@ -194,13 +194,13 @@ fn cells(heat: &Heat, class: usize, plot: Plot, [column, row]: [f64; 2]) -> Stri
     path
 }
 
-/// The colour of a share in 1/1000; none if it is too small.
+/// Index of the colour for a share in 1/1000; `None` if it is too small.
 fn class_of(share: u32) -> Option<usize> {
     let share = f64::from(share) / 1000.0;
     CLASSES.iter().rposition(|from| share >= *from)
 }
 
-/// The ranks at fault, beside their rows.
+/// The names of the root ranks, beside their rows.
 fn names(heat: &Heat, roots: &[u32], plot: Plot, row: f64) -> Markup {
     let place = |rank: &u32| {
         let at = heat.ranks.binary_search(rank).ok()?;

@@ -19,11 +19,11 @@ use ncclscope_report::schema::PeerRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// The most rows and columns.
+/// Maximum number of rows and of columns.
 const CELLS: usize = 96;
-/// Transfers of fewer bytes, in the mean, show latency rather than bandwidth.
+/// Links with a smaller mean transfer size (bytes) show latency instead of bandwidth.
 const LARGE: u64 = 64 << 10;
-/// From which share of the median bandwidth on a cell has which colour.
+/// Lower bound of each colour, as a share of the median bandwidth.
 const CLASSES: [f64; 5] = [0.0, 0.5, 0.75, 0.9, 1.1];
 const LEFT: f64 = 140.0;
 const TOP: f64 = 120.0;
@@ -40,7 +40,7 @@ struct Cell<'a> {
     to: u32,
 }
 
-/// Hosts, and the cells between their bins.
+/// The bins of hosts, and the cells between them.
 #[derive(Debug)]
 struct Matrix<'a> {
     hosts: Vec<&'a str>,
@@ -49,14 +49,14 @@ struct Matrix<'a> {
     median: f64,
 }
 
-/// The bytes of large transfers, and the time that they were on the network, ns; `None` if that is
-/// not known, or if the transfers are small.
+/// Bytes of a link's transfers and their time on the network, ns; `None` if that is unknown, or if
+/// the transfers are small.
 fn large(row: &PeerRow) -> Option<(u64, u64)> {
     let (bytes, ns) = (row.transfer_gbs.and(row.bytes)?, row.waits_ns.send_network?);
     (ns > 0 && bytes / row.transfers.max(1) >= LARGE).then_some((bytes, ns))
 }
 
-/// The bandwidth of a link's transfers, GB/s, if they are large.
+/// Bandwidth of a link's transfers, GB/s; `None` if they are not large.
 pub(crate) fn gbs(row: &PeerRow) -> Option<f64> {
     row.transfer_gbs.filter(|_| large(row).is_some())
 }
@@ -128,7 +128,7 @@ impl<'a> Matrix<'a> {
         self.hosts.len().div_ceil(self.per_cell)
     }
 
-    /// The hosts of a row or column.
+    /// The names of the hosts in a bin.
     fn name(&self, bin: usize) -> String {
         let first = bin * self.per_cell;
         let last = (first + self.per_cell).min(self.hosts.len()) - 1;
@@ -191,7 +191,7 @@ fn first_name(host: &str) -> &str {
     host.split('.').next().unwrap_or(host)
 }
 
-/// The names of hosts, as far apart as they can be read.
+/// The names of hosts, far enough apart to be readable.
 fn labels(matrix: &Matrix<'_>, plot: Plot, side: f64) -> Markup {
     let every = (14.0 / side).ceil().max(1.0);
     let marks: Vec<Tick> = (0..matrix.bins())
@@ -253,7 +253,7 @@ fn say(matrix: &Matrix<'_>, (from, to): (usize, usize), cell: &Cell<'_>) -> Stri
     )
 }
 
-/// The cells of a colour as one path.
+/// The cells of one colour as a single path.
 fn path(matrix: &Matrix<'_>, class: usize, plot: Plot, side: f64) -> String {
     let mut path = String::new();
     for ((from, to), cell) in &matrix.cells {
@@ -266,7 +266,7 @@ fn path(matrix: &Matrix<'_>, class: usize, plot: Plot, side: f64) -> String {
     path
 }
 
-/// The slowest links, for those who do not point at cells.
+/// The slowest links as text, for people who do not point at cells.
 fn slowest(matrix: &Matrix<'_>) -> Markup {
     let mut cells: Vec<_> = matrix.cells.iter().collect();
     cells.sort_by(|a, b| a.1.gbs.total_cmp(&b.1.gbs));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is missing: losses with what helps, problems of files, and what the run cannot show.
+//! What is missing: losses with remedies, problems of files, and what the run cannot show.
 
 use crate::findings::list;
 use crate::section::Section;

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 
 /// The value of `Content-Security-Policy`. Script and style sheet are allowed by their hashes, so
-/// that text which became markup could neither run nor load anything.
+/// that text that was turned into markup by mistake could neither run nor load anything.
 pub(crate) fn policy(script: &str, style: &str) -> String {
     format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; base-uri 'none'; form-action 'none'",

@@ -31,7 +31,7 @@ pub fn render(content: Content<'_>) -> String {
     frame::page(frame).into_string()
 }
 
-/// The class of a state's colour.
+/// The CSS class of a state's colour.
 fn tone(state: State) -> &'static str {
     match state {
         State::Hung => "bad",
@@ -41,8 +41,8 @@ fn tone(state: State) -> &'static str {
     }
 }
 
-/// The sections in the order of the page. A section without content is left out where its absence
-/// says nothing.
+/// The sections in the order of the page. A section without content is left out if its absence has
+/// no meaning.
 fn sections(content: Content<'_>, facts: &Facts<'_>) -> Vec<Section> {
     let mut sections = vec![findings::section(content)];
     sections.extend(wait_graph::section(content));

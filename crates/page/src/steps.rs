@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The timeline of the steps: how long each took, how much of it a rank waited, and for whom.
+//! The timeline of steps: duration, waiting time, and the causes of the waiting.
 
 use crate::chart::{
     Figure, Legend, Plot, SERIES, Scale, Swatch, Tick, count, legend, linear_ticks, per_bin, px,
@@ -15,13 +15,13 @@ use ncclscope_stragglers::report::StepRow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The most bars; more steps are put together.
+/// Maximum number of bars; more steps are combined.
 const BARS: usize = 240;
-/// How many causes have a colour of their own.
+/// Number of causes with a colour of their own.
 const COLOURED: usize = 4;
 const SIZE: [f64; 2] = [1120.0, 320.0];
 const PLOT: Plot = Plot { left: 72.0, right: 1096.0, top: 28.0, bottom: 240.0 };
-/// The strip below the bars that shows the cause of each.
+/// Position and height of the strip below the bars that shows the cause of each.
 const STRIP: [f64; 2] = [246.0, 10.0];
 
 /// A bar: one step, or the mean of several.
@@ -30,9 +30,9 @@ struct Bar {
     first: i64,
     last: i64,
     ms: f64,
-    /// How long a rank waited, ms; `None` unknown.
+    /// Mean waiting time of a rank, ms; `None` if unknown.
     waiting: Option<f64>,
-    /// How much of that the cause makes.
+    /// The part of `waiting` that is due to the cause, ms.
     caused: f64,
     cause: Option<String>,
 }
@@ -81,7 +81,8 @@ fn bar(steps: &[StepRow]) -> Option<Bar> {
     })
 }
 
-/// The causes by how much waiting they make, worst first: the first few have colours.
+/// The causes sorted by the waiting that they are responsible for, worst first; the first few have
+/// colours.
 fn causes(bars: &[Bar]) -> Vec<&str> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for bar in bars {
@@ -94,7 +95,7 @@ fn causes(bars: &[Bar]) -> Vec<&str> {
     causes.into_iter().map(|(cause, _)| cause).take(COLOURED).collect()
 }
 
-/// The class of a cause's colour; the first colours belong to other things.
+/// The CSS class of a cause's colour; the first colours have other uses.
 fn class(causes: &[&str], cause: Option<&str>) -> String {
     let at = cause.and_then(|cause| causes.iter().position(|other| *other == cause));
     at.map_or_else(|| "others".into(), |at| format!("s{}", (at + 1) % SERIES))
@@ -166,7 +167,8 @@ fn draw(bar: &Bar, left: f64, width: f64, y: Scale, class: &str) -> Markup {
     }
 }
 
-/// `step 7: 156 ms, of which a rank waits 44.1 ms; 38.0 ms because of rank 8`.
+/// A bar as text, such as `step 7: 156 ms, of which a rank waits 44.1 ms; 38.0 ms because of rank
+/// 8`.
 fn say(bar: &Bar) -> String {
     let name = match bar.first == bar.last {
         true => format!("step {}", bar.first),

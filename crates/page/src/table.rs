@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables that the page's script shows: columns with a kind, and rows of plain values.
+//! The tables that the page's script shows: typed columns, and rows of plain values.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// The most rows of a table: a page stays below 10 MB with all of its tables this long.
+/// Maximum number of rows of a table; with all tables this long, a page stays below 10 MB.
 pub(crate) const ROWS: usize = 12_000;
 
 /// How the script formats, sorts and filters a column.
@@ -13,24 +13,24 @@ pub(crate) const ROWS: usize = 12_000;
 pub(crate) enum Kind {
     Text,
     Number,
-    /// A number that names something.
+    /// A number that is a name.
     Id,
-    /// A rank in the job: the filter of ranks applies to it.
+    /// A job rank, to which the filter of ranks applies.
     Rank,
     /// Ranks in the job.
     Ranks,
-    /// A role, or several separated by commas: the filter of roles applies to it.
+    /// A role, or several separated by commas, to which the filter of roles applies.
     Role,
     Bytes,
     Ns,
-    /// GB/s, or another figure of three digits.
+    /// GB/s, or another number with three digits.
     Three,
     Percent,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Column {
-    /// The key that `report --format json` has for it, where it has one.
+    /// The key in `report --format json`, if it has one.
     pub(crate) key: &'static str,
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
@@ -43,12 +43,12 @@ pub(crate) struct Table {
     pub(crate) about: &'static str,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Vec<Value>>,
-    /// Rows that found no room.
+    /// Number of rows beyond [`ROWS`].
     pub(crate) left_out: usize,
 }
 
 impl Table {
-    /// A table of `rows`, the most important first: of these the first are kept.
+    /// A table of `rows`, sorted by importance; only the first ones are kept.
     pub(crate) fn new<R>(
         [id, title, about]: [&'static str; 3],
         columns: &[(&'static str, &'static str, Kind)],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the time in NCCL goes: by role and function, transfer and waiting.
+//! Where time in NCCL is spent: by role and function, split into transfer and waiting.
 
 use crate::chart::{Legend, Swatch, legend};
 use crate::section::{Section, absent};
@@ -9,9 +9,9 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
 use ncclscope_report::schema::RoleRow;
 
-/// The most rows.
+/// Maximum number of rows.
 const ROWS: usize = 24;
-/// The width of the longest bar.
+/// Width of the longest bar.
 const WIDTH: f64 = 220.0;
 
 pub(crate) fn section(report: &Report) -> Section {
@@ -81,10 +81,10 @@ fn line(row: &RoleRow, most: f64) -> Markup {
     }
 }
 
-/// The time as a bar: transfer, waiting, and what cannot be separated.
+/// The time as a bar: transfer, waiting, and what could not be split.
 fn bar(row: &RoleRow, most: f64) -> Markup {
     let judged = row.judged_ns.unwrap_or(0);
-    // What overlaps was judged more than once.
+    // Overlapping operations were judged more than once.
     let total = row.in_nccl_ns.unwrap_or(0).max(judged);
     let waiting = row.total_waiting_ns.unwrap_or(0).min(judged);
     let pieces = [("s0", judged - waiting), ("waits", waiting), ("own", total - judged)];

@@ -17,9 +17,9 @@ use ncclscope_operations::human::if_one;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The most columns; operations that are further away are in the last one.
+/// Maximum number of columns; operations further away are in the last one.
 const LAYERS: usize = 4;
-/// The most nodes of a column.
+/// Maximum number of nodes in a column.
 const NODES: usize = 8;
 const NODE: [f64; 2] = [236.0, 60.0];
 const GAP: [f64; 2] = [64.0, 16.0];
@@ -28,11 +28,11 @@ const TOP: f64 = 34.0;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
     lines: [String; 2],
-    /// It is at fault.
+    /// The node is at fault.
     is_root: bool,
 }
 
-/// The nodes by column, and the edges from what waits to what it waits for.
+/// The nodes by column, and the edges from waiting nodes to the awaited ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Graph {
     layers: Vec<Vec<Node>>,
@@ -50,7 +50,7 @@ pub(crate) fn section(content: Content<'_>) -> Option<Section> {
     })
 }
 
-/// How far each communicator is from the cause, from 1.
+/// Distance of each communicator from the cause, from 1.
 fn distances(waiting: &[Waiting], roots: &BTreeSet<u32>) -> Vec<usize> {
     let mut waits_in: HashMap<u32, Vec<usize>> = HashMap::new();
     for (at, one) in waiting.iter().enumerate() {
@@ -62,7 +62,7 @@ fn distances(waiting: &[Waiting], roots: &BTreeSet<u32>) -> Vec<usize> {
         false => one.absent.iter().any(is_source),
     };
     let mut found: Vec<usize> = waiting.iter().map(|one| usize::from(is_first(one))).collect();
-    // The communicators for whose members others wait, by rank.
+    // For each rank, the communicators whose members wait for it.
     let mut waited: HashMap<u32, Vec<usize>> = HashMap::new();
     for (at, one) in waiting.iter().enumerate() {
         one.absent.iter().for_each(|&rank| waited.entry(rank).or_default().push(at));
@@ -71,7 +71,7 @@ fn distances(waiting: &[Waiting], roots: &BTreeSet<u32>) -> Vec<usize> {
     for distance in 2.. {
         let mut next = Vec::new();
         for rank in front.iter().flat_map(|&at| &waiting[at].ranks) {
-            // Each rank leads on once.
+            // Each rank is followed only once.
             for at in waited.remove(rank).unwrap_or_default() {
                 if found[at] == 0 {
                     found[at] = distance;
@@ -84,7 +84,8 @@ fn distances(waiting: &[Waiting], roots: &BTreeSet<u32>) -> Vec<usize> {
         }
         front = next;
     }
-    // What leads nowhere is in a circle, or waits for what the input does not show.
+    // A communicator that leads to no cause is in a cycle, or waits for something that the input
+    // does not show.
     found.into_iter().map(|distance| distance.max(1)).collect()
 }
 
@@ -136,7 +137,8 @@ impl Graph {
         let last = self.layers[0].len().saturating_sub(1);
         let root_at = |rank: &u32| roots.binary_search(rank).ok().map(|at| [0, at.min(last)]);
         for (one, &from) in waiting.iter().zip(place) {
-            // An operation that all are in and that does not end waits for what is inside.
+            // If all members are in an operation that does not end, its cause is among those
+            // members.
             let causes = if one.absent.is_empty() { &one.ranks } else { &one.absent };
             self.edges.extend(causes.iter().filter_map(root_at).map(|to| (from, to)));
             let others = one.absent.iter().filter_map(|rank| waits_in.get(rank)).flatten();
@@ -318,7 +320,8 @@ mod tests {
 
     #[test]
     fn operations_stand_as_far_from_the_cause_as_their_waits() {
-        // 3 never came; 2 waits for it, 0 and 1 wait for 2 in two communicators.
+        // Rank 3 never came; rank 2 waits for it; ranks 0 and 1 wait for rank 2 in two
+        // communicators.
         let waits =
             [waiting("tp", &[2], &[3]), waiting("dp", &[0], &[2]), waiting("dp", &[1], &[2])];
         let graph = Graph::of(&hang(&[3]), &waits);

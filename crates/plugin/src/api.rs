@@ -22,37 +22,39 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-/// Nothing is recorded in this process.
+/// Recording is off in this process.
 pub const OFF: c_int = 1;
 /// An argument is invalid.
 pub const BAD: c_int = 2;
 /// The system returned an error.
 pub const SYSTEM: c_int = 3;
 
-/// What `ncclscope_version` returns.
+/// The string that `ncclscope_version` returns.
 const VERSION: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,
         Err(_) => c"",
     };
 
-/// Bytes that are read of a string; a path has no more.
+/// Maximum number of bytes read of a string argument; a path is not longer.
 const LONGEST: usize = 4096;
-/// Bytes of a sentence and its end. A thread's first callback has the linker allocate all of our
-/// thread-local memory, which costs a third more where it is over 1 KiB.
+/// Size of an error sentence with its NUL, in bytes. A thread's first callback makes the linker
+/// allocate all thread-local memory of the library, which takes a third longer above 1 KiB.
 const SENTENCE: usize = 256;
 
 thread_local! {
-    /// Without a destructor: to note one, glibc waits for a thread that loads a library.
+    /// A type without a destructor: registering one makes glibc wait for threads that load a
+    /// library.
     static ERROR: Cell<[u8; SENTENCE]> = const { Cell::new([0; SENTENCE]) };
 }
 
-/// Runs `body`, which is short: signals of the host's wait for its end.
+/// Runs the short function `body` with the host's signals blocked.
 fn answer(body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     answer_behind(Shield::raise_against_all(), body)
 }
 
-/// Runs `body`; no panic leaves, and its refusal becomes a number and the thread's sentence.
+/// Runs `body` and contains panics; a refusal becomes a result code and the thread's error
+/// sentence.
 fn answer_behind(_shield: Shield, body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_panic| Err(Refusal::System("a defect of ncclscope".into())));
@@ -66,7 +68,7 @@ fn answer_behind(_shield: Shield, body: impl FnOnce() -> Result<(), Refusal>) ->
     }
 }
 
-/// A sentence as a C string, cut between two characters if it is too long.
+/// A sentence as a C string; a sentence that is too long is cut at a character boundary.
 fn terminated(sentence: &str) -> [u8; SENTENCE] {
     let mut bytes = [0; SENTENCE];
     let end = (0..SENTENCE).rev().find(|&end| sentence.is_char_boundary(end));
@@ -76,7 +78,7 @@ fn terminated(sentence: &str) -> [u8; SENTENCE] {
     bytes
 }
 
-/// The first [`LONGEST`] bytes of a string; the rest is not read.
+/// The first [`LONGEST`] bytes of a string; `None` for null.
 ///
 /// # Safety
 /// `text` is null or a string that outlives `'a`.
@@ -85,20 +87,21 @@ unsafe fn beginning<'a>(text: *const c_char) -> Option<&'a [u8]> {
         return None;
     }
     let is_end = |&at: &usize| {
-        // SAFETY: no byte before this one is the string's end, so that it belongs to it.
+        // SAFETY: no byte before this one is the terminating NUL, so that this one is part of the
+        // string.
         let byte = unsafe { text.add(at) };
         // SAFETY: as above.
         unsafe { byte.read() == 0 }
     };
     let len = (0..LONGEST).find(is_end).unwrap_or(LONGEST);
-    // SAFETY: so many bytes of the string were just read.
+    // SAFETY: these bytes of the string were just read.
     Some(unsafe { core::slice::from_raw_parts(text.cast::<u8>(), len) })
 }
 
-/// A string that must be complete: without its end it has another meaning.
+/// A string that must be complete, because a part of it has another meaning. Refuses longer ones.
 ///
 /// # Safety
-/// As [`beginning`].
+/// As for [`beginning`].
 unsafe fn whole<'a>(text: *const c_char, what: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
     // SAFETY: the caller's promise is the same.
     match unsafe { beginning(text) } {
@@ -109,10 +112,10 @@ unsafe fn whole<'a>(text: *const c_char, what: &str) -> Result<Option<Cow<'a, st
     }
 }
 
-/// A string of which the beginning is kept.
+/// A string that must be given, and of which the beginning is kept.
 ///
 /// # Safety
-/// As [`beginning`].
+/// As for [`beginning`].
 unsafe fn needed<'a>(text: *const c_char, what: &str) -> Result<Cow<'a, str>, Refusal> {
     // SAFETY: the caller's promise is the same.
     let bytes = unsafe { beginning(text) };
@@ -125,14 +128,15 @@ pub extern "C" fn ncclscope_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Why the calling thread's last call failed; empty if it did not. Until that thread's next call.
+/// Why the calling thread's last call failed; empty if it succeeded. Valid until its next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_error() -> *const c_char {
     ERROR.with(|error| error.as_ptr().cast::<c_char>())
 }
 
-/// Records operations from now on, or as `options` request: words such as `for=5s`, `steps=10`,
-/// `at=SECONDS`, `sample=1/16`. NULL is none. Before the first communicator it waits for that.
+/// Starts recording operations, now or as `options` say: words such as `for=5s`, `steps=10`,
+/// `at=SECONDS`, `sample=1/16`; NULL means none. Before the first communicator, recording starts
+/// with it.
 ///
 /// # Safety
 /// `options` is null or a string.
@@ -145,19 +149,19 @@ pub unsafe extern "C" fn ncclscope_start(options: *const c_char) -> c_int {
     })
 }
 
-/// Stops recording operations that are issued from now on.
+/// Stops recording operations that are issued from now on; earlier ones are recorded to their end.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_stop() -> c_int {
     answer(|| Runtime::get().stop())
 }
 
-/// 1 while operations that begin are recorded, else 0.
+/// 1 while new operations are recorded, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_is_started() -> c_int {
     c_int::from(Runtime::get().is_started())
 }
 
-/// Copies the recording as it is now to the file (`*.nscope`) or directory `path`; NULL: to a new
+/// Copies the present recording to `path`, a file (`*.nscope`) or a directory; NULL means a new
 /// directory beside the recording. Returns when the copy is complete.
 ///
 /// # Safety
@@ -171,7 +175,7 @@ pub unsafe extern "C" fn ncclscope_dump(path: *const c_char) -> c_int {
     })
 }
 
-/// Records the mark `name` with the present time.
+/// Records the mark `name` with the current time.
 ///
 /// # Safety
 /// `name` is null or a string.
@@ -181,13 +185,14 @@ pub unsafe extern "C" fn ncclscope_mark(name: *const c_char) -> c_int {
     answer(|| Runtime::get().mark(&unsafe { needed(name, "name") }?))
 }
 
-/// Training step `step` begins.
+/// Records that training step `step` begins.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_set_step(step: u64) -> c_int {
     answer(|| Runtime::get().set_step(step))
 }
 
-/// The communicator with this hash (`commHash`; see `ncclscope ls`) is for `role`: `tp`, `dp`, ...
+/// Sets the role (`tp`, `dp`, ...) of the communicator with this hash (`commHash`; see `ncclscope
+/// ls`).
 ///
 /// # Safety
 /// `role` is null or a string.
@@ -197,21 +202,21 @@ pub unsafe extern "C" fn ncclscope_set_role(comm_hash: u64, role: *const c_char)
     answer(|| Runtime::get().set_role(comm_hash, &unsafe { needed(role, "role") }?))
 }
 
-/// The function for hangs: `json` (docs/hang.md) is valid during the call only, `user` is what was
+/// A callback for hangs. `json` (docs/hang.md) is valid during the call only; `user` is the pointer
 /// given to [`ncclscope_on_hang`].
 pub type HangListener = unsafe extern "C" fn(json: *const c_char, user: *mut c_void);
 
-/// The listener's own pointer, which we only hand back.
+/// The listener's pointer, which is only passed back to it.
 struct User(*mut c_void);
 
-// SAFETY: no code here reads what it leads to; its giver promised that any thread may have it.
+// SAFETY: no code here dereferences it; the caller promised that any thread may use it.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// The watchdog calls `callback` for each operation that is stuck, and at its end. NULL ends the
-/// calls; a running call continues. It is called on a thread of the plugin that does
-/// nothing else: it may take its time, and call the other functions here.
+/// Sets the function that the watchdog calls for each operation that is stuck, and again at its
+/// end. NULL ends the calls; a call in progress continues. Calls come on a thread of the plugin
+/// that does nothing else, so that `callback` may block and may call the other functions here.
 ///
 /// # Safety
 /// `callback` is null, or can be called with `user` on any thread as long as the process lives, and
@@ -222,7 +227,7 @@ pub unsafe extern "C" fn ncclscope_on_hang(
     user: *mut c_void,
 ) -> c_int {
     answer(|| {
-        // A child of a fork has no watchdog, and its copy of the lock may be held for ever.
+        // The child of a fork has no watchdog, and its copy of the lock may stay locked.
         if gate::is_dead() || sys::is_child() {
             return Err(Refusal::Off);
         }
@@ -231,7 +236,7 @@ pub unsafe extern "C" fn ncclscope_on_hang(
             Box::new(move |json| {
                 let User(user) = &user;
                 let json = CString::new(json).unwrap_or_default();
-                // SAFETY: the caller's promise; the text lives until after the call.
+                // SAFETY: by the caller's promise; the text lives until after the call.
                 unsafe { callback(json.as_ptr(), *user) };
             })
         });
@@ -240,9 +245,9 @@ pub unsafe extern "C" fn ncclscope_on_hang(
     })
 }
 
-/// A drill: for `seconds` an operation that does not exist stands still. The watchdog finds it
-/// after a second, or half of `seconds`, and does all that is to be done about a hang, each time
-/// with the note that it is a drill; then it reports that the operation has recovered.
+/// Starts a drill: for `seconds`, an operation that does not exist stands still. The watchdog finds
+/// it after a second, or after half of `seconds` if that is less, and takes all actions for a hang,
+/// each marked as a drill. At the end it reports that the operation has recovered.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_simulate_hang(seconds: f64) -> c_int {
     answer(|| {
@@ -252,25 +257,25 @@ pub extern "C" fn ncclscope_simulate_hang(seconds: f64) -> c_int {
     })
 }
 
-/// An operator of the application begins on the calling thread: API calls on it have this id until
-/// [`ncclscope_pop_external_id`]. Operators may be within each other.
+/// An operator of the application begins on the calling thread: API calls on the thread get this id
+/// until [`ncclscope_pop_external_id`]. Operators may be nested.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_push_external_id(id: u64) {
     external::push(id);
 }
 
-/// The operator that began last on the calling thread ends.
+/// The innermost operator on the calling thread ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_pop_external_id() {
     external::pop();
 }
 
-/// API calls ask `function` for the id of the calling thread's operator (0: none). NULL: back to
-/// [`ncclscope_push_external_id`].
+/// Sets the function that returns the id of the calling thread's operator (0: none), asked by API
+/// calls. NULL switches back to [`ncclscope_push_external_id`].
 ///
 /// # Safety
-/// `function` is null, or can be called on any thread as long as the process lives, neither waits
-/// nor unwinds, and makes no NCCL call.
+/// `function` is null, or can be called on any thread as long as the process lives, does not block
+/// or unwind, and makes no NCCL call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclscope_ask_external_id(function: Option<Ask>) {
     // SAFETY: the caller's promise is the same.
@@ -281,7 +286,7 @@ pub unsafe extern "C" fn ncclscope_ask_external_id(function: Option<Ask>) {
 mod tests {
     use super::*;
 
-    /// What is kept of a string's beginning, and whether it is taken as a whole.
+    /// The length that `needed` keeps of a string, and whether `whole` accepts it.
     fn read(text: *const c_char) -> (Option<usize>, bool) {
         // SAFETY: a string that outlives the call, or NULL.
         let short = unsafe { needed(text, "text") };

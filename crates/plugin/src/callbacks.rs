@@ -6,43 +6,43 @@ use crate::entry;
 use core::ffi::c_void;
 use ncclscope_abi::{EventState, NcclResult, Version};
 
-// Not inlined: what a chain of plugins does with these changes no instruction in them.
+// Not inlined, so that changes to the chain of plugins change no instruction in these functions.
 
 /// # Safety
-/// As [`entry::start`].
+/// As for [`entry::start`].
 #[inline(never)]
 pub(crate) unsafe extern "C" fn start<V: Version>(
     context: *mut c_void,
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
 ) -> NcclResult {
-    // SAFETY: NCCL passes a slot for the handle, and a descriptor of the version it looked up with
-    // the header and the arm that its type selects set.
+    // SAFETY: NCCL passes a slot for the handle, and a descriptor of the version that it looked up;
+    // its header is set, and the union member that its type selects.
     unsafe { entry::start::<V>(context, handle, descr) }
 }
 
 /// # Safety
-/// None: any handle will do.
+/// None: any handle is safe.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn stop(handle: *mut c_void) -> NcclResult {
     entry::stop(handle)
 }
 
 /// # Safety
-/// As [`entry::record`].
+/// As for [`entry::record`].
 #[inline(never)]
 pub(crate) unsafe extern "C" fn record<V: Version>(
     handle: *mut c_void,
     state: EventState,
     args: *mut V::StateArgs,
 ) -> NcclResult {
-    // SAFETY: NCCL passes null, or arguments of the version it looked up with the member set that
-    // the state selects.
+    // SAFETY: NCCL passes null or arguments of the version that it looked up; the member that the
+    // state selects is set.
     unsafe { entry::record::<V>(handle, state, args) }
 }
 
 /// # Safety
-/// None: any context will do.
+/// None: any context is safe.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry::finalize(context)

@@ -26,13 +26,13 @@ pub(crate) unsafe fn start<V: Version>(
     if handle.is_null() {
         return NcclResult::SUCCESS;
     }
-    // First of all: the caller's slot may hold anything, and is read whatever happens here.
+    // Comes first: NCCL reads the slot whatever happens here, and it may hold any value.
     // SAFETY: not null, and valid by the caller's promise.
     unsafe { handle.write(core::ptr::null_mut()) };
     if descr.is_null() {
         return NcclResult::SUCCESS;
     }
-    // The event that comes most often does not pay for the others, not even for their gate.
+    // Steps are the most frequent event and come before everything else, even before the gate.
     // SAFETY: not null, and the caller's promise is the same.
     let step = unsafe { V::step(descr) };
     let step = step.map(|(op, number)| (Handle(op), number.cast_unsigned()));
@@ -48,7 +48,7 @@ pub(crate) unsafe fn start<V: Version>(
         return NcclResult::SUCCESS;
     }
     if let Some((op, number)) = step {
-        // A step is of its operation's window.
+        // A step belongs to the window of its operation.
         // SAFETY: not null, and valid by the caller's promise.
         return unsafe { start_step(handle, op, number) };
     }
@@ -62,11 +62,11 @@ pub(crate) unsafe fn start<V: Version>(
     }
 }
 
-/// An event other than a step that belongs to no window, or that belongs late to a window that is
-/// over. The gate is open.
+/// Starts an event other than a step while the gate is open, but [`gate::takes`] refuses it: a late
+/// event of an operation of the last window is recorded, any other is refused and only counted.
 ///
 /// # Safety
-/// As [`start`], and neither pointer is null.
+/// As for [`start`], and neither pointer is null.
 #[cold]
 #[inline(never)]
 unsafe fn start_late<V: Version>(
@@ -88,7 +88,7 @@ unsafe fn start_late<V: Version>(
     })
 }
 
-/// Counts the operation of a descriptor that is not recorded.
+/// Counts the operation of a descriptor without recording it.
 struct Counter {
     context: u64,
     tells_calls: bool,
@@ -110,8 +110,8 @@ impl Viewer for Counter {
     }
 }
 
-/// Not inlined, nor is any other way on from an entry: each has the frame that it needs, and the
-/// entry none.
+/// Starts a step that `Recorder::start_step_fast` does not handle. Like the other functions that
+/// an entry continues with, it is not inlined, so that the entry needs no stack frame.
 ///
 /// # Safety
 /// `handle` is valid to write to.
@@ -126,7 +126,7 @@ unsafe fn start_step(handle: *mut *mut c_void, op: Handle, number: u32) -> NcclR
 }
 
 /// # Safety
-/// As [`start`], and neither pointer is null.
+/// As for [`start`], and neither pointer is null.
 #[inline(never)]
 unsafe fn start_other<V: Version>(
     context: *mut c_void,
@@ -142,10 +142,10 @@ unsafe fn start_other<V: Version>(
     })
 }
 
-/// Starts the event of a descriptor, and returns its handle.
+/// Starts the event of a descriptor and returns its handle.
 struct Starter {
     context: u64,
-    /// The API version has an event for each call.
+    /// The API version reports each call as an event of its own (v5 on).
     tells_calls: bool,
 }
 
@@ -259,7 +259,7 @@ pub(crate) unsafe fn record<V: Version>(
 }
 
 /// # Safety
-/// As [`record`].
+/// As for [`record`].
 #[inline(always)]
 unsafe fn size<V: Version>(state: EventState, args: *mut V::StateArgs) -> Option<u64> {
     // SAFETY: the caller's promise is the same.
@@ -270,7 +270,7 @@ unsafe fn size<V: Version>(state: EventState, args: *mut V::StateArgs) -> Option
 }
 
 /// # Safety
-/// As [`record`].
+/// As for [`record`].
 #[cold]
 #[inline(never)]
 unsafe fn record_step<V: Version>(
@@ -289,7 +289,7 @@ unsafe fn record_step<V: Version>(
 }
 
 /// # Safety
-/// As [`record`].
+/// As for [`record`].
 #[inline(never)]
 unsafe fn record_other<V: Version>(
     handle: Handle,

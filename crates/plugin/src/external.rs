@@ -14,10 +14,10 @@ use ncclscope_abi::Descr;
 use ncclscope_recorder::Recorder;
 use ncclscope_recorder::trace::{Handle, State};
 
-/// A function that returns the calling thread's id; 0 for none.
+/// A function that returns the id of the calling thread's operator; 0 for none.
 pub(crate) type Ask = unsafe extern "C" fn() -> u64;
 
-/// Ids of operators within each other that are remembered; deeper ones count as the one around.
+/// Maximum number of nested operators whose ids are kept; deeper ones count as the one around them.
 const DEPTH: usize = 64;
 
 /// The function to ask, as its address; 0 for none.
@@ -33,7 +33,7 @@ struct Ids {
     depth: usize,
 }
 
-/// An operator begins on this thread.
+/// Begins an operator on this thread.
 pub(crate) fn push(id: u64) {
     IDS.with(|ids| {
         let mut now = ids.get();
@@ -46,7 +46,7 @@ pub(crate) fn push(id: u64) {
     let _ = ASK.compare_exchange(0, (pushed as Ask) as usize, Ordering::Release, Ordering::Relaxed);
 }
 
-/// The operator that began last on this thread ends.
+/// Ends the innermost operator of this thread.
 pub(crate) fn pop() {
     IDS.with(|ids| {
         let mut now = ids.get();
@@ -63,7 +63,7 @@ unsafe extern "C" fn pushed() -> u64 {
     })
 }
 
-/// From here on `function` is asked; `None`: what was pushed.
+/// Sets the function that returns ids; `None` switches back to [`push`].
 ///
 /// # Safety
 /// The function can be called on any thread as long as the process lives, does not unwind, and
@@ -72,7 +72,7 @@ pub(crate) unsafe fn ask(function: Option<Ask>) {
     ASK.store(function.map_or(0, |f| f as usize), Ordering::Release);
 }
 
-/// Adds the present id to an API event that has started.
+/// Records the id of the current operator for an API event that has started.
 #[inline(always)]
 pub(crate) fn tell(recorder: &Recorder, event: Handle, descr: &Descr) {
     if matches!(descr, Descr::CollApi(_) | Descr::P2pApi(_) | Descr::GroupApi(_)) {
@@ -86,7 +86,7 @@ pub(crate) fn tell(recorder: &Recorder, event: Handle, descr: &Descr) {
 #[cold]
 #[inline(never)]
 fn tell_what(recorder: &Recorder, event: Handle, function: usize) {
-    // SAFETY: only ever the address of a function of this type was stored.
+    // SAFETY: only addresses of functions of this type are stored.
     let function = unsafe { core::mem::transmute::<usize, Ask>(function) };
     // SAFETY: by the promise of `ask`.
     let id = unsafe { function() };

@@ -15,8 +15,8 @@ pub(crate) fn guard(body: impl FnOnce()) -> NcclResult {
     NcclResult::SUCCESS
 }
 
-/// As [`guard`], for code that may leave the work to another function, which runs after a panic
-/// too.
+/// Like [`guard`], for code that may return `None` to leave the work to another function; also
+/// returns `None` after a panic.
 #[inline(always)]
 pub(crate) fn attempt<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_panic| {
@@ -35,10 +35,10 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// Set in the process that panics, for there is one runtime to a process.
+    /// Environment variable of the child process that panics; a process has only one runtime.
     const IS_CHILD: &str = "PANICS_IN_A_CALLBACK";
 
-    /// Records, and panics in a callback.
+    /// Starts recording and panics in a callback.
     fn panic_in_a_callback() {
         let (hash, name) = (0xc0ffee, None);
         let info = CommInfo { hash, name, nodes: 1, ranks: 2, rank: 0, api_version: 6 };
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(guard(|| panic!("on purpose")), NcclResult::SUCCESS);
         assert!(gate::is_dead() && attempt(|| Some(1)) == Some(1));
         assert_eq!(attempt::<()>(|| panic!("on purpose")), None);
-        // Until the parent has read the line, which comes late where the machine is slow.
+        // Waits until the parent has read the line, which may take long on a slow machine.
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || tell.send(std::io::stdin().read_to_end(&mut Vec::new())));
         told.recv_timeout(Duration::from_secs(60)).expect("the line comes").unwrap();

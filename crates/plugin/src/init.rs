@@ -8,20 +8,20 @@ use ncclscope_runtime::sys::shield::Shield;
 use ncclscope_runtime::{ActivationMask, CommInfo, Logger, Runtime, Severity};
 use std::ffi::CString;
 
-/// What NCCL prints: the plugin's name.
+/// The plugin's name, which NCCL prints.
 pub(crate) const NAME: &core::ffi::CStr = c"ncclscope";
 
-/// `nccl` is an address in the image of the NCCL that calls: that of its mask, which is the one in
-/// `args` unless further plugins are chained.
+/// Initialises a communicator. `nccl` is an address in the calling NCCL's image: that of its
+/// activation mask, which is the one in `args` unless plugins are chained.
 ///
 /// # Safety
 /// - `args.context` is null or valid to write to.
-/// - `args.e_activation_mask` is null, or an integer that is only accessed atomically, and that is
-///   there until the communicator is finalized.
+/// - `args.e_activation_mask` is null, or points to an integer that is only accessed atomically and
+/// stays valid until the communicator is finalized.
 /// - The name in `args.comm` is null or a string.
 pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> NcclResult {
     if !args.context.is_null() {
-        // Whatever happens below, NCCL has a context that is not null.
+        // NCCL gets a context that is not null, whatever happens below.
         // SAFETY: not null, so valid by the caller's promise.
         unsafe { args.context.write(to_pointer(u64::MAX)) };
     }
@@ -58,8 +58,8 @@ unsafe fn comm_info(api_version: u32, args: &InitArgs) -> CommInfo {
     }
 }
 
-/// NCCL's logger, at level INFO; a hang at VERSION, which every `NCCL_DEBUG` shows. A warning would
-/// become the user's `ncclGetLastError`.
+/// A logger that writes to NCCL's log at level INFO, and hangs at level VERSION, which every
+/// `NCCL_DEBUG` shows. A warning would become the user's `ncclGetLastError`.
 pub(crate) fn logger(print: DebugLogger) -> Logger {
     let say = move |severity, line: &str| {
         let Ok(line) = CString::new(line) else { return };
@@ -69,7 +69,7 @@ pub(crate) fn logger(print: DebugLogger) -> Logger {
         };
         let flags = LogFlags(LogFlags::INIT.0 | LogFlags::PROFILE.0);
         // SAFETY: NCCL's `printf`-like logger, with a format that takes one string; the runtime
-        // calls it while its communicator lives, and keeps NCCL loaded meanwhile.
+        // calls it only while its communicator lives, and keeps NCCL loaded meanwhile.
         unsafe { print(level, flags, NAME.as_ptr(), 0, c"%s".as_ptr(), line.as_ptr()) };
     };
     Logger::new(say)

@@ -22,14 +22,14 @@ use ncclscope_runtime::probe::{self, Ticket};
 pub(crate) use probe::is_wanted;
 
 thread_local! {
-    /// The launch that the thread is in.
+    /// The launch that the thread is in, if it is measured.
     static LAUNCH: Cell<Option<Ticket>> = const { Cell::new(None) };
 }
 
 /// `startEvent` of version `V`.
 ///
 /// # Safety
-/// As [`ours::start`].
+/// As for [`ours::start`].
 pub(crate) unsafe extern "C" fn start<V: Version>(
     context: *mut c_void,
     handle: *mut *mut c_void,
@@ -60,9 +60,9 @@ pub(crate) unsafe extern "C" fn start<V: Version>(
 /// `stopEvent` of any version.
 ///
 /// # Safety
-/// None: any handle will do.
+/// None: any handle is safe.
 pub(crate) unsafe extern "C" fn stop(handle: *mut c_void) -> NcclResult {
-    // SAFETY: any handle will do.
+    // SAFETY: any handle is safe.
     let result = unsafe { ours::stop(handle) };
     let stopped = Handle(handle.addr() as u64);
     if is_launch(stopped) {
@@ -74,10 +74,10 @@ pub(crate) unsafe extern "C" fn stop(handle: *mut c_void) -> NcclResult {
     result
 }
 
-/// As [`start`] where events are wanted, else as [`ours::start`]: for what calls ours with others.
+/// Calls [`start`] if CUDA events are wanted, else [`ours::start`]; for the chain of plugins.
 ///
 /// # Safety
-/// As [`ours::start`].
+/// As for [`ours::start`].
 pub(crate) unsafe fn start_either<V: Version>(
     context: *mut c_void,
     handle: *mut *mut c_void,
@@ -92,13 +92,13 @@ pub(crate) unsafe fn start_either<V: Version>(
     }
 }
 
-/// As [`stop`] where events are wanted, else as [`ours::stop`].
+/// Calls [`stop`] if CUDA events are wanted, else [`ours::stop`].
 pub(crate) fn stop_either(handle: *mut c_void) -> NcclResult {
     if probe::is_on() {
-        // SAFETY: any handle will do.
+        // SAFETY: any handle is safe.
         unsafe { stop(handle) }
     } else {
-        // SAFETY: any handle will do.
+        // SAFETY: any handle is safe.
         unsafe { ours::stop(handle) }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the ABI's view of an event to the recording's.
+//! Converts the ABI's view of an event to the types of the recording.
 
 use core::num::NonZeroU64;
 use ncclscope_abi::descr::{CeColl, Coll, CollApi, NetPlugin, P2p, P2pApi, ProxyOp};
@@ -11,7 +11,8 @@ use ncclscope_recorder::trace::record::{self, Detail};
 use ncclscope_recorder::trace::{Alignment, Handle, StrId};
 use ncclscope_runtime::{Runtime, sys};
 
-/// A ProxyOp. With PXN it belongs to another process: its context and its parent mean nothing here.
+/// Converts a ProxyOp. With PXN it belongs to another process, whose context and parent have no
+/// meaning here.
 #[inline(always)]
 pub(crate) fn proxy_op(op: &ProxyOp, rank: i32, context: u64) -> record::ProxyOp {
     let ours = op.pid == sys::cached_pid() && Runtime::get().is_ours(context);
@@ -27,7 +28,7 @@ pub(crate) fn proxy_op(op: &ProxyOp, rank: i32, context: u64) -> record::ProxyOp
     }
 }
 
-/// Keeps what API v1 to v3 report about the communicator with its operations.
+/// Stores what the operations of API v1 to v3 report about their communicator.
 #[inline(always)]
 pub(crate) fn learn(runtime: &Runtime, comm: u16, descr: &Descr, rank: i32) {
     let hash = match descr {
@@ -40,8 +41,8 @@ pub(crate) fn learn(runtime: &Runtime, comm: u16, descr: &Descr, rank: i32) {
     }
 }
 
-/// Counts what the application asked its communicator for, recorded or not. Until API v5, which
-/// tells calls apart, what NCCL enqueues stands for them.
+/// Counts the operations that the application calls on its communicator, recorded or not. Before
+/// API v5, which reports calls, an enqueued operation counts as a call.
 #[inline(always)]
 pub(crate) fn count(strings: &Interner, comm: u16, detail: &Detail, tells_calls: bool) {
     let call = |func, datatype, root, count| {
@@ -78,7 +79,8 @@ pub(crate) fn count(strings: &Interner, comm: u16, detail: &Detail, tells_calls:
     }
 }
 
-/// The number that an operation has on its communicator; `None` for any other event.
+/// The operation's number on its communicator, `Some(None)` if NCCL gives none (P2P); `None` for
+/// events other than operations.
 #[inline(always)]
 pub(crate) fn operation(descr: &Descr) -> Option<Option<u64>> {
     match descr {
@@ -89,10 +91,10 @@ pub(crate) fn operation(descr: &Descr) -> Option<Option<u64>> {
     }
 }
 
-/// The fields of an event that the recorder keeps no state for; `None` for an unknown type.
+/// The fields of an event for which the recorder keeps no state; `None` for an unknown type.
 ///
 /// # Safety
-/// Every string is null or a literal, and what a NetPlugin event attaches is readable.
+/// Every string is null or a literal, and data that a NetPlugin event attaches is readable.
 #[inline(always)]
 pub(crate) unsafe fn detail(strings: &Interner, descr: &Descr, rank: i32) -> Option<Detail> {
     // SAFETY: the caller's promise is the same.
@@ -218,7 +220,7 @@ fn ce_coll(d: &CeColl, id: impl Fn(Str) -> StrId) -> record::CeColl {
 }
 
 /// # Safety
-/// What the event attaches is readable.
+/// The data that the event attaches is readable.
 #[inline(always)]
 unsafe fn net_plugin(d: &NetPlugin) -> record::NetPlugin {
     let id = d.id.0.cast_unsigned();

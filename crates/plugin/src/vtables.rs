@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The exported function tables, one for each version of the API; three sets of functions for them,
-//! of which the second is for a chain of plugins, and the third for CUDA events.
+//! The exported function tables, one for each API version. There are three sets of functions for
+//! them: plain, for a chain of plugins, and for CUDA events.
 
 use crate::callbacks::{finalize, record, start, stop};
 use crate::{chain, init, probe};
@@ -14,12 +14,12 @@ use ncclscope_abi::{
 use ncclscope_recorder::trace::EventKind;
 use ncclscope_recorder::trace::kind::API_VERSIONS;
 
-/// An exported table. It changes once, if at all: when the library is loaded.
+/// An exported table. It changes at most once, while the library is being loaded.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Switch<Table>(UnsafeCell<Exported<Table>>);
 
-// SAFETY: no code reads it before the library is loaded, and none writes it after.
+// SAFETY: no code reads it before the library is loaded, and none writes it afterwards.
 unsafe impl<Table: Sync> Sync for Switch<Table> {}
 
 /// The tables, and what is put into all of them for a chain or for CUDA events.
@@ -72,7 +72,7 @@ macro_rules! tables {
 
 abi::for_each_version!(tables);
 
-// What a recording can hold is what the ABI knows.
+// The recording and the ABI know the same versions and event types.
 const _: () = {
     assert!(*API_VERSIONS.start() == *abi::VERSIONS.start() as u32);
     assert!(*API_VERSIONS.end() == *abi::VERSIONS.end() as u32);
@@ -85,29 +85,29 @@ const _: () = {
     }
 };
 
-/// Run by the loader, before the program that loads the library can look at its tables.
+/// Run by the dynamic linker, before the program that loads the library can read its tables.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
     if chain::is_wanted() {
-        // SAFETY: the loader is not done with the library.
+        // SAFETY: the dynamic linker is still loading the library.
         unsafe { chain() };
     } else if probe::is_wanted() {
-        // SAFETY: the loader is not done with the library.
+        // SAFETY: the dynamic linker is still loading the library.
         unsafe { probed() };
     }
 }
 
-/// Which `init` a table leads to.
+/// The `init` function of a table.
 trait Init {
     /// # Safety
     /// As [`init::init`].
     unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult;
 }
 
-/// Our plugin alone.
+/// Calls our plugin only.
 struct Alone;
 
 impl Init for Alone {
@@ -118,7 +118,7 @@ impl Init for Alone {
     }
 }
 
-/// Our plugin and those behind it.
+/// Calls our plugin and the chained plugins.
 struct Chained;
 
 impl Init for Chained {
@@ -165,7 +165,7 @@ unsafe extern "C" fn init_v5<V: Version, I: Init>(
     rank: c_int,
     logfn: Option<DebugLogger>,
 ) -> NcclResult {
-    // SAFETY: the same arguments in another order.
+    // SAFETY: passes the same arguments in another order.
     unsafe {
         init_v4::<V, I>(
             context,

@@ -12,7 +12,7 @@ This crate does **not** read protobuf, know a schema, or check that a field is w
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
-/// A message that is being written.
+/// An encoded message, to which fields are appended.
 #[derive(Clone, Debug, Default)]
 pub struct Message(Vec<u8>);
 
@@ -23,53 +23,53 @@ impl Message {
         &self.0
     }
 
-    /// Forgets everything, and keeps the memory.
+    /// Empties the message and keeps its memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// A number (any of protobuf's unsigned types, enumerations and booleans).
+    /// Appends a varint: any of protobuf's unsigned types, an enumeration or a boolean.
     pub fn uint(&mut self, field: u32, value: u64) {
         self.varint(u64::from(field) << 3);
         self.varint(value);
     }
 
-    /// A signed number (`int32`, `int64`): ten bytes where it is negative.
+    /// Appends an `int32` or `int64`; negative numbers take ten bytes.
     pub fn int(&mut self, field: u32, value: i64) {
         self.uint(field, value.cast_unsigned());
     }
 
-    /// A `fixed64`.
+    /// Appends a `fixed64`.
     pub fn fixed64(&mut self, field: u32, value: u64) {
         self.varint(u64::from(field) << 3 | 1);
         self.0.extend(value.to_le_bytes());
     }
 
-    /// A `double`.
+    /// Appends a `double`.
     pub fn double(&mut self, field: u32, value: f64) {
         self.fixed64(field, value.to_bits());
     }
 
-    /// A `sint32`: a small number takes few bytes also where it is negative.
+    /// Appends a `sint32`, in which small negative numbers take few bytes too.
     pub fn sint32(&mut self, field: u32, value: i32) {
         self.uint(field, u64::from(((value << 1) ^ (value >> 31)).cast_unsigned()));
     }
 
-    /// A `repeated uint64`, packed.
+    /// Appends a packed `repeated uint64`.
     pub fn packed(&mut self, field: u32, values: &[u64]) {
         let mut inner = Message::default();
         values.iter().for_each(|&value| inner.varint(value));
         self.block(field, &inner.0);
     }
 
-    /// A `string` or `bytes`.
+    /// Appends a `string`.
     pub fn text(&mut self, field: u32, value: &str) {
         self.block(field, value.as_bytes());
     }
 
-    /// A message, written by `fill`, which is only to add to what it is given.
+    /// Appends a nested message, whose fields `fill` appends; `fill` must not clear its argument.
     pub fn message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) {
-        // Most messages are short: one byte for the length, and room made for the others.
+        // Most messages need one byte for the length. Longer ones get room for more afterwards.
         let at = self.short_message(field, fill);
         let length = self.0.len() - at - 1;
         if length >= 0x80 {
@@ -79,8 +79,9 @@ impl Message {
         }
     }
 
-    /// A message of less than 128 bytes, written by `fill`, which is only to add to what it is
-    /// given. Returns where the byte of its length is: a longer message gets a wrong one.
+    /// Appends a nested message of less than 128 bytes, whose fields `fill` appends; `fill` must
+    /// not clear its argument. Returns the index of the length byte, which is wrong for a longer
+    /// message.
     #[inline]
     pub fn short_message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) -> usize {
         self.varint(u64::from(field) << 3 | 2);
@@ -92,12 +93,12 @@ impl Message {
         at
     }
 
-    /// The fields of another message.
+    /// Appends the fields of another message.
     pub fn append(&mut self, other: &Message) {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// A message that is already written.
+    /// Appends a nested message that is already encoded.
     pub fn raw(&mut self, field: u32, message: &Message) {
         self.block(field, &message.0);
     }

@@ -14,28 +14,29 @@ use crate::registry::thread;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use ncclscope_trace::progress::{CHECKPOINT_EVERY, roll};
 
-/// Communicators that are counted at a time.
+/// Maximum number of communicators that are counted at the same time.
 pub const CELLS: usize = PLACES - 1;
-/// The first is never given: there counts what has no cell.
+/// Cells in [`TABLE`]. Cell 0 is never assigned: calls of communicators without a cell count there.
 const PLACES: usize = if cfg!(loom) { 4 } else { 2048 };
-/// Reads of a cell before it is given up until the next time.
+/// Maximum attempts of [`counts`] to read a cell that changes.
 const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Cell {
-    /// 1 while a communicator has it.
+    /// 1 while a communicator owns the cell, else 0.
     taken: AtomicU32,
-    /// 1 since a call was captured into a CUDA graph.
+    /// 1 once a call of the communicator was captured into a CUDA graph, else 0.
     captured: AtomicU32,
     api: AtomicU64,
-    /// After an even and after an odd number of calls: the one that `api` names stands still.
+    /// Hash after an even and after an odd number of calls. The one with the parity of `api` is
+    /// stable; the next call writes the other.
     hash: [AtomicU64; 2],
     checkpoints: [AtomicU64; 4],
     p2p_api: AtomicU64,
-    /// The thread that made the latest call.
+    /// Identity of the thread that made the latest call.
     caller: AtomicU64,
-    /// By that thread, and by others.
+    /// Operations enqueued by `caller`, and by other threads.
     enqueued: [AtomicU64; 2],
     p2p_enqueued: [AtomicU64; 2],
 }
@@ -45,10 +46,10 @@ struct Cell {
 pub struct Counts {
     /// Collectives that the application called.
     pub api: u64,
-    /// Rolling hash over them.
+    /// Rolling hash of the `api` collectives.
     pub hash: u64,
-    /// Its values after the latest four multiples of [`CHECKPOINT_EVERY`] collectives, newest
-    /// first; 0 where there is none, or none that stands still.
+    /// The hash after the latest four multiples of [`CHECKPOINT_EVERY`] collectives, newest first;
+    /// 0 where there were fewer calls or the next call may be overwriting it.
     pub checkpoints: [u64; 4],
     /// Sends and receives that the application called.
     pub p2p_api: u64,
@@ -56,36 +57,38 @@ pub struct Counts {
     pub enqueued: u64,
     /// Sends and receives that NCCL enqueued.
     pub p2p_enqueued: u64,
-    /// A call was captured into a CUDA graph: it counts once, and each of its replays is enqueued.
+    /// A call was captured into a CUDA graph: `api` counts the capture once, `enqueued` each
+    /// replay.
     pub is_captured: bool,
 }
 
 impl Counts {
-    /// How many collectives the first checkpoint covers; 0 none yet.
+    /// Number of collectives that the newest checkpoint covers; 0 before the first checkpoint.
     #[must_use]
     pub const fn checkpoint_at(&self) -> u64 {
         self.api / CHECKPOINT_EVERY * CHECKPOINT_EVERY
     }
 }
 
-/// What of a collective enters the hash.
+/// The arguments of a collective that enter the hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// [`name_hash`](ncclscope_trace::progress::name_hash) of the function's name.
     pub func: u32,
-    /// That of the datatype's.
+    /// [`name_hash`](ncclscope_trace::progress::name_hash) of the datatype's name.
     pub datatype: u32,
-    /// Root, 0 where there is none.
+    /// Root rank; 0 for a function without a root.
     pub root: i32,
-    /// Elements.
+    /// Number of elements.
     pub count: u64,
 }
 
 static TABLE: [Cell; PLACES] = [const { Cell::new() }; PLACES];
-/// At which byte of [`TABLE`] the cell of each communicator begins; 0 none. Not its number, and
-/// [`cell`] without a branch: a callback takes five instructions less.
+/// Byte offset in [`TABLE`] of each communicator's cell; 0 without a cell. A byte offset instead of
+/// an index, and a [`cell`] without a branch, save five instructions in a callback.
 static CELL_OF: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
-/// The cell that was taken last: those that were left last are taken last.
+/// The cell that was assigned last: the search for a free one starts behind it, so that a cell that
+/// was just freed is reused last.
 static LATEST: AtomicU32 = AtomicU32::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
@@ -106,8 +109,8 @@ impl Cell {
 
     #[inline(always)]
     fn called(&self, call: Call) {
-        // What is stored for this call must not be seen before the number of the call before it:
-        // the reader would take it for that of an earlier one.
+        // Release: a reader that sees a value of this call must also see the `api` of the call
+        // before, or it would take the value for that of an earlier call.
         let (relaxed, release) = (Ordering::Relaxed, Ordering::Release);
         let Call { func, datatype, root, count } = call;
         let before = self.api.load(relaxed);
@@ -136,7 +139,7 @@ impl Cell {
     fn read(&self) -> Option<Counts> {
         let acquire = Ordering::Acquire;
         let api = self.api.load(acquire);
-        // The next call may be about to write where the oldest of the four is.
+        // The next call may overwrite the oldest of the four checkpoints.
         let kept = if (api + 1).is_multiple_of(CHECKPOINT_EVERY) { 3 } else { 4 };
         let counts = Counts {
             api,
@@ -162,24 +165,24 @@ const fn parity(api: u64) -> usize {
     api as usize & 1
 }
 
-/// Where the hash after `api` calls, rounded down to a checkpoint, lies.
+/// Index of the checkpoint that covers `api` calls, rounded down to a multiple.
 #[inline(always)]
 const fn checkpoint(api: u64) -> usize {
     (api / CHECKPOINT_EVERY) as usize & 3
 }
 
-/// The cell that a communicator has, or the first, which is never read.
+/// The cell of a communicator; without one, cell 0, whose counts are never reported.
 #[inline(always)]
 fn cell(comm: u16) -> &'static Cell {
     let start = CELL_OF[usize::from(comm)].load(Ordering::Relaxed) as usize;
-    // SAFETY: `watch`, which alone writes there, writes where one of the counters' cells begins.
+    // SAFETY: the table holds 0 or what `watch`, its only writer, stored: the offset of a cell.
     let cell = unsafe { TABLE.as_ptr().byte_add(start) };
-    // SAFETY: one of the counters' cells, which are there for ever.
+    // SAFETY: points to a cell of the static `TABLE`.
     unsafe { &*cell }
 }
 
-/// Counts for communicator `comm` from here on, from zero. Before its first callback. False where
-/// no cell is left.
+/// Starts counting for communicator `comm`, from zero. Call before its first callback. False if no
+/// cell is free.
 pub fn watch(comm: u16) -> bool {
     leave(comm);
     let latest = LATEST.load(Ordering::Relaxed) as usize;
@@ -200,7 +203,8 @@ pub fn watch(comm: u16) -> bool {
     true
 }
 
-/// The communicator was finalized, and its counts were read for the last time.
+/// Frees the communicator's cell. Call after it was finalized and its counts were read for the last
+/// time.
 pub fn leave(comm: u16) {
     let start = CELL_OF[usize::from(comm)].swap(0, Ordering::Acquire) as usize;
     if start != 0 {
@@ -208,25 +212,25 @@ pub fn leave(comm: u16) {
     }
 }
 
-/// Communicators that found no cell so far.
+/// Number of communicators so far for which no cell was free.
 #[must_use]
 pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// The application called a collective.
+/// Counts a collective that the application called.
 #[inline(always)]
 pub fn called(comm: u16, call: Call) {
     cell(comm).called(call);
 }
 
-/// The call that was counted last is captured into a CUDA graph.
+/// Marks that the call counted last was captured into a CUDA graph.
 #[inline(always)]
 pub fn captured(comm: u16) {
     cell(comm).captured.store(1, Ordering::Relaxed);
 }
 
-/// The application called a send or a receive.
+/// Counts a send or a receive that the application called.
 #[inline(always)]
 pub fn called_p2p(comm: u16) {
     let cell = cell(comm);
@@ -234,14 +238,14 @@ pub fn called_p2p(comm: u16) {
     bump(&cell.p2p_api);
 }
 
-/// NCCL enqueued a collective.
+/// Counts a collective that NCCL enqueued.
 #[inline(always)]
 pub fn enqueued(comm: u16) {
     let cell = cell(comm);
     bump(&cell.enqueued[usize::from(cell.caller.load(Ordering::Relaxed) != thread())]);
 }
 
-/// NCCL enqueued a send or a receive.
+/// Counts a send or a receive that NCCL enqueued.
 #[inline(always)]
 pub fn enqueued_p2p(comm: u16) {
     let cell = cell(comm);
@@ -253,7 +257,7 @@ fn bump(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// Where the hashes of cell `place` lie: for a model's mutant.
+/// Address range of the hashes of cell `place`, for a model's mutant.
 #[cfg(loom)]
 #[must_use]
 pub fn hashes_of(place: usize) -> core::ops::Range<usize> {
@@ -262,7 +266,8 @@ pub fn hashes_of(place: usize) -> core::ops::Range<usize> {
     at..at + size_of_val(hashes)
 }
 
-/// The counts of a communicator; `None` if it has no cell, or makes calls without a pause.
+/// The counts of a communicator; `None` if it has no cell, or if a call changed them during each of
+/// the attempts to read them.
 #[must_use]
 pub fn counts(comm: u16) -> Option<Counts> {
     let cell = Some(cell(comm)).filter(|cell| !core::ptr::eq(*cell, &TABLE[0]))?;
@@ -275,7 +280,7 @@ mod tests {
     use ncclscope_trace::progress::name_hash;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    /// One of the tests takes all cells there are.
+    /// Serializes the tests, because one of them takes all cells.
     #[expect(clippy::disallowed_types, reason = "tests may block")]
     static BOARD_IS_MINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     const SUM: Call = Call { func: name_hash(b"AllReduce"), datatype: 7, root: 0, count: 5 };
@@ -318,7 +323,7 @@ mod tests {
             assert!(watch(first + comm), "{comm}");
             (0..=comm % 7).for_each(|_| called(first + comm, SUM));
         }
-        // One after another, far more than there are cells: the others keep theirs.
+        // Far more communicators than cells, one after another: those that live keep their cells.
         for round in 0..3 * lives {
             assert!(watch(9_000), "{round}");
             called(9_000, SUM);

@@ -12,26 +12,26 @@ use ncclscope_trace::{ClockSource, ClockSync};
 
 static USE_COUNTER: AtomicU8 = AtomicU8::new(0);
 
-/// Now, in ticks of [`source`].
+/// The current time in ticks of [`source`].
 #[must_use]
 #[inline(always)]
 pub fn now() -> u64 {
     counter().unwrap_or_else(monotonic)
 }
 
-/// The processor's counter, if that is the source.
+/// The processor's counter; `None` if it is not the source.
 #[must_use]
 #[inline(always)]
 pub fn counter() -> Option<u64> {
     Counter::get().map(Counter::read)
 }
 
-/// The processor's counter as the source.
+/// Proof that the processor's counter is the source.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter(());
 
 impl Counter {
-    /// `None` where it is not the source.
+    /// `None` if the processor's counter is not the source.
     #[must_use]
     #[inline(always)]
     pub fn get() -> Option<Counter> {
@@ -39,7 +39,7 @@ impl Counter {
         is_source.then_some(Counter(()))
     }
 
-    /// Its present value.
+    /// The counter's current value.
     #[must_use]
     #[inline(always)]
     pub fn read(self) -> u64 {
@@ -51,39 +51,41 @@ impl Counter {
     }
 }
 
-/// Kept out of the callbacks, whose frames it would enlarge.
+/// The nanoseconds of `CLOCK_MONOTONIC`. Not inlined, because it would enlarge the callbacks'
+/// frames.
 #[cold]
 #[inline(never)]
 fn monotonic() -> u64 {
     gettime(libc::CLOCK_MONOTONIC)
 }
 
-/// The clock of [`now`].
+/// The clock that [`now`] reads.
 #[must_use]
 pub fn source() -> ClockSource {
     if USE_COUNTER.load(Ordering::Relaxed) != 0 { ClockSource::Tsc } else { ClockSource::Monotonic }
 }
 
-/// Chooses the source; `allow_counter` is false if the user requested the system's clock.
-/// To be called before the first [`now`], not from a callback.
+/// Chooses the source; `allow_counter` is false if the user requested the system's clock. Call
+/// before the first [`now`], and not from a callback.
 pub fn choose(allow_counter: bool) {
     let good = allow_counter && counter_is_good();
     USE_COUNTER.store(u8::from(good), Ordering::Relaxed);
 }
 
-/// True where the calling thread, and those that it starts, would be killed for reading the
-/// processor's counter (`PR_SET_TSC`). The C library's `clock_gettime` reads it too.
+/// True if reading the processor's counter would kill the calling thread and the threads that it
+/// starts (`PR_SET_TSC`). The C library's `clock_gettime` reads the counter too.
 #[must_use]
 pub fn is_forbidden() -> bool {
     let mut mode: libc::c_int = 0;
-    // SAFETY: writes one `int` to a place that is valid for it. Not x86: an error.
+    // SAFETY: writes one `int` to `mode`, which is valid for it. Fails on other processors than
+    // x86.
     let result = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
     result == 0 && mode == libc::PR_TSC_SIGSEGV
 }
 
 #[cfg(target_arch = "x86_64")]
 fn counter_is_good() -> bool {
-    // Before the first look at the counter.
+    // This must come before the first read of the counter.
     if is_forbidden() {
         return false;
     }
@@ -91,7 +93,7 @@ fn counter_is_good() -> bool {
     let invariant =
         leaf >= 0x8000_0007 && core::arch::x86_64::__cpuid(0x8000_0007).edx & 1 << 8 != 0;
     let trusted = kernel_source().is_some_and(|name| name == "tsc");
-    // A hypervisor that traps RDTSC makes it dearer than the system's clock.
+    // A hypervisor that traps RDTSC makes it slower than the system's clock.
     invariant && trusted && cheapest_read_ns() <= 60
 }
 
@@ -114,14 +116,14 @@ fn cheapest_read_ns() -> u64 {
     best
 }
 
-/// The clock source that the kernel uses now; `None` if unknown.
+/// The clock source that the kernel uses now; `None` if its file cannot be read.
 #[must_use]
 pub fn kernel_source() -> Option<String> {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(file).ok().map(|name| name.trim().to_owned())
 }
 
-/// The faults of the counter as the source, as far as comparisons of the clocks show.
+/// Checks comparisons of the clocks for faults of the processor's counter as the source.
 #[derive(Debug, Default)]
 pub struct Doubts {
     reference: Option<ClockSync>,
@@ -130,15 +132,15 @@ pub struct Doubts {
     told_rate: bool,
 }
 
-/// Ticks a nanosecond may differ by so much from what they were, as a share: far more than a clock
-/// that is slewed to the network's time, far less than what another processor brings.
+/// Tolerated change of the rate (ticks per nanosecond), as a share: far more than the slewing of a
+/// clock to network time, far less than a migration to another processor causes.
 const MOST_DRIFT: f64 = 200e-6;
-/// Comparisons closer together than this say nothing of a rate: ns.
+/// Minimum distance between two comparisons that give a rate, ns.
 const APART_NS: u64 = 10_000_000_000;
 
 impl Doubts {
-    /// Looks at a new comparison, and, with `source`, at the clock source that the kernel uses by
-    /// then ([`kernel_source`]): asked once a minute is enough. Returns a line for each new doubt.
+    /// Checks a new comparison and, if given, the clock source that the kernel uses now
+    /// ([`kernel_source`]; once a minute is enough). Returns a message for each new fault.
     pub fn look(&mut self, sync: &ClockSync, source: Option<&str>) -> Vec<String> {
         let mut lines = Vec::new();
         if self::source() != ClockSource::Tsc {
@@ -165,12 +167,13 @@ impl Doubts {
         lines
     }
 
-    /// By how much the rate since the comparison before differs from the first one, as a share.
+    /// Relative change of the rate since the previous comparison against the first rate; `None` if
+    /// the comparisons are too close or too imprecise.
     #[expect(clippy::cast_precision_loss, reason = "differences of seconds")]
     fn drift(&mut self, sync: &ClockSync) -> Option<f64> {
         let before = *self.reference.get_or_insert(*sync);
         let ns = sync.monotonic_ns.saturating_sub(before.monotonic_ns);
-        // The brackets' widths must not look like a drift.
+        // The uncertainty of the comparisons must not look like a drift.
         let error = u64::from(sync.error_ns) + u64::from(before.error_ns);
         if ns < APART_NS || error as f64 > ns as f64 * MOST_DRIFT / 10.0 {
             return None;
@@ -188,7 +191,7 @@ pub fn now_ns() -> u64 {
     gettime(libc::CLOCK_MONOTONIC)
 }
 
-/// Compares the ticks with the system's clocks: the tightest of 16 brackets.
+/// Compares the ticks with the system's clocks; the best of 16 readings.
 #[must_use]
 pub fn compare() -> ClockSync {
     let mut best = ClockSync { error_ns: u32::MAX, ..ClockSync::default() };
@@ -223,7 +226,7 @@ fn gettime(clock: libc::clockid_t) -> u64 {
 mod tests {
     use super::*;
 
-    /// The source is the process's: one test at a time chooses it.
+    /// Serializes the tests that choose the source, which is one for the process.
     #[expect(clippy::disallowed_types, reason = "tests may block")]
     static SOURCE_IS_MINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -267,7 +270,7 @@ mod tests {
         let distrusted = (0..3).map(|s| doubts.look(&sync(900 + s, 0), Some("hpet")));
         let lines: Vec<String> = distrusted.flatten().collect();
         assert!(matches!(&lines[..], [line] if line.contains("clock source hpet")), "{lines:?}");
-        // A bracket that is as wide as the drift would be proves nothing.
+        // A comparison as imprecise as the drift proves nothing.
         let mut doubts = Doubts::default();
         let wide = (0..100).map(|s| {
             let sync = ClockSync { error_ns: 10_000_000, ..sync(s, s * s * HZ) };
@@ -279,7 +282,8 @@ mod tests {
     #[test]
     fn a_process_that_may_not_read_the_counter_does_not() {
         let set = |mode: libc::c_int| {
-            // SAFETY: changes how this thread may use an instruction, which it does not use.
+            // SAFETY: only forbids or allows an instruction that this thread does not use
+            // meanwhile.
             unsafe { libc::prctl(libc::PR_SET_TSC, mode) }
         };
         let (forbidden, good) = std::thread::spawn(move || {

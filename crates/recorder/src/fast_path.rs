@@ -15,7 +15,7 @@ use crate::slots;
 use ncclscope_trace::{EventKind, Handle, Record, State};
 
 impl Recorder {
-    /// [`Recorder::start_step`] of a step that is not in flight.
+    /// [`Recorder::start_step`] for a step that is not in flight.
     #[must_use]
     #[inline(always)]
     pub fn start_step_fast(&self, op: Handle, number: u32) -> Option<Handle> {
@@ -29,7 +29,7 @@ impl Recorder {
         Some(handle)
     }
 
-    /// [`Recorder::step_state`] of a step in flight, and a state that steps have.
+    /// [`Recorder::step_state`] for a step in flight and a state that steps have.
     #[must_use]
     #[inline(always)]
     pub fn step_state_fast(
@@ -43,7 +43,7 @@ impl Recorder {
         step.reach(state, size, || counter.read()).then_some(())
     }
 
-    /// [`Recorder::stop_step`] on the thread that started the operation.
+    /// [`Recorder::stop_step`] for the thread that started the operation.
     #[must_use]
     #[inline(always)]
     pub fn stop_step_fast(&self, handle: Handle) -> Option<()> {
@@ -57,7 +57,7 @@ impl Recorder {
         Some(())
     }
 
-    /// [`Recorder::stop_other`] of an event without state here, on the thread that started it.
+    /// [`Recorder::stop_other`] for an event other than a ProxyOp, on the thread that started it.
     #[must_use]
     #[inline(always)]
     pub fn stop_other_fast(&self, handle: Handle) -> Option<()> {
@@ -70,7 +70,7 @@ impl Recorder {
         Some(())
     }
 
-    /// [`Recorder::stop_op`] with no step in flight, on the thread that started it.
+    /// [`Recorder::stop_op`] for a ProxyOp without steps in flight, on the thread that started it.
     #[must_use]
     #[inline(always)]
     pub fn stop_op_fast(&self, handle: Handle) -> Option<()> {
@@ -81,7 +81,7 @@ impl Recorder {
         Some(())
     }
 
-    /// [`Recorder::state`] on the thread that started the event.
+    /// [`Recorder::state`] for the thread that started the event.
     #[must_use]
     #[inline(always)]
     pub fn state_fast(&self, handle: Handle, state: State, small: u32, arg: u64) -> Option<()> {

@@ -19,45 +19,46 @@ const ON: u8 = 1;
 const DEAD: u8 = 2;
 const STOPPED: u8 = 3;
 const SETTLED: u8 = 5;
-/// Every how many-th operation is recorded.
+/// One operation in this many is recorded.
 static EVERY: AtomicU32 = AtomicU32::new(1);
-/// Operations that came without a number of their own, while not every one was recorded.
+/// Number of operations without a number so far, counted while not every operation is recorded.
 static NUMBERLESS: AtomicU64 = AtomicU64::new(0);
 /// See [`settled_until`].
 static SETTLED_UNTIL: AtomicU64 = AtomicU64::new(0);
-/// States in which open events still end.
+/// Bit of the states in which stops and state changes of open events are recorded.
 const OPEN: u8 = 1;
 
-/// True while callbacks record; then all set-up before [`open`] is seen too.
+/// True while callbacks record something. True also makes all set-up before [`open`] visible.
 #[must_use]
 #[inline(always)]
 pub fn is_open() -> bool {
     GATE.load(Ordering::Acquire) & OPEN != 0
 }
 
-/// True while an event with this parent is recorded because a window is open; then all set-up
-/// before [`open`] is seen too. (A network step is of its operation's window, and need not ask.)
+/// True if the open window records an event with this parent. True also makes all set-up before
+/// [`open`] visible. (Network steps need no check: they belong to their operation's window.)
 #[must_use]
 #[inline(always)]
 pub fn takes(parent: Handle) -> bool {
     GATE.load(Ordering::Acquire) == ON && parent != Handle::REFUSED
 }
 
-/// Where [`takes`] does not: true if the event belongs to an operation of the window before.
+/// For events that [`takes`] refuses: true if the event belongs to an operation of the window that
+/// was just stopped.
 #[must_use]
 pub fn takes_late(parent: Handle) -> bool {
     let is_stopped = GATE.load(Ordering::Relaxed) == STOPPED;
     is_stopped && parent != Handle::REFUSED && !parent.is_null()
 }
 
-/// From here on every `every`-th operation is recorded; 1 is each.
+/// Records one operation in `every`; 1 records all.
 pub fn set_sample(every: u32) {
     EVERY.store(every.max(1), Ordering::Relaxed);
 }
 
-/// Whether the operation with this number on its communicator is in the sample. All ranks of a
-/// communicator number its collectives alike, and so choose the same ones; of what has no number
-/// each rank chooses on its own.
+/// True if the operation with this number on its communicator is in the sample. All ranks of a
+/// communicator number its collectives alike, and so choose the same ones. Operations without a
+/// number are chosen by each rank on its own.
 #[must_use]
 #[inline(always)]
 pub fn samples(number: Option<u64>) -> bool {
@@ -74,17 +75,18 @@ fn is_sampled(number: Option<u64>, every: u32) -> bool {
     number.is_multiple_of(u64::from(every))
 }
 
-/// Opens the gate, unless it was [`kill`]ed. Publishes all set-up before it.
+/// Opens the gate for the first time, unless it was [`kill`]ed. Publishes all set-up before it.
 pub fn open() {
     turn(SHUT, ON);
 }
 
-/// From here on no operation begins, until [`start`]. False if none did before.
+/// Stops recording new operations, until [`start`]. False if none were being recorded.
 pub fn stop() -> bool {
     turn(ON, STOPPED)
 }
 
-/// From here on operations begin, after a [`stop`]. False if they did before, or never will.
+/// Records new operations again after a [`stop`]. False if they are being recorded already, or if
+/// the gate is not open yet or dead.
 pub fn start() -> bool {
     if GATE.load(Ordering::Relaxed) == SETTLED {
         SETTLED_UNTIL.store(clock::now(), Ordering::Relaxed);
@@ -92,27 +94,28 @@ pub fn start() -> bool {
     turn(STOPPED, ON) || turn(SETTLED, ON)
 }
 
-/// Some time after a [`stop`]: nothing begins any more.
+/// Ends the window after a [`stop`]: from here on no event starts, not even one of an earlier
+/// operation.
 pub fn settle() {
     if turn(STOPPED, SETTLED) {
         SETTLED_UNTIL.store(u64::MAX, Ordering::Relaxed);
     }
 }
 
-/// What NCCL started for an operation that began before these ticks may have been left out, because
-/// the gate had settled: `u64::MAX` while it has, 0 if it never did.
+/// For operations that began before this time (ticks), children may be missing from the recording
+/// because the gate had settled. `u64::MAX` while the gate is settled, 0 if it never was.
 #[must_use]
 pub fn settled_until() -> u64 {
     SETTLED_UNTIL.load(Ordering::Relaxed)
 }
 
-/// Every how many-th operation that begins is recorded; `None` while none is.
+/// One operation in this many is recorded; `None` while new operations are not recorded.
 #[must_use]
 pub fn sample() -> Option<u32> {
     is_started().then(|| EVERY.load(Ordering::Relaxed))
 }
 
-/// True while operations that begin are recorded.
+/// True while new operations are recorded.
 #[must_use]
 pub fn is_started() -> bool {
     GATE.load(Ordering::Relaxed) == ON
@@ -139,7 +142,7 @@ mod tests {
     use super::*;
     use ncclscope_trace::EventKind;
 
-    /// One test, for there is one gate.
+    /// A single test, because there is one gate for the process.
     #[test]
     fn a_window_ends_in_two_steps_and_a_killed_gate_stays_shut() {
         let root = Handle::NULL;

@@ -10,20 +10,20 @@ use core::ffi::c_char;
 use ncclscope_trace::StrId;
 use ncclscope_trace::progress::name_hash;
 
-/// Entries that addresses lead to; a power of two.
+/// Number of entries that hold strings; a power of two.
 const PLACES: usize = 256;
-/// Entries. A string's number is its entry's. The first is no string's, as its number says, and no
-/// address leads there: each string can have the entry that is looked at first.
+/// Number of entries, including entry 0, whose index is the number of [`StrId::NONE`]; it holds no
+/// string. A string's number is the index of its entry.
 pub const CAPACITY: usize = 1 + PLACES;
-/// Bytes kept of a string.
+/// Maximum number of bytes kept of a string.
 pub const TEXT: usize = 48;
-/// Entries looked at for one address.
+/// Maximum number of entries that a search for one address looks at.
 const PROBES: usize = 16;
-/// Literals lie close together; multiplying by this spreads their low bits over the table.
+/// Multiplier that spreads the addresses of literals, which lie close together, over the table.
 const SPREAD: usize = 0x9e37_79b9_7f4a_7c15;
 
 const FREE: u32 = 0;
-/// A callback copies the text.
+/// A callback is copying the text.
 const TAKEN: u32 = 1;
 const READY: u32 = 2;
 
@@ -48,7 +48,7 @@ impl Entry {
     };
 }
 
-/// The table. Its entries are never removed; their addresses may be forgotten.
+/// The string table. Its entries are never removed; their addresses may be forgotten.
 #[derive(Debug)]
 pub struct Interner {
     entries: [Entry; CAPACITY],
@@ -65,8 +65,8 @@ impl Interner {
     /// The number of the string at `text`; [`StrId::NONE`] for NULL and when the table is full.
     ///
     /// # Safety
-    /// - `text` is NULL or points to a NUL-terminated string,
-    /// - which is a literal: the same bytes as long as callbacks may pass this address.
+    /// - `text` is NULL or points to a NUL-terminated string.
+    /// - The string keeps its bytes as long as callbacks may pass this address, as a literal does.
     #[must_use]
     #[inline(always)]
     pub unsafe fn intern(&self, text: *const c_char) -> StrId {
@@ -83,15 +83,15 @@ impl Interner {
     }
 
     /// # Safety
-    /// As [`Interner::intern`], and `text` is not NULL.
+    /// As for [`Interner::intern`], and `text` is not NULL.
     #[cold]
     unsafe fn search(&self, text: *const c_char, first: usize) -> StrId {
         let address = text.addr();
         for probe in 0..PROBES {
             let index = 1 + (first - 1 + probe) % PLACES;
             let entry = &self.entries[index];
-            // Its address is stored last: a thread that finds it finds all of the string. Two
-            // threads that see a string first at the same time may keep it twice.
+            // `fill` stores the address last, so that a thread that finds the address finds the
+            // whole string. Two threads that see a new string at the same time may store it twice.
             if entry.address.load(Ordering::Acquire) == address {
                 return id(index);
             }
@@ -116,8 +116,8 @@ impl Interner {
         StrId::NONE
     }
 
-    /// A library whose strings lie here may be unloaded, and another one may have other strings at
-    /// its addresses: each is looked at anew. Where it is the same, it keeps its number.
+    /// Forgets the addresses, because a library may be unloaded and another one loaded there. The
+    /// next use of an address compares the text; an unchanged string keeps its number.
     pub fn forget_addresses(&self) {
         self.entries.iter().for_each(|entry| entry.address.store(0, Ordering::Relaxed));
     }
@@ -131,7 +131,8 @@ impl Interner {
         entry.map_or(0, |entry| entry.hash.load(Ordering::Relaxed))
     }
 
-    /// The text of entry `index` as soon as it is complete, with its number. For the drain thread.
+    /// The text of entry `index` with its number; `None` until it is complete. For the drain
+    /// thread.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(StrId, String)> {
         let entry = self.entries.get(index)?;
@@ -147,7 +148,7 @@ impl Interner {
         Some((id(index), String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Strings that found no room.
+    /// Number of lookups that failed because the table was full.
     #[must_use]
     pub fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
@@ -160,7 +161,7 @@ impl Default for Interner {
     }
 }
 
-/// Whether the entry, which is complete, has this text.
+/// True if the complete entry holds this text (its first [`TEXT`] bytes).
 ///
 /// # Safety
 /// `text` points to a NUL-terminated string.
@@ -259,8 +260,8 @@ mod tests {
 
     #[test]
     fn forty_strings_each_21_bytes_from_the_next_share_no_place() {
-        // As `ncclscope_abi::names` lays them out. What lies between two products is the
-        // product of what lies between their addresses, so that this holds wherever they begin.
+        // The layout of `ncclscope_abi::names`. The distance between two products is the product of
+        // the distance between the addresses, so that this holds at any start address.
         let apart = |n: usize| (21 * n).wrapping_mul(SPREAD);
         let place = usize::MAX / PLACES;
         assert!((1..40).all(|n| apart(n).min(apart(n).wrapping_neg()) > place));
@@ -273,7 +274,7 @@ mod tests {
         for at in names.iter().take(39 * PLACES) {
             let (text, table) = (core::ptr::from_ref(at), Interner::new());
             let first = first_index(text.addr());
-            // SAFETY: no NUL, and more bytes behind it than are kept of a string.
+            // SAFETY: the bytes have no NUL, but there are more of them than `fill` reads.
             let number = unsafe { table.intern(text.cast()) };
             assert_eq!(usize::from(number.0), first);
             seen[first] = true;

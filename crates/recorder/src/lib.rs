@@ -36,7 +36,7 @@ mod slot;
 pub mod slots;
 mod sync;
 
-/// The records that this crate makes: what callers need of them.
+/// Re-export of the record format, which callers of the recorder need.
 pub use ncclscope_trace as trace;
 
 pub use interner::Interner;

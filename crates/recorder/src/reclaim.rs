@@ -20,32 +20,33 @@ use ncclscope_trace::EventKind;
 use ncclscope_trace::handle::{Handle, STEPS_IN_FLIGHT};
 use ncclscope_trace::layout::{SLAB_SLOTS, SLABS};
 
-/// Abandoned operations that a callback takes out of their slots at most.
+/// Maximum number of abandoned operations that one callback takes out of their slots.
 const AT_A_TIME: usize = 8;
-/// Slots of a batch at most, and batches: few where loom looks at each.
+/// Maximum number of slots of a batch. [`BATCHES`] is the number of batches, small in a loom model.
 const BATCH: usize = SLAB_SLOTS;
 const BATCHES: usize = if cfg!(loom) { 2 } else { SLABS };
-/// Communicators that can be distinguished, of 64 each.
+/// Words of the bitmap of finalized communicators, 64 communicators in each.
 const WORDS: usize = 1 << 10;
 #[expect(clippy::cast_possible_truncation, reason = "256")]
 const SLAB: u32 = SLAB_SLOTS as u32;
 
-/// What the slots of all lanes have in common.
+/// The state of the slots that all lanes share.
 #[derive(Debug)]
 pub struct Slots {
-    /// Slabs that lanes took.
+    /// Number of slabs that lanes took.
     slabs: AtomicU32,
-    /// Lists of slots that lanes without a thread spared: the first one's number, 0 of none.
+    /// Lists of spare slots of lanes without a thread: number (index plus one) of the first slot, 0
+    /// if empty.
     batches: [AtomicU32; BATCHES],
-    /// Communicators that were finalized, a bit each; how often one was, and how often when the
-    /// slots were last looked through.
+    /// Bitmap of the finalized communicators. `endings` counts them; `looked` is `endings` at the
+    /// time of the last search through the slots.
     ended: [AtomicU64; WORDS],
     endings: AtomicU32,
     looked: AtomicU32,
 }
 
 impl Slots {
-    /// No slab is taken.
+    /// The state before any slab is taken.
     #[must_use]
     pub const fn new() -> Slots {
         Slots {
@@ -61,7 +62,8 @@ impl Slots {
         self.slabs.load(Ordering::Relaxed) as usize
     }
 
-    /// Takes a slab for a lane that has none; the number of its first slot.
+    /// Takes a new slab for a lane; returns the number of its first slot. `None` if no slab is
+    /// left.
     pub(crate) fn new_slab(&self, region: &Region, list: &SlotList<'_>) -> Option<u32> {
         let relaxed = Ordering::Relaxed;
         for _ in 0..4 {
@@ -78,7 +80,7 @@ impl Slots {
         None
     }
 
-    /// Takes a batch that a lane without a thread spared: the number of its first slot, or 0.
+    /// Takes a batch of spare slots; returns the number of its first slot, 0 if there is none.
     pub(crate) fn spared(&self) -> u32 {
         let some = self.batches.iter().filter(|batch| batch.load(Ordering::Relaxed) != 0);
         let mut taken = some.map(|batch| batch.swap(0, Ordering::Acquire));
@@ -106,7 +108,7 @@ impl Slots {
         word.is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (comm % 64) != 0)
     }
 
-    /// Finds slots that can be used again: see [`Recorder::reap`](crate::Recorder::reap).
+    /// Finds slots that can be reused: see [`Recorder::reap`](crate::Recorder::reap).
     pub fn reap(&self, region: &Region) {
         let endings = self.endings.load(Ordering::Acquire);
         if endings != self.looked.swap(endings, Ordering::Relaxed) {
@@ -120,20 +122,21 @@ impl Slots {
     fn abandon_ended(&self, region: &Region) {
         for (_, slot) in (0..self.slabs_used() * SLAB_SLOTS).filter_map(|at| by_index(region, at)) {
             let handle = slot.handle();
-            // A communicator that is none of this handle's is of a later one: this one is stale.
+            // If the slot was reused meanwhile, its communicator is a later one's and `handle` is
+            // stale.
             if !handle.is_null() && self.has_ended(slot.comm()) {
                 slot.abandon(handle, region);
             }
         }
     }
 
-    /// Takes from lanes without a thread what slots they have.
+    /// Moves the slots of lanes without a thread into the batches.
     fn share_out(&self, region: &Region) {
         for index in 0..region.rings() {
             let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index)) else {
                 return;
             };
-            // Without a holder, no thread takes the lane for its own meanwhile.
+            // With holder 0, no thread can take the lane for its own in the meantime.
             if header.claim(0) {
                 if has_slots(header) {
                     self.spare(region, &Lane::new(header, ring, index));
@@ -143,7 +146,7 @@ impl Slots {
         }
     }
 
-    /// Moves the slots of a lane, which the caller claimed, to the batches that have room.
+    /// Moves free slots of a lane, which the caller claimed, to the batches that are empty.
     fn spare(&self, region: &Region, lane: &Lane<'_>) {
         gather(region, lane);
         let list = lane.header().slots();
@@ -173,8 +176,8 @@ impl Default for Slots {
 }
 
 impl Slot {
-    /// Puts the slot of a ProxyOp that NCCL will not stop into its lane's list of such, unless it
-    /// is in there.
+    /// Adds the slot of a ProxyOp that NCCL will not stop to its lane's list of abandoned slots,
+    /// unless it is in that list already.
     pub(crate) fn abandon(&self, handle: Handle, region: &Region) {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
         let Some(owner) = region.lane_header(handle.lane()) else { return };
@@ -198,8 +201,8 @@ fn by_index(region: &Region, index: usize) -> Option<(usize, &Slot)> {
     numbered(region, index).map(|slot| (index, slot))
 }
 
-/// Takes some of the lane's abandoned operations out of their slots, which go to its list: the
-/// number of the first there, if any. The steps in flight of an aborted communicator's end with it.
+/// Frees the slots of some of the lane's abandoned operations. Returns the number of the lane's
+/// first free slot, if any. Steps of the operations that are still in flight are ended.
 pub(crate) fn take_back(region: &Region, lane: &Lane<'_>, now: u64) -> Option<u32> {
     let list = lane.header().slots();
     let mut number = list.abandoned_rest.load(Ordering::Relaxed);
@@ -210,7 +213,7 @@ pub(crate) fn take_back(region: &Region, lane: &Lane<'_>, now: u64) -> Option<u3
         let Some((_, slot)) = numbered_plus_one(region, number) else { break };
         let this = core::mem::replace(&mut number, slot.next_abandoned.load(Ordering::Relaxed));
         let handle = Handle(slot.abandoned.load(Ordering::Relaxed));
-        // It may have stopped since, and be another one's now.
+        // The operation may have stopped since, and the slot may hold another one.
         if slot.take_out(handle) {
             end_steps(slot, handle, lane, now);
             slot.free_own(this, lane);
@@ -229,7 +232,7 @@ fn end_steps(slot: &Slot, handle: Handle, lane: &Lane<'_>, now: u64) {
     }
 }
 
-/// True if the lane has slots that hold nothing, or will not for long.
+/// True if the lane has free slots, or slots that can be freed.
 fn has_slots(header: &LaneHeader) -> bool {
     let list = header.slots();
     let lists = [list.free, list.returned, list.abandoned, list.abandoned_rest];
@@ -237,7 +240,7 @@ fn has_slots(header: &LaneHeader) -> bool {
         || list.next.load(Ordering::Relaxed) != list.last.load(Ordering::Relaxed)
 }
 
-/// Puts all slots of a lane that hold nothing into its list of free ones. The caller claimed it.
+/// Puts all free and abandoned slots of a lane into its free list. The caller has claimed the lane.
 fn gather(region: &Region, lane: &Lane<'_>) {
     let list = lane.header().slots();
     let now = crate::clock::now();

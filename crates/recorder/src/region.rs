@@ -26,27 +26,27 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 const TABLE_BYTES: usize = LANES * LANE_STRIDE;
-/// Lanes whose headers are committed together.
+/// Number of lanes whose headers are committed together.
 const TABLE_LANES: usize = 16;
 const TABLE_PIECE: usize = TABLE_LANES * LANE_STRIDE;
 const RINGS_AT: usize = TABLE_BYTES;
 const SLABS_AT: usize = RINGS_AT + LANES * RING_BYTES;
 const TOTAL: usize = SLABS_AT + SLABS * SLAB_BYTES;
-// The region lies in the file as it lies in memory, behind the owner's page.
+// The file has the layout of the region, after the page of its owner.
 const _: () = assert!(
     lanes_file::TABLE + RINGS_AT as u64 == lanes_file::RINGS
         && lanes_file::TABLE + SLABS_AT as u64 == lanes_file::SLABS_AT
 );
-// Pieces are mapped page by page.
+// Pieces are mapped in whole pages.
 const _: () = assert!(SLAB_BYTES.is_multiple_of(4096) && TABLE_PIECE.is_multiple_of(4096));
 
-/// Lanes and slots of the process; all zero until [`Region::reserve`].
+/// The memory of the process's lanes and slots; empty until [`Region::reserve`].
 #[derive(Debug)]
 pub struct Region {
     base: AtomicPtr<u8>,
     rings: AtomicU32,
     slabs: AtomicU32,
-    /// 1 once some of the addresses may be another's: there are no further pieces then.
+    /// 1 once another mapping may lie inside the region; no further pieces are committed then.
     lost: AtomicU32,
 }
 
@@ -62,12 +62,12 @@ impl Region {
         }
     }
 
-    /// Reserves the addresses and commits the lane table's beginning, shared with the lanes file or
-    /// private.
-    /// Call once.
+    /// Reserves the address range and commits the beginning of the lane table, in the lanes file if
+    /// there is one, else in private memory. Call once.
     ///
     /// # Errors
-    /// The system's: no address space, no room in the file, or a file system without mappings.
+    /// The system's error: no address space, no room in the file, or a file system without
+    /// mappings.
     pub fn reserve(&self, file: Option<&File>) -> io::Result<()> {
         // SAFETY: a fresh anonymous mapping without access; it replaces nothing.
         let base = unsafe {
@@ -84,10 +84,10 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let base = base.cast::<u8>();
-        // SAFETY: the reservation's beginning, which holds nothing yet.
+        // SAFETY: the beginning of the reservation, which is not in use yet.
         if unsafe { libc::mprotect(base.cast::<c_void>(), TABLE_BYTES, libc::PROT_READ) } != 0 {
             let error = io::Error::last_os_error();
-            // SAFETY: exactly what was mapped above; its address is given to none yet.
+            // SAFETY: exactly the mapping made above; no other code knows its address yet.
             unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
             return Err(error);
         }
@@ -96,17 +96,18 @@ impl Region {
                 self.base.store(base, Ordering::Release);
                 return Ok(());
             }
-            // What is at the addresses now may be another's: they are left alone.
+            // Another mapping may lie at these addresses now, so that they must not be unmapped.
             Err(Failure::Lost(error)) => return Err(error),
             Err(Failure::Kept(error)) => error,
             Ok(_) => io::Error::other("the lanes file cannot be mapped"),
         };
-        // SAFETY: exactly what was mapped above; its address is given to none yet.
+        // SAFETY: exactly the mapping made above; no other code knows its address yet.
         unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
         Err(error)
     }
 
-    /// Commits a piece, shared if that is possible, else private. True if it is shared.
+    /// Commits a piece, in the lanes file if possible, else in private memory. True if it is in the
+    /// file.
     fn commit(
         &self,
         at: usize,
@@ -127,11 +128,11 @@ impl Region {
         })
     }
 
-    /// Makes lanes (each with the beginning of its ring) and slabs usable until there are `rings`
-    /// and `slabs` of them (at most all), shared with `file` where there is one with room.
+    /// Commits further lanes (header and starter part of the ring) and slabs, until there are
+    /// `rings` and `slabs` of them (at most all there can be). Uses `file` if given and not full.
     ///
     /// # Errors
-    /// The system's; what was committed before stays usable.
+    /// The system's error; the pieces that were committed before stay usable.
     pub fn grow(&self, rings: usize, slabs: usize, file: Option<&File>) -> io::Result<()> {
         for lane in self.rings()..rings.min(LANES) {
             let at = RINGS_AT + lane * RING_BYTES;
@@ -150,11 +151,12 @@ impl Region {
         Ok(())
     }
 
-    /// Makes all of a usable lane's ring memory, once. Its pages are not present yet: the first
-    /// store to each takes a page fault, unless [`Region::prefault`] comes first.
+    /// Commits the rest of a usable lane's ring, unless that is done already. The pages are not
+    /// present yet: the first store to each takes a page fault, unless [`Region::prefault`] comes
+    /// first.
     ///
     /// # Errors
-    /// The system's; the ring stays as it was.
+    /// The system's error; the ring stays as it was.
     pub fn complete(&self, lane: usize, file: Option<&File>) -> io::Result<()> {
         let header = self.lane_header(lane).filter(|header| !header.is_whole());
         let Some(header) = header.filter(|_| lane < self.rings()) else { return Ok(()) };
@@ -164,41 +166,41 @@ impl Region {
         Ok(())
     }
 
-    /// Makes the pages of a whole lane's ring present.
+    /// Makes the pages of a completed ring present.
     pub fn prefault(&self, lane: usize) {
         let base = self.base.load(Ordering::Relaxed);
         if base.is_null() || lane >= self.rings() {
             return;
         }
         let at = base.wrapping_add(RINGS_AT + lane * RING_BYTES).cast::<c_void>();
-        // SAFETY: the range is mapped, and its contents stay as they are. Kernels before 5.14
-        // refuse, and the first stores fault.
+        // SAFETY: the range is mapped, and its contents do not change. Kernels before 5.14 return
+        // an error; then the first store to each page takes a page fault.
         unsafe { libc::madvise(at, RING_BYTES, libc::MADV_POPULATE_WRITE) };
     }
 
-    /// Puts fresh private memory in the place of all of it, so that nothing of the lanes file is
-    /// left in this process. For the child of a fork, whose memory it is not; nothing is recorded
-    /// there any more. Async-signal-safe.
+    /// Replaces the region by fresh private memory, so that nothing of the lanes file stays mapped.
+    /// For the child of a fork, where nothing is recorded. Async-signal-safe.
     pub fn leave(&self) {
         let base = self.base.load(Ordering::Relaxed);
-        // Some of the addresses may be another's.
+        // If a mapping was lost, part of the address range may belong to another mapping.
         if base.is_null() || self.lost.load(Ordering::Relaxed) != 0 {
             return;
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: it replaces exactly what `reserve` mapped; zero is valid for the atomics there.
+        // SAFETY: replaces exactly the range that `reserve` mapped; zero is a valid value of the
+        // atomics.
         unsafe { libc::mmap(base.cast::<c_void>(), TOTAL, access, kind, -1, 0) };
     }
 
-    /// How many rings are usable: lanes below this number.
+    /// Number of usable rings: those of the lanes below this index.
     #[must_use]
     #[inline(always)]
     pub fn rings(&self) -> usize {
         self.rings.load(Ordering::Acquire) as usize
     }
 
-    /// How many slabs are usable.
+    /// Number of usable slabs.
     #[must_use]
     #[inline]
     pub fn slabs(&self) -> usize {
@@ -209,12 +211,12 @@ impl Region {
     #[must_use]
     #[inline(always)]
     pub fn lane_header(&self, lane: usize) -> Option<&'static LaneHeader> {
-        // SAFETY: it is the region's base.
+        // SAFETY: `base` holds null or the region's base.
         unsafe { header_at(self.base.load(Ordering::Acquire), lane) }
     }
 
-    /// The ring of a lane; `None` if the lane is not usable. Its memory ends where the lane's
-    /// header says.
+    /// The ring of a lane; `None` if the lane is not usable. The header's `memory` says how much of
+    /// it is committed.
     #[must_use]
     #[inline(always)]
     pub fn ring(&self, lane: usize) -> Option<&'static Ring> {
@@ -222,26 +224,26 @@ impl Region {
         (lane < self.rings()).then(|| unsafe { ring_at(self.base.load(Ordering::Relaxed), lane) })
     }
 
-    /// A lane that `holder` holds.
+    /// The header and ring of a lane, if `holder` holds it.
     #[must_use]
     #[inline(always)]
     pub fn held(&self, lane: usize, holder: u64) -> Option<(&'static LaneHeader, &'static Ring)> {
         let base = self.base.load(Ordering::Acquire);
-        // SAFETY: it is the region's base.
+        // SAFETY: `base` is null or the region's base.
         let header = unsafe { header_at(base, lane) }.filter(|header| header.is_held_by(holder))?;
-        // SAFETY: likewise, and only usable lanes are claimed.
+        // SAFETY: `base` is the region's, and only usable lanes are ever held.
         Some((header, unsafe { ring_at(base, lane) }))
     }
 
-    /// Where slot 0 lies. Slots of committed slabs may be used; there are none before
-    /// [`Region::reserve`].
+    /// The address of slot 0. Only slots of committed slabs may be used; before [`Region::reserve`]
+    /// there are none.
     #[must_use]
     #[inline(always)]
     pub fn slots_base(&self) -> *mut u8 {
         self.base.load(Ordering::Relaxed).wrapping_add(SLABS_AT)
     }
 
-    /// True if the slot lies in a committed slab, whose base can be seen then.
+    /// True if the slot lies in a committed slab. True also makes the base address visible.
     #[must_use]
     #[inline(always)]
     pub fn has_slot(&self, slot: usize) -> bool {
@@ -260,7 +262,7 @@ const _: () = assert!(SLAB_BYTES == SLAB_SLOTS * SLOT_BYTES);
 /// The header of a lane; `None` before [`Region::reserve`].
 ///
 /// # Safety
-/// `base` is that of a region.
+/// `base` is null or the base address of a region.
 #[inline(always)]
 unsafe fn header_at(base: *mut u8, lane: usize) -> Option<&'static LaneHeader> {
     if base.is_null() || lane >= LANES {
@@ -277,26 +279,27 @@ unsafe fn header_at(base: *mut u8, lane: usize) -> Option<&'static LaneHeader> {
 /// The ring of a lane.
 ///
 /// # Safety
-/// `base` is that of a region, and the lane is usable.
+/// `base` is the base address of a region, and the lane is usable.
 #[inline(always)]
 unsafe fn ring_at(base: *mut u8, lane: usize) -> &'static Ring {
-    // SAFETY: the lane is usable, so that `base` is set and the range is inside.
+    // SAFETY: the lane is usable, so that `base` is not null and the range lies in the region.
     let at = unsafe { base.add(RINGS_AT + lane * RING_BYTES) };
-    // SAFETY: page-aligned, mapped for the rest of the process, and atomic; words that are no
-    // memory yet are not touched, because neither end goes beyond `LaneHeader::memory`.
+    // SAFETY: page-aligned, mapped for the rest of the process, and atomic. Words that are not
+    // committed yet are not accessed: producer and consumer stay below `LaneHeader::memory`.
     unsafe { &*at.cast::<Ring>() }
 }
 
-/// Why a piece is not usable.
+/// Why a piece could not be committed.
 enum Failure {
-    /// As before: the addresses are still reserved.
+    /// The addresses are still reserved.
     Kept(io::Error),
-    /// The system may have taken the addresses away: whatever is there now may be another's.
+    /// The system may have released the addresses; another mapping may lie there now.
     Lost(io::Error),
 }
 
-/// Makes reserved addresses usable, shared with the file if that is possible, else private; with
-/// `present`, its pages are there then. True if they are shared. `at` is the place in the region.
+/// Commits reserved addresses, in the lanes file if possible, else in private memory. With
+/// `present`, also makes the pages present. True if the memory is in the file. `at` is the offset
+/// in the region.
 fn commit(
     base: *mut u8,
     at: usize,
@@ -310,20 +313,20 @@ fn commit(
         return place(elsewhere, len, address).map(|()| true);
     }
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a page-aligned part of the region's own reservation, which this does not give up even
-    // where it fails; it is not in use yet.
+    // SAFETY: a page-aligned part of the region's own reservation that is not in use yet; it stays
+    // reserved even if the call fails.
     if unsafe { libc::mprotect(address.cast::<c_void>(), len, access) } != 0 {
         return Err(Failure::Kept(io::Error::last_os_error()));
     }
     for page in (0..len).step_by(4096).filter(|_| present) {
         let page = address.wrapping_add(page);
-        // SAFETY: inside the piece, which is memory now and holds nothing yet.
+        // SAFETY: inside the piece, which is committed now and not in use yet.
         unsafe { page.write_volatile(0) };
     }
     Ok(false)
 }
 
-/// Maps a piece of the file, its pages allocated first, wherever the system likes.
+/// Allocates the pages of a piece of the file and maps it at any address.
 fn map(file: &File, at: usize, len: usize, present: bool) -> io::Result<*mut c_void> {
     let offset = lanes_file::TABLE + at as u64;
     let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
@@ -336,12 +339,12 @@ fn map(file: &File, at: usize, len: usize, present: bool) -> io::Result<*mut c_v
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped) }
 }
 
-/// Moves a mapping to reserved addresses. All that may fail for want of memory was done before the
-/// system gives the reservation up: where it fails nevertheless, the addresses may be free.
+/// Moves a mapping to reserved addresses. Everything that can fail for lack of memory was done
+/// before. If the call fails nevertheless, the addresses may no longer be reserved.
 fn place(mapped: *mut c_void, len: usize, address: *mut u8) -> Result<(), Failure> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to = address.cast::<c_void>();
-    // SAFETY: `mapped` was mapped for this; `to` is a page-aligned part of the region's own
+    // SAFETY: `mapped` was made by `map`; `to` is a page-aligned part of the region's own
     // reservation, so that nothing else is replaced.
     let moved = match simulated_failure(address, len) {
         // SAFETY: as above.
@@ -352,7 +355,7 @@ fn place(mapped: *mut c_void, len: usize, address: *mut u8) -> Result<(), Failur
         return Ok(());
     }
     let error = io::Error::last_os_error();
-    // SAFETY: exactly what was mapped before; its address is given to none.
+    // SAFETY: exactly the mapping that `map` made; no other code knows its address.
     unsafe { libc::munmap(mapped, len) };
     Err(Failure::Lost(error))
 }
@@ -365,7 +368,7 @@ const fn simulated_failure(_address: *mut u8, _len: usize) -> bool {
 #[cfg(test)]
 use tests::simulated_failure;
 
-/// Gives the file real pages, so that no store to the mapping finds the memory full.
+/// Allocates pages of the file, so that a store to the mapping never fails because memory is full.
 fn allocate(file: &File, offset: libc::off_t, len: usize) -> io::Result<()> {
     let len = libc::off_t::try_from(len).map_err(io::Error::other)?;
     loop {
@@ -388,7 +391,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     std::thread_local! {
-        /// The next placement fails when the system has given the reservation up.
+        /// Makes the next placement fail after the system has released the reservation.
         static FAILS: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -420,7 +423,7 @@ mod tests {
         let mut found = [0; 8];
         file.read_exact_at(&mut found, lanes_file::SLABS_AT).unwrap();
         assert_eq!(u64::from_le_bytes(found), 0x1234_5678);
-        // A file in which nothing can be mapped: the pieces are private.
+        // A file that cannot be mapped: the pieces become private memory.
         let useless = File::open("/dev/null").unwrap();
         region.grow(2, 2, Some(&useless)).unwrap();
         assert!(region.lane_header(0).unwrap().is_shared());
@@ -440,7 +443,7 @@ mod tests {
         region.grow(1, 1, Some(&file)).unwrap();
         FAILS.set(true);
         region.grow(1, 2, Some(&file)).unwrap_err();
-        // The host maps something just there.
+        // The host maps something at this address.
         let hole = region.slots_base().wrapping_add(SLAB_BYTES).cast::<c_void>();
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;

@@ -26,19 +26,20 @@ per_thread! {
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
-// When this thread last found all lanes taken: `offers` from before it looked. It looks again when
-// that differs, since the headers of all lanes are too many to read at each event.
+// The value of `offers` when this thread last found all lanes taken. The thread searches again only
+// when `offers` differs, because the headers of all lanes are too many to read at each event.
 per_thread! {
     static TAKEN: Cell<Option<(u32, usize)>> = const { Cell::new(None) };
 }
 
-/// The key's number plus one; 0 while there is none.
+/// Number of the `pthread` key plus one; 0 if there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
-/// glibc keeps values of the first 32 keys in the thread itself; later ones it allocates for.
+/// glibc stores the values of the first 32 keys in the thread itself; for later keys it allocates.
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
-/// Makes lanes return when their threads end. Call once before the first event; without it, or when
-/// the process has many keys, lanes stay with threads that are gone until [`is_gone`] tells.
+/// Registers a destructor that releases a thread's lane when the thread ends. Call once before the
+/// first event. Without it, or if the process has many keys, the lanes of exited threads are
+/// released by [`crate::Recorder::reap_lanes`].
 pub fn install() {
     if KEY.load(Ordering::Relaxed) != 0 {
         return;
@@ -57,7 +58,7 @@ pub fn install() {
     }
 }
 
-/// True if lanes return at once when their threads end.
+/// True if lanes are released as soon as their threads end.
 pub(crate) fn tells_ends() -> bool {
     KEY.load(Ordering::Relaxed) != 0
 }
@@ -68,7 +69,8 @@ unsafe extern "C" fn thread_ends(header: *mut c_void) {
     unsafe { &*header.cast::<LaneHeader>() }.release();
 }
 
-/// What changes when there may be a lane for a thread that found none.
+/// A value that changes when a thread that found no lane may find one: releases and number of
+/// lanes.
 fn offers(region: &Region) -> (u32, usize) {
     (lane::releases(), region.rings())
 }
@@ -85,19 +87,19 @@ pub fn current(region: &Region) -> Option<Lane<'static>> {
     Some(Lane::new(held.header, held.ring, held.index))
 }
 
-/// Lane `index`, if the calling thread holds it. A register tells threads apart: this needs no look
-/// at thread-local memory, which costs a library that is loaded late a call.
+/// Lane `index`, if the calling thread holds it. The thread is identified by a register, because an
+/// access to thread-local memory costs a library that was loaded late a call.
 #[must_use]
 #[inline(always)]
 pub fn held(region: &Region, index: usize) -> Option<Lane<'static>> {
     region.held(index, thread()).map(|(header, ring)| Lane::new(header, ring, index))
 }
 
-/// A model's threads share the register, and are told apart as if each had one.
+/// The threads of a model share the register, so that the model has identities of its own.
 #[cfg(loom)]
 pub(crate) use crate::sync::model::thread;
 
-/// What distinguishes this thread from all live ones: the address of its control block. Not 0.
+/// Identity of the calling thread among all live threads: the address of its control block. Not 0.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 pub(crate) fn thread() -> u64 {
@@ -129,9 +131,9 @@ pub(crate) fn thread() -> u64 {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
 compile_error!("the address of a thread's control block is known for x86-64 and aarch64 only");
 
-/// The system's id of the calling thread, without asking the system: the C library keeps it, and
-/// gives it away as the name of the thread's processor clock (`~id << 3 | 6`, Linux's
-/// `include/linux/posix-timers_types.h`). 0 if it does not.
+/// The system's id of the calling thread, without a system call. The C library stores the id, and
+/// it is encoded in the thread's CPU clock id (`~id << 3 | 6`, Linux's
+/// `include/linux/posix-timers_types.h`). 0 if there is no such clock.
 fn thread_id() -> u32 {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: a thread may always ask for itself.
@@ -141,20 +143,20 @@ fn thread_id() -> u32 {
     if found { !(clock >> 3).cast_unsigned() } else { 0 }
 }
 
-/// True if no thread of the process has this id. For the drain thread.
+/// True if no thread of this process has the id. Makes a system call; for the drain thread.
 #[must_use]
 pub fn is_gone(thread: u32) -> bool {
     let Ok(thread) = libc::pid_t::try_from(thread) else { return false };
     // SAFETY: no argument, and it cannot fail.
     let process = unsafe { libc::getpid() };
-    // SAFETY: a system call on numbers; signal 0 is none.
+    // SAFETY: a system call on numbers; signal 0 only checks that the thread exists.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     let is_unknown = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
     thread != 0 && result != 0 && is_unknown()
 }
 
-/// Takes a lane for the calling thread, which is `this`. In a crowd, each event of a thread without
-/// a lane comes here.
+/// Takes a lane for the calling thread, whose identity is `this`. While all lanes are taken, each
+/// event of a thread without a lane may come here.
 fn find(region: &Region, this: u64) -> Option<(usize, &'static LaneHeader)> {
     let lane = |index: usize| Some((index, region.lane_header(index)?));
     let mut free = region.rings();
@@ -162,7 +164,7 @@ fn find(region: &Region, this: u64) -> Option<(usize, &'static LaneHeader)> {
         if !header.in_use() {
             free = free.min(index);
         } else if header.is_held_by(this) && header.inherit(this) {
-            // What had this thread's control block and is not this thread is gone.
+            // The lane's thread had the control block that this thread has now, so it has exited.
             return Some((index, header));
         }
     }
@@ -185,7 +187,7 @@ fn claim(region: &Region) -> bool {
     let key = KEY.load(Ordering::Acquire);
     if key != 0 {
         let value = core::ptr::from_ref(header).cast::<c_void>();
-        // SAFETY: the key exists, and is below the number from which setting allocates.
+        // SAFETY: the key exists and is below the number from which setting a value allocates.
         unsafe { libc::pthread_setspecific(key - 1, value) };
     }
     HELD.set(Some(Held { header, ring, index }));
@@ -208,7 +210,7 @@ mod tests {
         assert!(!is_gone(id) && !is_gone(0) && !is_gone(u32::MAX));
         drop(send);
         thread.join().unwrap();
-        // It is joined a moment before it is gone.
+        // A thread can be joined a moment before the system forgets its id.
         while !is_gone(id) {
             std::thread::yield_now();
         }

@@ -25,19 +25,20 @@ pub struct Slot {
     pub(crate) flags: AtomicU32,
     pub(crate) next: AtomicU32,
     pub(crate) generation: AtomicU64,
-    /// The handle of an operation that NCCL will not stop, while the slot is in a list of such.
+    /// The operation's handle while the slot is in a list of abandoned slots, else 0.
     pub(crate) abandoned: AtomicU64,
-    /// The next slot of that list plus one.
+    /// Number (index plus one) of the next slot in that list; 0 at its end.
     pub(crate) next_abandoned: AtomicU32,
     _0: [u32; 5],
     steps: [StepSlot; STEPS_IN_FLIGHT],
 }
 
-/// A step in flight.
+/// The state of a step in flight.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub struct StepSlot {
-    /// Start in ticks (48 bits), repeats of the second state (16 bits, saturating).
+    /// Start in ticks (lower 48 bits), and number of repeats of the second state (16 bits,
+    /// saturating).
     start: AtomicU64,
     states: [AtomicU32; 3],
     size: AtomicU32,
@@ -63,14 +64,15 @@ const _: () = {
 const IS_SEND: u32 = step_flags::IS_SEND as u32;
 pub(crate) const COMM_SHIFT: u32 = 16;
 const REPEAT: u64 = 1 << 48;
-// The tag's state bits are the record's flags, one bit down.
+// The state bits of a tag are the flags of a record, shifted right by one.
 const FIRST: u32 = step_flags::FIRST as u32 >> 1;
 const SECOND: u32 = step_flags::SECOND as u32 >> 1;
 const THIRD: u32 = step_flags::THIRD as u32 >> 1;
 const SIZED: u32 = step_flags::SIZED as u32 >> 1;
 const LIVE: u32 = offsets::LIVE;
 
-/// The slot that a handle of a ProxyOp or a step leads to, if its slab is there. Any bits do.
+/// The slot that the handle of a ProxyOp or a step leads to; `None` if its slab is not committed.
+/// Any 64 bits are safe.
 #[must_use]
 #[inline(always)]
 pub fn at(region: &Region, handle: Handle) -> Option<&Slot> {
@@ -84,14 +86,14 @@ pub(crate) fn numbered(region: &Region, index: usize) -> Option<&Slot> {
     }
     // SAFETY: slot `index` lies in a committed slab.
     let slot = unsafe { region.slots_base().add(index * SLOT_BYTES) };
-    // SAFETY: what is mapped is not at null.
+    // SAFETY: a mapped address is not null.
     unsafe { core::hint::assert_unchecked(!slot.is_null()) };
     // SAFETY: aligned to 64 (slabs are page-aligned, slots 320 bytes), initialised (zero is valid),
     // mapped for the rest of the process; all access is atomic.
     Some(unsafe { &*slot.cast::<Slot>() })
 }
 
-/// The slot of a number that is one more than its index; `None` for 0.
+/// The slot of a number (index plus one), with its index; `None` for 0.
 #[inline(always)]
 pub(crate) fn numbered_plus_one(region: &Region, number: u32) -> Option<(usize, &Slot)> {
     let index = (number as usize).checked_sub(1)?;
@@ -106,14 +108,14 @@ impl Slot {
         self.handle.load(Ordering::Relaxed) == handle.0
     }
 
-    /// The step slot of a step handle, or of a step about to start.
+    /// The step slot of a step index or number, which is taken modulo the steps in flight.
     #[must_use]
     #[inline(always)]
     pub fn step(&self, index: usize) -> &StepSlot {
         &self.steps[index & (STEPS_IN_FLIGHT - 1)]
     }
 
-    /// True for a send.
+    /// True for a send operation.
     #[must_use]
     #[inline(always)]
     pub fn is_send(&self) -> bool {
@@ -132,27 +134,27 @@ impl Slot {
         (self.flags.load(Ordering::Relaxed) >> COMM_SHIFT) as u16
     }
 
-    /// The handle of the ProxyOp that the slot holds; null of none.
+    /// The handle of the ProxyOp that the slot holds; null if the slot is free.
     pub(crate) fn handle(&self) -> Handle {
         Handle(self.handle.load(Ordering::Acquire))
     }
 
-    /// Takes the ProxyOp out of its slot, whose lane another thread may use: false if it is not
-    /// there any more. Its handle is stale from here on, and the slot the caller's to give back.
+    /// Takes the ProxyOp out of its slot, from any thread. False if the slot no longer holds it.
+    /// From then on the handle is stale, and the caller must give back the slot.
     #[cold]
     pub fn take_out(&self, handle: Handle) -> bool {
         let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
         !handle.is_null() && self.handle.compare_exchange(handle.0, 0, release, relaxed).is_ok()
     }
 
-    /// Gives the slot back, on the lane it belongs to. The ProxyOp's handle is stale from here on.
+    /// Frees the slot on the thread of its lane. From then on the ProxyOp's handle is stale.
     #[inline(always)]
     pub(crate) fn close_own(&self, handle: Handle, lane: &Lane<'_>) {
         self.handle.store(0, Ordering::Release);
         self.free_own(number_of(handle), lane);
     }
 
-    /// Puts the slot, which holds nothing, into the list of the lane it belongs to.
+    /// Puts the slot, which holds nothing, into its lane's free list, on the thread of that lane.
     #[inline(always)]
     pub(crate) fn free_own(&self, number: u32, lane: &Lane<'_>) {
         let list = lane.header().slots();
@@ -160,8 +162,8 @@ impl Slot {
         list.free.store(number, Ordering::Relaxed);
     }
 
-    /// Hands the slot of a ProxyOp that was taken out to the lane it belongs to, from another
-    /// thread. After four lost races the slot stays unused, which costs 320 bytes.
+    /// Returns a slot whose ProxyOp was taken out to its lane, from another thread. After four lost
+    /// races the slot stays unused, which wastes 320 bytes.
     #[cold]
     pub fn give_back(&self, handle: Handle, region: &Region) {
         let number = number_of(handle);
@@ -178,7 +180,7 @@ impl Slot {
     }
 }
 
-/// The number of a handle's slot, plus one.
+/// Number (index plus one) of the slot that a handle leads to.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "15 bits")]
 pub(crate) const fn number_of(handle: Handle) -> u32 {
@@ -186,8 +188,8 @@ pub(crate) const fn number_of(handle: Handle) -> u32 {
 }
 
 impl StepSlot {
-    /// True if the slot holds a live step of this handle's operation. The number in flight at an
-    /// index is at most one, so that the index need not be compared.
+    /// True if the slot holds a live step of this handle's operation. At most one step per index is
+    /// in flight, so that the index need not be compared.
     #[must_use]
     #[inline(always)]
     pub fn is_live(&self, handle: Handle) -> bool {
@@ -195,15 +197,15 @@ impl StepSlot {
         (self.tag.load(Ordering::Relaxed) ^ (handle.step_tag() | LIVE)) & !states == 0
     }
 
-    /// True if a step is in flight here. It is one of the operation that holds the slot: its steps
-    /// end with an operation.
+    /// True if a step is in flight here. It belongs to the operation that the slot holds, because
+    /// the end of an operation ends its steps.
     #[must_use]
     #[inline(always)]
     pub fn is_started(&self) -> bool {
         self.tag.load(Ordering::Relaxed) & LIVE != 0
     }
 
-    /// True if the step that the slot holds has this number.
+    /// True if the slot's step has this number.
     #[must_use]
     #[inline(always)]
     pub fn is_number(&self, number: u32) -> bool {
@@ -220,8 +222,8 @@ impl StepSlot {
         self.tag.store(handle.step_tag() | LIVE, Ordering::Release);
     }
 
-    /// The step reached `state`; `size` returns the bytes if the state has them. A state that
-    /// steps do not have is ignored (`false`).
+    /// Records that the step reached `state`; `size` returns the bytes if the state reports them.
+    /// False for a state that steps do not have, which is ignored.
     #[inline(always)]
     pub fn reach(
         &self,
@@ -231,7 +233,8 @@ impl StepSlot {
     ) -> bool {
         let tag = self.tag.load(Ordering::Relaxed);
         match state {
-            // NCCL reports it in the same branch as the start: its time is the start's.
+            // NCCL reports this state in the same branch as the start, so that its time is that of
+            // the start.
             State::STEP_SEND_GPU_WAIT => {
                 self.tag.store(tag | FIRST, Ordering::Relaxed);
             }
@@ -284,13 +287,13 @@ impl StepSlot {
         step
     }
 
-    /// No step is in flight here any more.
+    /// Marks the step slot as free.
     #[inline(always)]
     pub(crate) fn free(&self, handle: Handle) {
         self.tag.store(handle.step_tag(), Ordering::Relaxed);
     }
 
-    /// The present content of the step.
+    /// The step as a record, with the values at `now`.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "bit fields")]
     pub(crate) fn observe(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {

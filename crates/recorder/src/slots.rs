@@ -65,8 +65,8 @@ use ncclscope_trace::Step;
 use ncclscope_trace::handle::{GENERATIONS, Handle, STEPS_IN_FLIGHT};
 use ncclscope_trace::layout::SLAB_SLOTS;
 
-/// Takes a slot of the lane and makes it the ProxyOp of communicator `comm` that `handle` of the
-/// result names. `None` when there is no slot.
+/// Takes a slot for a new ProxyOp of communicator `comm` and returns the ProxyOp's handle. `None`
+/// if there is no free slot.
 #[must_use]
 #[inline(always)]
 pub fn open(
@@ -92,9 +92,9 @@ pub fn open(
     Some(handle)
 }
 
-/// Finds the lane a slot where its list is empty: one that was never used, one that another thread
-/// gave back, one whose operation NCCL will not stop, one of a new slab, or one that a lane without
-/// a thread spared. Slots that come with it are its successors.
+/// Finds a slot for a lane whose free list is empty: one that was never used, one that another
+/// thread returned, an abandoned one, one of a new slab, or one that a lane without a thread
+/// spared. Further slots found with it follow it in its list.
 #[cold]
 fn take_other<'a>(
     region: &'a Region,
@@ -117,8 +117,8 @@ fn take_other<'a>(
     numbered_plus_one(region, number)
 }
 
-/// The steps that have started and not stopped, each with its lane. For the end of the process,
-/// when no thread will stop them any more.
+/// The steps in flight, each with its lane. For the end of the process, when no thread will stop
+/// them.
 #[must_use]
 pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
     let slots = (0..region.slabs() * SLAB_SLOTS).filter_map(|index| numbered(region, index));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The only place in this crate that names atomics, so that a model checker can replace them.
 
-/// A counter that no model orders: its reader takes an old number for a hint that comes late.
+/// A counter that no model orders, because an old value only delays its reader's work.
 pub(crate) use core::sync::atomic::AtomicU32 as Hint;
 pub(crate) use core::sync::atomic::{AtomicPtr, Ordering};
 #[cfg(not(loom))]

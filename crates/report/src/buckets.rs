@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 Durations in buckets that look equally wide on a logarithmic axis: one nanosecond below 32 ns, and
-above that a sixteenth of their power of two. They are made of the distributions that a row has
-anyway, once for each row.
+above that a sixteenth of their power of two. They are computed once per row from the row's
+distributions.
 */
 
 use crate::distribution::{Distribution, bucket_of};
 use ncclscope_operations::stats::to_u64;
 
-/// The binary logarithm of the buckets of a doubling.
+/// The binary logarithm of the number of buckets per doubling.
 pub(crate) const PARTS: u32 = 4;
 
-/// The durations of a row by bucket: those that are not empty, ascending.
+/// The durations of a row by bucket: the buckets that are not empty, ascending.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buckets {
-    /// The least and the greatest, ns.
+    /// The least and the greatest duration, ns; `None` if there are none.
     pub(crate) ends: Option<[u64; 2]>,
     pub(crate) counts: Vec<(u16, u64)>,
 }
 
-/// A row's durations, with the wait for later ranks, and its transfers.
+/// The latencies of a row: durations including the wait for later ranks, and transfers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latency {
     pub(crate) with_waiting: Buckets,
@@ -43,7 +43,8 @@ impl Buckets {
 }
 
 impl Latency {
-    /// Of the durations with waiting, else of those that are known, and of the transfers.
+    /// From the durations with waiting, or if there are none, the known durations; and from the
+    /// transfers.
     pub(crate) fn of(
         durations: Option<&mut Distribution>,
         with_waiting: &mut Distribution,

@@ -11,16 +11,16 @@ the result.
 
 use ncclscope_operations::stats::{quantiles, to_f64, to_u64};
 
-/// Durations that are kept one by one.
+/// Most durations that are stored individually.
 pub(crate) const EXACT: usize = 4096;
-/// The binary logarithm of the buckets of a doubling.
+/// The binary logarithm of the number of buckets per doubling.
 const PARTS: u32 = 7;
 
-/// Durations, ns.
+/// A distribution of durations, ns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Distribution {
     sum: f64,
-    /// All of them, unless there are buckets.
+    /// All durations, if there are no buckets yet.
     values: Vec<f64>,
     buckets: Option<Box<Buckets>>,
 }
@@ -30,7 +30,7 @@ struct Buckets {
     min: f64,
     max: f64,
     total: u64,
-    /// The first of them.
+    /// Index of the first bucket.
     offset: usize,
     counts: Vec<u64>,
 }
@@ -63,7 +63,7 @@ impl Distribution {
         }
     }
 
-    /// Their sum, ns.
+    /// The sum of the durations, ns.
     pub(crate) fn sum(&self) -> f64 {
         self.sum
     }
@@ -72,7 +72,8 @@ impl Distribution {
         self.buckets.as_ref().map_or(self.values.len() as u64, |buckets| buckets.total)
     }
 
-    /// The durations in whole ns with their number, ascending; of many the first of each bucket.
+    /// Passes durations in whole ns and their number, ascending; if they are in buckets, the first
+    /// ns of each bucket.
     pub(crate) fn ascending(&mut self, mut add: impl FnMut(u64, u64)) {
         match &self.buckets {
             Some(buckets) => (buckets.offset..)
@@ -94,7 +95,7 @@ impl Distribution {
         }
     }
 
-    /// The least, median, 99th percentile and greatest, by nearest rank.
+    /// The least duration, median, 99th percentile and greatest, by nearest rank; `None` if empty.
     pub(crate) fn quantiles(&mut self) -> Option<[f64; 4]> {
         match &self.buckets {
             Some(buckets) => Some(buckets.quantiles()),
@@ -158,14 +159,14 @@ impl Buckets {
     }
 }
 
-/// The bucket of a number, with two to the power of `parts` buckets in a doubling.
+/// The bucket of a number, with `2^parts` buckets per doubling.
 pub(crate) fn bucket_of(ns: u64, parts: u32) -> usize {
     let doublings = ns.checked_ilog2().unwrap_or(0).saturating_sub(parts);
     let part = usize::try_from(ns >> doublings).unwrap_or(usize::MAX);
     ((doublings as usize) << parts) + part
 }
 
-/// The first number of such a bucket.
+/// The first number of a bucket of [`bucket_of`].
 pub(crate) fn first_of(bucket: usize, parts: u32) -> u64 {
     let doublings = (bucket >> parts).saturating_sub(1);
     let first = (bucket - (doublings << parts)) as u128;

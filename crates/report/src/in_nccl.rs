@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-For how long ranks were in operations: from arrival to end, and what overlaps counts once.
+The time that ranks spent in operations: from arrival to end, where overlapping operations count
+once.
 
-The sum of durations is no such time. The duration of an operation with a network part begins when
-it is enqueued, and the host runs ahead of the GPU; sends and receives of one kernel overlap, and so
-do operations of several communicators.
+The sum of durations is not that time. The duration of an operation with a network part begins when
+it is enqueued, and the host runs ahead of the GPU; also, sends and receives of one kernel overlap,
+and so do operations of several communicators.
 */
 
 use ncclscope_operations::hash::Map;
@@ -16,17 +17,18 @@ use ncclscope_operations::{EventId, GpuClock, GpuClocks, Selection, Timeline};
 use ncclscope_trace::{Recording, StrId};
 use std::collections::BTreeMap;
 
-/// Intervals that are kept one by one: operations end nearly in the order of their starts.
+/// Most intervals that are stored individually. Operations end nearly in the order of their starts,
+/// so older ones rarely change.
 const KEPT: usize = 256;
 
-/// The time that some intervals cover, ns.
+/// The union of intervals, ns.
 #[derive(Debug, Default)]
 struct Cover {
-    /// The latest, in order and apart from one another.
+    /// The latest intervals, in order and disjoint.
     kept: Vec<(u64, u64)>,
-    /// How much those before them cover.
+    /// Length of the union of the earlier intervals.
     settled: u64,
-    /// The end of those.
+    /// The end of the earlier intervals.
     until: u64,
 }
 
@@ -48,60 +50,60 @@ impl Cover {
         }
     }
 
-    /// Its length, of each interval what `part` leaves of it.
+    /// The length of the union, after `part` cuts each stored interval.
     fn length(&self, part: impl Fn((u64, u64)) -> (u64, u64)) -> u64 {
         let kept = self.kept.iter().map(|&span| part(span));
         self.settled + kept.map(|(start, end)| end.saturating_sub(start)).sum::<u64>()
     }
 }
 
-/// The part of an interval in the chosen time.
+/// Cuts an interval to the chosen time.
 fn within((from, to): (u64, u64), (start, end): (u64, u64)) -> (u64, u64) {
     (start.max(from), end.min(to))
 }
 
-/// How many operations have which time.
+/// Number of operations by the kind of time that is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// From arrival to end.
+    /// The time from arrival to end.
     whole: u64,
-    /// A part of that: the end is not known.
+    /// A lower bound, because the end is unknown.
     least: u64,
-    /// From the enqueueing to the end: the arrival is not known.
+    /// An upper bound, from the enqueuing to the end, because the arrival is unknown.
     most: u64,
-    /// None.
+    /// No time.
     nothing: u64,
 }
 
-/// The operations of one function, of one rank's communicators that have one role.
+/// The operations of one function on one rank, of all communicators with the same role.
 #[derive(Debug)]
 struct Group {
     comm: Option<usize>,
     func: StrId,
     counts: Counts,
-    /// By the GPU's timer.
+    /// Time by the GPU's timer.
     gpu: Cover,
-    /// By the host's clock.
+    /// Time from the arrival, by the host's clock.
     host: Cover,
-    /// From the enqueueing, by the host's clock.
+    /// Time from the enqueuing, by the host's clock.
     most: Cover,
-    /// By CUDA events, which tell no time of day.
+    /// Sum of times from CUDA events, ns; these have no absolute time, so overlaps are unknown.
     event_ns: u64,
-    /// The launch that was added to it last.
+    /// The latest launch in `event_ns`.
     launch: Option<(EventId, Option<usize>)>,
 }
 
-/// The times of one process while its operations end.
+/// Collects the times of one process as its operations end.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTimes {
     places: Map<(Option<usize>, StrId), usize>,
-    /// Rank, role and function.
+    /// Index of the group by rank, role and function.
     names: BTreeMap<(u32, String, StrId), usize>,
     groups: Vec<Group>,
 }
 
 impl ProcessTimes {
-    /// Adds an operation, if it is over.
+    /// Adds an operation if it has a duration.
     pub(crate) fn add(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
         let Some(ns) = operation.duration_ns.map(to_u64) else { return };
         let at = match self.places.get(&(operation.comm, operation.func)) {
@@ -122,7 +124,7 @@ impl ProcessTimes {
             }
             (Timing::Event, ..) => {
                 counts.whole += 1;
-                // Sends and receives of one launch have its time.
+                // Sends and receives of one launch all have its time, so it is added once.
                 let launch = group_api_of(timeline, timeline.event(operation.event));
                 let launch = launch.map(|id| (id, operation.comm));
                 if launch.is_none() || launch != group.launch {
@@ -144,7 +146,7 @@ impl ProcessTimes {
         }
     }
 
-    /// The group of an operation of a communicator and function that comes first.
+    /// Finds or creates the group for a communicator and function that are new.
     fn place(&mut self, timeline: &Timeline<'_>, operation: &Operation) -> usize {
         let Operation { comm, func, .. } = *operation;
         let recording = timeline.recording();
@@ -174,7 +176,7 @@ impl ProcessTimes {
     }
 }
 
-/// The time in operations of one function of a role, of all ranks.
+/// The time of all ranks in operations of one function and role.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Time {
     counts: Counts,
@@ -196,7 +198,7 @@ impl Time {
         }
     }
 
-    /// The time, ns, and the bound that it is; `None` where nothing bounds it.
+    /// The time in ns, and whether it is only a bound (`least` or `most`); `None` if it is unknown.
     pub(crate) fn known(&self) -> Option<(u64, Option<&'static str>)> {
         let Counts { whole, least, most, nothing } = self.counts;
         match (whole + least, most, nothing) {
@@ -208,13 +210,13 @@ impl Time {
     }
 }
 
-/// The times of all processes, by communicator and function; of several communicators of one role
-/// under the name of one of them.
+/// The times of all processes, by communicator and function. Communicators of the same role are
+/// summed under the name of one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Times(BTreeMap<(String, String), Time>);
 
 impl Times {
-    /// Adds the times of one process, in the chosen time alone.
+    /// Adds the times of one process within the chosen time.
     pub(crate) fn add(
         &mut self,
         timeline: &Timeline<'_>,
@@ -247,11 +249,11 @@ impl Times {
     }
 }
 
-/// For how long the ranks of a process were recorded in the chosen time, summed over them, ns.
+/// Sum over the ranks of a process of their recorded time within the chosen time, ns.
 pub(crate) fn recorded_ns(recording: &Recording, selection: &Selection) -> u64 {
     let clock = recording.tick_map();
     let Some(first) = recording.comms().iter().map(|comm| comm.ticks).min() else { return 0 };
-    // What was overwritten is not there any more.
+    // Overwritten parts are not recorded.
     let is_all = recording.is_whole() && recording.header().overwritten.iter().all(|&n| n == 0);
     let first = if is_all { first } else { first.max(recording.first_ticks()) };
     let span = (clock.realtime_ns(first), clock.realtime_ns(recording.last_ticks()));
@@ -307,12 +309,12 @@ mod tests {
         let mut cover = Cover::default();
         for at in 0..10_000 {
             cover.add(at * 10, at * 10 + 4);
-            // Late ones, which overlap.
+            // Late intervals that overlap earlier ones.
             cover.add((at * 10).saturating_sub(100), (at * 10).saturating_sub(97));
         }
         assert_eq!(cover.length(|span| span), 40_000);
         assert!(cover.kept.len() <= KEPT);
-        // Of what lies before those that are kept, nothing is known any more.
+        // Intervals before the stored ones are ignored.
         cover.add(5, 10);
         assert_eq!(cover.length(|span| span), 40_000);
     }

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The job's ranks of the members of communicators.
+//! Finds the rank in the job of the members of communicators.
 
 use crate::schema::{OpenOperation, OperationRow, PeerRow, RankRow};
 use std::collections::HashMap;
 
-/// The job's rank of each member, by communicator and rank in it.
+/// The rank in the job of each member, by communicator and communicator rank.
 ///
-/// The launcher tells a process its rank. Where it did not, or where the process has several ranks,
-/// the rank in the largest communicator counts: of the process, and of the device where a process
-/// has several.
+/// It is the rank that the launcher gave the process. If there is none, or the process has several
+/// ranks, it is the process's rank in the largest communicator; with several ranks, that of the
+/// same device.
 #[derive(Debug, Default)]
 pub(crate) struct JobRanks {
     by_member: HashMap<String, HashMap<i32, u32>>,
 }
 
 impl JobRanks {
-    /// The ranks of the members in `rows`, each with the number of its process; `told` is what
-    /// the launchers gave them.
+    /// The ranks of the members in `rows`, each with the index of its process; `told` has the
+    /// launchers' ranks by process.
     pub(crate) fn of(rows: &[(usize, RankRow)], told: &[Option<u32>]) -> JobRanks {
         let members = || rows.iter().filter(|(_, row)| row.comm.is_some());
         let largest = members().max_by_key(|(_, row)| row.nranks);
         let world = largest.and_then(|(_, row)| row.comm.as_deref());
-        // By process, and by device where the process has several ranks.
+        // Ranks in the largest communicator, by process and, for processes with several ranks, by
+        // device.
         let mut in_world = HashMap::new();
         for (process, row) in members().filter(|(_, row)| row.comm.as_deref() == world) {
             if let Some(rank) = row.comm_rank.and_then(|rank| u32::try_from(rank).ok()) {
@@ -42,8 +43,8 @@ impl JobRanks {
         ranks
     }
 
-    /// The job's rank of a member. Of one without a recording it is known where the ranks of the
-    /// communicator are those of the job.
+    /// The rank in the job of a member. For a member without a recording it is known only if all
+    /// known ranks of the communicator equal those in the job.
     pub(crate) fn get(&self, comm: Option<&str>, member: Option<i32>) -> Option<u32> {
         let (members, member) = (self.by_member.get(comm?)?, member?);
         let is_same = || members.iter().all(|(&member, &rank)| u32::try_from(member) == Ok(rank));

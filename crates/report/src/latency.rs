@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How long operations take, as histograms: for each role, function and size, over all communicators.
+Histograms of durations for each role, function and size, over all communicators.
 
-They are sums of what each row has ([`crate::buckets`]).
+They are the sums of the rows' buckets ([`crate::buckets`]).
 */
 
 use crate::buckets::{Buckets, PARTS};
@@ -11,7 +11,7 @@ use crate::schema::{Histogram, LatencyRow, OperationRow};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Durations of several rows.
+/// The sum of the durations of several rows.
 #[derive(Debug, Default)]
 struct Sum {
     ends: Option<[u64; 2]>,
@@ -56,7 +56,7 @@ fn at(counts: &BTreeMap<u16, u64>, all: u64, percent: u64) -> u16 {
     reached.take().map_or(0, |(bucket, _)| *bucket)
 }
 
-/// The first nanosecond of a bucket, and that of the next.
+/// The first nanosecond of a bucket and of the next one.
 fn span(bucket: usize) -> [u64; 2] {
     [bucket, bucket + 1].map(|bucket| first_of(bucket, PARTS))
 }
@@ -64,7 +64,7 @@ fn span(bucket: usize) -> [u64; 2] {
 /// Role, function, size.
 type Key<'a> = (&'a str, &'a str, Option<u64>);
 
-/// The latencies of rows with their roles: those with the most time first.
+/// The latencies of rows with their roles, those with the most time first.
 pub(crate) fn latencies<'a>(
     rows: impl Iterator<Item = (&'a str, &'a OperationRow)>,
 ) -> Vec<LatencyRow> {

@@ -2,8 +2,8 @@
 /*!
 What is missing from recordings, why, and which variable prevents it next time.
 
-The headers have all of this except the ring size that would have sufficed: that needs the number of
-records in the recording.
+The headers have all counts. Only the ring size that would have sufficed needs the number of records
+in the recording.
 */
 
 use crate::schema::{Loss, Lost};
@@ -13,32 +13,33 @@ use ncclscope_trace::layout::{MOST_SEGMENTS, SEGMENT};
 use ncclscope_trace::{EventKind, Recording};
 use std::collections::BTreeMap;
 
-/// A kind with this share of what is lost, as a divisor, is worth sparing.
+/// Advice to leave out a kind of events is given if its share of the losses is at least one in this
+/// many.
 const WORTH_SPARING: u64 = 4;
-/// What `NCCLSCOPE_RING_MB` takes at most.
+/// The greatest value of `NCCLSCOPE_RING_MB`.
 const RING_MIB_MAX: u64 = MOST_SEGMENTS as u64 * SEGMENT / MIB;
 const MIB: u64 = 1 << 20;
 
-/// Collects what recordings lack.
+/// Collects the losses of recordings.
 #[derive(Debug, Default)]
 pub struct Losses {
     lost: Lost,
-    /// Events that any process asked NCCL for.
+    /// Union of the activation masks of all processes.
     mask: u32,
-    /// MiB of the largest ring.
+    /// Size of the largest ring, MiB.
     ring: u64,
-    /// MiB of a ring that would have held all records of any process; 0 if all rings did.
+    /// Size of a ring that would have held all records of any process, MiB; 0 if all rings did.
     ring_needed: u64,
 }
 
 impl Losses {
-    /// Adds kernel channels of a process whose times belong to other kernels.
+    /// Adds the number of a process's kernel channels with the times of other kernels.
     pub fn add_stray(&mut self, kernels: u64) {
         self.lost.stray_kernel_times += kernels;
     }
 
-    /// Adds a process; `records` counts what its recording holds, and is asked only where records
-    /// were overwritten.
+    /// Adds a process. `records` returns the number of records in its recording, and is called only
+    /// if records were overwritten.
     pub fn add(&mut self, recording: &Recording, records: impl FnOnce() -> u64) {
         let (lost, header) = (&mut self.lost, recording.header());
         for lane in recording.lanes() {
@@ -62,7 +63,7 @@ impl Losses {
         self.ring_needed = self.ring_needed.max(ring_needed(recording, records));
     }
 
-    /// The losses, each with the variable that helps.
+    /// The losses, each with the variable that prevents it.
     #[must_use]
     pub fn finish(mut self) -> Lost {
         self.lost.losses = self.told();
@@ -120,7 +121,7 @@ impl Losses {
         by_kind.chain(self.told_by_number()).chain(self.stray()).collect()
     }
 
-    /// NCCL gave kernels the times of others.
+    /// The loss of kernel times that belong to other kernels.
     fn stray(&self) -> Option<Loss> {
         let count = self.lost.stray_kernel_times;
         let what = format!(
@@ -150,7 +151,7 @@ impl Losses {
         })
     }
 
-    /// What helps against full lanes.
+    /// Advice against full lanes.
     fn slower(&self, lost: &BTreeMap<&'static str, u64>) -> String {
         let less = match self.less(lost) {
             Some(settings) => format!("{settings} records less; "),
@@ -163,7 +164,7 @@ impl Losses {
         )
     }
 
-    /// What helps against a ring that is too small.
+    /// Advice against a ring that is too small.
     fn longer(&self) -> String {
         let needed = self.ring_needed;
         let less = match self.less(&self.lost.overwritten_by_kind) {
@@ -173,7 +174,8 @@ impl Losses {
         format!("NCCLSCOPE_RING_MB={needed} keeps them all, for {needed} MiB a process{less}")
     }
 
-    /// Settings that leave out what was lost most, if operations can do without it.
+    /// Settings that leave out the kinds with most losses, if these are spare kinds or kernel
+    /// channels.
     fn less(&self, lost: &BTreeMap<&'static str, u64>) -> Option<String> {
         let all: u64 = lost.values().sum();
         let is_heavy = |kind: &EventKind| {
@@ -192,7 +194,7 @@ impl Losses {
     }
 }
 
-/// What `NCCLSCOPE_EVENTS` must be for a mask.
+/// The value of `NCCLSCOPE_EVENTS` for a mask.
 fn events(mask: u32) -> String {
     let mut words = vec!["default".to_owned()];
     for kind in EventKind::ALL {
@@ -205,7 +207,7 @@ fn events(mask: u32) -> String {
     words.join(",")
 }
 
-/// `Coll 3, ProxyStep 120`.
+/// Formats counts by kind: `Coll 3, ProxyStep 120`.
 fn kinds(counts: &BTreeMap<&str, u64>) -> String {
     let kinds: Vec<String> = counts.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
     kinds.join(", ")
@@ -215,8 +217,8 @@ fn ring_bytes(recording: &Recording) -> u64 {
     u64::from(recording.header().segments) * SEGMENT
 }
 
-/// MiB of a ring that had held all records, rounded up to a power of two; 0 if the ring did. Those
-/// that are gone are taken to be as long as those that are there.
+/// Size of a ring that would have held all records, in MiB and rounded up to a power of two; 0 if
+/// the ring did. Assumes that overwritten records were as long as the others.
 fn ring_needed(recording: &Recording, records: impl FnOnce() -> u64) -> u64 {
     let gone: u64 = recording.header().overwritten.iter().sum();
     if gone == 0 {

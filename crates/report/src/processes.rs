@@ -11,7 +11,7 @@ use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Recording, TickMap};
 use std::collections::BTreeMap;
 
-/// The row of a process in a communicator that is yet to be filled in.
+/// An empty row of a process in a communicator.
 pub(crate) fn empty_row(recording: &Recording) -> RankRow {
     let header = recording.header();
     RankRow {
@@ -50,7 +50,7 @@ pub(crate) fn process_row(recording: &Recording) -> ProcessRow {
     ProcessRow { file: file_name(recording), identity: facts.collect() }
 }
 
-/// That the host's clock was set during the recording.
+/// The problem that the host's clock was set during the recording; `None` if it was not.
 pub(crate) fn clock_steps(clock: &TickMap) -> Option<String> {
     let (first, more) = clock.steps().split_first()?;
     let length = human::duration(to_f64(first.unsigned_abs()));
@@ -80,7 +80,7 @@ pub(crate) fn fill_counts(row: &mut RankRow, counts: &Counts, dropped: &[u64; KI
     row.states = counts.states().map(|(state, count)| (state.to_string(), count)).collect();
 }
 
-/// Events that are not recorded, by kind.
+/// Number of events that were not recorded, by kind.
 pub(crate) fn dropped(recording: &Recording) -> [u64; KINDS] {
     let mut dropped = recording.header().without_memory();
     for lane in recording.lanes() {

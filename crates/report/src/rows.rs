@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations and links of all ranks, merged into the report's rows.
+//! Merges the operations and links of all ranks into the report's rows.
 
 use crate::buckets::Latency;
 use crate::distribution::Distribution;
@@ -37,8 +37,8 @@ struct Merged {
     ranks: u64,
 }
 
-/// [`Key`] by the numbers of one recording, with the position of the communicator: one process may
-/// hold several ranks of it.
+/// [`Key`] in the numbers of one recording. It has the position of the communicator, because a
+/// process may have several ranks of one communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct ProcessKey {
     comm: Option<usize>,
@@ -47,7 +47,7 @@ struct ProcessKey {
     algo: StrId,
     proto: StrId,
     channels: Option<u8>,
-    /// The training step, where steps are asked for.
+    /// The training step, if steps are asked for.
     step: Option<u64>,
 }
 
@@ -56,10 +56,10 @@ struct ProcessKey {
 struct ProcessSums {
     key: ProcessKey,
     datatype: StrId,
-    /// Lane and start of the operation that the datatype is of.
+    /// Lane and start of the operation that `datatype` belongs to.
     first: (u8, u64),
     open: u64,
-    /// By [`Timing`].
+    /// Number of operations and their durations, by [`Timing`].
     timings: [(u64, Distribution); Timing::ALL.len()],
     with_waiting: Distribution,
     parts: Parts,
@@ -189,7 +189,7 @@ impl OperationRows {
         }
     }
 
-    /// The rows, what is known of each, and the groups that are asked for.
+    /// The rows, the facts of each key, and the sums for the groups.
     pub(crate) fn finish(self) -> (Vec<OperationRow>, BTreeMap<Key, KeyFacts>, groups::Sums) {
         let mut facts = BTreeMap::new();
         let rows = self.rows.into_iter().map(|(key, merged)| {
@@ -201,7 +201,7 @@ impl OperationRows {
     }
 }
 
-/// A process's part in a communicator.
+/// The process as a member of a communicator.
 fn member(timeline: &Timeline<'_>, comm: Option<usize>) -> Member {
     Member {
         comm: comm.map(|comm| comm_name(timeline.comm(comm))),
@@ -210,7 +210,7 @@ fn member(timeline: &Timeline<'_>, comm: Option<usize>) -> Member {
     }
 }
 
-/// What processes have in common that have one clock.
+/// A key that is the same for processes with the same clock: the host.
 fn host(timeline: &Timeline<'_>) -> Arc<str> {
     let recording = timeline.recording();
     let boot = recording.identity().boot_id.as_deref().unwrap_or_default();
@@ -236,7 +236,7 @@ fn key(timeline: &Timeline<'_>, key: &ProcessKey) -> Key {
 
 fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
     let Merged { mut sums, count, open, ranks } = merged;
-    // The source that most have; of equals, the better one.
+    // The source of most operations; of equal ones the better source.
     let most =
         sums.timings.iter().max_by_key(|&(timing, count)| (*count, std::cmp::Reverse(*timing)));
     let timing = most.map_or(Timing::Enqueue, |(timing, _)| *timing);
@@ -306,7 +306,7 @@ fn durations(quantiles: [f64; 4]) -> Durations {
     Durations { min, p50, p99, max }
 }
 
-/// Rows of peers: for each the sender's and the receiver's link.
+/// Links by communicator, sender and receiver: those that the sender and the receiver recorded.
 #[derive(Debug, Default)]
 pub(crate) struct PeerRows(BTreeMap<(String, i32, i32), [Option<Link>; 2]>);
 
@@ -345,7 +345,7 @@ fn peer_row(
     [send, receive]: [Option<Link>; 2],
 ) -> PeerRow {
     let best = send.or(receive).unwrap_or_default();
-    // A rate below zero says that the sizes do not explain the times.
+    // With a slope of 0 or less the sizes do not explain the times.
     let line = send.and_then(|link| link.fit.line()).filter(|line| line.slope > 0.0);
     let wait = |link: Option<Link>, state: usize| link.map(|link| to_u64(link.waits_ns[state]));
     let has_sizes = |link: &Link| link.is_told || link.sized == link.transfers;
@@ -359,13 +359,13 @@ fn peer_row(
         comm_dst,
         bytes: (best.sized > 0 || best.is_told || best.transfers == 0).then_some(best.bytes),
         transfers: best.transfers,
-        // Less than nothing says that the times are not on a line.
+        // With a negative intercept the times are not on a line.
         latency_ns: line
             .map(|line| line.intercept)
             .filter(|&us| us >= 0.0)
             .map(|us| to_u64(us * 1e3)),
         transfer_gbs: transfer.map(|link| to_f64(link.bytes) / link.waits_ns[2]),
-        // The slope is in µs a byte.
+        // The slope is in µs per byte.
         rate_gbs: line.map(|line| 1e-3 / line.slope),
         r2: line.map(|line| line.r2),
         waits_ns: PeerWaits {
@@ -379,7 +379,7 @@ fn peer_row(
     }
 }
 
-/// How long ago `start` (ticks) was at the end of the recording, ns.
+/// Time from `start` (ticks) to the end of the recording, ns.
 pub(crate) fn age_ns(timeline: &Timeline<'_>, start: u64) -> u64 {
     let ticks = timeline.recording().last_ticks().saturating_sub(start);
     to_u64(timeline.clock().duration_ns(ticks))

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Value of [`Report::schema`].
 pub const SCHEMA: &str = "ncclscope.report/3";
 
-/// What the recordings of one run say.
+/// The report of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -23,14 +23,14 @@ pub struct Report {
     pub ranks: Vec<RankRow>,
     /// One row for each process.
     pub processes: Vec<ProcessRow>,
-    /// For how long all ranks were recorded, together, in the chosen time: what the shares of
-    /// `roles` are shares of.
+    /// Sum of the recorded times of all ranks within the chosen time: the whole for the shares in
+    /// `roles`.
     pub total_recorded_ns: u64,
-    /// Time by what communicators are for and by function, longest first.
+    /// Time by role of the communicators and by function, longest first.
     pub roles: Vec<RoleRow>,
     /// Bandwidth by size, as nccl-tests prints it: largest first.
     pub sizes: Vec<SizeRow>,
-    /// How long operations take, by role, function and size: those with the most time first.
+    /// Durations of operations by role, function and size; those with the most time first.
     pub latencies: Vec<LatencyRow>,
     /// One row for each communicator, function, size, algorithm, protocol and channel count.
     pub operations: Vec<OperationRow>,
@@ -40,11 +40,11 @@ pub struct Report {
     pub peers: Vec<PeerRow>,
     /// The windows of recording of each process, in order.
     pub windows: Vec<Window>,
-    /// Operations added up as asked for; `null` if that was not.
+    /// Groups of operations that were asked for; `null` if none were.
     pub groups: Option<Groups>,
     /// What was not recorded.
     pub lost: Lost,
-    /// Damage and contradictions, each with the file it concerns.
+    /// Damage and contradictions, each with its file.
     pub problems: Vec<String>,
     /// The plugin's notes about itself.
     pub notes: Vec<String>,
@@ -52,11 +52,11 @@ pub struct Report {
     pub unknowable: Vec<String>,
 }
 
-/// A process in a communicator. Events of no known communicator have a row of their own, in which
-/// what belongs to the communicator is `null`.
+/// A process in a communicator. Events without a known communicator have a separate row, in which
+/// the fields of the communicator are `null`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankRow {
-    /// Rank in the job: the launcher's, else that in the largest communicator; `null` unknown.
+    /// Rank in the job: the launcher's, else that in the largest communicator; `null` if unknown.
     pub rank: Option<u32>,
     /// Rank in the communicator.
     pub comm_rank: Option<i32>,
@@ -74,7 +74,7 @@ pub struct RankRow {
     pub comm: Option<String>,
     /// The name the application gave it.
     pub comm_name: Option<String>,
-    /// What the application said that the communicator is for, such as `tp`.
+    /// The role that the application gave the communicator, such as `tp`.
     pub role: Option<String>,
     /// NCCL's version, e.g. `2.28.9`.
     pub nccl_version: Option<String>,
@@ -82,27 +82,27 @@ pub struct RankRow {
     pub api_version: Option<u32>,
     /// Counts by kind of event; kinds that never occurred are left out.
     pub events: BTreeMap<&'static str, EventCounts>,
-    /// How often each state occurred, those of steps included.
+    /// Count of each state, including those of steps.
     pub states: BTreeMap<String, u64>,
     /// Roles of the process's threads, one for each lane used.
     pub threads: Vec<&'static str>,
     /// Its clocks.
     pub clock: Clock,
-    /// When the communicator was made, `CLOCK_REALTIME` in ns since 1970.
+    /// Time of the communicator's `init`, `CLOCK_REALTIME` in ns since 1970.
     pub start_ns: Option<u64>,
-    /// The latest time in the recording, likewise.
+    /// The latest time in the recording, as `start_ns`.
     pub end_ns: Option<u64>,
     /// The recording's file name.
     pub file: String,
 }
 
-/// A process: the facts of its recording's identity (docs/trace-format.md), by their keys. What is
-/// not known is left out.
+/// A process: the facts of its recording's identity (docs/trace-format.md) by key. Unknown facts
+/// are left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessRow {
     /// The recording's file name.
     pub file: String,
-    /// Numbers are numbers, all else is text.
+    /// The facts by key; numbers as numbers, others as text.
     pub identity: BTreeMap<String, Fact>,
 }
 
@@ -121,11 +121,11 @@ pub enum Fact {
 pub struct EventCounts {
     /// Events whose start is in the recording.
     pub started: u64,
-    /// Those of them that stopped.
+    /// Events that stopped, of those in `started`.
     pub stopped: u64,
     /// `started - stopped`.
     pub open: u64,
-    /// Events that were not recorded. Known by process: they stand in its first row.
+    /// Events that were not recorded. They are counted per process, so only its first row has them.
     pub dropped: u64,
     /// Stops of events that had stopped before.
     pub stale: u64,
@@ -133,17 +133,17 @@ pub struct EventCounts {
     pub unknown_parent: u64,
 }
 
-/// How good a row's times are.
+/// The accuracy of a row's times.
 #[derive(Clone, Debug, Serialize)]
 pub struct Clock {
-    /// Where time stamps come from: `tsc` or `monotonic`.
+    /// Source of time stamps: `tsc` or `monotonic`.
     pub source: &'static str,
     /// Error of host times against `CLOCK_REALTIME`, ns.
     pub error_ns: u32,
     /// Error of GPU times on the host's clock in the worst window of 30 s, ns; `null` if there are
-    /// none or nothing bounds it.
+    /// no GPU times or the error is unknown.
     pub gpu_error_ns: Option<u64>,
-    /// The step of the GPU's timer: all its times differ by multiples of it, ns; `null` if there
+    /// Resolution of the GPU's timer, ns: all its times differ by multiples of it; `null` if there
     /// are too few.
     pub gpu_granularity_ns: Option<u64>,
 }
@@ -151,35 +151,35 @@ pub struct Clock {
 /// The operations of one function of all communicators with one role.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoleRow {
-    /// What the application said that the communicators are for, else their name, else their size.
+    /// The role that the application gave the communicators, else their name, else their size.
     pub role: String,
     /// Function.
     pub func: String,
-    /// How many communicators.
+    /// Number of communicators.
     pub communicators: u64,
     /// Operations of these communicators; a collective counts once.
     pub count: u64,
-    /// How many operations of all ranks `total_ns` is of, as in [`OperationRow::timed`].
+    /// Number of operations of all ranks in `total_ns`, as in [`OperationRow::timed`].
     pub timed: u64,
     /// Sum of their durations; `null` if there are none.
     pub total_ns: Option<u64>,
-    /// For how long ranks were in these operations, from arrival to end, together; what overlaps
-    /// on a rank counts once. `null` where that is not known.
+    /// Time that all ranks spent in these operations, from arrival to end; overlapping operations
+    /// of a rank count once. `null` if unknown.
     pub in_nccl_ns: Option<u64>,
-    /// Whether `in_nccl_ns` and `share` are the `least` that it may be (ends are not known), or the
-    /// `most` (arrivals are not known: from the enqueueing); `null`: neither.
+    /// Whether `in_nccl_ns` and `share` are lower bounds (`least`: ends are unknown) or upper
+    /// bounds (`most`: arrivals are unknown, so counted from the enqueuing); `null`: neither.
     pub bound: Option<&'static str>,
-    /// `in_nccl_ns` as a share of [`Report::total_recorded_ns`]. Operations of several rows
-    /// overlap, so that shares may add up to more than 1.
+    /// `in_nccl_ns` as a share of [`Report::total_recorded_ns`]. Operations of several rows may
+    /// overlap, so the sum of the shares may exceed 1.
     pub share: Option<f64>,
-    /// How much of `judged_ns` ranks waited for later ranks.
+    /// Part of `judged_ns` in which ranks waited for later ranks.
     pub total_waiting_ns: Option<u64>,
-    /// From arrival to end, summed over the operations of which the transfer is known.
+    /// Sum of the times from arrival to end of the operations with a known transfer.
     pub judged_ns: Option<u64>,
 }
 
 impl RoleRow {
-    /// The sign before a time or share that is a bound; else nothing.
+    /// The sign to write before a time or share that is a bound; empty if it is not one.
     #[must_use]
     pub fn sign(&self) -> &'static str {
         match self.bound {
@@ -190,28 +190,29 @@ impl RoleRow {
     }
 }
 
-/// The operations of one function and size of all communicators with one role and as many ranks.
+/// The operations of one function and size, of all communicators with the same role and number of
+/// ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct SizeRow {
     /// As in [`RoleRow`].
     pub role: String,
     /// Function.
     pub func: String,
-    /// Size; `null` where the datatype is unknown.
+    /// Size in bytes; `null` if the datatype is unknown.
     pub bytes: Option<u64>,
     /// Ranks of the communicators.
     pub nranks: Option<u32>,
     /// Operations of these communicators; a collective counts once.
     pub count: u64,
-    /// The median of the communicators' median transfers; `null` where these are unknown.
+    /// The median of the communicators' median transfers; `null` if these are unknown.
     pub transfer_ns: Option<u64>,
-    /// The median of the communicators' algorithm bandwidths, GB/s; likewise.
+    /// The median of the communicators' algorithm bandwidths, GB/s; `null` as `transfer_ns`.
     pub algbw_gbs: Option<f64>,
-    /// The median of their bus bandwidths, GB/s; likewise.
+    /// The median of their bus bandwidths, GB/s; `null` as `transfer_ns`.
     pub busbw_gbs: Option<f64>,
-    /// The least of their bus bandwidths, GB/s, and that communicator.
+    /// The communicator with the least bus bandwidth.
     pub least: Option<LeastBandwidth>,
-    /// The median of their bus bandwidths with waiting, GB/s: that of the transfer is no lower.
+    /// The median of their bus bandwidths including the wait, GB/s: a lower bound of `busbw_gbs`.
     pub busbw_with_waiting_gbs: Option<f64>,
 }
 
@@ -235,7 +236,7 @@ pub struct OperationRow {
     pub comm_name: Option<String>,
     /// Function.
     pub func: String,
-    /// Size; `null` where the datatype is unknown.
+    /// Size in bytes; `null` if the datatype is unknown.
     pub bytes: Option<u64>,
     /// Datatype of the first such operation, as the caller gave it.
     pub datatype: String,
@@ -245,64 +246,66 @@ pub struct OperationRow {
     pub protocol: Option<String>,
     /// Channels used.
     pub channels: Option<u8>,
-    /// Operations of the rank that has most of them. A collective counts once, not once a rank.
+    /// Operations of the rank that has most of them, so a collective counts once and not once per
+    /// rank.
     pub count: u64,
     /// Open operations of the rank that has most of them.
     pub open: u64,
-    /// How many ranks took part, of those recorded.
+    /// Number of recorded ranks that took part.
     pub ranks: u64,
-    /// Where `duration_ns` is from: the source that most of the operations have.
+    /// Source of `duration_ns`: that of most of the operations.
     pub timing: &'static str,
     /// All ranks' operations by source, e.g. `{"kernel": 4}`.
     pub timings: BTreeMap<&'static str, u64>,
-    /// How many operations of all ranks `duration_ns` and `total_ns` are of: the finished ones
-    /// whose duration is from `timing`.
+    /// Number of operations of all ranks in `duration_ns` and `total_ns`: those that are over and
+    /// whose duration comes from `timing`.
     pub timed: u64,
     /// Durations of these operations; `null` if there are none.
     pub duration_ns: Option<Durations>,
     /// The sum of these durations.
     pub total_ns: Option<u64>,
-    /// The sum of the durations that `with_waiting_ns` is of.
+    /// The sum of the durations in `with_waiting_ns`.
     pub total_with_waiting_ns: Option<u64>,
-    /// How much of that ranks waited for later ranks; `null` where the transfer is unknown.
+    /// Part of `total_with_waiting_ns` in which ranks waited for later ranks; `null` if the
+    /// transfer is unknown.
     pub total_waiting_ns: Option<u64>,
-    /// From the last rank's arrival to the end of a collective; `null` where that is unknown.
+    /// From the last rank's arrival to the end of a collective; `null` if it is unknown.
     pub transfer_ns: Option<Durations>,
-    /// Collectives of which `transfer_ns` is: of more than 1,024 a part.
+    /// Number of collectives in `transfer_ns`; of more than 1,024 only a part is used.
     pub transfers: u64,
     /// Why `transfer_ns` is `null`.
     pub transfer_unknown: Option<&'static str>,
-    /// From each rank's arrival to the end, the wait for later ranks included; `null` where the
-    /// arrival, or the end, is unknown.
+    /// From each rank's arrival to the end, including the wait for later ranks; `null` if arrivals
+    /// or ends are unknown.
     pub with_waiting_ns: Option<Durations>,
-    /// How much longer than the transfer the rank took that waited longest.
+    /// The longest wait of a rank in each collective: its time with waiting minus the transfer.
     pub waiting_ns: Option<Durations>,
     /// The rank that arrived last most often.
     pub last_rank: Option<LastRank>,
-    /// Algorithm bandwidth of the median transfer, GB/s; `null` where the transfer is unknown.
+    /// Algorithm bandwidth of the median transfer, GB/s; `null` if the transfer is unknown.
     pub algbw_gbs: Option<f64>,
-    /// Bus bandwidth of the median transfer, GB/s; likewise.
+    /// Bus bandwidth of the median transfer, GB/s; `null` if the transfer is unknown.
     pub busbw_gbs: Option<f64>,
-    /// Bus bandwidth of the median with waiting, GB/s: that of the transfer is no lower.
+    /// Bus bandwidth of the median time with waiting, GB/s: a lower bound of `busbw_gbs`.
     pub busbw_with_waiting_gbs: Option<f64>,
     /// The distributions, for [`Report::latencies`].
     #[serde(skip)]
     pub(crate) latency: Latency,
 }
 
-/// How long the operations of one function and size take, of all communicators with one role.
+/// The durations of operations of one function and size, of all communicators with the same role.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyRow {
     /// As in [`RoleRow`].
     pub role: String,
     /// Function.
     pub func: String,
-    /// Size; `null` where the datatype is unknown.
+    /// Size in bytes; `null` if the datatype is unknown.
     pub bytes: Option<u64>,
-    /// From each rank's arrival to the end, the wait for later ranks included; of communicators
-    /// whose arrivals are unknown, as in [`OperationRow::duration_ns`].
+    /// From each rank's arrival to the end, including the wait for later ranks; for communicators
+    /// whose arrivals are unknown, the durations of [`OperationRow::duration_ns`].
     pub with_waiting_ns: Option<Histogram>,
-    /// From the last rank's arrival to the end; `null` where that is unknown.
+    /// From the last rank's arrival to the end; `null` if it is unknown.
     pub transfer_ns: Option<Histogram>,
 }
 
@@ -310,7 +313,7 @@ pub struct LatencyRow {
 /// 4 % at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Histogram {
-    /// How many there are.
+    /// Number of durations.
     pub count: u64,
     /// Shortest.
     pub min: u64,
@@ -323,18 +326,18 @@ pub struct Histogram {
     /// Longest.
     pub max: u64,
     /// The buckets that are not empty, ascending: the first ns, the first ns of the next bucket,
-    /// and how many durations. There are 16 for each doubling.
+    /// and the number of durations. There are 16 buckets per doubling.
     pub buckets: Vec<[u64; 3]>,
 }
 
 /// The rank that arrived last most often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LastRank {
-    /// Rank in the job; `null` unknown.
+    /// Rank in the job; `null` if unknown.
     pub rank: Option<u32>,
     /// Rank in the communicator.
     pub comm_rank: i32,
-    /// How often, of `transfers`.
+    /// Number of collectives in which it was last, of `transfers`.
     pub times: u64,
 }
 
@@ -355,7 +358,7 @@ pub struct Durations {
 /// An operation or API call that was not over.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpenOperation {
-    /// Rank in the job: the launcher's, else that in the largest communicator; `null` unknown.
+    /// Rank in the job: the launcher's, else that in the largest communicator; `null` if unknown.
     pub rank: Option<u32>,
     /// Rank in the communicator.
     pub comm_rank: Option<i32>,
@@ -371,18 +374,18 @@ pub struct OpenOperation {
     pub func: String,
     /// Size.
     pub bytes: Option<u64>,
-    /// Its number on its communicator, from 1, as the watchdog and `diagnose` count: collectives
-    /// apart from sends and receives. `null` where the recording lost some.
+    /// Its number on its communicator, from 1, as the watchdog and `diagnose` count it: collectives
+    /// separately from sends and receives. `null` if the recording lost operations.
     pub number: Option<u64>,
-    /// NCCL's sequence number among those of its function; sends and receives have none.
+    /// NCCL's sequence number, per communicator and function; `null` for sends and receives.
     pub nccl_seq: Option<u64>,
     /// The other rank of a send or receive, in the job.
     pub peer: Option<u32>,
-    /// The same in the communicator.
+    /// The other rank of a send or receive, in the communicator.
     pub comm_peer: Option<i32>,
     /// From its start to the end of the recording, ns.
     pub age_ns: u64,
-    /// What has not happened yet.
+    /// What it waits for, one sentence each.
     pub waits_for: Vec<String>,
 }
 
@@ -393,9 +396,9 @@ pub struct PeerRow {
     pub comm: String,
     /// The name that the application gave the communicator.
     pub comm_name: Option<String>,
-    /// Sending rank, in the job; `null` unknown.
+    /// Sending rank, in the job; `null` if unknown.
     pub src: Option<u32>,
-    /// Receiving rank, in the job; `null` unknown.
+    /// Receiving rank, in the job; `null` if unknown.
     pub dst: Option<u32>,
     /// Sending rank, in the communicator.
     pub comm_src: i32,
@@ -403,23 +406,26 @@ pub struct PeerRow {
     pub comm_dst: i32,
     /// Bytes; `null` if NCCL gave no sizes.
     pub bytes: Option<u64>,
-    /// Network steps that were completed: by the sender where it was recorded, else the receiver.
+    /// Number of completed network steps: the sender's if it was recorded, else the receiver's.
     pub transfers: u64,
     /// Network time of a send of size 0, ns, by linear regression; `null` with fewer than two
-    /// sizes, and where the line gives less than 0.
+    /// sizes, or if the result is negative.
     pub latency_ns: Option<u64>,
-    /// Bandwidth that one transfer gets: bytes by their time on the network, GB/s; `null` where the
-    /// sender or some sizes are not known.
+    /// Bandwidth of one transfer: bytes by their time on the network, GB/s; `null` if the sender
+    /// was not recorded or some sizes are unknown.
     pub transfer_gbs: Option<f64>,
-    /// The same without `latency_ns`, by the same regression: bytes that a send adds in its time.
+    /// Bandwidth without the latency, by the same regression: the inverse of the time that each
+    /// byte adds to a send, GB/s.
     pub rate_gbs: Option<f64>,
     /// Share of the variance that the regression explains.
     pub r2: Option<f64>,
-    /// Time spent by steps; steps overlap, so that sums may exceed the run.
+    /// Time that steps spent in each state; steps overlap, so the sums may exceed the duration of
+    /// the run.
     pub waits_ns: PeerWaits,
 }
 
-/// Where the time of the steps between two ranks went, ns. A side that was not recorded is `null`.
+/// Time of the steps between two ranks by state, ns. The fields of a side that was not recorded are
+/// `null`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PeerWaits {
     /// The sender waited for its GPU to produce data.
@@ -436,16 +442,16 @@ pub struct PeerWaits {
     pub recv_gpu: Option<u64>,
 }
 
-/// Time in which the operations that were issued are in the recording.
+/// A recording window: operations that are issued in this time are recorded.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub struct Window {
     /// The recording's file name.
     pub file: String,
     /// When it began, `CLOCK_REALTIME` ns.
     pub start_ns: u64,
-    /// When it was stopped; `null`: it was not.
+    /// When it was stopped, as `start_ns`; `null` if it was not.
     pub stop_ns: Option<u64>,
-    /// Every how many-th operation is recorded.
+    /// One operation in this many is recorded.
     pub sample: u64,
 }
 
@@ -465,24 +471,24 @@ pub struct Lost {
     pub without_slot_by_kind: BTreeMap<&'static str, u64>,
     /// Records that could not be written to the file.
     pub unwritten_by_kind: BTreeMap<&'static str, u64>,
-    /// Oldest records that gave way to newer ones, as intended for a bounded recording.
+    /// Oldest records that were overwritten by newer ones, as intended in a bounded recording.
     pub overwritten_by_kind: BTreeMap<&'static str, u64>,
-    /// Strings and communicators that found no room in the file.
+    /// Strings and communicators that did not fit into the file.
     pub definitions: u64,
-    /// Strings that found no room in the plugin.
+    /// Strings that did not fit into the plugin's table.
     pub strings: u64,
-    /// Communicators that found no room in the plugin.
+    /// Communicators that did not fit into the plugin's table.
     pub comms: u64,
-    /// Kernel channels whose GPU times were another work's, and were dropped, or that NCCL never
-    /// reported for that reason. Their events are there, but for the latter: not in `total`.
+    /// Kernel channels whose GPU times were dropped because they were another work's, or that NCCL
+    /// did not report for that reason. Not in `total`.
     pub stray_kernel_times: u64,
-    /// Words in lanes that were no record: a defect of ncclscope.
+    /// Words in lanes that were not a record, which is a defect of ncclscope.
     pub garbage_words: u64,
     /// Events of kinds that the plugin did not know.
     pub unknown_events: u64,
-    /// Callbacks that failed inside the plugin and were contained: a defect of ncclscope.
+    /// Panics in the plugin's callbacks, which are caught; a defect of ncclscope.
     pub panics: u64,
-    /// The same in sentences, with what to do about it.
+    /// The losses in sentences, each with advice.
     pub losses: Vec<Loss>,
 }
 
@@ -491,50 +497,52 @@ pub struct Lost {
 pub struct Loss {
     /// What, how much, and why.
     pub what: String,
-    /// What to set so that it does not happen again; `null` if nothing helps.
+    /// A setting that prevents it; `null` if there is none.
     pub advice: Option<String>,
 }
 
-/// Operations added up by some of their properties.
+/// Operations grouped by some of their properties.
 #[derive(Clone, Debug, Serialize)]
 pub struct Groups {
-    /// By what: the keys of the rows.
+    /// The properties: keys of the rows.
     pub by: Vec<&'static str>,
-    /// The groups: by number if the first key is one, else the most time first.
+    /// The groups: sorted by the first key if it is a number, else by time, longest first.
     pub rows: Vec<GroupRow>,
 }
 
 /// A group of operations, with one field for each key.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupRow {
-    /// What its operations have in common.
+    /// The properties that its operations share.
     #[serde(flatten)]
     pub keys: BTreeMap<&'static str, Label>,
-    /// Operations of all ranks: a collective of 8 ranks counts 8 times. Of a channel: kernels.
+    /// Number of operations of all ranks: a collective of 8 ranks counts 8 times. For a channel,
+    /// the number of kernels.
     pub count: u64,
-    /// Their sizes together; of a channel what was sent over the network. `null` unknown.
+    /// Sum of their sizes; for a channel, the bytes sent over the network. `null` if unknown.
     pub total_bytes: Option<u64>,
-    /// How many of them `total_ns` is of: the finished ones whose duration is from the source that
-    /// most of the operations with their communicator, function and size have
+    /// Number of operations in `total_ns`: those that are over and whose duration comes from the
+    /// source of most operations with their communicator, function and size
     /// ([`OperationRow::timing`]).
     pub timed: u64,
     /// The sum of their durations; `null` if there are none.
     pub total_ns: Option<u64>,
-    /// The part of `total_ns` that begins with the enqueueing (sources `proxy` and `enqueue`): the
-    /// host runs ahead of the GPU.
+    /// The part of `total_ns` whose durations begin with the enqueuing (sources `proxy` and
+    /// `enqueue`) and are too long, because the host runs ahead of the GPU.
     pub from_enqueue_ns: Option<u64>,
-    /// From arrival to end, summed over the operations of which the transfer is known: the next two
-    /// are parts of it.
+    /// Sum of the times from arrival to end of the operations with a known transfer;
+    /// `total_waiting_ns` and `total_transfer_ns` are its parts.
     pub judged_ns: Option<u64>,
-    /// How much of that ranks waited for later ranks; `null` where the transfer is unknown.
+    /// Part of `judged_ns` in which ranks waited for later ranks; `null` if the transfer is
+    /// unknown.
     pub total_waiting_ns: Option<u64>,
-    /// The rest of it.
+    /// Part of `judged_ns` after the last rank's arrival.
     pub total_transfer_ns: Option<u64>,
-    /// Bus bandwidth of the transfers, GB/s: that of all bytes together.
+    /// Bus bandwidth of all transfers together, GB/s.
     pub busbw_gbs: Option<f64>,
 }
 
-/// What the operations of a group have in common.
+/// The value of a property of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
 pub enum Label {
@@ -542,6 +550,6 @@ pub enum Label {
     Number(u64),
     /// A text.
     Text(String),
-    /// Not known: `null`.
+    /// Unknown: `null`.
     Unknown(()),
 }

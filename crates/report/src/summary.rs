@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Rows of communicators, added up by what these are for: a job of thousands of ranks has hundreds of
-communicators, and a handful of roles.
+Sums the rows of communicators by role, because a job of thousands of ranks has hundreds of
+communicators and few roles.
 */
 
 use crate::in_nccl::{Time, Times};
@@ -20,18 +20,18 @@ pub(crate) struct Summary {
     pub(crate) latencies: Vec<LatencyRow>,
 }
 
-/// What a communicator is for.
+/// The role and size of a communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommRole {
-    /// What the application said that it is for, else its name, else its size.
+    /// The role that the application gave it, else its name, else its size.
     pub role: String,
-    /// Its ranks.
+    /// Number of its ranks.
     pub nranks: Option<u32>,
 }
 
 impl Summary {
-    /// The sums of these rows, of processes in communicators and of their operations. `times` are
-    /// those in the operations, and the recorded time of all ranks.
+    /// Sums the rows of ranks and operations. `times` has the times in operations, and the recorded
+    /// time of all ranks in ns.
     pub(crate) fn of(
         ranks: &[RankRow],
         operations: &[OperationRow],
@@ -73,7 +73,7 @@ impl Summary {
     }
 }
 
-/// What each communicator is for, by its name in the rows.
+/// The role of each communicator, by its name in the rows.
 #[must_use]
 pub fn comm_roles(ranks: &[RankRow]) -> HashMap<&str, CommRole> {
     let mut comms = HashMap::new();
@@ -82,7 +82,7 @@ pub fn comm_roles(ranks: &[RankRow]) -> HashMap<&str, CommRole> {
         let said = row.role.as_deref().or(row.comm_name.as_deref());
         let role = || CommRole { role: role_or_size(said, row.nranks), nranks: row.nranks };
         let known: &mut CommRole = comms.entry(comm).or_insert_with(role);
-        // The application may have said it to some of its ranks only.
+        // The application may have set the role on some of the ranks only.
         if let Some(role) = said {
             known.role = role.to_owned();
         }
@@ -102,7 +102,7 @@ fn role_row(
 ) -> RoleRow {
     let judged = || rows.iter().filter(|row| row.total_waiting_ns.is_some());
     let in_nccl = time.map(|(ns, _)| ns);
-    // The GPU's clock may be off at the ends of the recorded time.
+    // Errors of the GPU's clock at the ends of the recorded time may make the share exceed 1.
     let share = |ns: u64| (to_f64(ns) / to_f64(recorded)).min(1.0);
     RoleRow {
         role: role.into(),
@@ -119,12 +119,12 @@ fn role_row(
     }
 }
 
-/// The sum of what is known; `None` if nothing is.
+/// The sum of the known values; `None` if all are unknown.
 fn sum(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     values.flatten().reduce(u64::saturating_add)
 }
 
-/// The row but for its key.
+/// The row without its key.
 fn size_row(rows: &[&OperationRow]) -> SizeRow {
     let of = |value: fn(&OperationRow) -> Option<f64>| {
         lower_median(&mut rows.iter().filter_map(|row| value(row)).collect::<Vec<_>>())

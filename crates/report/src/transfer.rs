@@ -2,25 +2,24 @@
 /*!
 The transfer of collectives: their time without the wait for ranks that arrive late.
 
-A rank that arrives early waits inside the collective, so that its time says more about the others
-than about the network. The transfer is the time from the last rank's arrival to the end. It needs
-all ranks of the communicator, each with its arrival
+A rank that arrives early waits inside the collective, so its time depends more on the other ranks
+than on the network. The transfer is the time from the last rank's arrival to the end. It needs all
+ranks of the communicator, each with its arrival
 ([`ncclscope_operations::operation::Evidence::with_waiting`]), and a function in which no rank can
 end before all have arrived ([`waits_for_all`]):
 
-- In an AllReduce the rank that arrives last waits for no other, and what it adds goes round all
-  ranks before it ends. So the least time of all ranks is the transfer, and whose it is, is the rank
-  that the others waited for. This compares durations and not times of day: no clock has to agree
-  with another.
-- In an AllGather or ReduceScatter the last rank may find in its buffers what the others sent before
-  it came, and end early. The transfer is the latest end less the latest arrival, for which the
-  ranks must have one clock: that of their host.
+- In an AllReduce the rank that arrives last does not wait, and its data must reach all ranks before
+  it ends. So the least time of all ranks is the transfer, and the rank with the least time is the
+  one that the others waited for. This compares durations only, so clocks need not agree.
+- In an AllGather or ReduceScatter the last rank may find the others' data already in its buffers,
+  and end early. The transfer is the latest end minus the latest arrival, for which all ranks must
+  be on one host, with one clock.
 
-Where that is not so, [`Unknown`] says what is missing.
+Otherwise [`Unknown`] says what is missing.
 
-Collectives are joined by NCCL's number of them. Memory is bounded: of more than [`KEPT`] in a row
-of the report every second is kept, then every fourth, and so on, the same in all ranks. A number
-that a rank uses twice (replays of CUDA graphs) joins nothing.
+Collectives are joined by NCCL's sequence number. Memory is bounded: of more than [`KEPT`] in a row
+of the report half are kept, then a quarter, and so on, the same ones on all ranks. A number that a
+rank uses twice (replays of CUDA graphs) is not joined.
 */
 
 use crate::distribution::Distribution;
@@ -31,16 +30,16 @@ use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Collectives of a row that are kept.
+/// Most collectives that are kept per row.
 const KEPT: usize = 1 << 10;
 
-/// Every how many-th collective is kept, as a power of two.
+/// The share of collectives that is kept: one in `2^n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 struct Share(u32);
 
 impl Share {
     fn has(self, seq: u64) -> bool {
-        // The high bits of a product depend on all bits of the number.
+        // The high bits of the product depend on all bits of the number.
         let lot = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         lot.leading_zeros() >= self.0
     }
@@ -54,27 +53,27 @@ impl Share {
     }
 }
 
-/// The collectives of one rank in a row, by number.
+/// The collectives of one rank in a row, by sequence number.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     share: Share,
-    /// Each; `None` where the number came twice.
+    /// The rank's part of each collective; `None` if the number occurred twice.
     times: Map<u64, Option<Part>>,
 }
 
 /// A rank's part of a collective.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// From the rank's arrival to the end.
+    /// From the rank's arrival to the end, ns.
     ns: f64,
     end: Option<End>,
 }
 
-/// The clocks of a rank.
+/// Converts a rank's times to its host's clock.
 pub(crate) struct Clocks<'a> {
-    /// Ranks with the same host have the same clock.
+    /// The host; ranks with the same host have the same clock.
     pub(crate) host: &'a Arc<str>,
-    /// The end by that clock, ns.
+    /// Returns an end by that clock, ns.
     pub(crate) host_ns: &'a dyn Fn(End) -> Option<u64>,
 }
 
@@ -88,19 +87,19 @@ impl Parts {
     }
 }
 
-/// A collective, as far as its ranks were read.
+/// A collective, from the ranks that were read so far.
 #[derive(Clone, Debug)]
 struct Collective {
     ranks: u32,
     least_ns: f64,
     most_ns: f64,
-    /// The rank of the least.
+    /// The rank with `least_ns`.
     least: Option<i32>,
     placed: Option<Placed>,
     is_ambiguous: bool,
 }
 
-/// The latest arrival, with its rank, and the latest end of ranks of one host, ns.
+/// The latest arrival with its rank, and the latest end, of ranks that are all on one host; ns.
 #[derive(Clone, Debug)]
 struct Placed {
     host: Arc<str>,
@@ -109,7 +108,7 @@ struct Placed {
     end: u64,
 }
 
-/// The collectives of all ranks in a row, by number.
+/// The collectives of all ranks in a row, by sequence number.
 #[derive(Debug, Default)]
 pub(crate) struct Collectives {
     share: Share,
@@ -134,7 +133,7 @@ impl Collectives {
         self.share.thin(&mut self.of);
     }
 
-    /// What they show, in a communicator of `nranks`.
+    /// The transfers, in a communicator of `nranks`, or why they are unknown.
     pub(crate) fn transfer(&self, func: &str, nranks: Option<u32>) -> Result<Transfer, Unknown> {
         if !waits_for_all(func) {
             return Err(Unknown::Function);
@@ -197,7 +196,8 @@ impl Collective {
         });
     }
 
-    /// Its transfer, ns, and the rank that arrived last.
+    /// The transfer in ns, and the rank that arrived last; `None` if the ranks have no common
+    /// clock.
     fn transfer(&self, func: &str) -> Option<(f64, Option<i32>)> {
         if func == "AllReduce" {
             return Some((self.least_ns, self.least));
@@ -210,15 +210,15 @@ impl Collective {
 /// The transfers of the collectives of a row.
 #[derive(Debug, Default)]
 pub(crate) struct Transfer {
-    /// From the last rank's arrival to the end.
+    /// From the last rank's arrival to the end, ns.
     pub(crate) ns: Distribution,
-    /// How much longer the rank took that waited longest.
+    /// The longest wait of a rank in each collective, ns.
     pub(crate) waiting_ns: Distribution,
-    /// Collectives of which it is known.
+    /// Number of collectives with a known transfer.
     pub(crate) joined: u64,
-    /// Collectives of which all ranks are there.
+    /// Number of collectives of which all ranks were read.
     whole: u64,
-    /// How often each rank was the last.
+    /// How often each rank arrived last.
     last: BTreeMap<i32, u64>,
 }
 
@@ -230,22 +230,22 @@ impl Transfer {
     }
 }
 
-/// Why the transfer is not known.
+/// Why the transfer is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
     /// A rank may end before the last one arrives.
     Function,
-    /// How many ranks there are.
+    /// The number of ranks is unknown.
     Size,
-    /// When a rank arrived, or when it ended.
+    /// The arrival or the end of the ranks is unknown.
     Arrival,
     /// No collective has all of its ranks in the input.
     Ranks,
-    /// Whether the times of one host are those of another.
+    /// The ranks are on several hosts, whose clocks cannot be compared.
     Clocks,
-    /// Numbers came more than once.
+    /// Sequence numbers occurred more than once.
     Replays,
-    /// It has another rank's half.
+    /// The operation is a send or receive, whose other half is not joined.
     Pair,
 }
 
@@ -275,7 +275,7 @@ mod tests {
         parts
     }
 
-    /// Adds a rank that ends at 1 us, on a host.
+    /// Adds a rank on `host` that ends at 1 us.
     fn add(all: &mut Collectives, parts: Parts, rank: i32, host: &str) {
         let host_ns = |end| match end {
             End::Host(ns) => Some(ns),
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn what_the_last_finds_in_its_buffers_is_not_all_of_a_transfer() {
         let mut all = Collectives::default();
-        // Rank 1 comes at 500 ns, and ends at 600; rank 0 ends at 1000.
+        // Rank 1 arrives at 500 ns and ends at 600; rank 0 ends at 1000.
         for (rank, ns, end) in [(0, 1000.0, 1000), (1, 100.0, 600)] {
             let mut parts = Parts::default();
             parts.add(7, ns, Some(End::Host(end)));

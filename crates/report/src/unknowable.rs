@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a run cannot show, in sentences: only those that apply.
+Sentences about what a run cannot show; only those that apply.
 
 A profiler sees what NCCL reports. If a release, an option or a kind of operation reports less, the
 report says so, so that a gap is not read as "nothing happened".
@@ -12,9 +12,9 @@ use ncclscope_operations::{Event, EventId, GpuClocks, Parent, Timeline, human};
 use ncclscope_trace::{Detail, EventKind, MarkKind, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A worse GPU clock is worth a sentence, ns.
+/// A GPU clock with a greater error gets a sentence, ns.
 const GPU_ERROR_NS: u64 = 100_000;
-/// A coarser GPU timer is worth a sentence, ns.
+/// A GPU timer with a coarser resolution gets a sentence, ns.
 const GPU_STEP_NS: u64 = 100;
 
 /// NCCL version codes, as `ncclGetVersion` has them.
@@ -24,7 +24,8 @@ const NCCL_2_29: u32 = 22_900;
 /// Facts about all processes of a run that limit what can be known.
 #[derive(Debug, Default)]
 pub struct Limits {
-    /// Links were left out: a filter needs figures by function or time.
+    /// Links were left out, because a filter selects by function or time, and links have no such
+    /// figures.
     links_left_out: bool,
     hosts: BTreeSet<String>,
     api_versions: BTreeSet<u32>,
@@ -51,25 +52,25 @@ pub struct Limits {
     foreign: u64,
     copy_engine: u64,
     graph_calls: u64,
-    /// Operations of such calls that show nothing.
+    /// Operations of captured calls without a recorded end.
     graph_unseen: u64,
-    /// How often recording was stopped, or not yet started when a communicator was there.
+    /// How often recording was stopped, or had not started when a communicator was created.
     pauses: u64,
     /// Operations that were not in the sample.
     left_out: u64,
     unseen: BTreeMap<String, u64>,
-    /// Operations of which only an early stop of the kernel is known.
+    /// Operations of which only an early stop of the kernel is recorded.
     early: BTreeMap<String, u64>,
     silent: BTreeMap<String, u64>,
-    /// Operations that were not followed to their end, for lack of room.
+    /// Operations that were not tracked to their end, because of the memory limit.
     cut_short: u64,
 }
 
-/// The same of one process, counted as its operations come.
+/// The [`Limits`] of one process, counted as its operations end.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessLimits {
     event_timed: bool,
-    /// ProxyOps of other processes (PXN) that could not be given to them.
+    /// ProxyOps for other processes (PXN) that could not be assigned to them.
     pub(crate) foreign: u64,
     copy_engine: u64,
     graph_calls: u64,
@@ -108,7 +109,7 @@ impl ProcessLimits {
             }
             _ => return,
         };
-        // Before its group ends, a call has nothing below it yet.
+        // Before its group ends, a call has no children yet.
         let is_over = match event.parent {
             Parent::Known(group) => timeline.event(group).stop.is_some(),
             _ => false,
@@ -122,7 +123,7 @@ impl ProcessLimits {
     }
 }
 
-/// The call of an operation was captured into a CUDA graph.
+/// Whether the call of an operation was captured into a CUDA graph.
 fn is_captured(timeline: &Timeline<'_>, operation: EventId) -> bool {
     let Parent::Known(call) = timeline.event(operation).parent else { return false };
     match timeline.event(call).start.detail {
@@ -132,12 +133,12 @@ fn is_captured(timeline: &Timeline<'_>, operation: EventId) -> bool {
 }
 
 impl Limits {
-    /// Notes that links are left out, whose figures a filter cannot divide.
+    /// Notes that links are left out, because their figures cannot be split by function or time.
     pub(crate) fn leave_out_links(&mut self) {
         self.links_left_out = true;
     }
 
-    /// Adds a process. `cut_short` counts operations that were not followed to their end.
+    /// Adds a process. `cut_short` is the number of operations that were not tracked to their end.
     pub(crate) fn add(
         &mut self,
         timeline: &Timeline<'_>,
@@ -193,7 +194,7 @@ impl Limits {
         }
     }
 
-    /// What the run cannot show, one sentence for each thing.
+    /// What the run cannot show, one sentence each.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let mut out = Vec::new();
@@ -400,7 +401,7 @@ fn have(number: u64, what: &str) -> String {
     format!("{} {}", human::count(number, what), human::if_one(number, "has", "have"))
 }
 
-/// `Communicator 0x1f` or `3 communicators`, and the sum of their counts; `None` without any.
+/// `Communicator 0x1f` or `3 communicators`, and the sum of their counts; `None` if there are none.
 fn place_and_count(counts: &BTreeMap<String, u64>) -> Option<(String, u64)> {
     let first = counts.keys().next()?;
     let place = match counts.len() {

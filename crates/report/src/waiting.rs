@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an open operation waits for, in words.
+//! Describes what an open operation waits for.
 
 use ncclscope_operations::operation::Operation;
 use ncclscope_operations::steps::StepExt;
@@ -7,8 +7,8 @@ use ncclscope_operations::{Event, Timeline, human};
 use ncclscope_trace::record::{KernelCh, ProxyOp};
 use ncclscope_trace::{Detail, EventKind};
 
-/// What an open operation waits for: one sentence for each thing that has not stopped. Ages count
-/// up to the latest time in the recording.
+/// What an open operation waits for: one sentence for each part that has not stopped. Ages are
+/// relative to the latest time in the recording.
 #[must_use]
 pub fn waits_for(timeline: &Timeline<'_>, operation: &Operation) -> Vec<String> {
     let event = timeline.event(operation.event);
@@ -53,7 +53,7 @@ fn proxy_op(timeline: &Timeline<'_>, event: &Event, op: &ProxyOp) -> String {
     let Some(steps) = event.steps.as_ref().filter(|steps| steps.started > 0) else {
         return format!("{place}: none of {} steps has started", op.steps);
     };
-    // The oldest step holds up the ones behind it.
+    // The oldest step blocks the later ones.
     let oldest = steps.open.iter().min_by_key(|step| step.step);
     match oldest {
         None if steps.stopped >= op.steps => {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The windows of a recording: from each start to the next stop, or the end.
+//! The windows of a recording: from each start mark to the next stop mark, or to the end.
 
 pub use crate::schema::Window;
 
 use crate::processes::file_name;
 use ncclscope_trace::{MarkKind, Recording};
 
-/// The windows of a recording, in order. Marks that were overwritten are missing, and the windows
-/// that they began with them.
+/// The windows of a recording, in order. If a start mark was overwritten, its window is missing.
 #[must_use]
 pub fn windows(recording: &Recording) -> Vec<Window> {
     let (clock, file) = (recording.tick_map(), file_name(recording));

@@ -10,7 +10,7 @@ in a process's life, since libraries are loaded when they are first needed.
 use std::fs;
 use std::time::Duration;
 
-/// Parts of paths, and the names reported for them.
+/// Parts of library paths, and the names reported for them.
 const LIBRARIES: &[(&str, &str)] = &[
     ("/libnvshmem", "nvshmem"),
     ("/deep_ep", "deep_ep"),
@@ -20,11 +20,11 @@ const LIBRARIES: &[(&str, &str)] = &[
     ("/libtensorrt_llm", "tensorrt_llm"),
 ];
 
-/// When the drain thread looks, after it began.
+/// When the drain thread looks for the libraries, counted from its start.
 const LOOKS: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(600)];
 
-/// When to look next.
+/// The time of the next look.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     age: Duration,
@@ -32,7 +32,8 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// `passed` is the time since the last call. Returns the libraries if it was time to look.
+    /// `passed` is the time since the previous call. Returns the libraries if a look was due, else
+    /// `None`.
     pub(crate) fn after(&mut self, passed: Duration) -> Option<Vec<&'static str>> {
         self.age += passed;
         let due = LOOKS.get(self.done)?;

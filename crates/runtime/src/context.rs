@@ -15,7 +15,7 @@ the nonce shows that they are foreign. It is never 0, because NCCL would not fin
 communicator.
 */
 
-/// Communicators that one process can distinguish over its life.
+/// Maximum number of communicators that one process can distinguish over its life.
 pub const COMMS: u16 = 0xfffe;
 /// Index of communicators beyond [`COMMS`], and of inert contexts.
 pub const NO_COMM: u16 = ncclscope_recorder::NO_COMM;
@@ -26,7 +26,7 @@ pub const fn context(nonce: u32, comm: u16) -> u64 {
     (nonce as u64) << 32 | 1 << 16 | comm as u64
 }
 
-/// The communicator of a context; [`NO_COMM`] for one that is not of this process.
+/// The communicator index of a context; [`NO_COMM`] for a context of another process.
 #[must_use]
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the index is in the low bits")]
@@ -34,8 +34,8 @@ pub const fn comm_of(nonce: u32, context: u64) -> u16 {
     if context >> 32 == nonce as u64 { context as u16 } else { NO_COMM }
 }
 
-/// The number that another process's context (PXN) gives its communicator; [`NO_COMM`] for what is
-/// no context of ours.
+/// The communicator index in another process's context (PXN); [`NO_COMM`] if it is not a context of
+/// ncclscope.
 #[must_use]
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the index is in the low bits")]

@@ -8,9 +8,9 @@ use ncclscope_trace::{Writer, create_directories};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Creates `HOST-PID.nscope` in `dir`. Where a process of that name left one (an earlier one, or
-/// one in another container), the file gets `nonce` behind it, a number that other processes are
-/// unlikely to have.
+/// Creates `HOST-PID.nscope` in `dir`. If the file exists (left by an earlier process, or by one in
+/// another container), the name gets the suffix `nonce`, a number that other processes are unlikely
+/// to have.
 pub(crate) fn create(
     dir: &Path,
     header: &Header,
@@ -20,7 +20,8 @@ pub(crate) fn create(
     create_directories(dir)?;
     let name = recording_name(&header.host, header.pid);
     let further = (nonce..=u32::MAX).chain(1..nonce).map(|number| format!("{name}.{number}"));
-    // Each further name is free unless chance, and not the number of recordings, has it otherwise.
+    // The next names are derived from the nonce, so that they are free unless two nonces collide;
+    // the number of recordings in the directory does not matter.
     for name in [name.clone()].into_iter().chain(further.take(16)) {
         let path = dir.join(name);
         match Writer::create_with(&path, header.clone(), ring_bytes, FILES) {
@@ -35,7 +36,7 @@ pub(crate) fn create(
 mod tests {
     use super::*;
 
-    /// A pod that is restarted on one volume, with process id 1 each time.
+    /// A pod that is restarted on one volume, so that its process id is 1 each time.
     #[test]
     fn three_hundred_processes_of_one_name_have_a_recording_each() {
         let dir = tempfile::tempdir().unwrap();
@@ -47,7 +48,7 @@ mod tests {
         }
         assert_eq!((names.len(), names[0].as_str()), (300, "pod-1.nscope"));
         assert_eq!(names[299], "pod-1.nscope.299001");
-        // The same nonce twice, and the last there is.
+        // The same nonce twice, and the largest nonce.
         for nonce in [1001, u32::MAX, u32::MAX] {
             create(dir.path(), &header, 1 << 20, nonce).unwrap();
         }

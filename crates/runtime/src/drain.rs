@@ -43,15 +43,16 @@ use texts::Texts;
 pub(crate) use texts::beginning;
 use under_way::UnderWay;
 
-/// A lane in the lanes file is left alone until it is this full, or [`Drain::tick`] is told to
-/// flush.
+/// A lane in the lanes file is read only when it holds this many words, or when [`Drain::tick`]
+/// must flush.
 const LAZY_WORDS: u64 = lane::STARTER_WORDS / 2;
-/// If a lane is fuller than this, and the writer thread does not progress, its read part is freed.
+/// If a lane holds more words than this and the writer thread makes no progress, the part that was
+/// read is freed.
 const CROWDED_WORDS: u64 = lane::RING_WORDS / 4 * 3;
-/// Roles that are kept apart.
+/// Maximum number of communicators' roles that are kept.
 const ROLES: usize = 1 << 14;
 
-/// The records of whole words of a lane, decoded once for all sinks.
+/// The records in these words of a lane, decoded once for all sinks.
 fn records(words: &[u64]) -> impl Iterator<Item = Record> {
     let mut rest = words;
     let next = move || {
@@ -66,9 +67,9 @@ fn records(words: &[u64]) -> impl Iterator<Item = Record> {
 /// Why a window of metrics ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WindowEnd {
-    /// Its time is over; otherwise it continues.
+    /// The window's time is over; the next window begins.
     Due,
-    /// No communicator is left.
+    /// The last communicator was finalized.
     Now,
     /// The process ends.
     Last,
@@ -82,17 +83,17 @@ pub(crate) struct Drain {
     memory: Memory,
     /// Position up to which each lane was read.
     read: Vec<u64>,
-    /// Lanes with little free space.
+    /// Indices of the lanes with little free space.
     crowded: Vec<usize>,
     writer: WriterPace,
     clocks: Clocks,
     /// Communicators that are alive.
     comms: BTreeMap<u16, Comm>,
-    /// Their devices.
+    /// The devices of the live communicators.
     devices: BTreeMap<u16, CommDevice>,
-    /// Those that were finalized, until the watchdog has looked.
+    /// Communicators that were finalized since the watchdog's last look.
     ended: Vec<u16>,
-    /// It was logged that some communicators are not counted.
+    /// The log already says that some communicators are not counted.
     told_uncounted: bool,
     roles: BTreeMap<u64, String>,
     strings_known: Vec<bool>,
@@ -148,13 +149,13 @@ impl Drain {
         self.meter = Some(meter);
     }
 
-    /// The part of this process's identity that is known at the beginning.
+    /// Adds the part of the process's identity that is known at its start.
     pub(crate) fn identify(&mut self, identity: Identity) {
         let facts = self.identity.begin(identity);
         self.define(facts);
     }
 
-    /// These libraries of the process can communicate without NCCL.
+    /// Reports libraries of the process that can communicate without NCCL.
     pub(crate) fn beside(&mut self, libraries: &[&'static str]) {
         let facts = self.identity.beside(libraries);
         self.define(facts);
@@ -173,38 +174,38 @@ impl Drain {
         true
     }
 
-    /// Prepares a piece of memory; see [`Memory::grow`].
+    /// Prepares more memory; see [`Memory::grow`].
     pub(crate) fn grow(&mut self, comms: u32) -> bool {
         self.memory.grow(comms)
     }
 
-    /// Grows while the writer thread progresses.
+    /// A number that grows while the writer thread makes progress.
     pub(crate) fn progress(&self) -> u64 {
         self.feed.done()
     }
 
-    /// Hangs that were found since the last call.
+    /// The hangs found since the last call.
     pub(crate) fn take_hangs(&mut self) -> Vec<Hang> {
         std::mem::take(&mut self.hangs)
     }
 
-    /// Lines for the log since the last call.
+    /// The lines for the log since the last call.
     pub(crate) fn take_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
 
-    /// The watchdog, and ticks of a second.
+    /// The watchdog, and the number of ticks per second.
     pub(crate) fn watchdog(&mut self) -> (&mut Watchdog, u64) {
         (&mut self.watchdog, self.clocks.hz())
     }
 
-    /// Texts of ours without a number, because there was no room.
+    /// Number of texts that got no string number because there was no room.
     pub(crate) fn texts_lost(&self) -> u64 {
         self.texts.lost()
     }
 
-    /// Passes orders, strings and the content of lanes to the sinks, all of it with `flush`.
-    /// Returns how many words the fullest lane held.
+    /// Passes orders, strings and the content of lanes to the sinks; with `flush` the whole
+    /// content. Returns the number of words that the fullest lane held.
     pub(crate) fn tick(&mut self, flush: bool) -> u64 {
         let (mut fullest, mut later) = self.pass(flush);
         while !later.is_empty() {
@@ -219,13 +220,14 @@ impl Drain {
         fullest
     }
 
-    /// Carries once. Returns how many words the fullest lane held, and the orders that are about
-    /// all that came before them.
+    /// One pass from the lanes to the sinks. Returns the number of words that the fullest lane
+    /// held, and the orders that need all earlier records to be processed.
     fn pass(&mut self, flush: bool) -> (u64, Vec<Order>) {
         self.clock_meter();
         self.recorder.reap();
         let is_due = self.watchdog.is_due(self.recorder);
-        // What a record below these heads belongs to was handed over, or is in the table, by now.
+        // Read before the orders and strings: whatever the records below these heads refer to is in
+        // the queue or in the table by now.
         let heads: Vec<u64> = self.recorder.lanes().map(|(_, header)| header.head()).collect();
         let (later, flush) = self.take_orders(flush || is_due);
         self.define_strings();
@@ -240,15 +242,16 @@ impl Drain {
         (fullest, later)
     }
 
-    /// Carries all that came before this call, some of which may lie behind the heads of the pass
-    /// before. A step that is under way now, or stops meanwhile, is in `under_way` or was carried.
+    /// Passes on everything recorded before this call, including records behind the heads of the
+    /// previous pass. A step that is in flight now, or stops meanwhile, is in `under_way` or was
+    /// passed on.
     fn last_pass(&mut self) -> (u64, Vec<Order>) {
         self.under_way.note(&self.recorder.region, clock::now());
         self.pass(true)
     }
 
-    /// Makes room in crowded lanes if the writer thread has made no progress for a while: what was
-    /// read of them waits for it in the queue, too.
+    /// Frees crowded lanes if the writer thread has made no progress for a while; the words that
+    /// were read are in its queue, too.
     fn make_room(&mut self) {
         let (done, now) = (self.feed.done(), clock::now_ns());
         let is_stuck = self.writer.is_stuck(done, self.feed.is_behind(), now);
@@ -262,8 +265,8 @@ impl Drain {
         }
     }
 
-    /// Takes the orders. Returns those that come after the lanes, and whether all lanes
-    /// must be read.
+    /// Takes the waiting orders. Returns those to execute after the lanes were read, and whether
+    /// all lanes must be read.
     fn take_orders(&mut self, mut flush: bool) -> (Vec<Order>, bool) {
         let mut later = Vec::new();
         for order in self.orders.take() {
@@ -304,9 +307,10 @@ impl Drain {
         (later, flush)
     }
 
-    /// Answers, after the lanes have been read.
+    /// Executes an order after the lanes have been read.
     fn answer(&mut self, order: Order) {
-        // The times of a copy, or of what is read now, are those of the clocks' last comparison.
+        // The times in a copy, or of the records read now, are converted with the last comparison
+        // of the clocks.
         self.compare_clocks();
         let hz = self.clocks.hz();
         match order {
@@ -345,7 +349,7 @@ impl Drain {
         self.devices.insert(comm, device);
     }
 
-    /// The role of a communicator, recorded once.
+    /// Records the role of a communicator, once.
     fn role(&mut self, hash: u64, text: &str) {
         let text = beginning(text, texts::BYTES);
         let is_known = self.roles.get(&hash).is_some_and(|known| known == text);
@@ -355,7 +359,7 @@ impl Drain {
         }
     }
 
-    /// The number of a text of ours.
+    /// The string number of a text of the plugin's own.
     fn text(&mut self, text: &str) -> StrId {
         let (id, new) = self.texts.number(text);
         if let Some(text) = new {
@@ -376,7 +380,8 @@ impl Drain {
         }
     }
 
-    /// Reads a lane up to `head`, and gives the words to the sinks. Returns how many it held.
+    /// Reads a lane up to `head` and passes the words to the sinks. Returns the number of words it
+    /// held.
     fn read_lane(&mut self, index: usize, head: u64, flush: bool) -> u64 {
         let region = &self.recorder.region;
         let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index)) else {
@@ -392,13 +397,13 @@ impl Drain {
         if pending != 0 && !wait {
             let mut words = std::mem::take(&mut self.words);
             let mut from = start;
-            // A block's worth at a time, so that it is in the cache for all that read it.
+            // In pieces of one block, so that the words stay in the cache for all sinks.
             while from < end {
                 words.clear();
                 header.copy(ring, from..end.min(from + MAX_BLOCK_WORDS as u64), &mut words);
                 let whole = self.feed.words(index, from, &words);
                 self.hand_out(index, words.get(..whole).unwrap_or(&words));
-                // What is left of a lane that ends within a record is no record.
+                // If the lane ends within a record, the rest is not a record and is skipped.
                 from = if whole == 0 { end } else { from + whole as u64 };
             }
             self.words = words;
@@ -419,13 +424,13 @@ impl Drain {
                     meter.record(lane, &record);
                 }
             }
-            // It needs less of a step than all of its record.
+            // The watchdog needs only a part of a step's record.
             None => self.watchdog.words(lane, words),
         }
         self.under_way.words(lane, words);
     }
 
-    /// Runs the watchdog, after all lanes have been read, and writes what it found.
+    /// Runs the watchdog after all lanes were read, and records what it found.
     fn look(&mut self) {
         let found = self.watchdog.look(self.recorder, clock::now(), self.clocks.hz());
         let words = found.words(|place| self.text(place));
@@ -455,7 +460,8 @@ impl Drain {
         }
     }
 
-    /// Compares the clocks before the first measurement, whose time would otherwise be unknown.
+    /// Compares the clocks before the first measurement, because its time would be unknown
+    /// otherwise.
     fn clock_meter(&mut self) {
         if self.meter.is_some() && self.clocks.hz() == 0 {
             self.compare_clocks();
@@ -471,7 +477,7 @@ impl Drain {
         }
     }
 
-    /// Compares the clocks, and orders the writing of the header with its counters.
+    /// Compares the clocks, and orders the writer thread to write the header with its counters.
     pub(crate) fn sync(&mut self) {
         self.compare_clocks();
         self.recorder.reap_lanes();
@@ -509,8 +515,8 @@ impl Drain {
         meter.close(&self.clocks.map(), &losses, end == WindowEnd::Last);
     }
 
-    /// The process exits and records nothing more: orders the writing of the rest. The last metrics
-    /// are being sent.
+    /// Ends the recording when the process exits: orders the writer thread to write the rest.
+    /// Returns the wait for the last metrics, if metrics are on.
     pub(crate) fn close(&mut self, done: Answer<()>) -> Option<Farewell> {
         if self.clocks.hz() == 0 {
             self.compare_clocks();
@@ -527,7 +533,8 @@ impl Drain {
         self.meter.as_ref().map(Meter::farewell)
     }
 
-    /// A new file replaces one that was removed: it contains no definitions yet.
+    /// A new file replaced one that was removed, and has no definitions yet: queues all of them
+    /// again.
     pub(crate) fn introduce(&mut self) {
         let recorder = self.recorder;
         let feed = &mut self.feed;

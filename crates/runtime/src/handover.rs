@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues from one thread to another: in order, bounded, and waiting for memory only.
+//! Queues from one thread to another: ordered, bounded, and blocking only on short locks.
 
 use crate::sys::lock::Lock;
 use std::collections::VecDeque;
 
-/// A queue between threads. Items for which there is no room are returned and counted.
+/// A queue between threads. Items that do not fit are returned and counted.
 #[derive(Debug)]
 pub(crate) struct Handover<T> {
-    /// The greatest total weight of its items.
+    /// Maximum total weight of the queued items.
     limit: usize,
     queue: Lock<Queue<T>>,
 }
@@ -27,14 +27,14 @@ impl<T> Handover<T> {
         Handover { limit, queue: Lock::new(queue) }
     }
 
-    /// The same for the model, whose locks are no constants.
+    /// [`Handover::new`] for the loom model, whose locks cannot be made in constants.
     #[cfg(loom)]
     pub(crate) fn new(limit: usize) -> Handover<T> {
         let queue = Queue { items: VecDeque::new(), weight: 0, refused: 0 };
         Handover { limit, queue: Lock::new(queue) }
     }
 
-    /// Adds `item`. There is always room for an item without weight.
+    /// Adds `item`. An item of weight 0 always fits.
     ///
     /// # Errors
     /// The item, if there is no room for its weight.
@@ -49,7 +49,7 @@ impl<T> Handover<T> {
         Ok(())
     }
 
-    /// The item that has waited longest.
+    /// Removes the oldest item.
     pub(crate) fn next(&self) -> Option<T> {
         let mut queue = self.queue.lock();
         let (item, weight) = queue.items.pop_front()?;
@@ -57,20 +57,20 @@ impl<T> Handover<T> {
         Some(item)
     }
 
-    /// All waiting items.
+    /// Removes all items.
     pub(crate) fn take(&self) -> Vec<T> {
         let mut queue = self.queue.lock();
         queue.weight = 0;
         queue.items.drain(..).map(|(item, _)| item).collect()
     }
 
-    /// Whether no thread is inside the queue now.
+    /// True if no thread holds the queue's lock now.
     #[cfg(not(loom))]
     pub(crate) fn is_free(&self) -> bool {
         self.queue.is_free()
     }
 
-    /// Items without room so far.
+    /// Number of items so far that did not fit.
     pub(crate) fn refused(&self) -> u64 {
         self.queue.lock().refused
     }

@@ -12,18 +12,18 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// This process's lanes file, locked for life.
+/// The lanes file of this process, locked as long as the process lives.
 #[derive(Debug)]
 pub(crate) struct LanesFile {
     file: Kept<File>,
-    /// The same file, opened again.
+    /// The file opened again, after the host closed it.
     again: OnceLock<Kept<File>>,
     path: PathBuf,
 }
 
 impl LanesFile {
-    /// Creates the file in `folder`, which must lie in memory and be at most half full. It belongs
-    /// to no recording yet.
+    /// Creates the file in `folder`, which must lie in memory (tmpfs) and be at most half full. The
+    /// file belongs to no recording yet.
     pub(crate) fn create(folder: &Path, pid: u32, nonce: u32) -> io::Result<LanesFile> {
         let path = folder.join(format!("{PREFIX}{pid}-{nonce:08x}{SUFFIX}"));
         let file =
@@ -36,8 +36,8 @@ impl LanesFile {
         begun.inspect_err(|_| drop(std::fs::remove_file(&path)))
     }
 
-    /// Takes the lock, then writes the owner into the file: the first process that gets the lock
-    /// removes what one left that was killed before it had a recording.
+    /// Takes the lock, then writes the owner into the file. A file without an owner was left by a
+    /// process that was killed before that; the next process that gets its lock removes it.
     fn begin(&self, pid: u32) -> io::Result<()> {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         match sys::memory_files(file) {
@@ -51,14 +51,14 @@ impl LanesFile {
         file.write_all_at(&Owner::without_recording(pid).encode(), 0)
     }
 
-    /// The file, unless the host has closed it.
+    /// The open file; `None` if the host has closed it.
     fn file(&self) -> Option<&File> {
         self.file.get().or_else(|| self.again.get()?.get())
     }
 
-    /// Where the host has closed the file, opens it again, once. The lock that says that its owner
-    /// lives is still there: the mapping of the lanes holds it. Where opening fails, further lanes
-    /// are private.
+    /// Opens the file again, once, if the host has closed it. The lock that shows that the owner
+    /// lives is still held, by the mapping of the lanes. If opening fails, further lanes are
+    /// private.
     pub(crate) fn find_again(&self) {
         if self.file().is_some() || self.again.get().is_some() {
             return;
@@ -70,14 +70,14 @@ impl LanesFile {
         }
     }
 
-    /// Stores which recording the lanes belong to: until then no process can add them to one.
+    /// Stores which recording the lanes belong to. Until then no other process can add them to one.
     pub(crate) fn belongs_to(&self, owner: &Owner) -> io::Result<()> {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         file.write_all_at(&owner.encode(), 0)
     }
 
-    /// The file, if `bytes` more leave half of the file system free: NCCL needs it too, and crashes
-    /// if it becomes full (NVIDIA/nccl#2326).
+    /// The file, if `bytes` more leave half of the file system free; else `None`. NCCL needs the
+    /// file system too, and crashes if it is full (NVIDIA/nccl#2326).
     pub(crate) fn with_room(&self, bytes: u64) -> Option<&File> {
         self.file().filter(|file| has_room(file, bytes))
     }
@@ -86,7 +86,7 @@ impl LanesFile {
         &self.path
     }
 
-    /// Removes the file's name; its memory stays until the process exits.
+    /// Removes the file's name; the memory remains until the process exits.
     pub(crate) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -96,27 +96,27 @@ fn has_room(file: &File, bytes: u64) -> bool {
     sys::memory_files(file).is_some_and(|(free, total)| free >= bytes + total / 2)
 }
 
-/// Releases the lanes file in a child of a fork: its lock belongs to descriptor and mapping,
-/// which the child shares, and would hold for as long as the child lives. Async-signal-safe.
+/// Releases the lanes file in the child of a fork. The lock belongs to the descriptor and the
+/// mapping, which the child shares and would hold as long as it lives. Async-signal-safe.
 pub(crate) fn close_in_child(region: &Region) {
     sys::child::close_own();
     region.leave();
 }
 
-/// Puts the lanes that killed processes left in `folder` into their recordings, on a thread of its
-/// own: what it writes to may be slow, or hang. Where there can be no thread, the next process on
-/// the host does it.
+/// Adds the lanes that killed processes left in `folder` to their recordings, on a thread of its
+/// own, because the file system may be slow or hang. If no thread can be started, the next process
+/// on the host does it.
 pub(crate) fn adopt_stale(folder: &Path) {
     let folder = folder.to_owned();
     let body = move || {
         descriptor::have_own();
-        // Nothing of this process depends on it.
+        // A panic here does not matter to this process.
         let _ = std::panic::catch_unwind(|| adopt_all(&folder));
     };
     let _ = sys::spawn_quiet("ncclscope/adopt", body);
 }
 
-/// It skips files that cannot be read or written, and those of other users.
+/// Skips files that cannot be read or written, and files of other users.
 fn adopt_all(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let user = sys::peer::user();
@@ -140,7 +140,7 @@ mod tests {
         let path = lanes.path().to_owned();
         adopt_all(folder.path());
         assert!(path.exists(), "its owner lives");
-        // As the kernel does when the process ends.
+        // What the kernel does when the process ends.
         lanes.file().unwrap().unlock().unwrap();
         adopt_all(folder.path());
         assert!(!path.exists());

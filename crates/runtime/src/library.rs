@@ -11,19 +11,19 @@ use crate::sys::image::Image;
 use crate::sys::lock::Lock;
 use std::sync::{Arc, Weak};
 
-/// An NCCL. It stays loaded while this value exists.
+/// A loaded NCCL, which stays loaded while this value exists.
 #[derive(Debug)]
 pub(crate) struct Library {
     /// Its version code, such as 22809; 0 if unknown.
     pub(crate) version: u32,
-    /// `None` if NCCL is linked into the program.
+    /// Keeps the library loaded; `None` if NCCL is linked into the program.
     image: Option<Image>,
-    /// Called when it may be unloaded: its strings may go with it.
+    /// Called before NCCL may be unloaded, because its string literals would be unloaded too.
     forget: fn(),
 }
 
 impl Library {
-    /// True if it may be unloaded, and only `this` keeps it loaded.
+    /// True if NCCL could be unloaded and only `this` keeps it loaded.
     pub(crate) fn is_held_by(this: &Arc<Library>) -> bool {
         this.image.is_some() && Arc::strong_count(this) == 1
     }
@@ -37,7 +37,7 @@ impl Drop for Library {
     }
 }
 
-/// Those that have communicators.
+/// The NCCLs of the process that have communicators.
 #[derive(Debug)]
 pub(crate) struct Libraries {
     known: Lock<Vec<(usize, Weak<Library>)>>,
@@ -50,7 +50,8 @@ impl Libraries {
         Libraries { known: Lock::new(Vec::new()), forget }
     }
 
-    /// The library whose address `nccl` is (each uses one of its own, and always the same).
+    /// The NCCL whose image contains the address `nccl`. Each NCCL passes an address of its own,
+    /// and always the same.
     pub(crate) fn of(&self, nccl: usize) -> Arc<Library> {
         let known = |libraries: &Vec<(usize, Weak<Library>)>| {
             libraries.iter().find(|(at, _)| *at == nccl)?.1.upgrade()
@@ -58,7 +59,7 @@ impl Libraries {
         if let Some(library) = known(&self.known.lock()) {
             return library;
         }
-        // Not under the lock.
+        // Outside of the lock, because this takes the dynamic linker's lock.
         let image = Image::of(nccl);
         let version = image.as_ref().map_or(0, sys::nccl_version);
         let library = Arc::new(Library { version, image, forget: self.forget });

@@ -27,19 +27,19 @@ pub enum Severity {
     Hang,
 }
 
-/// The greatest number of waiting lines; further ones are counted.
+/// Maximum number of waiting lines; further ones are counted.
 const LINES: usize = 1024;
-/// How long a thread may take to reach a line.
+/// How long a new thread may take until it prints its first line.
 const THREAD_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Writes a line, with or without its thread waiting for that.
+/// Writes a line; may block.
 type Print = dyn Fn(Severity, &str) + Send + Sync;
 
 /// Writes one line to NCCL's log; the plugin implements it, because it knows the C signature.
 pub struct Logger(Box<Print>);
 
 impl Logger {
-    /// A logger of the NCCL that lends it.
+    /// A logger of the communicator's NCCL.
     #[must_use]
     pub fn new(print: impl Fn(Severity, &str) + Send + Sync + 'static) -> Logger {
         Logger(Box::new(print))
@@ -57,10 +57,10 @@ impl core::fmt::Debug for Logger {
     }
 }
 
-/// A communicator's way to the log.
+/// A communicator's access to the log.
 #[derive(Debug)]
 struct CommLogger {
-    /// None of API v1 to v3.
+    /// NCCL's logger; `None` for API v1 to v3, which have none.
     logger: Option<Logger>,
     nccl: Arc<Library>,
 }
@@ -75,13 +75,13 @@ pub(crate) struct Log {
 struct LogState {
     to: LogTo,
     comm_loggers: Vec<(u16, Arc<CommLogger>)>,
-    /// Loggers of destroyed communicators, for the thread to release.
+    /// Loggers of destroyed communicators, which the log's thread releases.
     gone: Vec<Arc<CommLogger>>,
     lines: VecDeque<(Severity, String)>,
     dropped: u64,
     /// A thread is printing lines.
     is_speaking: bool,
-    /// It is inside a logger.
+    /// That thread is inside a logger.
     has_entered: bool,
 }
 
@@ -100,7 +100,7 @@ impl Log {
         }
     }
 
-    /// Whether no thread is inside the queue of lines now.
+    /// True if no thread holds the lock of the queue of lines now.
     pub(crate) fn is_free(&self) -> bool {
         self.inner.is_free()
     }
@@ -109,17 +109,17 @@ impl Log {
         self.inner.lock().to = to;
     }
 
-    /// A communicator of this NCCL exists, and may lend its logger.
+    /// Adds a communicator of this NCCL, which may have a logger.
     pub(crate) fn join(&self, comm: u16, nccl: Arc<Library>, logger: Option<Logger>) {
         self.inner.lock().comm_loggers.push((comm, Arc::new(CommLogger { logger, nccl })));
     }
 
-    /// The communicator is finalized: its logger prints no further line.
+    /// Removes a finalized communicator: its logger prints no further line.
     pub(crate) fn leave(&'static self, comm: u16) {
         let mut inner = self.inner.lock();
         let gone = inner.comm_loggers.extract_if(.., |(of, _)| *of == comm);
         let gone: Vec<_> = gone.map(|(_, logger_of_comm)| logger_of_comm).collect();
-        // An NCCL that other communicators use is not released.
+        // Only the last communicator of an NCCL releases it.
         inner.gone.extend(
             gone.into_iter().filter(|logger_of_comm| Library::is_held_by(&logger_of_comm.nccl)),
         );
@@ -127,7 +127,7 @@ impl Log {
         self.speak();
     }
 
-    /// Adds a line. It waits until [`Log::speak`].
+    /// Queues a line until [`Log::speak`].
     pub(crate) fn say(&self, severity: Severity, line: &str) {
         let mut inner = self.inner.lock();
         if inner.to == LogTo::Off {
@@ -152,13 +152,13 @@ impl Log {
             let _ = std::panic::catch_unwind(|| while self.say_one() {});
         };
         if sys::spawn_quiet("ncclscope/log", body).is_err() {
-            // The lines wait for the next time.
+            // No thread could be started: the lines wait for the next call.
             self.inner.lock().is_speaking = false;
         }
     }
 
-    /// Prints the waiting lines, and waits for that: for `patience` while a logger has a line,
-    /// longer for the thread to reach one.
+    /// Prints the waiting lines and waits until they are printed: `patience` while a logger is
+    /// printing a line, longer for the thread to reach the first one.
     pub(crate) fn flush(&'static self, patience: Duration) {
         let (mut within, mut without) = (None, None);
         self.speak();
@@ -174,13 +174,14 @@ impl Log {
         }
     }
 
-    /// While lines are being printed: whether a logger has one.
+    /// While lines are being printed: `Some(true)` if a logger is printing one. `None` if none are
+    /// being printed.
     fn is_busy(&self) -> Option<bool> {
         let inner = self.inner.lock();
         inner.is_speaking.then_some(inner.has_entered)
     }
 
-    /// Prints the line that has waited longest; false if there is none.
+    /// Prints the oldest waiting line; false if there is none.
     fn say_one(&self) -> bool {
         let mut inner = self.inner.lock();
         let gone = std::mem::take(&mut inner.gone);
@@ -222,7 +223,7 @@ impl LogState {
     }
 }
 
-/// True once `patience` is over, which begins with the first question.
+/// True once `patience` has passed since the first call.
 pub(crate) fn is_over(until: &mut Option<Instant>, patience: Duration) -> bool {
     let now = Instant::now();
     now >= *until.get_or_insert(now + patience)

@@ -10,14 +10,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Lanes and slabs that `init` itself readies: enough until the drain thread comes, which readies
-/// the rest. A page costs `init` a microsecond or more. The threads of one communicator may come at
-/// once, before the drain thread has run on a busy machine: API, proxy, host callbacks, profiler.
+/// Number of lanes and slabs that `init` prepares itself; the drain thread prepares the rest. A
+/// page costs `init` at least a microsecond. The threads of one communicator (API, proxy, host
+/// callbacks, profiler) may come before the drain thread has run on a busy machine.
 const FIRST_LANES: usize = 4;
-/// Of these, the lanes with their whole rings.
+/// Number of these lanes whose rings are committed in full.
 const FIRST_WHOLE_LANES: usize = 2;
 const FIRST_SLABS: usize = 2;
-/// Room that the lanes file should have when lanes grow.
+/// Free space that the lanes file system must have before lanes grow.
 const HEADROOM: u64 = 4 << 20;
 
 /// Memory of one recorder.
@@ -25,9 +25,9 @@ const HEADROOM: u64 = 4 << 20;
 pub(crate) struct Memory {
     recorder: &'static Recorder,
     lanes: Option<Arc<LanesFile>>,
-    /// Why there is no lanes file, although one was requested.
+    /// Why there is no lanes file although one was requested.
     why_private: Option<String>,
-    /// Lanes whose rings are whole, but not present yet.
+    /// Lanes whose rings are committed in full but whose pages are not present yet.
     absent: Vec<usize>,
 }
 
@@ -81,11 +81,11 @@ impl Memory {
         self.lanes.as_ref()
     }
 
-    /// Prepares a piece for more threads and operations of `comms` communicators, ahead of need.
-    /// False if there is enough, or no room: events of further threads are then counted as lost.
+    /// Prepares one more piece for the threads and operations of `comms` communicators. False if
+    /// there is enough already, or no room: events of further threads are then counted as lost.
     pub(crate) fn grow(&mut self, comms: u32) -> bool {
         let region = &self.recorder.region;
-        // Those that wait for a thread cost nothing before: their first part is present.
+        // Lanes that wait for a thread are left out: their starter memory is already present.
         let is_used = |lane: &usize| region.lane_header(*lane).is_some_and(LaneHeader::in_use);
         if let Some(at) = self.absent.iter().position(is_used) {
             region.prefault(self.absent.swap_remove(at));

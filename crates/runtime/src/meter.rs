@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of this process: measures the records that the drain thread reads, and passes each
-//! window to the sender. Without a request for metrics there is no meter, and nothing is measured.
+//! The metrics of this process: measures the records that the drain thread reads, and passes each
+//! window to the sender. If no metrics are requested there is no meter.
 //!
 //! A meter belongs to the drain thread: nothing here takes a lock that a host thread takes, and
 //! nothing waits for the network. At the end of the process a host thread waits for a [`Farewell`],
@@ -20,26 +20,26 @@ use ncclscope_trace::{Comm, CommDevice, Record, StrId, TickMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The greatest number of series of one rank.
+/// Maximum number of metric series of one rank.
 const CAP: Cap = Cap::points(2000);
 
-/// The greatest number of bytes of waiting requests.
+/// Maximum total size of the waiting requests, bytes.
 const QUEUE_BYTES: usize = 16 << 20;
 
-/// The shortest window that ends because no communicator is left.
+/// Minimum length of a window that ends because no communicator is left.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Lines about the collector in the life of a process, all different.
+/// Maximum number of lines about the collector in the life of a process; all are different.
 const LINES: usize = 8;
 
-/// Measures, and exports.
+/// Measures records and exports windows of metrics.
 #[derive(Debug)]
 pub(crate) struct Meter {
     collector: Collector,
     limiter: Limiter,
-    /// The totals since the process started, without communicators that were destroyed.
+    /// Totals since the process started, without those of destroyed communicators.
     total: Metrics,
-    /// Destroyed communicators whose last figures were in the last export.
+    /// Destroyed communicators whose final figures were in the last export.
     gone: Vec<CommKey>,
     sender: Sender,
     lines: Arc<Mutex<Lines>>,
@@ -47,12 +47,12 @@ pub(crate) struct Meter {
     labels: Labels,
     delta: bool,
     interval: Duration,
-    /// Events after which a window ends early; 0: never.
+    /// A window ends early after this many events; 0: never.
     window_events: u64,
-    /// When the next window ends, and the last one did; ns of `CLOCK_MONOTONIC`.
+    /// When the next window ends and when the last one ended, ns of `CLOCK_MONOTONIC`.
     next: u64,
     closed: u64,
-    /// ns since the epoch: when the process began to be measured, and the last window ended.
+    /// When measuring began and when the last window ended, ns since 1970.
     began: u64,
     last: u64,
 }
@@ -71,7 +71,7 @@ impl Lines {
         }
     }
 
-    /// Those since the last call.
+    /// The lines since the last call.
     fn take(&mut self) -> Vec<String> {
         let new = self.all.get(self.taken..).unwrap_or_default().to_vec();
         self.taken = self.all.len();
@@ -79,7 +79,7 @@ impl Lines {
     }
 }
 
-/// The wait for the last metrics, without the meter.
+/// Waits for the delivery of the last metrics, without the meter.
 #[derive(Debug)]
 pub(crate) struct Farewell {
     sender: Sender,
@@ -87,8 +87,8 @@ pub(crate) struct Farewell {
 }
 
 impl Farewell {
-    /// Waits until everything is sent, or for a second at most: a collector that does not answer is
-    /// not waited for. Returns what there is to say. No lock may be held that others need.
+    /// Waits until everything is sent, at most a second, because the collector may not answer.
+    /// Returns lines for the log. The caller must not hold a lock that other threads need.
     pub(crate) fn wait(self) -> Vec<String> {
         let left = self.sender.farewell();
         let mut lines = lock(&self.lines).take();
@@ -102,20 +102,20 @@ impl Farewell {
 /// Running totals of the events that are missing from the other totals, by kind. (Events that the
 /// recording lost after they were measured are in the other totals.)
 pub(crate) struct Losses {
-    /// Lost because the thread's lane was full, and stops and states likewise.
+    /// Events, stops and states lost because the thread's lane was full.
     pub(crate) lane_full: [u64; KINDS],
     pub(crate) ends: [u64; KINDS],
-    /// Lost because no lane was free for the thread.
+    /// Events lost because no lane was free for the thread.
     pub(crate) no_lane: [u64; KINDS],
     pub(crate) no_slot: [u64; KINDS],
-    /// Ends of events without a live event.
+    /// Ends of events that are not live.
     pub(crate) stale: u64,
     /// Unknown events and states.
     pub(crate) unknown: u64,
 }
 
 impl Meter {
-    /// These libraries of the process can communicate without NCCL.
+    /// Reports libraries of the process that can communicate without NCCL.
     pub(crate) fn beside(&mut self, libraries: &[&'static str]) {
         self.collector.beside(libraries.iter().copied());
     }
@@ -123,7 +123,7 @@ impl Meter {
     /// Starts the sending thread.
     ///
     /// # Errors
-    /// The system's, if there can be no more threads.
+    /// The system's error if no thread can be started.
     pub(crate) fn start(
         target: Otlp,
         labels: Labels,
@@ -131,14 +131,15 @@ impl Meter {
     ) -> std::io::Result<Meter> {
         let (interval, delta, began) = (target.interval, target.delta, since_epoch());
         let window_events = u64::from(target.window_events);
-        // A connection does not wait for the next request: the application may close its number
-        // meanwhile, and open something of its own, which would get what is for the collector.
+        // The connection is closed after each request: the application may close its descriptor
+        // meanwhile and open something else under that number, which would get the data for the
+        // collector.
         let client = client(target.timeout, concat!("ncclscope/", env!("CARGO_PKG_VERSION")))
             .max_idle_connections(0);
         let Otlp { url, headers, .. } = target;
         let (lines, place) = (Arc::<Mutex<Lines>>::default(), place(&url).to_owned());
         let target = Target { url, headers };
-        // It is counted, too, and reported with the next metrics that arrive.
+        // The lines are also counted, and reported with the next metrics that arrive.
         let heard = Arc::clone(&lines);
         let tell = move |why: &str| {
             lock(&heard).add(format!("cannot export metrics to {place}: {why}"));
@@ -181,24 +182,24 @@ impl Meter {
         self.collector.comm_end(index, ticks);
     }
 
-    /// A record of a lane, in the lane's order.
+    /// Measures a record of a lane; records must come in the lane's order.
     pub(crate) fn record(&mut self, lane: usize, record: &Record) {
         self.collector.record(lane, record);
     }
 
-    /// What the watchdog says of a communicator.
+    /// Takes the watchdog's progress of a communicator.
     pub(crate) fn progress(&mut self, progress: &Progress) {
         self.collector.progress(progress);
     }
 
-    /// True if the window's time is over, or the window is full.
+    /// True if the window's time is over, or if it has as many events as it may.
     pub(crate) fn is_due(&self) -> bool {
         let is_full = self.window_events > 0 && self.collector.events() >= self.window_events;
         is_full || clock::now_ns() >= self.next
     }
 
-    /// No communicator is left: true if the window may end now. Otherwise it ends soon: where
-    /// communicators come and go one by one, they have no window each.
+    /// Called when no communicator is left: true if the window may end now. Otherwise it will end
+    /// soon, so that communicators that come and go one by one do not have a window each.
     pub(crate) fn may_end_now(&mut self) -> bool {
         let soon = self.closed + nanoseconds(self.interval.min(SHORTEST));
         let may_end = clock::now_ns() >= soon;
@@ -208,12 +209,13 @@ impl Meter {
         may_end
     }
 
-    /// Sets the length of a tick.
+    /// Sets the ratio of ticks to time.
     pub(crate) fn clock(&mut self, clock: &TickMap) {
         self.collector.clock(clock);
     }
 
-    /// Ends the window and hands it to the sender. The last one holds what is over, at once.
+    /// Ends the window and passes it to the sender. The last window also contains destroyed
+    /// communicators, and is sent at once.
     pub(crate) fn close(&mut self, clock: &TickMap, losses: &Losses, is_last: bool) {
         self.closed = clock::now_ns();
         self.next = self.closed + nanoseconds(self.wait_for_next());
@@ -237,7 +239,7 @@ impl Meter {
             (&self.total, self.began)
         };
         self.last = now;
-        // The resource names the rank and the device, where the process has one.
+        // The resource names the process's rank and device, if there is one.
         let labels =
             Labels { rank: self.labels.rank || !metrics.devices.is_empty(), ..self.labels };
         let families = self.limiter.apply(families(metrics, labels), self.delta);
@@ -251,13 +253,13 @@ impl Meter {
         let lost = |cause| window.exports_lost.get(cause).copied().unwrap_or(0);
         let tells = match self.delta {
             true => Lost { dropped: lost("queue_full"), refused: lost("refused") },
-            // Every request has the whole sum.
+            // Each request contains the whole sum.
             false => Lost::default(),
         };
         self.sender.send_what_tells(otlp::encode(&families, &export), tells);
     }
 
-    /// Drops the figures of communicators of which the last export had the last ones.
+    /// Drops the figures of communicators whose final figures were in the last export.
     fn forget_the_gone(&mut self) {
         let mut gone = std::mem::replace(&mut self.gone, self.collector.take_gone());
         gone.retain(|comm| self.collector.living().all(|living| living != comm));
@@ -267,24 +269,24 @@ impl Meter {
         }
     }
 
-    /// How long the window is that begins. All ranks begin at one moment, and lose their last
-    /// communicator at one moment: their windows must not end at one moment for ever.
+    /// Length of the next window. It is varied, because all ranks start together and lose their
+    /// last communicators together: their windows must not all end at the same time forever.
     fn wait_for_next(&self) -> Duration {
         if self.is_due() { self.interval } else { shorter(self.interval) }
     }
 
-    /// Lines about the collector since the last call.
+    /// The lines about the collector since the last call.
     pub(crate) fn take_lines(&mut self) -> Vec<String> {
         lock(&self.lines).take()
     }
 
-    /// The delivery that the end of the process waits for.
+    /// The wait for the delivery of the last metrics.
     pub(crate) fn farewell(&self) -> Farewell {
         Farewell { sender: self.sender.clone(), lines: Arc::clone(&self.lines) }
     }
 }
 
-/// The way to the collector, whose answers are read.
+/// The connection to the collector, whose responses are read.
 struct Way(Http);
 
 impl Transport for Way {
@@ -300,7 +302,7 @@ impl Transport for Way {
     }
 }
 
-/// What a collector accepted, and its message about it.
+/// Decodes what the collector accepted, and its message.
 fn taken(answer: Vec<u8>) -> Answer {
     let response = otlp::parse_response(&answer).unwrap_or_default();
     match response.line() {
@@ -313,7 +315,7 @@ fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A random part of the time, from half of it to all.
+/// A random duration between half of `interval` and all of it.
 fn shorter(interval: Duration) -> Duration {
     interval / 2 + part_of(interval / 2)
 }
@@ -334,7 +336,7 @@ mod tests {
 
     fn target(window_events: u32) -> Otlp {
         Otlp {
-            // Nothing listens there.
+            // Nothing listens on this port.
             url: "http://127.0.0.1:9/v1/metrics".into(),
             headers: Vec::new(),
             timeout: Duration::from_millis(100),
@@ -387,7 +389,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
             while matches!(std::io::Read::read(&mut stream, &mut [0; 1 << 16]), Ok(1..)) {}
-            // `partial_success`: 7 points, and why.
+            // `partial_success` with 7 rejected points and a message.
             let head = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n";
             let body = b"\x0a\x0b\x08\x07\x12\x07too\nold";
             std::io::Write::write_all(&mut stream, &[&head[..], body].concat()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Orders of host threads to the drain thread. Host threads never wait for it.
+//! Orders from host threads to the drain thread. Host threads never wait for the drain thread here.
 
 use crate::handover::Handover;
 use crate::reply::Answer;
@@ -9,7 +9,7 @@ use ncclscope_trace::{Comm, MarkKind};
 use std::io;
 use std::time::Duration;
 
-/// The greatest number of bytes of waiting orders.
+/// Maximum total size of the waiting orders, bytes.
 const ORDER_BYTES: usize = 8 << 20;
 
 /// An order of a host thread to the drain thread.
@@ -19,7 +19,7 @@ pub(crate) enum Order {
     Comm(Comm),
     /// The device that a communicator is on.
     Device { index: u16, device: Device },
-    /// What operations of API v1 to v3 report about a communicator.
+    /// What operations of API v1 to v3 report about their communicator.
     Learned { index: u16, hash: u64, rank: i32 },
     /// A communicator was finalized.
     CommEnd { index: u16, ticks: u64 },
@@ -37,7 +37,7 @@ pub(crate) enum Order {
     Dump(Answer<Dumped>),
 }
 
-/// The content of a dump.
+/// The content of a dump: a copy of the file, and the steps in flight.
 pub(crate) type Dumped = io::Result<(Checkpoint, Vec<Rest>)>;
 
 pub(crate) type Orders = Handover<Order>;

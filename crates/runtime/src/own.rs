@@ -11,13 +11,13 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// This user's directory: control sockets lie in it, recordings below it.
+/// This user's directory: control sockets are in it, recordings below it.
 #[must_use]
 pub(crate) fn directory() -> PathBuf {
     of_user(peer::user())
 }
 
-/// The file of a socket, removed with this.
+/// The socket's file, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     pub(crate) path: PathBuf,
@@ -32,7 +32,7 @@ impl Drop for SocketFile {
 /// Creates `dir` with this mode, or checks that the existing one belongs to this user.
 ///
 /// # Errors
-/// The system's, or its owner's.
+/// The system's error, or that another user owns the directory.
 pub(crate) fn ready(dir: &Path, mode: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(mode).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -41,7 +41,8 @@ pub(crate) fn ready(dir: &Path, mode: u32) -> io::Result<()> {
     is_private(&fs::symlink_metadata(dir)?, peer::user()).map_err(io::Error::other)
 }
 
-/// Makes a directory beside `dir` whose name cannot be guessed, where `dir` itself is not private.
+/// Creates a directory with an unguessable name beside `dir`, for use when `dir` itself is not
+/// private.
 ///
 /// # Errors
 /// The system's.
@@ -53,8 +54,8 @@ pub(crate) fn instead_of(dir: &Path) -> io::Result<PathBuf> {
     Ok(own)
 }
 
-/// Where recordings go that are to go to `dir`, which lies in `base` or is it: a place that no
-/// other user can write to. Also a line for the user, where it is another place.
+/// The directory for recordings that should go to `dir`, which is `base` or below it. No other user
+/// can write to the result. Also returns a line for the user if the result is another directory.
 ///
 /// # Errors
 /// A line with the reason.
@@ -89,7 +90,7 @@ mod tests {
         ready(&dir, 0o700).unwrap();
         assert_eq!(mode(&dir), 0o700);
         ready(&dir, 0o700).unwrap();
-        // Colleagues may be let in to read.
+        // Other users may be allowed to read.
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
         ready(&dir, 0o700).unwrap();
     }
@@ -107,7 +108,8 @@ mod tests {
         assert_eq!(why(&link), "it is a symbolic link");
         fs::write(&file, "").unwrap();
         assert_eq!(why(&file), "it is not a directory");
-        // Only root can give one away; for other users what lies in the root directory is root's.
+        // Only root can give a directory away; for other users, the entries of the root directory
+        // are root's.
         let given = folder.path().join("given");
         fs::create_dir(&given).unwrap();
         let foreign = if std::os::unix::fs::chown(&given, Some(1002), None).is_ok() {

@@ -36,18 +36,18 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// CUDA contexts, which are devices, that one process can have events for.
+/// Maximum number of CUDA contexts (devices) of a process that have events.
 const POOLS: usize = 16;
-/// Launches in flight of one context; CUDA itself queues about as many.
+/// Maximum number of launches in flight per context; CUDA itself queues about as many.
 const SLOTS: usize = 1024;
-/// Slots that a callback looks at for a free one.
+/// Maximum number of slots that a callback looks at to find a free one.
 const TRIES: u32 = 4;
-/// The API version that has KernelLaunch events.
+/// First API version with KernelLaunch events.
 const LAUNCHES_SINCE: u32 = 5;
-/// How often the driver is queried, while something is in flight and otherwise.
+/// Interval of querying the driver while launches are in flight; `IDLE` is that at other times.
 const BUSY: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(40);
-/// How long the end of a communicator or of the process waits for the probe's thread.
+/// How long the end of a communicator or of the process waits for the probe's thread, ms.
 const PATIENCE_MS: u32 = 200;
 
 const FREE: u32 = 0;
@@ -57,7 +57,7 @@ const ABANDONED: u32 = 3;
 
 static PROBE: Probe = Probe::new();
 
-/// Whether the environment requests events.
+/// True if the environment requests CUDA events.
 #[must_use]
 pub fn is_wanted() -> bool {
     CUDA_EVENTS.value(&environment)
@@ -66,25 +66,25 @@ pub fn is_wanted() -> bool {
 /// The state of a kernel launch on the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaunchState {
-    /// Nothing is known: the probe is off, the launch was captured into a graph, had no free event,
-    /// or is forgotten.
+    /// The state is unknown: the probe is off, the launch was captured into a graph, found no free
+    /// event, or is forgotten.
     Unknown,
-    /// The stream has not reached it: work before it has not ended.
+    /// The stream has not reached the launch: earlier work in the stream has not ended.
     NotStarted,
-    /// The stream has reached it, and it has not ended. Its kernel may still wait for a place on
-    /// the GPU.
+    /// The stream has reached the launch, which has not ended. Its kernel may still wait for room
+    /// on the GPU.
     Running {
-        /// When that was first seen, in ticks: up to 40 ms late.
+        /// When the stream was first seen to have reached the launch, in ticks; up to 40 ms late.
         since: u64,
     },
-    /// It ended.
+    /// The launch has ended.
     Done {
-        /// From the launch's turn in its stream to its kernel's end, ns, by the GPU.
+        /// Time on the GPU from the launch's turn in its stream to the end of its kernel, ns.
         ns: u64,
-        /// When that was seen, in ticks: up to 40 ms late.
+        /// When the end was seen, in ticks; up to 40 ms late.
         seen: u64,
     },
-    /// The driver reports an error instead: the context is lost (`CUresult`).
+    /// The driver returned an error: the context is lost (`CUresult`).
     Failed {
         /// The driver's status.
         status: i32,
@@ -94,18 +94,18 @@ pub enum LaunchState {
 /// The counts of the probe, in launches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Those whose events gave a time.
+    /// Launches that were measured.
     pub measured: u64,
-    /// Not measured, because their stream was capturing a graph.
+    /// Launches not measured because their stream was capturing a graph.
     pub captured: u64,
-    /// Not measured, because too many were in flight.
+    /// Launches not measured because too many were in flight.
     pub without_event: u64,
-    /// Refused by the driver.
+    /// Launches not measured because the driver returned an error.
     pub failed: u64,
 }
 
-/// What the state of a launch is, as the probe's thread saw it last. `launch` is the handle of a
-/// KernelLaunch event. Neither waits nor asks the driver: for the watchdog, on any thread.
+/// The state of a launch when the probe's thread last saw it. `launch` is the handle of a
+/// KernelLaunch event. Does not block or call the driver; for the watchdog, on any thread.
 #[must_use]
 pub fn state_of(launch: Handle) -> LaunchState {
     if launch.kind() != EventKind::KernelLaunch || !is_on() {
@@ -116,7 +116,7 @@ pub fn state_of(launch: Handle) -> LaunchState {
     slot.map_or(LaunchState::Unknown, |slot| slot.describe(launch))
 }
 
-/// [`state_of`] every launch that is remembered.
+/// The states of all launches that are remembered, as by [`state_of`].
 pub(crate) fn states() -> HashMap<Handle, LaunchState> {
     let slots = PROBE.pools.iter().flat_map(Pool::slots).filter(|_| is_on());
     let launch = |slot: &Slot| Handle(slot.launch.load(Ordering::Acquire));
@@ -124,14 +124,14 @@ pub(crate) fn states() -> HashMap<Handle, LaunchState> {
     known.map(|(launch, slot)| (launch, slot.describe(launch))).collect()
 }
 
-/// Whether launches are measured in this process.
+/// True if launches are measured in this process.
 #[must_use]
 #[inline(always)]
 pub fn is_on() -> bool {
     PROBE.on.load(Ordering::Acquire)
 }
 
-/// The process's counts.
+/// The counts of this process.
 #[must_use]
 pub fn tally() -> Tally {
     let of = |count: &AtomicU64| count.load(Relaxed);
@@ -144,7 +144,7 @@ pub fn tally() -> Tally {
     }
 }
 
-/// A launch between its start and its stop.
+/// A measured launch between its start and its stop.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket {
     launch: Handle,
@@ -152,15 +152,15 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Handle of the launch that the events are around.
+    /// Handle of the KernelLaunch event.
     #[must_use]
     pub fn launch(&self) -> Handle {
         self.launch
     }
 }
 
-/// A kernel launch of `comm` starts on `stream`: for the callback, on the thread that is about to
-/// launch. `None` if it is not measured.
+/// Begins measuring a kernel launch of `comm` on `stream`. Called in the callback, on the launching
+/// thread. `None` if the launch is not measured.
 #[must_use]
 pub fn launching(comm: u16, launch: Handle, stream: u64) -> Option<Ticket> {
     let pool = PROBE.pool_of(comm).filter(|_| is_on())?;
@@ -181,7 +181,7 @@ pub fn launching(comm: u16, launch: Handle, stream: u64) -> Option<Ticket> {
     Some(Ticket { launch, slot })
 }
 
-/// The launch is over, and its kernel in the stream: for the callback, on the same thread.
+/// Ends a launch: its kernel is in the stream now. Called in the callback, on the same thread.
 pub fn launched(ticket: Ticket) {
     let slot = ticket.slot;
     let (event, stream) = (slot.stop.load(Relaxed), slot.stream.load(Relaxed));
@@ -191,7 +191,7 @@ pub fn launched(ticket: Ticket) {
     }
 }
 
-/// The launch of the ticket has no stop, because it failed.
+/// Gives up a launch that failed and so has no stop.
 pub fn missed(ticket: Ticket) {
     abandon(ticket.slot);
 }
@@ -204,11 +204,11 @@ fn abandon(slot: &Slot) {
 /// Finds the driver and starts the probe's thread.
 ///
 /// # Errors
-/// A line with the reason why there are no events.
+/// A line with the reason why there are no CUDA events.
 pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
     let off = |why: &str| format!("{}=on: {why}: no CUDA events", CUDA_EVENTS.name);
     let driver = Driver::loaded().map_err(|why| off(&why))?;
-    // It is set here only: the process begins once.
+    // Set only here, because the process begins once.
     let _ = PROBE.driver.set(driver);
     sys::spawn_quiet("ncclscope/probe", move || run(recorder))
         .map_err(|error| off(&format!("no thread could be started: {error}")))?;
@@ -217,10 +217,10 @@ pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
     Ok(())
 }
 
-/// A communicator is initialised on the calling thread, which has its context.
+/// Adds a communicator that is initialised on the calling thread, whose CUDA context it uses.
 ///
 /// # Errors
-/// A line with the reason why its launches are not measured.
+/// A line with the reason why the communicator's launches are not measured.
 pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
     let Some(driver) = PROBE.driver.get().filter(|_| is_on()) else { return Ok(()) };
     let off =
@@ -251,15 +251,15 @@ pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// The communicator is finalized. What it launched is measured; its context's events go with its
-/// last communicator.
+/// Removes a finalized communicator after its launches were measured. The events of its CUDA
+/// context are destroyed with the context's last communicator.
 pub(crate) fn leave(comm: u16) {
     let Some(pool) = PROBE.pool_of(comm) else { return };
     PROBE.round();
     if let Some(place) = PROBE.pool_of.get(usize::from(comm)) {
         place.store(0, Ordering::Release);
     }
-    // Without a turn the thread is inside the driver with these events: they stay.
+    // Without the turn, the thread may be inside the driver with these events, so that they stay.
     let (Some(driver), Some(turn)) = (PROBE.driver.get(), PROBE.patient_turn()) else { return };
     if pool.users.fetch_sub(1, Relaxed) == 1 {
         let context = pool.context.load(Relaxed);
@@ -270,7 +270,7 @@ pub(crate) fn leave(comm: u16) {
     drop(turn);
 }
 
-/// The process ends: what has ended by now is measured, and the driver is not called again, which
+/// Measures what has ended when the process exits. The driver is not called after this, because it
 /// will be shut down next.
 pub(crate) fn close() {
     if PROBE.on.swap(false, Ordering::AcqRel) {
@@ -281,7 +281,7 @@ pub(crate) fn close() {
     }
 }
 
-/// The probe's thread.
+/// Body of the probe's thread.
 fn run(recorder: &'static Recorder) {
     let mut sleep = IDLE;
     while !gate::is_dead() {
@@ -295,10 +295,10 @@ fn run(recorder: &'static Recorder) {
     }
 }
 
-/// Which thread may query the driver about events.
+/// Held by the thread that may query the driver about events.
 #[derive(Debug)]
 struct ProbeRound {
-    /// No thread queries the driver any more.
+    /// No thread may query the driver any more.
     is_over: bool,
 }
 
@@ -307,12 +307,12 @@ struct Probe {
     on: AtomicBool,
     driver: OnceLock<Driver>,
     pools: [Pool; POOLS],
-    /// The number of each communicator's pool, which begin at 1; or 0.
+    /// Number of each communicator's pool, from 1; 0 if it has none.
     pool_of: [AtomicU8; COMMS as usize],
     turn: Lock<ProbeRound>,
     has_thread: AtomicBool,
     wake: Wake,
-    /// Rounds that were requested of the thread, and done.
+    /// Rounds that other threads requested of the probe's thread; `rounds_done` counts those done.
     rounds_wanted: AtomicU64,
     rounds_done: AtomicU64,
     measured: AtomicU64,
@@ -345,8 +345,8 @@ impl Probe {
         self.pools.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// Waits for a round of the probe's thread that begins now. Records are its own business: a
-    /// thread that ends has no lane any more.
+    /// Waits for a round of the probe's thread that starts now. Not done here, because a thread
+    /// that exits may have no lane for the records any more.
     fn round(&self) {
         if !self.has_thread.load(Ordering::Acquire) || gate::is_dead() {
             return;
@@ -362,7 +362,8 @@ impl Probe {
         }
     }
 
-    /// The right to query the driver, unless the probe's thread keeps it for long.
+    /// The right to query the driver; `None` if the probe's thread does not release it within
+    /// [`PATIENCE_MS`].
     fn patient_turn(&self) -> Option<Guard<'_, ProbeRound>> {
         for _ in 0..PATIENCE_MS {
             if let Some(turn) = self.turn.try_lock() {
@@ -373,8 +374,8 @@ impl Probe {
         None
     }
 
-    /// Asks the driver about all launches in flight; whether there were any. The caller has the
-    /// turn.
+    /// Queries the driver about all launches in flight. True if there were any. The caller holds
+    /// the turn.
     fn ask(&self, driver: &Driver, recorder: &Recorder) -> bool {
         let mut any = false;
         for pool in &self.pools {
@@ -392,7 +393,8 @@ impl Probe {
         any
     }
 
-    /// A stream works in order: no launch after one that has not ended has ended.
+    /// Queries the driver about the launches of one context. A stream runs in order: a launch
+    /// behind one that has not ended has not ended either.
     fn ask_about(&self, in_flight: &[&Slot], driver: &Driver, recorder: &Recorder) {
         let mut waiting = Vec::new();
         for slot in in_flight {
@@ -405,7 +407,7 @@ impl Probe {
                 Ok(true) => match driver.elapsed_ns(start, stop) {
                     Ok(ns) => self.measure(slot, ns, recorder),
                     Err(error) => {
-                        // It has ended; how long it took is not known.
+                        // The launch has ended, but its duration is unknown.
                         slot.ended.store(clock::now(), Ordering::Release);
                         self.fail(slot, error);
                     }
@@ -440,11 +442,11 @@ impl Probe {
 /// The events of one CUDA context.
 #[derive(Debug)]
 struct Pool {
-    /// The context; 0 for none.
+    /// The CUDA context; 0 if the pool is unused.
     context: AtomicUsize,
-    /// Communicators with this context.
+    /// Number of communicators that use this context.
     users: AtomicU32,
-    /// Launches that took a slot, or tried to.
+    /// Number of launches that took a slot or tried to.
     turns: AtomicU64,
     slots: OnceLock<Box<[Slot]>>,
 }
@@ -463,7 +465,7 @@ impl Pool {
         self.slots.get().map_or(&[], |slots| slots)
     }
 
-    /// Makes all events. All or none.
+    /// Creates all events, or none if that fails.
     fn fill(&self, driver: &Driver) -> Result<(), CudaError> {
         let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| Slot::default()).collect());
         for slot in slots {
@@ -484,7 +486,7 @@ impl Pool {
     /// Destroys all events. The known states of launches are kept.
     fn empty(&self, driver: &Driver) {
         for slot in self.slots() {
-            // It is not claimed.
+            // No launch has claimed the slot.
             slot.state.store(ABANDONED, Ordering::Release);
             for event in [&slot.start, &slot.stop] {
                 let event = event.swap(0, Relaxed);
@@ -495,7 +497,8 @@ impl Pool {
         }
     }
 
-    /// A free slot. A bounded search: they come free about in order.
+    /// Claims a free slot by a bounded search, because slots come free approximately in order;
+    /// `None` if none is found.
     fn claim(&self, launch: Handle, stream: usize) -> Option<&Slot> {
         for _ in 0..TRIES {
             let turn = self.turns.fetch_add(1, Relaxed);
@@ -510,7 +513,7 @@ impl Pool {
         None
     }
 
-    /// The launches whose end is not known, the oldest first. Slots that were given up come free.
+    /// The launches whose end is unknown, the oldest first. Slots that were given up become free.
     fn in_flight(&self) -> Vec<&Slot> {
         let mut slots = Vec::new();
         for slot in self.slots() {
@@ -527,21 +530,21 @@ impl Pool {
     }
 }
 
-/// Two events and the launch that they belong to.
+/// Two events and the launch around which they are recorded.
 #[derive(Debug, Default)]
 struct Slot {
     state: AtomicU32,
-    /// The driver's error; 0 if there is none.
+    /// The driver's error for the launch; 0 if there is none.
     status: AtomicI32,
     start: AtomicUsize,
     stop: AtomicUsize,
-    /// The KernelLaunch event; 0 while it changes.
+    /// Handle of the KernelLaunch event; 0 while the slot changes.
     launch: AtomicU64,
     stream: AtomicUsize,
     turn: AtomicU64,
-    /// When the stream was first seen to have reached it, in ticks; else 0.
+    /// When the stream was first seen to have reached the launch, in ticks; 0 if not yet.
     began: AtomicU64,
-    /// When its end was seen, in ticks; else 0.
+    /// When the launch's end was seen, in ticks; 0 if not yet.
     ended: AtomicU64,
     ns: AtomicU64,
 }
@@ -558,9 +561,10 @@ impl Slot {
         self.launch.store(launch.0, Ordering::SeqCst);
     }
 
-    /// The known state, if the slot still belongs to this launch.
+    /// The state of this launch; unknown if the slot belongs to another one.
     fn describe(&self, launch: Handle) -> LaunchState {
-        // In this order: an end is written before the state, and goes after the launch.
+        // The order of the loads matters: the end is written before the state, and cleared after
+        // the launch.
         let state = self.state.load(Ordering::Acquire);
         let (ended, status) =
             (self.ended.load(Ordering::Acquire), self.status.load(Ordering::Acquire));
@@ -576,7 +580,7 @@ impl Slot {
     }
 }
 
-/// Tests that turn the process's probe on or off take turns.
+/// Serializes the tests that turn the process's probe on or off.
 #[cfg(test)]
 pub(crate) static TEST_TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -604,7 +608,7 @@ mod tests {
         PROBE.ask(PROBE.driver.get().unwrap(), &RECORDER)
     }
 
-    /// One test, for there is one probe.
+    /// A single test, because there is one probe for the process.
     #[test]
     fn a_launch_is_followed_to_its_end_and_nothing_is_left() {
         let _turn = TEST_TURN.lock().unwrap();

@@ -33,17 +33,17 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes of records that wait for the file at most: four seconds at the highest rate of steps that
-/// a 400 Gb/s network can have, many minutes of an ordinary job.
+/// Maximum size of the records that wait for the file, bytes: four seconds at the highest rate of
+/// steps of a 400 Gb/s network, many minutes of an ordinary job.
 const QUEUE_BYTES: usize = 16 << 20;
-/// Definitions that wait for a file system that takes them again.
+/// Maximum number of definitions that wait while the file system accepts no writes.
 const WAITING: usize = 1 << 16;
 
-/// The facts that a recording begins with.
+/// What is needed to create a recording.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) dir: PathBuf,
-    /// The part of it that must belong to this user.
+    /// The part of the directory's path that must belong to this user.
     pub(crate) private: Option<PathBuf>,
     pub(crate) header: Header,
     pub(crate) ring_bytes: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Opening {
     pub(crate) lanes: Option<Arc<LanesFile>>,
 }
 
-/// Something to write.
+/// A job for the writer thread.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Records of a lane, or records of the plugin itself.
@@ -61,21 +61,21 @@ pub(crate) enum Job {
     Heartbeats(Vec<u64>),
     /// A comparison of the clocks.
     Clock(ClockSync),
-    /// Whether something is stuck: while it is, the events that led to it are kept.
+    /// Whether something is stuck: meanwhile the events that led to it are kept.
     Freeze(bool),
     Define(Definition),
-    /// The header with all counters; a tick is one of `hz` to the second.
+    /// Writes the header with all counters; `hz` is the number of ticks per second.
     Sync {
         hz: u64,
         done: Option<Answer<()>>,
     },
-    /// Copies the recording as it is now, with the steps in flight.
+    /// Copies the present recording, with the steps in flight.
     Checkpoint {
         hz: u64,
         rest: Vec<Rest>,
         done: Answer<Dumped>,
     },
-    /// The last job: ends the recording in order, with the steps in flight.
+    /// The last job: closes the recording, with the steps in flight.
     Close {
         hz: u64,
         rest: Vec<Rest>,
@@ -83,11 +83,11 @@ pub(crate) enum Job {
     },
 }
 
-/// The way to the recording.
+/// The recording's file and the jobs that wait for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
     jobs: Handover<Job>,
-    /// Blocks that were written, for the memory that they have.
+    /// Blocks that were written, kept to reuse their memory.
     written: Lock<Vec<Block>>,
     /// The number of jobs done.
     done: AtomicU64,
@@ -108,9 +108,9 @@ enum Stage {
 #[derive(Debug)]
 struct Open {
     writer: Writer,
-    /// The file that the writer's descriptor must lead to.
+    /// Identity of the file to which the writer's descriptor must lead.
     file: Identity,
-    /// The host closed the file, and it cannot be found again.
+    /// The host has closed the file, and it could not be opened again.
     is_gone: bool,
     path: PathBuf,
     nonce: u32,
@@ -122,7 +122,7 @@ struct Open {
 }
 
 impl Recording {
-    /// The way to a recording that does not exist yet.
+    /// A recording whose file does not exist yet.
     pub(crate) fn new(opening: Opening) -> Recording {
         Recording {
             jobs: Handover::new(QUEUE_BYTES),
@@ -135,11 +135,11 @@ impl Recording {
         }
     }
 
-    /// Starts the thread that writes. The answer is the file's path, or a line that says why there
-    /// is none.
+    /// Starts the writer thread. The answer is the file's path, or a line that says why there is
+    /// none.
     ///
     /// # Errors
-    /// The system's, if there can be no more threads.
+    /// The system's error if no thread can be started.
     pub(crate) fn start(
         self: &Arc<Recording>,
         shared: &'static Shared,
@@ -166,12 +166,12 @@ impl Recording {
         }
         opened.give(result);
         while self.work(shared) {
-            // What could not be written is tried again with the next job, which comes in a second.
+            // Failed writes are retried with the next job, which comes within a second.
             self.wake.wait(None);
         }
     }
 
-    /// Creates the file. The error is a line for the user.
+    /// Creates the file and returns its path. The error is a line for the user.
     pub(crate) fn open(&self, shared: &'static Shared) -> Result<PathBuf, String> {
         let mut stage = self.file.lock();
         let Stage::Opening(opening) = std::mem::replace(&mut *stage, Stage::Over) else {
@@ -179,7 +179,7 @@ impl Recording {
         };
         let lanes = opening.lanes.clone();
         let open = Open::begin(*opening, shared).inspect_err(|_| {
-            // Without a recording, they are for none.
+            // Without a recording, the lanes file serves no purpose.
             lanes.iter().for_each(|lanes| lanes.remove());
         })?;
         let path = open.path.clone();
@@ -188,8 +188,7 @@ impl Recording {
         Ok(path)
     }
 
-    /// Writes the queued jobs, and retries those that failed. False once the
-    /// recording is over.
+    /// Writes the queued jobs and retries failed definitions. False once the recording is closed.
     pub(crate) fn work(&self, shared: &'static Shared) -> bool {
         let mut stage = self.file.lock();
         let Stage::Open(open) = &mut *stage else { return false };
@@ -216,7 +215,7 @@ impl Recording {
         true
     }
 
-    /// Writes consecutive blocks, and keeps their memory.
+    /// Writes consecutive blocks, and keeps their memory for reuse.
     fn write(&self, open: &mut Open, blocks: &mut Vec<Block>, shared: &'static Shared) {
         if !blocks.is_empty() {
             open.write(blocks, shared);
@@ -227,12 +226,12 @@ impl Recording {
         }
     }
 
-    /// Gives the encoder the memory of blocks that were written.
+    /// Returns the memory of written blocks to the encoder.
     pub(crate) fn give_back(&self, encoder: &mut Encoder) {
         encoder.reuse(self.written.lock().drain(..));
     }
 
-    /// There is no file, and will be none: drops all jobs, and waits for no answer.
+    /// Drops all jobs, and all their answers, because there is no file and will be none.
     fn refuse(&self) {
         self.is_refused.store(true, Ordering::SeqCst);
         drop(self.jobs.take());
@@ -252,7 +251,7 @@ impl Recording {
         result
     }
 
-    /// Starts the queued work: on the thread, or here if there is none.
+    /// Starts the queued work: on the writer thread, or on the calling thread if there is none.
     pub(crate) fn wake(&self, shared: &'static Shared) {
         if self.has_thread.load(Ordering::Relaxed) {
             self.wake.wake();
@@ -261,14 +260,14 @@ impl Recording {
         }
     }
 
-    /// Grows with each job that is done.
+    /// Number of jobs done.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 }
 
 impl Open {
-    /// The first file. The error is a line for the user.
+    /// Creates the first file. The error is a line for the user.
     fn begin(mut opening: Opening, shared: &'static Shared) -> Result<Open, String> {
         if let Some(base) = opening.private.take() {
             let (dir, line) = own::place(&base, &opening.dir)?;
@@ -306,9 +305,9 @@ impl Open {
         })
     }
 
-    /// The writer, for what reads or writes its file. The host may have closed our descriptor, and
-    /// given its number to a file of its own: then it goes on in the file of that name, or nowhere,
-    /// and all that comes is counted as unwritten.
+    /// The writer, after a check of its descriptor. The host may have closed the descriptor and
+    /// reused its number for a file of its own. Then the writer continues in the file of that name;
+    /// if that cannot be opened, all further records are counted as unwritten.
     fn writer(&mut self) -> &mut Writer {
         if !self.file.is(self.writer.file()) {
             let again = descriptor::open_again(&self.path, self.file);
@@ -371,7 +370,7 @@ impl Open {
         }
     }
 
-    /// Writes the definitions that wait, up to one that cannot be written now.
+    /// Writes the waiting definitions, up to the first one that cannot be written now.
     fn define_waiting(&mut self) {
         while let Some(definition) = self.waiting.pop_front() {
             if self.writer().define(&definition).is_err() {
@@ -381,7 +380,7 @@ impl Open {
         }
     }
 
-    /// Stores, and reports once, that something could not be written. The writer counts it.
+    /// Notes a failed write, and reports the first one. The writer counts the lost records.
     fn keep(&mut self, result: io::Result<()>, shared: &Shared) {
         if result.is_err() && !std::mem::replace(&mut self.has_failed, true) {
             shared.problem(&format!(
@@ -391,8 +390,8 @@ impl Open {
         }
     }
 
-    /// Writes the header with its counters, and the lane headers: the lanes file may be gone when
-    /// the recording is read.
+    /// Writes the header with its counters, and the lane headers, because the lanes file may be
+    /// gone when the recording is read.
     fn sync(&mut self, hz: u64, shared: &'static Shared) {
         let recorder = &shared.recorder;
         if self.writer().is_unlinked().unwrap_or(false) || self.is_gone {
@@ -413,7 +412,8 @@ impl Open {
         self.keep(result, shared);
     }
 
-    /// The file's name was removed: what is written now would be lost with the process.
+    /// Creates a new file when the old one's name was removed, because its records would be lost
+    /// when the process ends.
     fn begin_anew(&mut self, shared: &'static Shared) {
         let header = self.writer.header();
         let Some(dir) = self.path.parent() else { return };
@@ -439,7 +439,7 @@ impl Open {
                 ));
                 let before = self.path.display().to_string();
                 *self = open;
-                // The report of the new file must not look like the whole job's.
+                // The report of the new file must not look like that of the whole job.
                 self.waiting.push_back(Definition::Note(format!(
                     "{before} was removed while it was recorded: what came before is missing"
                 )));
@@ -450,7 +450,7 @@ impl Open {
         }
     }
 
-    /// Ends the recording: the file is as short as it can be.
+    /// Closes the recording and truncates the file to its content.
     fn close(&mut self, hz: u64, shared: &'static Shared) {
         let end = self.writer.blocks_end();
         let result = self.writer().file().set_len(end);
@@ -461,7 +461,7 @@ impl Open {
         header.lanes_file = None;
         header.definitions_lost += unwritten;
         self.sync(hz, shared);
-        // What late callbacks still write goes nowhere.
+        // What late callbacks still record is discarded.
         self.lanes.iter().for_each(|lanes| lanes.remove());
     }
 }

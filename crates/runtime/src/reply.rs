@@ -7,11 +7,11 @@ use crate::sys::wake::Wake;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The asking side.
+/// The side that asks and waits.
 #[derive(Debug)]
 pub(crate) struct Reply<T>(Arc<Shared<T>>);
 
-/// The answering side. If it is dropped without an answer, the other side stops waiting.
+/// The side that answers. If it is dropped without an answer, the other side stops waiting.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Option<Arc<Shared<T>>>);
 
@@ -22,21 +22,22 @@ struct Shared<T> {
 }
 
 impl<T> Reply<T> {
-    /// Both sides of one answer.
+    /// Both sides of a new reply.
     pub(crate) fn new() -> (Reply<T>, Answer<T>) {
         let shared = Arc::new(Shared { value: Lock::new(None), waits: Arc::new(Wake::new()) });
         (Reply(Arc::clone(&shared)), Answer(Some(shared)))
     }
 
-    /// The answer, if it comes in time; `None` also if the other side was dropped.
+    /// Waits up to `patience` for the answer; `None` if it does not come in time or the other side
+    /// was dropped.
     pub(crate) fn wait(self, patience: Duration) -> Option<T> {
         self.wait_or_keep(patience).unwrap_or(None)
     }
 
-    /// The same; after a timeout the caller can wait again.
+    /// Like [`Reply::wait`], but the caller can wait again after a timeout.
     ///
     /// # Errors
-    /// The reply itself.
+    /// This reply, after a timeout.
     pub(crate) fn wait_or_keep(mut self, patience: Duration) -> Result<Option<T>, Reply<T>> {
         let until = Instant::now() + patience;
         loop {
@@ -50,8 +51,8 @@ impl<T> Reply<T> {
         }
     }
 
-    /// The answer, however long it takes, without asking for the time: it may be forbidden
-    /// (`clock::is_forbidden`). `None` if the other side is gone.
+    /// Waits without a time limit, and without reading the clock, which may be forbidden
+    /// (`clock::is_forbidden`). `None` if the other side was dropped.
     pub(crate) fn wait_for_it(mut self) -> Option<T> {
         loop {
             match self.poll() {
@@ -61,18 +62,20 @@ impl<T> Reply<T> {
         }
     }
 
-    /// The answer, if there is one by now, or `None` inside if there will be none.
+    /// `Some(Some(_))` if there is an answer, `Some(None)` if there will be none, `None` if it may
+    /// still come.
     fn poll(&mut self) -> Option<Option<T>> {
-        // Seen so, all that the other side did has happened, for ThreadSanitizer too.
+        // Checked in this way, everything that the other side did happens before this, also for
+        // ThreadSanitizer.
         let is_alone = Arc::get_mut(&mut self.0).is_some();
         let value = self.0.value.lock().take();
         (value.is_some() || is_alone).then_some(value)
     }
 }
 
-/// Has `body` done by a thread of ours, and waits for it as long as `patience` says (`None`: until
-/// it is done): a thread of the host's may have a small stack. Where there can be no thread, it is
-/// done here. `None` if it is not done in time, or panics.
+/// Runs `body` on a new thread, because a thread of the host may have a small stack, and waits for
+/// up to `patience` (`None`: until it is done). If no thread can be started, runs it on the calling
+/// thread. `None` if it is not done in time, or panics.
 pub(crate) fn elsewhere<T: Send + 'static>(
     name: &str,
     patience: Option<Duration>,
@@ -109,7 +112,7 @@ impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         let Some(shared) = self.0.take() else { return };
         let waits = Arc::clone(&shared.waits);
-        // First, so that the other side sees that it is alone.
+        // Dropped first, so that the other side sees that it is alone.
         drop(shared);
         waits.wake();
     }
@@ -117,7 +120,7 @@ impl<T> Drop for Answer<T> {
 
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
-        // ThreadSanitizer does not know the fence with which the last of an `Arc` goes.
+        // ThreadSanitizer does not know the fence with which the last `Arc` is dropped.
         let _ = Arc::get_mut(&mut self.0);
     }
 }

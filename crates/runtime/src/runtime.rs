@@ -34,16 +34,16 @@ use std::time::Duration;
 
 static RUNTIME: Runtime = Runtime::new();
 
-/// Everything that outlives a callback.
+/// The state of the process that outlives a callback.
 #[derive(Debug)]
 pub struct Runtime {
     shared: Shared,
     begun: Once,
     drain: Lock<Option<Box<Drain>>>,
     libraries: Libraries,
-    /// Reports of hangs so far.
+    /// Number of hangs reported so far.
     hangs: AtomicU32,
-    /// The values of the variables at the first communicator.
+    /// The settings, as read at the first communicator; unset before.
     settings: OnceLock<Settings>,
 }
 
@@ -66,45 +66,45 @@ impl Runtime {
         &RUNTIME
     }
 
-    /// What callbacks write to.
+    /// The recorder, to which callbacks write.
     #[must_use]
     #[inline(always)]
     pub fn recorder(&self) -> &Recorder {
         &self.shared.recorder
     }
 
-    /// The value of a variable; its default until the first communicator.
+    /// The value of a setting; its default before the first communicator.
     pub(crate) fn setting<T>(&self, variable: &Variable<T>) -> T {
         self.settings.get().map_or_else(|| variable.default(), |settings| settings.get(variable))
     }
 
-    /// The communicator of a context that NCCL passed.
+    /// Index of the communicator of a context that NCCL passed.
     #[must_use]
     #[inline(always)]
     pub fn comm_of(&self, context: u64) -> u16 {
         comm_of(self.shared.nonce.load(Ordering::Relaxed), context)
     }
 
-    /// False for the context of another process.
+    /// True if the context is of this process.
     #[must_use]
     #[inline(always)]
     pub fn is_ours(&self, context: u64) -> bool {
         context >> 32 == u64::from(self.shared.nonce.load(Ordering::Relaxed))
     }
 
-    /// Notes what an operation of API v1 to v3 reports about its communicator. For callbacks.
+    /// Stores what an operation of API v1 to v3 reports about its communicator. For callbacks.
     #[inline]
     pub fn learn(&self, comm: u16, hash: u64, rank: i32) {
         self.shared.learn(comm, hash, rank);
     }
 
-    /// A callback panicked: recording has ended.
+    /// Ends recording after a callback panicked.
     #[cold]
     pub fn contain(&self) {
         self.shared.contain();
     }
 
-    /// Logs that something differs from the user's request.
+    /// Logs that something differs from what the user requested.
     pub(crate) fn problem(&self, line: &str) {
         self.shared.problem(line);
     }
@@ -114,7 +114,7 @@ impl Runtime {
         !gate::is_dead()
     }
 
-    /// Passes what is waiting to the sinks. Returns how many words the fullest lane held.
+    /// One round from lanes to sinks. Returns the number of words that the fullest lane held.
     fn round(&self, drain: &mut Drain, flush: bool, sync: bool) -> u64 {
         if self.shared.is_unknown.swap(false, Ordering::Relaxed) {
             drain.introduce();
@@ -139,7 +139,8 @@ impl Runtime {
         }
     }
 
-    /// Starts a round of the drain thread now, or does it here if there is no drain thread.
+    /// Starts a round of the drain thread now, or runs it on the calling thread if there is no
+    /// drain thread.
     fn hurry(&'static self, state: Guard<'_, State>) {
         match &state.drain {
             Some(drain) => drain.wake(),
@@ -153,7 +154,7 @@ impl Runtime {
         }
     }
 
-    /// Gives an order, and waits for the answer.
+    /// Sends an order to the drain thread and waits for its answer.
     fn ask<T>(
         &'static self,
         order: impl FnOnce(Answer<T>) -> Order,

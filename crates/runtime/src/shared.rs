@@ -17,24 +17,24 @@ use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::Header;
 use std::path::Path;
 
-/// Communicators of API v1 to v3 whose hash can be learned from their operations.
+/// Number of communicators of API v1 to v3 whose hash can be learned from their operations.
 const LEARNERS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// What callbacks write to.
+    /// The recorder, to which callbacks write.
     pub(crate) recorder: Recorder,
     pub(crate) nonce: AtomicU32,
     panics: AtomicU64,
     pub(crate) comms_lost: AtomicU64,
     pub(crate) texts_lost: AtomicU64,
-    /// Records for which the file's queue had no room.
+    /// Records for which the writer's queue had no room, by kind.
     unwritten: [AtomicU64; KINDS],
     learned: [LearnedComm; LEARNERS],
     state: Lock<State>,
     pub(crate) orders: Orders,
     pub(crate) log: Log,
-    /// The file is new, and has no definitions yet.
+    /// The file is new and has no definitions yet.
     pub(crate) is_unknown: AtomicBool,
 }
 
@@ -73,27 +73,28 @@ impl Shared {
         }
     }
 
-    /// Hash and rank of a communicator of API v1 to v3, once its operations have reported them.
+    /// Hash and rank of a communicator of API v1 to v3; `None` until its operations have reported
+    /// them.
     pub(crate) fn learned(&self, comm: u16) -> Option<(u64, i32)> {
         let slot = self.learned.get(usize::from(comm))?;
         let hash = slot.hash.load(Ordering::Acquire);
         (hash != 0).then(|| (hash, slot.rank.load(Ordering::Relaxed).cast_signed()))
     }
 
-    /// The same of all communicators of which it is known, by index.
+    /// Hash and rank of all communicators for which they are known, by index.
     pub(crate) fn all_learned(&self) -> impl Iterator<Item = (u16, (u64, i32))> {
         let all = (0u16..).zip(&self.learned);
         all.filter_map(|(index, _)| Some((index, self.learned(index)?)))
     }
 
-    /// A callback panicked: recording has ended.
+    /// Ends recording after a callback panicked.
     #[cold]
     pub(crate) fn contain(&self) {
         self.panics.fetch_add(1, Ordering::Relaxed);
         self.kill();
     }
 
-    /// Logs, when the drain thread ends, that a panic is the reason.
+    /// Logs, when the drain thread ends, that the reason was a panic.
     pub(crate) fn tell_of_panics(&'static self) {
         if self.panics.load(Ordering::Relaxed) == 0 {
             return;
@@ -107,13 +108,13 @@ impl Shared {
         }
     }
 
-    /// Ends the recording for good. Safe in a child of a fork.
+    /// Ends recording for the rest of the process. Safe in the child of a fork.
     pub(crate) fn kill(&self) {
         gate::kill();
         self.recorder.shut();
     }
 
-    /// Whether no lock of it is held now.
+    /// True if none of its locks is held now.
     pub(crate) fn is_free(&self) -> bool {
         self.state.is_free() && self.orders.is_free() && self.log.is_free()
     }
@@ -124,28 +125,28 @@ impl Shared {
 
     /// Sends an order to the drain thread.
     pub(crate) fn order(&self, order: Order, weight: usize) {
-        // What finds no room is counted by the queue.
+        // The queue counts an order that does not fit.
         let _ = self.orders.put(order, weight);
     }
 
-    /// Logs that something differs from the user's request.
+    /// Logs that something differs from what the user requested.
     pub(crate) fn problem(&self, line: &str) {
         self.log.say(Severity::Problem, line);
     }
 
-    /// Logs that something differs from the user's request, also in the recording.
+    /// Logs that something differs from what the user requested, and notes it in the recording.
     pub(crate) fn tell(&self, line: String) {
         self.problem(&line);
         self.order(Order::Note(line), 0);
     }
 
-    /// The recording's file exists.
+    /// Notes that the recording's file was created.
     pub(crate) fn opened(&self, path: &Path) {
         self.lock().recording = Some(path.to_owned());
         self.log.say(Severity::Info, &format!("recording to {}", path.display()));
     }
 
-    /// A recording is impossible: the line gives the reason.
+    /// Ends recording because no recording is possible; `line` gives the reason.
     pub(crate) fn give_up(&'static self, line: &str) {
         self.problem(line);
         self.kill();
@@ -161,7 +162,7 @@ impl Shared {
         }
     }
 
-    /// The file is new: all definitions must be written again.
+    /// Requests that all definitions be written again, because the file is new.
     pub(crate) fn reintroduce(&self) {
         self.is_unknown.store(true, Ordering::Relaxed);
         self.lock().wake_drain();

@@ -26,21 +26,20 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Connections at once; a further one takes the place of the oldest.
+/// Maximum number of connections; a further one replaces the oldest.
 const CLIENTS: usize = 16;
-/// Connections accepted before the existing ones are checked again.
+/// Maximum number of connections accepted before the existing ones are checked again.
 const AT_ONCE: usize = 64;
-/// How often the thread looks whether the socket is still its own, and where it was made: where the
-/// host has given its number to a socket of its own, or a cleaner of `/tmp` has removed it, nothing
-/// else would wake it.
+/// How often the thread checks its socket. Nothing else wakes the thread if the host has closed the
+/// socket and reused its number, or if a cleaner of `/tmp` has removed its file.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How long a request may take to come.
+/// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Makes the socket of this process in `dir`: its file, and what answers there.
+/// Creates the socket of this process in `dir`: its file, and the server that answers on it.
 ///
 /// # Errors
-/// The system's, or that the directory is not this user's alone.
+/// The system's error, or that the directory does not belong to this user alone.
 pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(SocketFile, Server)> {
     own::ready(dir, 0o700)?;
     let path = dir.join(socket_name(sys::pid(), nonce));
@@ -59,7 +58,7 @@ pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(SocketFil
     Ok((file, server))
 }
 
-/// A socket of that name to which only its user can connect.
+/// Listens on a socket of this name to which only its user can connect.
 fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
     let listener = UnixListener::bind(path)?;
     let ready = || {
@@ -70,24 +69,24 @@ fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
     Kept::new(listener).inspect(|listener| ClosedInChild::Control.keep(listener))
 }
 
-/// The identity of the socket of that name: device and inode.
+/// Device and inode of the socket's file; `None` if it is gone.
 fn made(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Answers, on a thread of its own.
+/// Answers requests on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: Kept<UnixListener>,
     path: PathBuf,
     made: Option<(u64, u64)>,
-    /// When it was last seen.
+    /// When the socket was last checked.
     looked: Instant,
-    /// Each of these lines comes once: that it was removed, and that there can be none.
+    /// It was logged that the socket's file was removed (`has_told_none`: that there can be none).
     has_told_removed: bool,
     has_told_none: bool,
     clients: VecDeque<Client>,
-    /// The job's id. The environment is not read later: the application may be changing it.
+    /// The job's id, stored because the application may be changing the environment later.
     job: String,
 }
 
@@ -98,17 +97,17 @@ struct Client {
     until: Instant,
 }
 
-/// What a look at a connection found.
+/// The result of reading from a connection.
 enum Received {
-    /// No complete request yet.
+    /// The request is not complete yet.
     Part,
     Request(Vec<u8>),
-    /// The end of the connection, or an invalid request.
+    /// The connection was closed, or the request is invalid.
     End,
 }
 
 impl Server {
-    /// Answers until recording has ended for good.
+    /// Answers requests until recording has ended for good.
     pub(crate) fn run(mut self, runtime: &'static Runtime) {
         while runtime.is_running() {
             if self.looked.elapsed() >= LOOK_EVERY || self.listener.get().is_none() {
@@ -123,19 +122,19 @@ impl Server {
                 [listener.as_fd()].into_iter().chain(sockets.map(AsFd::as_fd)).collect();
             let first = self.clients.iter().map(|client| client.until).min();
             let now = Instant::now();
-            // One more, for poll counts whole milliseconds.
+            // Plus one, because poll counts whole milliseconds.
             let wait = first.map(|t| t.saturating_duration_since(now) + Duration::from_millis(1));
             peer::wait_for(&sockets, Some(wait.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)));
             if !self.accept() {
-                // No descriptor is left: the waiting client would wake us again and again.
+                // No descriptor is free: the waiting client would wake this thread again at once.
                 std::thread::sleep(Duration::from_millis(100));
             }
             self.serve(runtime);
         }
     }
 
-    /// Makes the socket again where it was removed, or the host has closed it: its number may be
-    /// another's. The line is for the user, and comes once.
+    /// Creates the socket again if its file was removed or the host has closed it. Returns a line
+    /// for the user, once.
     fn look(&mut self) -> Option<String> {
         self.looked = Instant::now();
         let is_open = self.listener.get().is_some();
@@ -166,7 +165,7 @@ impl Server {
         (!std::mem::replace(has_told, true)).then_some(line)
     }
 
-    /// Takes new connections. False if the system has no room for one.
+    /// Accepts new connections. False if the system has no descriptor for one.
     fn accept(&mut self) -> bool {
         for _ in 0..AT_ONCE {
             let Some(listener) = self.listener.get() else { return true };
@@ -191,7 +190,8 @@ impl Server {
         }
         let until = Instant::now() + PATIENCE;
         let mut client = Client { stream, request: Vec::new(), until };
-        // Most requests are there already: they need not fear for their place.
+        // Most requests have arrived already and are answered before the connection could be
+        // replaced.
         match client.read() {
             Received::Part => self.clients.push_back(client),
             Received::Request(request) => client.answer(&request, Runtime::get(), &self.job),
@@ -238,7 +238,7 @@ impl Client {
         let request = line.and_then(Request::decode).map_err(Refusal::Bad);
         let reply = request.and_then(|request| carry_out(request, runtime, job));
         let reply = reply.unwrap_or_else(|refusal| Reply::Refused(refusal.to_string()));
-        // It fits the socket's buffer; a client that does not read loses it.
+        // The answer fits the socket's buffer; a client that does not read it loses it.
         if let Some(mut stream) = self.stream.get() {
             let _ = stream.write_all(reply.encode().as_bytes());
         }

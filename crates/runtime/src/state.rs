@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The runtime's state of the process: memory only, behind a lock that host threads take.
+//! The process's state behind a lock that host threads take; the lock protects memory only.
 
 use crate::own::SocketFile;
 use crate::sys::mask::{ActivationMask, Masks};
@@ -29,7 +29,7 @@ pub struct CommInfo {
     pub api_version: u32,
 }
 
-/// The life of a recording.
+/// The life of a recording in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// No communicator yet.
@@ -43,11 +43,11 @@ pub(crate) enum Phase {
 
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// The recording's file, once it is there.
+    /// The recording's path, once the file exists.
     pub(crate) recording: Option<PathBuf>,
     pub(crate) mask: Option<u32>,
     pub(crate) next_comm: u16,
-    /// What wakes the drain thread, where there is one.
+    /// Wakes the drain thread, if there is one.
     pub(crate) drain: Option<Arc<Wake>>,
     pub(crate) live: u32,
     pub(crate) comms: BTreeMap<u16, CommInfo>,
@@ -55,7 +55,7 @@ pub(crate) struct State {
     pub(crate) masks: Masks,
     pub(crate) schedule: Schedule,
     pub(crate) socket: Option<SocketFile>,
-    /// Requests before the first communicator.
+    /// The window requested before the first communicator.
     pub(crate) early: Option<FirstWindow>,
     pub(crate) step: Option<u64>,
 }
@@ -93,16 +93,16 @@ impl State {
         self.drain.iter().for_each(|drain| drain.wake());
     }
 
-    /// Asks the NCCL of a new communicator for what is wanted now. With the lock: a stop in between
-    /// takes it back everywhere. One mask serves all communicators of an NCCL, so that no bit is
-    /// taken away here.
+    /// Adds the wanted events to the activation mask of a new communicator's NCCL. Called with the
+    /// lock held, so that a stop before or after it clears the bits everywhere. Clears no bits,
+    /// because all communicators of an NCCL share one mask.
     pub(crate) fn activate(&self, active: Option<ActivationMask>) {
         if let (Some(active), Some(mask)) = (active, self.wanted_mask()) {
             active.set(mask);
         }
     }
 
-    /// The events to request from NCCL now.
+    /// The events to request from NCCL now; `None` if none.
     pub(crate) fn wanted_mask(&self) -> Option<u32> {
         let stopped = EventKind::KernelCh.bit();
         self.mask.map(|mask| if gate::is_started() { mask } else { mask & stopped })

@@ -11,18 +11,18 @@ use ncclscope_control::message::{Boundary, WindowState};
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long after a window's end its operations may start children of their own: see
+/// For this long after a window's end, its operations may still start children: see
 /// [`ncclscope_recorder::gate`].
 const SETTLES_AFTER: Duration = Duration::from_secs(10);
-/// A window does not begin later than this from now: a mistaken unit, most likely.
+/// Maximum time until a window begins; more is most likely a mistake in the unit.
 const FURTHEST: Duration = Duration::from_secs(7 * 86_400);
 
-/// What both clocks say at one moment, ns.
+/// The readings of both clocks at one moment, ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClockReading {
-    /// Since some moment in the past; never set.
+    /// The monotonic clock: time since an arbitrary moment; never set.
     pub(crate) monotonic: i64,
-    /// Since 1970.
+    /// The realtime clock: time since 1970.
     pub(crate) realtime: i64,
 }
 
@@ -36,31 +36,31 @@ impl ClockReading {
         }
     }
 
-    /// A time of day as the monotonic clock will have it, or had it.
+    /// Converts a time of day to the monotonic clock.
     fn monotonic_of(self, at: u64) -> i64 {
         let away = i64::try_from(at).unwrap_or(i64::MAX).saturating_sub(self.realtime);
         self.monotonic.saturating_add(away)
     }
 
-    /// A time of the monotonic clock as time of day.
+    /// Converts a time of the monotonic clock to time of day.
     fn realtime_of(self, at: i64) -> u64 {
         let away = at.saturating_sub(self.monotonic);
         u64::try_from(self.realtime.saturating_add(away)).unwrap_or(0)
     }
 }
 
-/// What is to be done with the gate now.
+/// What to do with the gate now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GateAction {
-    /// Operations are recorded from here on, every `sample`-th.
+    /// Record new operations, one in `sample`.
     Start { sample: u32 },
-    /// No operation is recorded from here on.
+    /// Record no new operations.
     Stop,
-    /// Nothing begins any more.
+    /// Record no new events at all, except the ends of open ones.
     Settle,
 }
 
-/// Windows to come: ns of the monotonic clock.
+/// The requested windows; times in ns of the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Schedule {
     waiting: Option<PendingWindow>,
@@ -72,7 +72,7 @@ pub(crate) struct Schedule {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PendingWindow {
-    /// `None`: with the next training step.
+    /// When the window begins; `None`: with the next training step.
     begin: Option<i64>,
     end: WindowEnd,
     sample: u32,
@@ -89,7 +89,7 @@ impl Schedule {
         Schedule { waiting: None, end: None, settle: None, step: 0, sample: 1 }
     }
 
-    /// Takes a window in place of any before it.
+    /// Requests a window, which replaces any earlier one.
     pub(crate) fn request(
         &mut self,
         window: RecordingWindow,
@@ -108,7 +108,7 @@ impl Schedule {
         Ok(begin.and_then(|_| self.due(now)))
     }
 
-    /// A request to stop.
+    /// Handles a request to stop.
     pub(crate) fn stop(&mut self, now: ClockReading) -> GateAction {
         self.waiting = None;
         self.end = None;
@@ -116,7 +116,7 @@ impl Schedule {
         GateAction::Stop
     }
 
-    /// A training step begins.
+    /// Handles the beginning of a training step.
     pub(crate) fn step(&mut self, step: u64, now: ClockReading) -> Option<GateAction> {
         self.step = step;
         if let Some(window) = self.waiting.filter(|window| window.begin.is_none()) {
@@ -128,7 +128,7 @@ impl Schedule {
         }
     }
 
-    /// What is due at `now`: the beginning or the end of a window.
+    /// The action that is due at `now`: the beginning or the end of a window.
     pub(crate) fn due(&mut self, now: ClockReading) -> Option<GateAction> {
         if let Some(window) = self.waiting
             && let Some(begin) = window.begin.filter(|&begin| begin <= now.monotonic)
@@ -145,7 +145,7 @@ impl Schedule {
         None
     }
 
-    /// How long until [`Schedule::due`] will bring something; steps aside.
+    /// Time until [`Schedule::due`] will return an action; ignores windows that wait for a step.
     pub(crate) fn wait(&self, now: ClockReading) -> Option<Duration> {
         let begin = self.waiting.and_then(|window| window.begin);
         let end = match self.end {
@@ -162,7 +162,7 @@ impl Schedule {
         self.waiting.is_some()
     }
 
-    /// The window that waits, else the one that is open.
+    /// The state of the waiting window, else of the open one.
     pub(crate) fn state(&self, now: ClockReading) -> WindowState {
         if let Some(window) = self.waiting {
             let ends = match (window.end, window.begin) {
@@ -183,8 +183,8 @@ impl Schedule {
         WindowState { begins: None, ends, sample: self.sample }
     }
 
-    /// Begins a window. A length counts from the time that all hosts agreed on, however late this
-    /// one looks.
+    /// Begins a window. Its length counts from the time that all hosts agreed on, even if this host
+    /// is late.
     fn begin(&mut self, window: PendingWindow, since: i64) -> GateAction {
         self.waiting = None;
         self.end = match window.end {
@@ -209,12 +209,12 @@ mod tests {
     const S: i64 = 1_000_000_000;
     const START: Option<GateAction> = Some(GateAction::Start { sample: 1 });
 
-    /// A moment of a machine that came up 1000 s after 1970.
+    /// Clock readings of a machine that was started 1000 s after 1970.
     fn at(monotonic: i64) -> ClockReading {
         ClockReading { monotonic, realtime: monotonic + 1000 * S }
     }
 
-    /// ns until the next turn.
+    /// Nanoseconds until the next action.
     fn wait(schedule: &Schedule, now: i64) -> Option<i64> {
         schedule.wait(at(now)).map(ns)
     }
@@ -245,7 +245,7 @@ mod tests {
         assert!(
             Schedule::new().request(RecordingWindow::parse("at=10000000").unwrap(), at(S)).is_err()
         );
-        // Long before the machine came up.
+        // Long before the machine was started.
         let (mut past, turn) = asked("at=1 for=2s", at(5 * S));
         assert_eq!((turn, past.due(at(5 * S))), (START, Some(GateAction::Stop)));
         let (mut past, turn) = asked("at=1 for=1005s", at(5 * S));
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(schedule.due(set(7 * S)), Some(GateAction::Stop));
             let settles = [schedule.due(set(17 * S - 1)), schedule.due(set(17 * S))];
             assert_eq!(settles, [None, Some(GateAction::Settle)]);
-            // A moment is what it was when it was asked for.
+            // The start stays at the moment that was requested.
             let (mut schedule, turn) = asked("at=1010 for=2s", at(5 * S));
             assert_eq!((turn, schedule.due(set(9 * S))), (None, None));
             assert_eq!(schedule.due(set(10 * S)), START);

@@ -19,7 +19,7 @@ use crate::time::{NEVER, Time, mix, scaled};
 use crate::truth::{SlowVerdict, Verdict};
 use std::collections::BTreeSet;
 
-/// The job that faults are planted in.
+/// The job in which faults are planted.
 #[derive(Debug)]
 pub(crate) struct FaultSite<'a> {
     pub(crate) scenario: &'a Scenario,
@@ -43,12 +43,12 @@ pub(crate) struct PlantedFault {
 
 pub(crate) const RUNS: ThreadState = ThreadState { state: b'R', place: "", since: NEVER };
 
-/// The operation that a fault hits, and the rank's neighbours in it.
+/// The operation that a fault hits, with the rank's neighbours in it.
 #[derive(Clone, Copy, Debug)]
 struct FaultTarget {
     rank: u32,
     op: usize,
-    /// The ranks it receives from and sends to in it.
+    /// The rank from which it receives in the operation; `to` is the one to which it sends.
     from: u32,
     to: u32,
 }
@@ -144,7 +144,7 @@ impl FaultSite<'_> {
             Fault::GpuDead => is_ring,
             Fault::SmExhausted => is_ring,
             Fault::NvlinkHang => is_ring && self.layout.nodes(it.group) == 1,
-            // It must send more data than it has before it receives any.
+            // It must have to send more data than it has before it receives any.
             Fault::SenderGpuStuck => is_ring && is_in && is_out && steps(it, size) > 1,
             Fault::ReceiverGpuStuck => {
                 let only = matches!(&it.call, Call::Transfers(t) if t.len() == 1 && !t[0].is_send);
@@ -203,9 +203,9 @@ impl FaultSite<'_> {
         };
         let both = |a: u32, b: u32| vec![a.min(b), a.max(b)];
         match fault {
-            // All of them wait for each other.
+            // All members wait for each other.
             Fault::OrderSwap => (members(), None),
-            // No event shows which GPU of the ring it is.
+            // No event shows which GPU of the ring is at fault.
             Fault::NvlinkHang => (members(), Some([rank, to])),
             Fault::P2pUnmatched => {
                 let peer = if from == rank { to } else { from };
@@ -213,7 +213,7 @@ impl FaultSite<'_> {
             }
             Fault::P2pSize => (both(rank, from), Some([from, rank])),
             Fault::LinkDown => (both(rank, to), Some([rank, to])),
-            // Between two ranks nothing shows whose interface it is.
+            // Between only two ranks, nothing shows whose interface is at fault.
             Fault::NicDown if from == to => (both(rank, to), None),
             Fault::ReceiverNotReady | Fault::FlushStuck | Fault::ReceiverGpuStuck => {
                 (vec![rank], Some([from, rank]))
@@ -323,7 +323,7 @@ impl FaultSite<'_> {
         }
     }
 
-    /// Sets the thread states from that time on.
+    /// Sets the thread states of a rank from `since` on.
     fn plant_thread_states(&mut self, fault: Fault, rank: u32, since: Time) {
         let [api, proxy] = &mut self.thread_states[rank as usize];
         match fault {
@@ -510,7 +510,7 @@ fn other(datatype: Datatype) -> Datatype {
     }
 }
 
-/// The fault hits at a time, not with a call.
+/// True for faults that hit at a time instead of a call.
 fn hits_at_a_time(fault: Fault) -> bool {
     use Fault as F;
     matches!(
@@ -544,7 +544,7 @@ fn needs(fault: Fault) -> &'static str {
     }
 }
 
-/// Communicators of this role move much data between neighbouring ranks.
+/// True if communicators of this role move much data between neighbouring ranks.
 fn carries(role: Role) -> bool {
     matches!(role, Role::Data | Role::Pipeline | Role::Expert)
 }

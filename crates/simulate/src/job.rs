@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a scenario to its files.
+//! Simulates a job and writes the files of a scenario.
 
 use crate::error::Error;
 use crate::fault::{Fault, FaultGroup};
@@ -76,7 +76,8 @@ fn seconds(time: Time) -> f64 {
     time as f64 / 1e9
 }
 
-/// The scenario with default values, and with controls that are properties of the hardware.
+/// The scenario with default values filled in, and with the controls that are properties of the
+/// hardware.
 fn adjusted(scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
     if scenario.job.steps == 0 {
@@ -92,7 +93,7 @@ fn adjusted(scenario: &Scenario) -> Scenario {
             Fault::DroppedHeartbeats => machine.dropped = 0.33,
             Fault::RingOverflow => {
                 scenario.job.ring_mib = 1;
-                // A step with longer rings has more records.
+                // With more ranks, rings are longer and each step has more records.
                 scenario.job.steps *= match scenario.job.ranks {
                     0..64 => 20,
                     64..512 => 8,
@@ -105,7 +106,7 @@ fn adjusted(scenario: &Scenario) -> Scenario {
     scenario
 }
 
-/// A solved job with its faults.
+/// A solved job and its planted faults.
 struct Prepared {
     programs: Vec<Vec<Op>>,
     conditions: Conditions,
@@ -196,8 +197,8 @@ impl Prepared {
         }
     }
 
-    /// A rank's GPU does not produce all data that the rank should send in an operation, or does
-    /// not take the data that arrived.
+    /// True if a rank's GPU does not produce all data that the rank should send in an operation, or
+    /// does not accept the data that arrived.
     fn lacks_gpu(&self, rank: u32, done: &OpTimes) -> bool {
         self.outcomes(done).flat_map(|outcome| &outcome.flows).any(|flow| {
             flow.from.rank == rank && flow.steps.iter().any(|step| step.send[1] == NEVER)
@@ -206,8 +207,8 @@ impl Prepared {
         })
     }
 
-    /// All members of the group run an operation that does not end on all of them. It may end on
-    /// the rank itself, and the first one that does not end may be a later one.
+    /// True if all members of the group run an operation that does not end on all of them. It may
+    /// end on the rank itself, and the first one that does not end may be a later one.
     fn stops_within(&self, injected: &PlantedFault) -> bool {
         let rank = injected.rank as usize;
         let ops = self.programs[rank].iter().zip(&self.solution.ranks[rank]).skip(injected.op);
@@ -224,7 +225,8 @@ impl Prepared {
         done.parts.iter().filter_map(|part| self.solution.outcomes.get(part.0 as usize))
     }
 
-    /// A send or receive of a rank in an operation does not complete, although its kernels may.
+    /// True if a send or receive of a rank in an operation does not complete, even if its kernels
+    /// do.
     fn is_cut(&self, rank: u32, done: &OpTimes) -> bool {
         self.outcomes(done).flat_map(|outcome| &outcome.flows).any(|flow| {
             flow.from.rank == rank && flow.sent() == NEVER

@@ -212,7 +212,7 @@ fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
     let tp = match (job.dp, job.pp) {
         (0, 0) if divides(per_host, ranks) => per_host,
         (1.., 1..) if divides(given, ranks) => ranks / given,
-        // As many as a host has, if the sizes that are given leave so many.
+        // As many as there are on a host, if the given sizes allow that.
         (1.., 0) | (0, 1..) if divides(given, ranks) => {
             let fits = |&n: &u32| divides(n, per_host) && divides(n, ranks / given);
             (1..=per_host).rev().find(fits).unwrap_or(1)
@@ -245,7 +245,7 @@ fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
 mod tests {
     use super::*;
 
-    /// tp, pp and dp, where these are chosen or given.
+    /// The sizes tp, pp and dp: given ones, else chosen ones.
     fn chosen(ranks: u32, given: [u32; 3]) -> Result<[u32; 3], String> {
         let mut scenario = Scenario::default();
         let job = &mut scenario.job;

@@ -18,18 +18,18 @@ use ncclscope_trace::progress::{name_hash, roll};
 use ncclscope_trace::vectors::{Vector, vector_flags};
 use std::collections::HashMap;
 
-/// Communicators of a rank.
+/// Number of communicators of a rank.
 pub(crate) const COMMS: usize = 10;
 /// A round: the communicator of each collective. The host waits for the last one.
 const ROUND: [usize; 14] = [1, 4, 1, 3, 7, 1, 8, 2, 6, 2, 5, 9, 1, 0];
-/// Rounds that count as completed before, and rounds that are simulated.
+/// Number of rounds that count as completed before; `PLAYED` is the number of simulated rounds.
 const BEFORE: u32 = 5_000;
 const PLAYED: usize = 4;
 /// The index in a round of the tensor parallel communicator in its last two collectives, which
 /// `order-swap` exchanges.
 const SWAPPED: usize = ROUND.len() - 2;
 
-/// The fault of a rank, and the collective from which it holds.
+/// The fault of a rank, and the collective from which on it acts.
 #[derive(Clone, Copy, Debug)]
 struct RankFault {
     fault: Fault,
@@ -46,7 +46,7 @@ struct CommMember {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RankCounts {
-    /// Its collectives that were called, enqueued, started on the GPU, and completed.
+    /// Numbers of its collectives that were called, enqueued, started on the GPU, and completed.
     called: usize,
     enqueued: usize,
     started: usize,
@@ -179,7 +179,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Takes a rank until it has to wait, and adds the ranks that waited for it to `work`.
+    /// Advances a rank until it has to wait, and adds the ranks that waited for it to `work`.
     fn advance(&mut self, rank: u32, work: &mut Vec<u32>) {
         self.call(rank);
         let at = rank as usize;

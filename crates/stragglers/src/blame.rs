@@ -50,20 +50,21 @@ use crate::model::Job;
 use crate::steps::Steps;
 use crate::waits::{Timeline, Waits, on_clock};
 
-/// The longest chain of waits that is followed; the rest is charged to its last worker.
+/// Maximum length of a chain of waits that is followed; the rest is charged to the chain's last
+/// worker.
 const DEPTH: usize = 64;
 
-/// The blame of one step, by worker, in ns of others' waiting.
+/// The blame of each worker for a step: time that others waited, ns.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Blame {
-    /// For its own work.
+    /// Blame for the worker's own work.
     pub own: Vec<f64>,
-    /// For transfers that it took part in and that all members were ready for: a slow link is at
-    /// fault, or nothing.
+    /// Blame for transfers that it took part in and that all members were ready for: due to a slow
+    /// link, or to nothing.
     pub transfer: Vec<f64>,
-    /// All waiting in the step.
+    /// All waiting time in the step, ns.
     pub total: f64,
-    /// Each worker's own time, ns: its recorded work, else the step without its waits and
+    /// Own time of each worker, ns: its recorded work, else the step without its waits and
     /// transfers.
     pub busy: Vec<f64>,
     /// How well the own time of each worker is known.
@@ -81,7 +82,7 @@ impl Blame {
         }
     }
 
-    /// All blame of a worker, ns.
+    /// Total blame of a worker, ns.
     #[must_use]
     pub fn of(&self, worker: usize) -> f64 {
         self.own[worker] + self.transfer[worker]
@@ -105,8 +106,8 @@ pub fn blame(job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) -> Vec<Bl
     blames
 }
 
-/// Fills in each worker's own time in each step. Time after a worker's last operation is not
-/// charged, since no operation shows what it was.
+/// Computes the own time of each worker in each step. Time after a worker's last operation is not
+/// charged, because no operation shows what it was.
 fn own_time(blames: &mut [Blame], job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) {
     for (blame, known) in blames.iter_mut().zip(known(job, steps)) {
         blame.known = known;
@@ -140,12 +141,12 @@ struct Charge<'a> {
     waits: &'a Waits,
     step: usize,
     blame: &'a mut Blame,
-    /// The workers that the chain has passed, to end it at a cycle.
+    /// The workers on the chain so far, to stop at a cycle.
     seen: &'a mut Vec<usize>,
 }
 
 impl Charge<'_> {
-    /// Charges the time between `from` and `to` to what `worker` did in it.
+    /// Charges the time from `from` to `to` according to what `worker` did in it.
     fn time_of(&mut self, worker: usize, mut from: f64, to: f64) {
         let waits = self.waits;
         let line = waits.timeline(worker, self.step);

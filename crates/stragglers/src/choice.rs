@@ -14,8 +14,8 @@ use ncclscope_operations::Filter;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Job {
-    /// Keeps the operations of the filter's training steps, and of a time on the job's own clock,
-    /// ns. A collective is judged whole, by its first arrival.
+    /// Keeps the operations of the filter's training steps and of a time window on the job's clock
+    /// (ns). A collective is kept or dropped as a whole, by its first arrival.
     pub fn keep(&mut self, filter: &Filter, window: Option<(f64, f64)>) {
         if filter.steps.is_none() && window.is_none() {
             return;
@@ -35,7 +35,7 @@ impl Job {
             self.batches.iter().map(|one| has_step(one.step) && has_time(one.part.start)).collect();
         self.keep_batches(&kept);
         self.own.retain(|(part, step)| has_step(*step) && has_time(part.start));
-        // These are sums over all of the time.
+        // These are sums over the whole run, which cannot be filtered by time.
         let has_sums =
             !self.edges.is_empty() || !self.stalls.is_empty() || !self.launches.is_empty();
         self.networked.extend(self.edges.drain(..).map(|edge| edge.comm));
@@ -50,7 +50,7 @@ impl Job {
         }
     }
 
-    /// Keeps batches by their positions, and the partners among them.
+    /// Keeps only the batches with `kept`, and updates the indices of their partners.
     fn keep_batches(&mut self, kept: &[bool]) {
         let mut next = 0;
         let number = |&is_kept: &bool| {
@@ -69,18 +69,18 @@ impl Job {
     }
 }
 
-/// Findings that a filter shows, of all.
+/// How many findings a filter shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Findings that are shown.
     pub shown: usize,
-    /// All findings, shown or not.
+    /// Number of findings, shown or not.
     pub of: usize,
 }
 
 impl SlowReport {
-    /// Keeps the findings that concern the filter's ranks, hosts and communicators, and the rows of
-    /// collectives of its communicators and functions.
+    /// Removes the findings that do not concern the filter's ranks, hosts and communicators, and
+    /// the rows of collectives of other communicators and functions.
     pub fn show(&mut self, filter: &Filter, job: &Job) -> Shown {
         let hosts: BTreeMap<u32, &str> =
             job.workers.iter().map(|worker| (worker.rank, worker.host.as_str())).collect();
@@ -112,7 +112,7 @@ fn concerns(
     let ranks: BTreeSet<u32> =
         finding.root_ranks.iter().chain(finding.edge.iter().flatten()).copied().collect();
     let is_of_rank = !filter.chooses_recordings() || ranks.into_iter().any(has_rank);
-    // What is found in no communicator in particular is found in each.
+    // A finding without a communicator concerns all of them.
     is_of_rank && (finding.comm_texts.is_empty() || finding.comm_texts.iter().any(has_comm))
 }
 
@@ -191,7 +191,8 @@ mod tests {
             report.last_arrivers = vec![row(1), row(2), row(1)];
             let Shown { shown, of } = report.show(filter, &job);
             assert_eq!((shown, of), (report.findings.len(), 2));
-            // Of how many collectives a rank came last does not depend on the ranks that are shown.
+            // The number of collectives in which a rank came last does not depend on which ranks
+            // are shown.
             let rows = (report.last_arrivers.len(), report.judged_arrivals);
             let is_of_rank_1 = filter.ranks == [1..=1];
             assert!(if is_of_rank_1 { rows == (2, 3) } else { rows.1 == rows.0 || rows.0 == 0 });

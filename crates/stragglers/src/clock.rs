@@ -50,47 +50,47 @@ use crate::model::{EndSync, Job, Part, Worker};
 use crate::robust::{count, median, median_mad};
 use std::collections::{BTreeMap, HashSet};
 
-/// Hosts in an operation are compared at distances of 2^0 to 2^(HOPS-1) around their ring.
+/// Hosts in an operation are compared at distances 2^0 to 2^(HOPS-1) around their ring.
 const HOPS: u32 = 12;
-/// A rate is fitted if a pair's operations cover at least this time, ns.
+/// Minimum time covered by a pair's operations for fitting a rate, ns.
 const RATE_SPAN: f64 = 2e9;
-/// A rate is fitted from at least this many operations of a pair.
+/// Minimum number of a pair's operations for fitting a rate.
 const RATE_SAMPLES: usize = 32;
 /// The assumed error of a median of fewer than [`FEW`] operations of two hosts, ns.
 const FEW_ERROR: f64 = 1e6;
-/// Fewer samples than this have no meaningful MAD.
+/// Minimum number of samples for a meaningful MAD.
 const FEW: usize = 5;
-/// The least error of comparing workers of one host, ns.
+/// Minimum error of comparing workers of one host, ns.
 const ERROR_ON_HOST: f64 = 1e4;
-/// The largest error of placing GPU times on the host's clock, ns. A larger difference between the
-/// ends of a host's workers is a rank that is always late.
+/// Maximum error of placing GPU times on the host's clock, ns. A larger difference between the ends
+/// of a host's workers means that a rank is always late.
 const APART_ON_HOST: f64 = 5e4;
 
 /// The difference between one worker's clock and the job's.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct ClockOffset {
-    /// In the middle of the run, ns.
+    /// The offset in the middle of the run, ns.
     pub ns: f64,
-    /// Growth per ns.
+    /// Growth of the offset per ns.
     pub rate: f64,
 }
 
 /// The workers' clocks.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Clocks {
-    /// The clock of each worker: those of one host have the same.
+    /// Index of each worker's clock; workers of one host share one.
     clocks: Vec<usize>,
     offsets: Vec<ClockOffset>,
-    /// The group of each clock.
+    /// Index of each clock's group.
     groups_of: Vec<usize>,
     middle: f64,
     /// The largest amount by which a pair of workers contradicts the solution, ns.
     pub max_residual: f64,
     /// Waits shorter than this are not significant, ns.
     pub error: f64,
-    /// Pairs of workers compared.
+    /// Number of pairs of workers that were compared.
     pub pairs: usize,
-    /// Groups of workers that nothing connects; 1 if all are on one clock.
+    /// Number of groups of workers without a common operation; 1 if all are on one clock.
     pub groups: usize,
 }
 
@@ -159,13 +159,13 @@ impl Clocks {
         self.of(&self.offsets, worker)
     }
 
-    /// The group of a worker: only times of one group are comparable.
+    /// Index of a worker's group. Only times within one group are comparable.
     #[must_use]
     pub fn group(&self, worker: usize) -> usize {
         self.of(&self.groups_of, worker)
     }
 
-    /// What a list of clocks has for a worker's.
+    /// The entry of a worker's clock in a list indexed by clock.
     fn of<T: Copy + Default>(&self, list: &[T], worker: usize) -> T {
         let clock = self.clocks.get(worker);
         clock.and_then(|&clock| list.get(clock)).copied().unwrap_or_default()
@@ -185,26 +185,26 @@ fn clocks_of(job: &Job) -> Vec<usize> {
     job.workers.iter().map(&mut clock).collect()
 }
 
-/// (time, difference of ends) of each pair, of clocks or of workers.
+/// Samples (time, difference of ends) of each pair of clocks or workers.
 #[derive(Default)]
 struct EndDifferences(BTreeMap<(usize, usize), Vec<(f64, f64)>>);
 
 impl EndDifferences {
-    /// Adds one operation's ends at two different places.
+    /// Adds the two ends of one operation.
     fn add(&mut self, a: (usize, f64), b: (usize, f64)) {
         let (a, b) = if a.0 < b.0 { (a, b) } else { (b, a) };
         self.0.entry((a.0, b.0)).or_default().push((a.1, a.1 - b.1));
     }
 
-    /// Adds one operation's ends. Sorted by place, all operations of a communicator compare the
-    /// same pairs.
+    /// Adds the ends of one operation. If they are sorted by place, all operations of a
+    /// communicator compare the same pairs.
     fn add_ring(&mut self, ends: &[(usize, f64)]) {
         let mut ring = ends.to_vec();
         ring.sort_unstable_by_key(|end| end.0);
         let n = ring.len();
         for hop in (0..HOPS).map(|hop| 1usize << hop).take_while(|hop| *hop <= n / 2) {
             for at in 0..n {
-                // Halfway around the ring each pair would occur twice.
+                // At half the ring's length, each pair would occur twice.
                 if 2 * hop == n && at >= hop {
                     break;
                 }
@@ -213,14 +213,14 @@ impl EndDifferences {
         }
     }
 
-    /// The middle of the covered time.
+    /// The middle of the covered time, ns.
     fn middle(&self) -> f64 {
         let times = || self.0.values().flatten().map(|sample| sample.0);
         let (first, last) = (times().fold(f64::MAX, f64::min), times().fold(f64::MIN, f64::max));
         if first > last { 0.0 } else { f64::midpoint(first, last) }
     }
 
-    /// The measured differences; of few operations the error is at least `few`.
+    /// The measured offset of each pair. With few operations, the error is at least `few`.
     fn links(self, is_rated: bool, middle: f64, few: f64) -> Vec<PairOffset> {
         let pairs = self.0.into_iter();
         let links = pairs
@@ -229,13 +229,13 @@ impl EndDifferences {
     }
 }
 
-/// The measured difference of a pair.
+/// The measured offset between two clocks.
 struct PairOffset {
     a: usize,
     b: usize,
-    /// a's clock minus b's in the middle of the run, ns.
+    /// Clock a minus clock b in the middle of the run, ns.
     ns: f64,
-    /// Its growth per ns.
+    /// Growth of the offset per ns.
     rate: f64,
     /// Standard error of `ns`.
     error: f64,
@@ -352,7 +352,7 @@ fn solve(clocks: usize, links: &[PairOffset]) -> Vec<ClockOffset> {
     ns.into_iter().zip(rates).map(|(ns, rate)| ClockOffset { ns, rate }).collect()
 }
 
-/// A first answer: sums of differences along a spanning tree of each group.
+/// A first solution: sums of offsets along a spanning tree of each group.
 fn chain(clocks: usize, links: &[PairOffset], value: fn(&PairOffset) -> f64) -> Vec<f64> {
     let mut next: Vec<Vec<(usize, f64)>> = vec![Vec::new(); clocks];
     for link in links {
@@ -396,7 +396,7 @@ fn refine(x: &mut [f64], links: &[PairOffset], value: fn(&PairOffset) -> f64) {
     }
     let mut r: Vec<f64> = wanted.iter().zip(apply(x)).map(|(b, ax)| b - ax).collect();
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    // A smaller residual is rounding error, which the singular matrix cannot reduce.
+    // A smaller residual is only rounding error, which the singular matrix cannot reduce.
     let enough = dot(&wanted, &wanted) * 1e-24;
     let (mut p, mut rr) = (r.clone(), dot(&r, &r));
     for _ in 0..2 * x.len() {

@@ -17,19 +17,21 @@ use crate::steps::{Step, Steps};
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
-/// The ends of recordings that are so much apart are noted, ns.
+/// A note is made if recordings end this much apart, ns.
 const APART: f64 = 1e9;
-/// And by so many steps.
+/// A note is also made if they end this many steps apart.
 const STEPS_APART: f64 = 2.0;
 
-/// How well the own time of a worker in a step is known: the least comes first.
+/// How well a worker's own time in a step is known; ordered from worst to best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Known {
-    /// It has no operation in the step, or the other end of a send or receive was not recorded.
+    /// Unknown: the worker has no operation in the step, or the other end of a send or receive was
+    /// not recorded.
     Nothing,
-    /// Collectives lack members that were not recorded, or no send could be matched in the job.
+    /// Uncertain: collectives lack members that were not recorded, or no send could be matched in
+    /// the job.
     Suspected,
-    /// All members of all its operations were recorded.
+    /// Known: all members of all its operations were recorded.
     Whole,
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn known(job: &Job, steps: &Steps) -> Vec<Vec<Known>> {
     all
 }
 
-/// Which ranks have no recording, or one that ends early or begins late.
+/// Notes about ranks without a recording, or with one that ends early or begins late.
 pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
     let mut notes = Vec::new();
     if !job.unrecorded.is_empty() {
@@ -86,7 +88,7 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
     notes
 }
 
-/// The first arrival and the last end of each rank, by the job's clock.
+/// First arrival and last end of each rank, on the job's clock.
 fn spans(job: &Job, clocks: &Clocks) -> BTreeMap<u32, (f64, f64)> {
     let mut spans: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     let parts = job.collectives.iter().flat_map(|collective| &collective.parts);
@@ -99,7 +101,7 @@ fn spans(job: &Job, clocks: &Clocks) -> BTreeMap<u32, (f64, f64)> {
     spans
 }
 
-/// A note of the recordings that end, or begin, more than `apart` ns off.
+/// A note about the recordings that end or begin more than `apart` ns from the others.
 fn uneven(off: Vec<(u32, f64)>, apart: f64, verb: &str, what: &str) -> Option<String> {
     let far: Vec<(u32, f64)> = off.into_iter().filter(|(_, ns)| *ns > apart).collect();
     let most = far.iter().map(|(_, ns)| *ns).fold(0.0, f64::max);
@@ -114,7 +116,7 @@ fn uneven(off: Vec<(u32, f64)>, apart: f64, verb: &str, what: &str) -> Option<St
     })
 }
 
-/// The most ranges that a note lists.
+/// Maximum number of ranges that a note lists.
 const MOST: usize = 8;
 
 fn names(ranges: &[(u32, u32)]) -> String {

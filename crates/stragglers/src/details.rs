@@ -23,10 +23,10 @@ pub struct Details {
 /// What each worker did in one step.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StepDetails {
-    /// How long another worker waited for the own work of each worker, mean over all others, ms; in
-    /// the order of [`Details::ranks`]. Empty if the arrivals on the GPU are unknown.
+    /// Mean time that the other workers waited for the own work of each worker, ms, in the order of
+    /// [`Details::ranks`]. Empty if arrivals on the GPU are unknown.
     pub caused_ms: Vec<f32>,
-    /// The own time of each worker, ms; likewise.
+    /// Own time of each worker, ms, in the order of [`Details::ranks`]; empty like `caused_ms`.
     pub own_ms: Vec<f32>,
 }
 
@@ -49,7 +49,7 @@ impl Details {
     }
 }
 
-/// A picture needs no more digits than these.
+/// Single precision is enough for a picture.
 #[expect(clippy::cast_possible_truncation, reason = "rounds, which is meant")]
 fn ms(ns: f64) -> f32 {
     (ns / 1e6) as f32

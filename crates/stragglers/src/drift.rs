@@ -22,22 +22,23 @@ use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fewest samples of one class in a third of the run; [`Limits::min_samples`] is for all slowed
-/// classes together.
+/// Minimum number of samples of one class in a third of the run; [`Limits::min_samples`] applies to
+/// all slowed classes together.
 const FEWEST: usize = 5;
 
-/// Of the samples after the first slow one, at least this share is slow.
+/// Minimum share of slow samples after the first slow one.
 const STAYS: f64 = 0.8;
 
 /// Function, size, members and shape.
 type ComparableKey<'a> = (&'a str, Option<u64>, u32, usize);
 
-/// A collective: its end and its transfer time, ns.
+/// A collective: end and transfer time, ns.
 type Sample = (f64, f64);
 /// The transfer times of collectives by class and shape.
 pub(crate) type Samples = BTreeMap<(usize, usize), Vec<Sample>>;
 
-/// Finds changes in a run of `span` ns. Communicators in `explained` are slow for another reason.
+/// Finds changes in a run of `span` ns. Communicators in `explained` are skipped, because their
+/// slowness has another cause.
 pub(crate) fn find(
     job: &Job,
     (clocks, mut samples): (&Clocks, Samples),
@@ -63,7 +64,7 @@ pub(crate) fn find(
     found
 }
 
-/// The transfer times of complete collectives by class and shape, in the order of their ends.
+/// Transfer times of complete collectives by class and shape, sorted by end.
 pub(crate) fn samples(job: &Job, clocks: &Clocks) -> Samples {
     let mut samples: BTreeMap<(usize, usize), Vec<Sample>> = BTreeMap::new();
     for collective in job.collectives.iter().filter(|c| is_complete(job, c)) {
@@ -87,18 +88,18 @@ fn is_complete(job: &Job, collective: &Collective) -> bool {
 struct SlowedClass {
     class: usize,
     shape: usize,
-    /// Samples of the first third.
+    /// Number of samples in the first third.
     before: usize,
     usual: f64,
     mad: f64,
     now: f64,
     /// Time lost in the last third, ns.
     extra: f64,
-    /// When it is slower first.
+    /// Time of the first slow sample, ns.
     since: Option<f64>,
 }
 
-/// S2: compares the last third with the first.
+/// S2: compares the last third with the first third.
 fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> Option<SlowedClass> {
     let third = list.len() / 3;
     if third < FEWEST {
@@ -107,7 +108,7 @@ fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> O
     let values = |part: &[Sample]| part.iter().map(|sample| sample.1).collect::<Vec<_>>();
     let (usual, mad) = median_mad(&mut values(&list[..third]))?;
     let now = median(&mut values(&list[list.len() - third..]))?;
-    // Times of small collectives cluster around several values. A value that was common in the
+    // The times of small collectives cluster around several values. A value that was common in the
     // first third is not a slowdown.
     let often = high(&list[..third]);
     let limit = (usual + limits.mads * mad).max(limits.drift_factor * often);
@@ -117,13 +118,13 @@ fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> O
     (now > limit).then_some(SlowedClass { class, shape, before, usual, mad, now, extra, since })
 }
 
-/// When transfers begin to take longer than this.
+/// Time from which transfers take longer than `limit`.
 fn first(list: &[Sample], limit: f64) -> Option<f64> {
     let slow: Vec<(f64, bool)> = list.iter().map(|&(end, time)| (end, time > limit)).collect();
     Onset::first(&slow, STAYS)
 }
 
-/// The most time that one worker lost: communicators that run side by side lose the same time.
+/// Maximum time lost by one worker. Communicators that run in parallel lose the same time.
 fn most_lost(job: &Job, slower: &[SlowedClass]) -> f64 {
     let mut lost = vec![0.0; job.workers.len()];
     for it in slower {
@@ -139,7 +140,7 @@ fn high(samples: &[Sample]) -> f64 {
     values.get(values.len() * 9 / 10).copied().unwrap_or(0.0)
 }
 
-/// One finding for all slowed classes: the cause is likely one network or one switch.
+/// One finding for all slowed classes, because the likely cause is one network or one switch.
 fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
     let factors = slower.iter().map(|it| it.now / it.usual);
     let comms: BTreeSet<&String> = slower.iter().map(|it| &job.classes[it.class].comm).collect();
@@ -163,7 +164,7 @@ fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
         ),
         confidence: Confidence::Confirmed,
         factor: median(&mut factors.collect::<Vec<_>>()),
-        // Chance makes one of many seem early or late.
+        // The median, because with many classes some look early or late by chance.
         onset: median(&mut slower.iter().filter_map(|it| it.since).collect::<Vec<_>>())
             .map(Onset::Job),
         comm_texts: comms.into_iter().cloned().collect(),
@@ -178,7 +179,7 @@ fn describe(job: &Job, class: usize) -> String {
     format!("{}{size} on communicator {}", class.func, class.comm)
 }
 
-/// How many communicators without network traffic have too few others to be compared with.
+/// Number of communicators without network traffic that have too few others to compare with.
 pub(crate) fn unjudged(job: &Job, samples: &Samples, limits: &Limits) -> usize {
     let comms = |of: &Vec<ClassTime<'_>>| -> Vec<&str> {
         of.iter().map(|time| job.classes[time.class].comm.as_str()).collect()
@@ -196,7 +197,7 @@ fn inside(job: &Job, samples: &Samples, span: f64, limits: &Limits) -> Vec<Findi
     merged(alike.values().filter_map(|classes| compare(job, classes, span, limits)).collect())
 }
 
-/// The classes of communicators without network traffic that can be compared, and their times.
+/// The comparable classes of communicators without network traffic, with their times.
 fn alike<'s>(
     job: &'s Job,
     samples: &'s Samples,
@@ -221,7 +222,7 @@ fn alike<'s>(
     alike
 }
 
-/// Merges the findings if a rank is suspect in all of them.
+/// Merges the findings if one rank is suspect in all of them.
 fn merged(found: Vec<Finding>) -> Vec<Finding> {
     let common = found.iter().map(|f| f.root_ranks.iter().copied().collect::<BTreeSet<u32>>());
     let common = common.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
@@ -285,7 +286,7 @@ fn compare(job: &Job, classes: &[ClassTime<'_>], span: f64, limits: &Limits) -> 
         Evidence::about(FindingClass::SlowNodePath, text).with(figures)
     };
     let comms = slow.iter().map(|&at| job.classes[classes[at].class].comm.clone());
-    // Communicators that run side by side lose the same time.
+    // Communicators that run in parallel lose the same time.
     let extra = |&at: &usize| count(classes[at].list.len()) * (classes[at].usual - usual);
     let onsets =
         slow.iter().filter_map(|&at| first(classes[at].list, (usual * classes[at].usual).sqrt()));
@@ -307,7 +308,7 @@ fn members(job: &Job, class: usize) -> BTreeSet<usize> {
     of_class.flat_map(|c| c.parts.iter().map(|part| part.worker)).collect()
 }
 
-/// S6: the usual shape of the first third differs from that of the last.
+/// S6: the usual shape of the last third differs from that of the first third.
 fn reconfigured(job: &Job, clocks: &Clocks, limits: &Limits) -> Option<Finding> {
     let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for collective in &job.collectives {
@@ -357,7 +358,7 @@ fn reconfigured(job: &Job, clocks: &Clocks, limits: &Limits) -> Option<Finding> 
     })
 }
 
-/// The shape of at least four in five, if there is one.
+/// The shape of at least four in five collectives, if there is one.
 fn usual(shapes: &[usize]) -> Option<usize> {
     let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
     for &shape in shapes {

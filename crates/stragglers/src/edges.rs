@@ -25,7 +25,7 @@ use ncclscope_operations::human;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Edges that can be compared, by their positions.
+/// A set of comparable edges, as indices.
 pub(crate) type Pool = Vec<usize>;
 
 /// A slow edge, and the usual cost in its pool.
@@ -34,7 +34,7 @@ struct SlowEdge {
     usual: f64,
 }
 
-/// Some of the slow edges, by their positions among all of them.
+/// All slow edges, and the indices of some of them.
 type Slow<'a> = (&'a [SlowEdge], &'a [usize]);
 
 /// Finds the slow links and interfaces of a job that took `span` ns.
@@ -78,8 +78,8 @@ fn outliers(edges: &[LinkTraffic], pools: &[Pool], span: f64, limits: &Limits) -
     slow
 }
 
-/// How many links have enough transfers, and too few others to be compared with: a slow interface
-/// has a link in either direction, and the usual link of a pool must not be one of them.
+/// Number of links with enough transfers but too few others to compare with. A slow interface has a
+/// link in either direction, and neither may be the usual link of the pool.
 pub(crate) fn unjudged(edges: &[LinkTraffic], pools: &[Pool], limits: &Limits) -> usize {
     let enough = (0..edges.len()).filter(|&at| edges[at].is_enough(limits));
     let has_majority = |pool: &&Pool| links(edges, pool) > 2 * limits.min_peers;
@@ -89,12 +89,12 @@ pub(crate) fn unjudged(edges: &[LinkTraffic], pools: &[Pool], limits: &Limits) -
     enough.map(pairs).filter(|pair| !judged.contains(pair)).collect::<BTreeSet<_>>().len()
 }
 
-/// A communicator with at least this many links is a pool of its own: few enough of them are slow
-/// that the median link is not.
+/// A communicator with at least this many links is a pool of its own: enough that its median link
+/// is not a slow one.
 const LINKS: usize = 8;
 
-/// Sets of comparable edges: those of a communicator that move pieces of about the same size; if
-/// these are few links, those of all such communicators with as many channels together.
+/// Sets of comparable edges: the edges of a communicator with pieces of about the same size. If
+/// those are few links, the edges of all such communicators with the same number of channels.
 pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
     let mut by_comm: BTreeMap<(&str, u32), Vec<usize>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
@@ -117,7 +117,7 @@ pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
     pools
 }
 
-/// The number of links (pairs of workers) of a pool.
+/// Number of links (pairs of workers) in a pool.
 fn links(edges: &[LinkTraffic], pool: &[usize]) -> usize {
     pool.iter().map(|&at| (edges[at].src, edges[at].dst)).collect::<BTreeSet<_>>().len()
 }
@@ -137,7 +137,7 @@ struct Nic {
 }
 
 impl Nic {
-    /// The worker at the other end, if the edge belongs to this interface.
+    /// The worker at the other end, if the edge uses this interface.
     fn peer(self, edge: &LinkTraffic) -> Option<usize> {
         let is_out = edge.src == self.worker && self.side != NicLinks::In;
         let is_in = edge.dst == self.worker && self.side != NicLinks::Out;
@@ -156,7 +156,7 @@ impl Nic {
         left.iter().copied().filter(is_own).collect()
     }
 
-    /// At least three quarters of its bytes go over slow links.
+    /// True if at least three quarters of its bytes go over slow links.
     fn is_mostly(self, job: &Job, slow: &[SlowEdge]) -> bool {
         let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
         let own = job.edges.iter().enumerate().filter(|(_, edge)| self.peer(edge).is_some());
@@ -167,8 +167,9 @@ impl Nic {
     }
 }
 
-/// The interface with the most slow links. They must carry most of its bytes and lead to at least
-/// two peers. Bytes count, not transfers: small transfers are bound by latency on any interface.
+/// The interface with the most slow links, which must carry most of its bytes and lead to at least
+/// two peers. Bytes are counted instead of transfers, because small transfers are bound by latency
+/// on any interface.
 fn worst_nic(job: &Job, slow: &[SlowEdge], left: &BTreeSet<usize>) -> Option<(Nic, Vec<usize>)> {
     let sides = [NicLinks::Both, NicLinks::Out, NicLinks::In];
     let workers = left.iter().flat_map(|&at| ends(&job.edges[slow[at].at]));
@@ -183,7 +184,7 @@ fn worst_nic(job: &Job, slow: &[SlowEdge], left: &BTreeSet<usize>) -> Option<(Ni
     scored.max_by_key(|(nic, covered)| (covered.len(), nic.side == NicLinks::Both))
 }
 
-/// Two ranks that are slow to each other in both directions, and to no other rank. If only one of
+/// Two ranks that are slow to each other in both directions, but to no other rank. If only one of
 /// them has no other links, its interface is slow; if neither has, either may be.
 fn worst_pair(
     job: &Job,
@@ -236,7 +237,7 @@ fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge], of: &[usize]) -> 
     lines.collect()
 }
 
-/// GB/s where a byte takes so many ns.
+/// Bandwidth in GB/s from the cost per byte in ns.
 fn gbs(cost: f64) -> f64 {
     1.0 / cost.max(1e-9)
 }
@@ -247,7 +248,7 @@ fn factor(job: &Job, slow: &[SlowEdge], of: &[usize]) -> f64 {
     sum / count(of.len()).max(1.0)
 }
 
-/// Since when the first of these edges is slow.
+/// When the first of these edges became slow.
 fn onset(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Option<Onset> {
     let since = |&at: &usize| {
         let (edge, usual) = (&job.edges[slow[at].at], slow[at].usual);
@@ -256,8 +257,8 @@ fn onset(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Option<Onset> {
     of.iter().filter_map(since).min().map(Onset::Real)
 }
 
-/// What the links among `of` took longer than usual, as a share of the run of `span` ns: those of
-/// a communicator at the same time, those of several one after the other.
+/// Additional time of the links in `of`, as a share of the run of `span` ns. Links of one
+/// communicator are slow at the same time; the times of several communicators are added.
 fn most_lost(job: &Job, (slow, of): Slow<'_>, span: f64) -> Option<f64> {
     let mut comms: BTreeMap<&str, f64> = BTreeMap::new();
     for &at in of {
@@ -364,7 +365,7 @@ mod tests {
             edges: flows.iter().map(edge).collect(),
             ..Job::default()
         };
-        // A pool of healthy links, and transfers too small to matter.
+        // A pool of healthy links, whose transfers are too small to matter.
         for rank in 16..31 {
             job.edges.push(edge(&(rank, rank + 1, false)));
         }
@@ -379,7 +380,7 @@ mod tests {
     fn an_interface_that_is_slow_to_several_peers_is_reported_once() {
         let both = [(0, 1, true), (1, 0, true), (0, 2, true), (2, 0, true), (1, 3, false)];
         assert_eq!(found(&both), [(FindingClass::SlowNic, vec![0])]);
-        // A ring: out to one, in from the other.
+        // A ring: each rank sends to one rank and receives from another.
         assert_eq!(
             found(&[(1, 2, true), (2, 3, true), (3, 4, false)]),
             [(FindingClass::SlowNic, vec![2])]
@@ -397,7 +398,7 @@ mod tests {
         );
     }
 
-    /// Two channels share an interface that sends and receives have to themselves.
+    /// Two channels share an interface, which sends and receives use alone.
     #[test]
     fn links_are_compared_with_those_of_as_many_channels() {
         let edge = |comm: String, src: usize, dst, channel, cost| {

@@ -43,7 +43,7 @@ impl SlowPart {
         SlowPart { dp_rank: Some(dp_rank), ..SlowPart::default() }
     }
 
-    /// Its name as text.
+    /// The part as text.
     #[must_use]
     pub fn name(&self) -> String {
         let words = [("rank", self.rank), ("DP rank", self.dp_rank), ("stage", self.stage)];
@@ -60,20 +60,20 @@ pub struct Finding {
     pub class: FindingClass,
     /// The finding in one sentence.
     pub title: String,
-    /// How sure.
+    /// How certain the finding is.
     pub confidence: Confidence,
     /// The slow part of the job, for S1, S7, S8 and N5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<SlowPart>,
     /// The ranks at fault, in the job; empty if no rank in particular is.
     pub root_ranks: Vec<u32>,
-    /// Where they run, since when it is so, and what it costs: `where`, `since` and `cost`.
+    /// Where the root ranks run, since when, and the cost: `where`, `since` and `cost`.
     #[serde(flatten)]
     pub help: Help,
-    /// When it is seen first, for `since`.
+    /// When it was first seen, for `since`.
     #[serde(skip)]
     pub(crate) onset: Option<Onset>,
-    /// Whether that is the first recorded step: it may have begun before.
+    /// True if it was first seen in the first recorded step, so that it may have begun before.
     #[serde(skip)]
     pub is_from_first_step: bool,
     /// Sender and receiver of a slow link.
@@ -82,11 +82,11 @@ pub struct Finding {
     /// S1: the share of all waiting that it causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// S1, N5: its excess own time, as a share of the steps; S8: the share of the time.
-    /// `None` where it is not known.
+    /// S1, N5: excess own time as a share of the steps; S8: as a share of the run. `None` if
+    /// unknown.
     pub lost_share: Option<f64>,
-    /// The most that it can cost. S3 to S5: as a share of the run, during which the job may do
-    /// something else. S2: by which share of itself a step is longer since then.
+    /// Upper bound of the cost. S3 to S5: as a share of the run, because the job may do something
+    /// else meanwhile. S2: the share of a step by which steps are longer since the onset.
     #[serde(skip)]
     pub most_lost_share: Option<f64>,
     /// S1: the number of steps that exceed the limits.
@@ -101,7 +101,7 @@ pub struct Finding {
     /// The communicators concerned, in words.
     #[serde(skip)]
     pub(crate) comm_texts: Vec<String>,
-    /// The evidence for it.
+    /// The evidence for the finding.
     pub evidence: Vec<Evidence>,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thresholds from which on something is reported.
+//! The thresholds of the analyses.
 
-/// The thresholds for findings: the least value that is reported.
+/// The thresholds for findings; a value below its threshold is not reported.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Limits {
     /// S1: the excess own time of a worker, as a share of the step.

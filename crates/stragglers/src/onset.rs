@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When something that is slow is seen first.
+//! When something slow was first seen.
 
 use crate::robust::count;
 
-/// When something that is slow is seen first.
+/// The time at which something slow was first seen.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Onset {
     /// On the job's clock, ns.
@@ -13,7 +13,7 @@ pub(crate) enum Onset {
 }
 
 impl Onset {
-    /// The first of these times from which on at least `share` of them are slow.
+    /// The first of these times after which at least `share` of them are slow.
     pub(crate) fn first<T: Copy>(times: &[(T, bool)], share: f64) -> Option<T> {
         let mut slow = times.iter().filter(|(_, is_slow)| *is_slow).count();
         for (at, (time, _)) in times.iter().enumerate().filter(|(_, (_, is_slow))| *is_slow) {

@@ -10,7 +10,7 @@ pub(crate) fn median_mad(values: &mut [f64]) -> Option<(f64, f64)> {
     Some((middle, median(&mut off)?))
 }
 
-/// The median of sorted values without `one` of them; `one` itself if there are no others.
+/// The median of the sorted values without `one` of them; `one` itself if there is no other.
 pub(crate) fn median_of_others(sorted: &[f64], one: f64) -> f64 {
     let place = sorted.partition_point(|value| *value < one);
     let other = |at: usize| sorted.get(at + usize::from(at >= place)).copied().unwrap_or(one);

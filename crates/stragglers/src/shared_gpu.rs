@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks that share a GPU, as NCCL allows from 2.30 on, or where a job says that they are on
-//! several hosts. Their kernels take turns: while one rank works, the other's kernel does not run.
+//! Ranks that share a GPU, which NCCL allows from 2.30 on, or if a job pretends that they are on
+//! several hosts. Their kernels take turns: while one rank's kernel runs, the other's does not.
 
 use crate::finding::Finding;
 use crate::model::{Job, Worker};
@@ -8,11 +8,11 @@ use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many ranks are named.
+/// Maximum number of ranks that are named.
 const NAMED: usize = 4;
 
-/// Slow ranks and GPUs are suspicions where the rank shares its GPU: the turns of another rank may
-/// be what takes the time.
+/// Lowers findings about slow ranks and GPUs to suspicions if the rank shares its GPU, because the
+/// time may be lost to another rank's kernels.
 pub(crate) fn doubt(job: &Job, findings: &mut [Finding]) {
     let mut gpus: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     for Worker { rank, gpu, .. } in job.workers.iter().filter(|worker| !worker.gpu.is_empty()) {

@@ -21,7 +21,7 @@ use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 
-/// A longer share of the time is measured no better.
+/// Maximum share that is used; a larger one cannot be measured better.
 const MOST: f64 = 0.99;
 
 /// How a process shows that it is short of processor time.
@@ -29,24 +29,25 @@ const MOST: f64 = 0.99;
 enum Sign {
     /// Its timers were late.
     Late,
-    /// A thread of it was ready and did not run.
+    /// One of its threads was ready but did not run.
     Delayed,
     /// The quota of its control group was used up.
     Throttled,
 }
 
-/// What a process was short of far more than the others.
+/// A process that is far shorter of processor time than the others, by one sign.
 pub(crate) struct Starved<'a> {
     pub(crate) of: &'a CpuShortage,
     sign: Sign,
-    /// For which share of the time, and the median of the others.
+    /// Share of the time for this process; `usual` is the median of the others.
     share: f64,
     usual: f64,
 }
 
 /// The processes that are short of processor time, far more than the others.
 pub(crate) fn starved<'a>(shortages: &'a [CpuShortage], limits: &Limits) -> Vec<Starved<'a>> {
-    // A machine that is busy everywhere delays all processes, and a quota is one process's.
+    // A machine that is busy everywhere delays all processes alike, but a quota is that of one
+    // process.
     let signs = [Sign::Late, Sign::Delayed, Sign::Throttled].map(|sign| compare(shortages, sign));
     let mut found: Vec<Starved<'_>> = Vec::new();
     for one in signs.into_iter().flatten().filter(|one| one.is_above(limits)) {
@@ -57,7 +58,7 @@ pub(crate) fn starved<'a>(shortages: &'a [CpuShortage], limits: &Limits) -> Vec<
     found
 }
 
-/// One measure of each process beside that of the others.
+/// Compares one measure of each process with that of the others.
 fn compare(shortages: &[CpuShortage], sign: Sign) -> Vec<Starved<'_>> {
     let share = |of: &CpuShortage| {
         of.share(match sign {
@@ -89,9 +90,9 @@ pub(crate) fn find(job: &Job, limits: &Limits) -> Vec<Finding> {
     starved.iter().map(|one| finding(job, one, limits)).collect()
 }
 
-/// Slow links are suspicions where a rank at one of their ends waited for processors, though no
-/// more than others: then the machine is busy, and its proxy thread may be what is slow. So are
-/// slow ranks and GPUs that cost the job no more time than they waited for processors.
+/// Lowers findings about slow links to suspicions if a rank at an end waited for processors, even
+/// if no more than others: then the machine is busy, and the proxy thread may be what is slow. The
+/// same for slow ranks and GPUs that cost the job no more time than they waited for processors.
 pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut [Finding]) {
     let delay = |of: &CpuShortage| of.share(of.late.max(of.delay));
     let busy = || job.shortages.iter().filter(|of| delay(of) >= limits.min_short);
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use crate::model::Worker;
 
-    /// The ranks, worst first, where the others' timers are late or threads delayed as given.
+    /// The ranks found, worst first, for these shares of late timers and delayed threads.
     fn found(shares: &[(f64, f64)]) -> Vec<u32> {
         let shortage = |(worker, (late, delay)): (usize, &(f64, f64))| CpuShortage {
             worker,

@@ -24,28 +24,29 @@ use std::collections::BTreeSet;
 
 /// A kernel that starts within this time after its enqueueing found an idle GPU, ns.
 const AT_ONCE: f64 = 20e3;
-/// Where hosts run ahead of their GPUs, kernels start at least this many times later than that.
+/// If hosts run ahead of their GPUs, kernels start at least this many times later than [`AT_ONCE`].
 const AHEAD: f64 = 5.0;
 
-/// Of the steps after the first slow one, at least this share is slow.
+/// Minimum share of slow steps after the first slow one.
 const STAYS: f64 = 0.5;
 
-/// Workers that are compared as one: a worker, a stage, or a data-parallel rank.
+/// Workers that are compared as a unit: a worker, a stage, or a data-parallel rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct WorkerGroup {
     root: SlowPart,
     workers: Vec<usize>,
 }
 
-/// How much more own time a group has than the others, in each step where that is known.
+/// How much more own time a group has than the others, in the steps where that is known.
 struct Excess {
-    /// How well it is known in these steps.
+    /// How well the own time is known in these steps.
     known: Known,
-    /// As a share of the step.
+    /// The excess in each step, as a share of the step.
     lost: Vec<f64>,
-    /// Steps in which that exceeds the limits and others wait for the group more than on average.
+    /// Number of steps in which the excess exceeds the limits and others wait for the group more
+    /// than average.
     hits: usize,
-    /// When each step began, and whether it is one of these.
+    /// For each step: its start, and whether it is one of `hits`.
     slow: Vec<(f64, bool)>,
 }
 
@@ -60,7 +61,7 @@ impl Excess {
             && self.mean() >= limits.min_lost
     }
 
-    /// The mean over these steps. Chance cancels out, since the excess may be negative.
+    /// Mean excess over these steps. Random effects cancel out, because the excess may be negative.
     fn mean(&self) -> f64 {
         self.lost.iter().sum::<f64>() / count(self.lost.len()).max(1.0)
     }
@@ -70,7 +71,7 @@ impl Excess {
 pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits) -> Vec<Finding> {
     let mut found: Vec<(WorkerGroup, Finding)> = Vec::new();
     for level in levels(&job.workers) {
-        // If all members of a group are slow, the group is slow.
+        // If all members of a group are slow, the group is reported.
         for group in level.iter().filter(|group| group.workers.len() > 1) {
             let is_inside = |of: &WorkerGroup| of.workers.iter().all(|w| group.workers.contains(w));
             let inside = found.iter().filter(|(of, _)| is_inside(of));
@@ -82,7 +83,8 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
                 found.extend(of.map(|(_, of)| (group.clone(), finding(job, group, &of, blames))));
             }
         }
-        // A group is not slow because of one slow member: members already found are left out.
+        // A group is not slow because of one slow member, so that members already found are left
+        // out.
         let left = without(level, &found, &job.gappy);
         for (group, excess) in left.iter().zip(excesses(&left, blames, steps, limits)) {
             if excess.is_slow(limits) {
@@ -95,7 +97,7 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
     findings
 }
 
-/// The groups without workers that are already found or whose recordings have gaps.
+/// The groups without workers that were already found or whose recordings have gaps.
 fn without(
     level: Vec<WorkerGroup>,
     found: &[(WorkerGroup, Finding)],
@@ -136,8 +138,8 @@ fn own(group: &WorkerGroup, blame: &Blame) -> f64 {
     group.workers.iter().map(|&worker| blame.own[worker]).sum()
 }
 
-/// The excess of each group in the steps where all is known, or, if these are too few to judge it,
-/// in those that allow a suspicion.
+/// The excess of each group in the steps in which everything is known, or, if these are too few, in
+/// the steps that at least allow a suspicion.
 fn excesses(
     level: &[WorkerGroup],
     blames: &[Blame],
@@ -151,8 +153,8 @@ fn excesses(
     pairs.map(|(whole, other)| if is_enough(&whole) { whole } else { other }).collect()
 }
 
-/// The excess of each group in the steps where its own time, and that of half of the groups, is
-/// known at least so well.
+/// The excess of each group in the steps in which its own time and that of half of the groups are
+/// known at least this well.
 fn excesses_where(
     known: Known,
     level: &[WorkerGroup],
@@ -233,7 +235,7 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
     }
 }
 
-/// Turns S1 into S7 where a slow rank's kernels start at once while those of the others queue: its
+/// Turns S1 into S7 if a slow rank's kernels start at once while those of the others queue: its
 /// host does not launch fast enough.
 fn host_bound(job: &Job, findings: &mut [Finding]) {
     let delay = |is_of: &dyn Fn(u32) -> bool| {

@@ -18,8 +18,8 @@ use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
-/// Finds GPUs that hold up a job of `span` ns, in so many steps, for more than the limit. In a few
-/// steps of a short run one pause of a process on a busy machine is as much.
+/// Finds GPUs that held up a job of `span` ns and so many steps for more than the limit. In short
+/// runs with few steps, a single pause of a process on a busy machine can be as long.
 pub(crate) fn find(job: &Job, (steps, span): (usize, f64), limits: &Limits) -> Vec<Finding> {
     if steps < limits.min_steps && span < limits.min_span_ns {
         return Vec::new();
@@ -87,7 +87,7 @@ mod tests {
             let all = find(&job, (steps, span), &Limits::default());
             all.into_iter().flat_map(|finding| finding.root_ranks).collect::<Vec<_>>()
         };
-        // A healthy job on a busy machine had these figures.
+        // The figures of a healthy job on a busy machine.
         assert_eq!(found(1, 832e6), [0; 0]);
         assert_eq!(found(10, 832e6), [1]);
         let job = Job { stalls: vec![stall(0, 84e6), stall(1, 414e6)], ..job };

@@ -17,17 +17,17 @@ use crate::model::{Job, Part};
 use crate::robust::median;
 use std::collections::BTreeMap;
 
-/// The most steps that are made without marks.
+/// Maximum number of steps that are derived without marks.
 const MOST: usize = 200;
-/// How often a class of collectives must occur to delimit steps.
+/// Minimum number of occurrences of a class of collectives that delimits steps.
 const REPEATS: usize = 10;
-/// The most collectives of that class that a step is recognised with.
+/// Maximum number of collectives of that class in a step.
 const MOST_IN_STEP: usize = 64;
-/// The longest time between two of them is at least this many times the median of the others.
+/// Minimum ratio of the longest interval between two of them to the median of the others.
 const PAUSE: f64 = 1.5;
-/// The most intervals in which a rhythm is searched.
+/// Maximum number of intervals that are searched for a rhythm.
 const SEARCHED: usize = 2000;
-/// Of the differences between those times, a rhythm leaves at most this share unexplained.
+/// Maximum share of the intervals' differences that a rhythm may leave unexplained.
 const UNEXPLAINED: f64 = 0.4;
 
 /// A training step of the job.
@@ -35,14 +35,14 @@ const UNEXPLAINED: f64 = 0.4;
 pub struct Step {
     /// Its number in the input; [`Step::NONE`] for operations that belong to no step.
     pub number: i64,
-    /// When it began, ns on the job's clock; of no use if times restart in each step.
+    /// Start, ns on the job's clock; without meaning if times restart in each step.
     pub start: f64,
     /// Duration, ns.
     pub duration: f64,
 }
 
 impl Step {
-    /// The number of operations before the first step, and of incomplete steps.
+    /// Number of the operations before the first step, and of incomplete steps.
     pub const NONE: i64 = i64::MIN;
 }
 
@@ -163,7 +163,7 @@ impl Steps {
     }
 }
 
-/// The time from which the operations of all workers are complete, by the job's clock.
+/// Time from which the operations of all workers are complete, on the job's clock.
 fn whole_from(job: &Job, clocks: &Clocks) -> f64 {
     let all = job.whole_from.iter().map(|(&worker, &ns)| clocks.time(worker, ns));
     all.fold(f64::MIN, f64::max)
@@ -196,15 +196,15 @@ fn delimiters(job: &Job, clocks: &Clocks) -> Vec<f64> {
     ends
 }
 
-/// Of the ends of the collectives that delimit steps, those that are the last of their step.
+/// Those ends of delimiting collectives that are the last in their step.
 fn ends_of_steps(ends: &[f64]) -> Vec<f64> {
     let intervals: Vec<f64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let (size, last) = rhythm(&intervals).unwrap_or((1, 0));
     ends.iter().skip(last).step_by(size).copied().collect()
 }
 
-/// How many intervals repeat, and which of them is the longest: the pause before a step. `None` if
-/// they are alike, or follow no rhythm.
+/// The number of intervals in the rhythm, and which of them is the longest, the pause before a
+/// step. `None` if they are all alike, or follow no rhythm.
 fn rhythm(intervals: &[f64]) -> Option<(usize, usize)> {
     let intervals = &intervals[..intervals.len().min(SEARCHED)];
     let most = MOST_IN_STEP.min(intervals.len() / REPEATS);
@@ -250,7 +250,7 @@ mod tests {
                 ends(40, size, |step| 100.0 + f64::from(u8::try_from(step % 7).unwrap()), cut);
             let steps = ends_of_steps(&all);
             assert_eq!(steps.len(), 40, "{size} {cut}");
-            // Each is the last of a step: what follows comes after a pause.
+            // Each is the last end of a step: a pause follows.
             let after = |end: &f64| all.iter().find(|other| *other > end).map(|next| next - end);
             assert!(steps.iter().filter_map(after).all(|pause| pause >= 100.0), "{size} {cut}");
         }

@@ -10,18 +10,18 @@ blocks have the same width, which doubles whenever there are too many.
 use crate::onset::Onset;
 use ncclscope_operations::stats::to_f64;
 
-/// The most blocks.
+/// Maximum number of blocks.
 const MOST: usize = 64;
-/// The width of the first blocks, as a power of two of ns.
+/// Width of the first blocks, as a power of two in ns.
 const NARROWEST: u32 = 20;
 
-/// Of the blocks after the first slow one, at least this share is slow.
+/// Minimum share of slow blocks after the first slow one.
 const STAYS: f64 = 0.5;
 
-/// A block: the transfers that ended in it.
+/// The transfers that ended in one block of time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct TimeBlock {
-    /// Its number since 1970, in widths.
+    /// Number of the block: time since 1970 divided by the width.
     number: u64,
     bytes: u64,
     wire_ns: f64,
@@ -30,11 +30,11 @@ struct TimeBlock {
 /// Transfers by blocks of time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TimeBlocks {
-    /// The power of two of their sizes.
+    /// Size class of the transfers, as a power of two in bytes.
     size: u32,
-    /// The width, as a power of two of ns.
+    /// Width of a block, as a power of two in ns.
     width: u32,
-    /// By their numbers.
+    /// The blocks, sorted by number.
     blocks: Vec<TimeBlock>,
 }
 
@@ -55,7 +55,7 @@ impl TimeBlocks {
         }
     }
 
-    /// Adds the transfers of another, such as those of another channel of the link.
+    /// Adds the transfers of another value, such as those of another channel of the link.
     pub fn merge(&mut self, other: &TimeBlocks) {
         if other.blocks.is_empty() || !self.reach(other.size) {
             return;
@@ -71,12 +71,13 @@ impl TimeBlocks {
         self.bound();
     }
 
-    /// The wire time per byte of each block, ns, in their order.
+    /// Wire time per byte of each block, ns, in time order.
     pub fn costs(&self) -> impl Iterator<Item = f64> {
         self.blocks.iter().map(|block| block.wire_ns / to_f64(block.bytes.max(1)))
     }
 
-    /// Since when most blocks cost more per byte than this, ns since 1970.
+    /// Start of the first block after which most blocks cost more than `limit` per byte, ns since
+    /// 1970.
     pub(crate) fn since(&self, limit: f64) -> Option<u64> {
         let blocks: Vec<(u64, bool)> = self
             .blocks
@@ -87,7 +88,8 @@ impl TimeBlocks {
         Onset::first(&blocks, STAYS)
     }
 
-    /// Whether transfers of this size count; larger ones than those so far replace these.
+    /// True if transfers of this size count; a larger size class than before replaces the smaller
+    /// ones.
     fn reach(&mut self, size: u32) -> bool {
         if size > self.size {
             self.blocks.clear();
@@ -97,7 +99,7 @@ impl TimeBlocks {
     }
 
     fn put(&mut self, block: TimeBlock) {
-        // Transfers come mostly in the order of time.
+        // Transfers come mostly in time order.
         if let Some(last) = self.blocks.last_mut().filter(|last| last.number == block.number) {
             last.bytes += block.bytes;
             last.wire_ns += block.wire_ns;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// A wait, by the job's clock.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Wait {
-    /// The worker's arrival, ns.
+    /// Arrival of the worker that waits, ns.
     pub from: f64,
     /// The arrival of the worker it waited for, ns.
     pub to: f64,
@@ -83,7 +83,7 @@ impl Waits {
         &self.timelines[self.at(worker, step)]
     }
 
-    /// All waits, each with the worker that waited.
+    /// All waits, each with the worker that waits.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Wait)> {
         let workers = self.workers.max(1);
         self.timelines
@@ -137,7 +137,7 @@ impl Waits {
         let is_comparable = |other: &Part| clocks.group(other.worker) == clocks.group(part.worker);
         let partners = batch.partners.iter().map(|&p| on_clock(&job.batches[p].part, clocks));
         let last = partners.filter(is_comparable).max_by(|a, b| a.start.total_cmp(&b.start));
-        // With an unknown partner it is unknown whether it waited, but it did not work.
+        // With an unknown partner it is unknown whether the worker waited, but it did not work.
         self.add(&part, &last.unwrap_or(part), clocks.error, step);
     }
 
@@ -147,7 +147,7 @@ impl Waits {
         let at = self.at(part.worker, step);
         let timeline = &mut self.timelines[at];
         let mut from = part.start;
-        // A wait within the clock error counts as transfer, since it is not work in any case.
+        // A wait within the clock error counts as a transfer, because it is not work in any case.
         if part.worker != last.worker && to - part.start > error {
             timeline.waits.push(Wait { from, to, on: last.worker, step });
             from = to;
@@ -159,7 +159,7 @@ impl Waits {
 }
 
 impl Timeline {
-    /// Sorts both lists and removes overlaps: where two overlap, the earlier one counts.
+    /// Sorts both lists and removes overlaps, in favour of the earlier entry.
     fn settle(&mut self) {
         self.waits.sort_unstable_by(|a, b| a.from.total_cmp(&b.from));
         let mut end = f64::MIN;
@@ -178,20 +178,20 @@ impl Timeline {
     }
 }
 
-/// A part by the job's clock.
+/// A part with times on the job's clock.
 pub(crate) fn on_clock(part: &Part, clocks: &Clocks) -> Part {
     let time = |ns| clocks.time(part.worker, ns);
     Part { start: time(part.start), end: time(part.end), ..*part }
 }
 
-/// The difference between the greatest and the least.
+/// Difference between the largest and the smallest value.
 pub(crate) fn spread(values: impl Iterator<Item = f64>) -> f64 {
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(x), high.max(x)));
     (high - low).max(0.0)
 }
 
-/// The last member to arrive at a collective. It needs no clocks: all members end together, so the
-/// last one spent the shortest time in it.
+/// The last member to arrive at a collective. Needs no common clock: because all members end
+/// together, the last to arrive spent the shortest time in it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LastArriver {
     /// Index in [`Job::collectives`].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks of a host shown as one row, for jobs with more ranks than a screen has lines.
+//! Combines the ranks of a host into one row, for jobs with more ranks than a screen has lines.
 
 use crate::judge::over_all;
 use crate::picture::Row;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a reading to a picture: rates, and what is wrong with which rank.
+//! Makes a picture from a reading: rates, and what is wrong with which rank.
 
 use crate::picture::{Flag, FunctionRate, LinkRate, Operation, Picture, Row};
 use crate::reading::{Flight, Life, Rank, Reading, Verdict};
@@ -8,7 +8,7 @@ use crate::waiting::{self, Wait};
 use crate::work::{Comm, Function, Link, Work};
 use std::collections::BTreeMap;
 
-/// Judges a reading. An operation in flight for `stall_s` is stalled, for `hang_s` hung.
+/// Judges a reading. An operation in flight for `stall_s` counts as stalled, for `hang_s` as hung.
 #[must_use]
 pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
     let span = reading.span_s;
@@ -51,7 +51,7 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
     let span = reading.span_s;
     let functions = functions(&rank.work, span);
     let sum = |of: fn(&Function) -> f64| rank.work.functions.values().map(of).sum::<f64>();
-    // The sum of nothing is -0.
+    // Adding 0 turns -0, the sum of nothing, into 0.
     let per_s = |sum: f64| if span > 0.0 { (sum + 0.0) / span } else { 0.0 };
     let mut all = Function::default();
     let collectives = rank.work.functions.iter().filter(|(key, _)| !key.is_p2p);
@@ -71,7 +71,7 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
         operations_per_s: per_s(sum(|function| function.count)),
         busbw_gbs: all.bandwidth().map(|rate| rate / 1e9),
         sent_gbs: (!sent.is_empty()).then(|| per_s(sent.iter().sum::<f64>()) / 1e9),
-        // While it waits no operation ends that would show it.
+        // While the rank waits, no operation ends that would show the waiting.
         waiting: if is_waiting { Some(1.0) } else { wait.share },
         functions,
         links: links(&rank.work, span),
@@ -80,7 +80,7 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
     }
 }
 
-/// What is wrong with a rank, the worst first, and why.
+/// What is wrong with a rank, the worst first, and the reason as text.
 fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Flag>, String) {
     let mut found: Vec<(Flag, String)> = Vec::new();
     match rank.life {
@@ -112,7 +112,7 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
     if rank.says_hung {
         found.push((Flag::Hung, "the rank's own watchdog says that it hangs".into()));
     }
-    // A victim's watchdog cannot know that the cause is elsewhere.
+    // The watchdog of a victim cannot know that the cause is elsewhere.
     if found.iter().any(|(flag, _)| *flag == Flag::Waits) {
         found.retain(|(flag, _)| *flag != Flag::Hung);
     }
@@ -133,7 +133,7 @@ fn for_whom(verdict: &Verdict) -> String {
     format!(" for rank{s} {}{more}", named.join(", "))
 }
 
-/// An operation as a few words.
+/// A short text for an operation.
 fn in_words(flight: &Flight) -> String {
     let func = if flight.func.is_empty() { "an operation" } else { flight.func.as_str() };
     match &flight.comm.name {
@@ -198,8 +198,8 @@ fn links(work: &Work, span_s: f64) -> Vec<LinkRate> {
     rates
 }
 
-/// The functions of several ranks: the rates of the rank that has the most, and the bandwidth and
-/// duration of the one that waits least.
+/// The functions of several ranks: the rates of the rank with the highest rate, and the bandwidth
+/// and duration of the rank that waits least.
 pub(crate) fn over_all(rows: &[Row]) -> Vec<FunctionRate> {
     let mut all: BTreeMap<(&str, &str), FunctionRate> = BTreeMap::new();
     for function in rows.iter().flat_map(|row| &row.functions) {

@@ -11,30 +11,31 @@ use crate::picture::{Flag, Picture, Row};
 use crate::reading::Reading;
 use std::collections::BTreeMap;
 
-/// How many times as long as usual a wait must be.
+/// A wait counts as a stall from this many times its usual length on.
 const FACTOR: f64 = 3.0;
-/// After so long, s, half of the usual wait is forgotten.
+/// Half-life of the usual wait, s.
 const HALF_S: f64 = 60.0;
-/// So many readings in a row show a straggler.
+/// Number of consecutive readings that show a straggler.
 const IN_A_ROW: u32 = 3;
 
 /// A process: job, host, process id and rank.
 type Process = (String, String, Option<u32>, Option<u32>);
 
-/// What waits of a job are usual.
+/// The usual waits of a job.
 #[derive(Clone, Debug)]
 pub struct Patience {
     least_s: f64,
     most_s: f64,
     usual_s: f64,
-    /// The oldest ages of the last reading, by job, host, process and communicator.
+    /// Age of the oldest operation in the last reading, by process and communicator.
     ages: BTreeMap<(Process, u64), f64>,
-    /// In how many readings in a row a process was slow.
+    /// Number of consecutive readings in which a process was slow.
     slow: BTreeMap<Process, u32>,
 }
 
 impl Patience {
-    /// An operation in flight for less than `least_s` is never a stall, one for `most_s` always.
+    /// An operation in flight for less than `least_s` is never a stall, one for `most_s` or more
+    /// always is.
     #[must_use]
     pub fn new(least_s: f64, most_s: f64) -> Patience {
         Patience {
@@ -46,13 +47,13 @@ impl Patience {
         }
     }
 
-    /// Seconds in flight from which an operation is a stall.
+    /// Age from which an operation is a stall, s.
     #[must_use]
     pub fn limit_s(&self) -> f64 {
         (FACTOR * self.usual_s).clamp(self.least_s, self.most_s)
     }
 
-    /// Takes the ages of the next reading, `elapsed_s` after the last one.
+    /// Learns from the ages of the next reading, made `elapsed_s` after the last one.
     pub fn learn(&mut self, reading: &Reading, elapsed_s: f64) {
         self.usual_s *= (-elapsed_s / HALF_S).exp2();
         let mut ages = BTreeMap::new();
@@ -62,7 +63,7 @@ impl Patience {
                 ages.insert((process, flight.comm.hash), flight.age_s);
             }
         }
-        // An age that fell is of another operation: the one before has ended.
+        // If the age fell, the earlier operation has ended and this is another one.
         let ended =
             self.ages.iter().filter(|(key, before)| ages.get(*key).is_none_or(|now| now < *before));
         let longest = ended.map(|(_, age)| *age).fold(0.0, f64::max);
@@ -70,7 +71,7 @@ impl Patience {
         self.ages = ages;
     }
 
-    /// Takes the flag of stragglers back from those that were none in the readings before.
+    /// Removes the flag of stragglers from ranks that were not slow in the readings before.
     pub fn settle(&mut self, picture: &mut Picture) {
         let mut slow = BTreeMap::new();
         let is_slow = |row: &&mut Row| row.flags.contains(&Flag::Slow);
@@ -78,7 +79,7 @@ impl Patience {
             let process = (row.job.clone(), row.host.clone(), row.pid, row.rank);
             let times = self.slow.get(&process).copied().unwrap_or(0) + 1;
             if times < IN_A_ROW {
-                // There is no other flag beside it.
+                // A straggler has no other flag.
                 row.flags.clear();
                 row.why.clear();
             }

@@ -8,16 +8,16 @@ What is not known is `null`, never zero.
 use ncclscope_operations::stats::to_u64;
 use serde::{Serialize, Serializer};
 
-/// All that is shown of one reading.
+/// What is shown for one reading.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Picture {
     /// `ncclscope.top/2`.
     pub schema: &'static str,
-    /// Where it comes from.
+    /// The source of the readings, as the user names it.
     pub source: String,
     /// When it was read, UTC.
     pub at: String,
-    /// The length of the span that rates are of, s; in JSON ns.
+    /// Length of the span to which rates refer, s; in JSON ns.
     #[serde(rename = "span_ns", serialize_with = "ns")]
     pub span_s: f64,
     /// The time in flight from which an operation counts as stalled, s; in JSON ns.
@@ -25,54 +25,54 @@ pub struct Picture {
     pub stall_s: f64,
     /// The ranks.
     pub ranks: Vec<Row>,
-    /// By function, over all ranks.
+    /// Rates by function, over all ranks.
     pub functions: Vec<FunctionRate>,
     /// Why ranks wait, a sentence each.
     pub findings: Vec<String>,
-    /// What to do, and what is not shown.
+    /// What the user can do, and what is not shown.
     pub notes: Vec<String>,
 }
 
-/// A rank, or several that are shown as one.
+/// A rank, or several combined into one row.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// The job's id; empty without one, in JSON `null`.
+    /// Id of the job; empty if unknown, in JSON `null`.
     #[serde(serialize_with = "some")]
     pub job: String,
     /// The rank in the job.
     pub rank: Option<u32>,
     /// The host.
     pub host: String,
-    /// CUDA device of the rank, as its process counts them.
+    /// CUDA device number in the rank's process.
     pub device: Option<u32>,
     /// The process id.
     pub pid: Option<u32>,
     /// What is wrong with it, the worst first.
     pub flags: Vec<Flag>,
-    /// Why, one sentence; empty if nothing is wrong.
+    /// The reason in one sentence; empty if nothing is wrong.
     pub why: String,
-    /// The operation that has been in flight longest.
+    /// The oldest operation in flight.
     pub operation: Option<Operation>,
-    /// All operations in flight, the oldest of each communicator.
+    /// The operations in flight: the oldest of each communicator.
     #[serde(skip)]
     pub in_flight: Vec<Operation>,
     /// Operations that ended, per second.
     pub operations_per_s: f64,
-    /// The mean bus bandwidth of collectives, with the wait for other ranks, GB/s.
+    /// Mean bus bandwidth of collectives including the wait for other ranks, GB/s.
     pub busbw_gbs: Option<f64>,
-    /// Sent over the network, GB/s.
+    /// Data sent over the network, GB/s.
     pub sent_gbs: Option<f64>,
-    /// The share of time in which it waited for other ranks in collectives, 0 to 1.
+    /// Share of time in which the rank waited for other ranks in collectives, 0 to 1.
     #[serde(rename = "waiting_share")]
     pub waiting: Option<f64>,
-    /// By function.
+    /// Rates by function.
     pub functions: Vec<FunctionRate>,
-    /// By link.
+    /// Rates by link.
     pub links: Vec<LinkRate>,
-    /// More about it: names and values.
+    /// Further facts: names and values.
     #[serde(skip)]
     pub facts: Vec<(String, String)>,
-    /// How many ranks the row stands for.
+    /// Number of ranks in this row.
     #[serde(skip)]
     pub members: usize,
 }
@@ -80,81 +80,82 @@ pub struct Row {
 /// An operation in flight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Operation {
-    /// NCCL's function; empty where it is not known, in JSON `null`.
+    /// NCCL's function; empty if unknown, in JSON `null`.
     #[serde(serialize_with = "some")]
     pub func: String,
     /// The communicator's hash.
     pub comm: Option<String>,
-    /// What the communicator is for, else its name, else the begin of its hash.
+    /// Role of the communicator, else its name, else the beginning of its hash.
     pub role: String,
-    /// Its bytes.
+    /// Size in bytes; `None` if unknown.
     pub bytes: Option<u64>,
-    /// The other rank of a send or receive, in the communicator.
+    /// Rank of the peer in the communicator, for a send or receive.
     #[serde(rename = "comm_peer")]
     pub peer: Option<i32>,
     /// How long it has been in flight, s; in JSON ns.
     #[serde(rename = "age_ns", serialize_with = "ns")]
     pub age_s: f64,
-    /// How many operations of the communicator are in flight.
+    /// Number of operations in flight on the communicator.
     pub in_flight: u64,
 }
 
-/// How often a function of a communicator runs, and how fast.
+/// How often and how fast a function of a communicator runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FunctionRate {
-    /// The communicator's hash; of several ranks, whose communicators differ, unknown.
+    /// The communicator's hash; unknown for several ranks, whose communicators differ.
     pub comm: Option<String>,
-    /// What the communicator is for, else its name, else the begin of its hash.
+    /// Role of the communicator, else its name, else the beginning of its hash.
     pub role: String,
     /// NCCL's function.
     pub func: String,
-    /// Operations per second; of several ranks that of the one with the most.
+    /// Operations per second; for several ranks, of the rank with the highest rate.
     pub per_s: f64,
-    /// Their bytes per second, GB/s; likewise.
+    /// Bytes per second of these operations, GB/s; for several ranks, of the rank with the highest
+    /// rate.
     pub io_gbs: f64,
-    /// The mean bus bandwidth, GB/s; of several ranks the highest, which waits least.
+    /// Mean bus bandwidth, GB/s; for several ranks the highest, of the rank that waits least.
     pub busbw_gbs: Option<f64>,
-    /// The mean duration, s; of several ranks the shortest. In JSON ns.
+    /// Mean duration, s; for several ranks the shortest. In JSON ns.
     #[serde(rename = "duration_ns", serialize_with = "known_ns")]
     pub duration_s: Option<f64>,
 }
 
-/// How much moves over the network between a rank and another one.
+/// Network traffic between a rank and another one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LinkRate {
     /// The communicator's hash.
     pub comm: Option<String>,
-    /// What the communicator is for, else its name, else the begin of its hash.
+    /// Role of the communicator, else its name, else the beginning of its hash.
     pub role: String,
-    /// The other rank in it.
+    /// Rank of the peer in the communicator.
     #[serde(rename = "comm_peer")]
     pub peer: i32,
     /// `send` or `recv`.
     pub direction: &'static str,
-    /// Moved, GB/s.
+    /// Data moved, GB/s.
     pub gbs: f64,
-    /// Bytes of a transfer divided by its time in the network, GB/s; on the receive side that time
-    /// contains the wait for the sender.
+    /// Bytes of a transfer divided by its time on the network, GB/s. On the receive side that time
+    /// includes the wait for the sender.
     pub transfer_gbs: Option<f64>,
     /// Transfers per second.
     pub per_s: f64,
 }
 
-/// What is wrong with a rank; the worst first.
+/// What is wrong with a rank, sorted from worst to least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Flag {
-    /// Others wait for it, or it hangs by itself, for longer than the limit of a hang.
+    /// For longer than the limit of a hang, others wait for it, or it hangs by itself.
     Hung,
     /// The process was killed, or crashed.
     Killed,
     /// The process is stopped.
     Stopped,
-    /// Others wait for it, or it waits for no rank that is known, for longer than is usual.
+    /// For longer than usual, others wait for it, or it waits for no known rank.
     Stalled,
-    /// It has written nothing for a while.
+    /// Its process has written nothing for a while.
     Silent,
-    /// Other ranks wait for it in each operation: a straggler.
+    /// A straggler: other ranks wait for it in each operation.
     Slow,
     /// It waits in an operation for a rank that is stalled.
     Waits,
@@ -165,16 +166,16 @@ pub enum Flag {
 /// How a flag is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Red: something is wrong here.
+    /// Shown in red: something is wrong here.
     Bad,
-    /// Yellow: something is wrong elsewhere, or slow.
+    /// Shown in yellow: something is wrong elsewhere, or slow.
     Warning,
-    /// It is over.
+    /// The process is over.
     Over,
 }
 
 impl Flag {
-    /// The word in the table.
+    /// The word for the flag in the table.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -189,7 +190,7 @@ impl Flag {
         }
     }
 
-    /// How it is shown.
+    /// The severity with which the flag is shown.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
@@ -208,19 +209,20 @@ fn ns<S: Serializer>(seconds: &f64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(to_u64(seconds * 1e9))
 }
 
-/// Seconds as whole nanoseconds, or `null` where they are not known.
+/// Seconds as whole nanoseconds, or `null` if unknown.
 #[expect(clippy::ref_option, reason = "serde passes references")]
 fn known_ns<S: Serializer>(seconds: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     seconds.map(|seconds| to_u64(seconds * 1e9)).serialize(to)
 }
 
-/// A text, or `null`.
+/// A text, or `null` if it is empty.
 fn some<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
     Some(text).filter(|text| !text.is_empty()).serialize(to)
 }
 
 impl Picture {
-    /// The same with each text as `of` gives it: texts of processes may contain anything.
+    /// The picture with each text passed through `of`, because texts of processes may contain
+    /// anything.
     #[must_use]
     pub fn printable(mut self, of: impl Fn(&str) -> String) -> Picture {
         let each = |texts: &mut Vec<String>| texts.iter_mut().for_each(|text| *text = of(text));
@@ -253,7 +255,7 @@ impl Row {
         self.flags.first().copied()
     }
 
-    /// Something is wrong with this rank itself.
+    /// True if something is wrong with this rank itself.
     #[must_use]
     pub fn is_bad(&self) -> bool {
         self.flag().is_some_and(|flag| flag.severity() == Severity::Bad)

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a source saw of the ranks at one moment, and in the span before it.
+//! The state of the ranks at one moment, and what they did in the span before it, as read from a
+//! source.
 
 use crate::work::{Comm, Work};
 
 /// All ranks that a source sees.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// Where this comes from, as the user names it.
+    /// The source, as the user names it.
     pub source: String,
-    /// When, as text.
+    /// The time of the reading, as text.
     pub at: String,
-    /// The length of the span that [`Rank::work`] is of, s.
+    /// Length of the span to which [`Rank::work`] refers, s.
     pub span_s: f64,
     /// The ranks.
     pub ranks: Vec<Rank>,
-    /// Why ranks wait, as far as the counters of all of them show.
+    /// Why ranks wait, according to the counters of all ranks.
     pub findings: Vec<Verdict>,
-    /// What to do where there is no rank, and what the reading does not show.
+    /// What to do if there are no ranks, and what the reading does not show.
     pub notes: Vec<String>,
 }
 
@@ -29,19 +30,19 @@ pub struct Rank {
     pub rank: Option<u32>,
     /// The host's name.
     pub host: String,
-    /// The GPU as the process counts it; empty where it is not known.
+    /// CUDA device number in the process; `None` if unknown.
     pub device: Option<u32>,
     /// The process id.
     pub pid: Option<u32>,
-    /// Whether it runs.
+    /// Whether the process runs.
     pub life: Life,
-    /// Operations in flight: the oldest of each communicator.
+    /// The operations in flight: the oldest of each communicator.
     pub flights: Vec<Flight>,
-    /// What it did.
+    /// What the rank did in the span.
     pub work: Work,
-    /// Its own watchdog says that it hangs.
+    /// The rank's own watchdog reports a hang.
     pub says_hung: bool,
-    /// More about it, for the detail pane: a name and a value.
+    /// Further facts for the detail pane: names and values.
     pub facts: Vec<(String, String)>,
 }
 
@@ -64,17 +65,17 @@ pub enum Life {
 /// An operation in flight.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flight {
-    /// NCCL's function; empty where it is not known.
+    /// NCCL's function; empty if unknown.
     pub func: String,
     /// The communicator.
     pub comm: Comm,
-    /// Its bytes.
+    /// Size in bytes; `None` if unknown.
     pub bytes: Option<u64>,
-    /// The other rank of a send or receive.
+    /// Rank of the peer, for a send or receive.
     pub peer: Option<i32>,
     /// How long it has been in flight, s.
     pub age_s: f64,
-    /// How many operations of the communicator are in flight.
+    /// Number of operations in flight on the communicator.
     pub count: u64,
 }
 
@@ -89,12 +90,12 @@ pub struct Verdict {
     pub title: String,
     /// The ranks at fault.
     pub ranks: Vec<u32>,
-    /// For how long others have waited, s.
+    /// How long others have waited, s.
     pub age_s: Option<f64>,
 }
 
 impl Rank {
-    /// The operation that has been in flight longest.
+    /// The oldest operation in flight.
     #[must_use]
     pub fn oldest(&self) -> Option<&Flight> {
         self.flights.iter().max_by(|a, b| a.age_s.total_cmp(&b.age_s))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers as the narrow columns of a live table show them.
+//! Numbers in the form of the narrow columns of a live table.
 
 use ncclscope_operations::human;
 
-/// A rate: `0.2`, `12.3`, `1.2k`.
+/// A rate, such as `0.2`, `12.3`, `1.2k`.
 pub(crate) fn rate(per_s: f64) -> String {
     match per_s {
         r if r < 99.95 => format!("{r:.1}"),
@@ -13,7 +13,7 @@ pub(crate) fn rate(per_s: f64) -> String {
     }
 }
 
-/// Bytes a second as GB/s.
+/// Bytes per second as GB/s.
 pub(crate) fn gigabytes(per_s: f64) -> String {
     human::three(per_s / 1e9)
 }
@@ -22,7 +22,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-/// An age: `0.2 s`, `45 s`, `3m20`.
+/// An age, such as `0.2 s`, `45 s`, `3m20`.
 pub(crate) fn age(seconds: f64) -> String {
     match seconds {
         s if s < 0.0995 => format!("{:.0} ms", s * 1e3),

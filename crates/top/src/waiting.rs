@@ -12,30 +12,30 @@ use crate::reading::Rank;
 use crate::work::{Function, FunctionKey};
 use std::collections::BTreeMap;
 
-/// The share of time that others must lose to a rank, for it to be a straggler.
+/// Minimum share of time that the others must lose to a rank for it to be a straggler.
 const SLOW: f64 = 0.1;
-/// Fewer operations say nothing.
+/// Fewer operations prove nothing.
 const ENOUGH: f64 = 3.0;
-/// How far the last member must be from the last but one, compared with the others.
+/// Minimum distance of the last member from the last but one, relative to the spread of the others.
 const APART: f64 = 0.5;
 
-/// What the durations show of a rank.
+/// What the durations of operations show about a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Wait {
-    /// The share of time in which it waits for others; `None` where nothing shows it.
+    /// Share of time in which the rank waits for others; `None` if unknown.
     pub(crate) share: Option<f64>,
-    /// The share of time that the others lose to it.
+    /// Share of time that the others lose to this rank.
     pub(crate) caused: f64,
 }
 
 impl Wait {
-    /// It is a straggler.
+    /// True if the rank is a straggler.
     pub(crate) fn is_slow(&self) -> bool {
         self.caused >= SLOW
     }
 }
 
-/// The waits of each rank, in a span of `span_s`.
+/// The waits of each rank, in a span of `span_s` seconds.
 pub(crate) fn of(ranks: &[Rank], span_s: f64) -> Vec<Wait> {
     let mut waits = vec![Wait::default(); ranks.len()];
     if span_s <= 0.0 {
@@ -58,7 +58,7 @@ pub(crate) fn of(ranks: &[Rank], span_s: f64) -> Vec<Wait> {
     waits
 }
 
-/// The members' means, the shortest first.
+/// Adds the waits of the members of a communicator, given their mean durations, the shortest first.
 fn add_group(waits: &mut [Wait], means: &[(usize, f64, f64)], span_s: f64) {
     let [(last, least, count), others @ ..] = means else { return };
     let Some((_, second, _)) = others.first() else { return };

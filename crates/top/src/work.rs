@@ -11,21 +11,21 @@ use std::collections::BTreeMap;
 /// A communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Comm {
-    /// NCCL's hash, the same on all of its ranks.
+    /// NCCL's hash, which is the same on all ranks.
     pub hash: u64,
-    /// Its role or its name; several may have the same.
+    /// Role or name; several communicators may have the same.
     pub name: String,
 }
 
 impl Comm {
-    /// A communicator; without a name it is shown by its hash.
+    /// A communicator; without a name, its hash is shown.
     #[must_use]
     pub fn new(hash: u64, name: &str) -> Comm {
         let name = if name.is_empty() { format!("{:08x}", hash >> 32) } else { name.to_owned() };
         Comm { hash, name }
     }
 
-    /// Its hash as all outputs have it; `None` if it is unknown.
+    /// The hash in the form of all outputs; `None` if unknown.
     pub(crate) fn hash_text(&self) -> Option<String> {
         (self.hash != 0).then(|| format!("{:#x}", self.hash))
     }
@@ -42,18 +42,18 @@ pub struct FunctionKey {
     pub is_p2p: bool,
 }
 
-/// The operations of a function.
+/// Sums over the operations of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Function {
-    /// Operations that ended.
+    /// Number of operations that ended.
     pub count: f64,
-    /// Their bytes, as nccl-tests count them.
+    /// Bytes of these operations, as nccl-tests count them.
     pub bytes: f64,
-    /// Operations whose duration is known.
+    /// Number of operations with a known duration.
     pub timed: f64,
     /// The sum of these durations, s.
     pub seconds: f64,
-    /// Operations whose bus bandwidth is known.
+    /// Number of operations with a known bus bandwidth.
     pub measured: f64,
     /// The sum of these bandwidths, B/s.
     pub bandwidths: f64,
@@ -64,26 +64,26 @@ pub struct Function {
 pub struct LinkKey {
     /// The communicator.
     pub comm: Comm,
-    /// This rank in it.
+    /// Rank of this process in the communicator.
     pub rank: i32,
-    /// The other rank.
+    /// Rank of the peer in the communicator.
     pub peer: i32,
     /// This rank sends.
     pub is_send: bool,
 }
 
-/// The transfers over a link.
+/// Sums over the transfers of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
-    /// Transfers.
+    /// Number of transfers.
     pub transfers: f64,
-    /// Their bytes.
+    /// Bytes of the transfers.
     pub bytes: f64,
-    /// Their time in the network, s.
+    /// Their time on the network, s.
     pub seconds: f64,
 }
 
-/// What a rank did.
+/// What a rank did in a span.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
     /// By function.
@@ -103,8 +103,8 @@ impl Work {
         }
     }
 
-    /// What counters grew by since they were as in `before`. One that is less than before began
-    /// anew, and one that was not there began at zero.
+    /// The growth of the counters since `before`. A counter that is lower than before has
+    /// restarted, and a missing one counts as zero.
     #[must_use]
     pub fn since(&self, before: &Work) -> Work {
         let mut grown = self.clone();
@@ -149,13 +149,13 @@ impl Function {
         self.change(other, |sum, x| sum + x);
     }
 
-    /// The mean of the operations' bus bandwidths, B/s.
+    /// Mean bus bandwidth of the operations, B/s; `None` if unknown.
     #[must_use]
     pub fn bandwidth(&self) -> Option<f64> {
         (self.measured > 0.0).then(|| self.bandwidths / self.measured)
     }
 
-    /// The mean of the operations' durations, s.
+    /// Mean duration of the operations, s; `None` if unknown.
     pub(crate) fn duration(&self) -> Option<f64> {
         (self.timed > 0.0).then(|| self.seconds / self.timed)
     }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How an operation's buffers are aligned. NCCL's kernels copy 16 bytes at a time where addresses
-//! allow it, and byte by byte where they do not.
+//! The alignment of an operation's buffers. NCCL's kernels copy 16 bytes at a time if the addresses
+//! are aligned, else byte by byte.
 
 use crate::bytes::low;
 use crate::fields::{Field, Meaning};
 use crate::words::MAX_WORDS;
 
 /// The largest power of two that divides the addresses of an operation's buffers, as its exponent
-/// plus one: in the record 0 says that the writer did not tell, and 31 that NCCL gave no address.
+/// plus one: in the record 0 means that the writer did not record it, and 31 that NCCL passed no
+/// address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Alignment(u8);
 
-/// A bit that no alignment is looked for beyond.
+/// The bit at which the search for the lowest set bit ends: 1 GiB.
 const END: u32 = 1 << 30;
 const MASK: u8 = 31;
 
 impl Alignment {
-    /// Of addresses, given as the bits that any of them has. A null pointer has none.
+    /// The alignment of several addresses, given as their bitwise or. Null pointers have no effect.
     #[must_use]
     #[inline(always)]
     pub const fn of(addresses: u64) -> Alignment {
@@ -24,7 +25,7 @@ impl Alignment {
         Alignment(exponent + 1)
     }
 
-    /// In bytes; `None` where it is unknown, and from 1 GiB on.
+    /// The alignment in bytes; `None` if it is unknown, or 1 GiB and more.
     #[must_use]
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {

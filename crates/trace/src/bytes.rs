@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 Numbers as bytes: LEB128, zigzag differences, and words that are read and written without alignment.
-[`Out`] and [`In`] are the two sides of a coding; [`u16_at`] and similar functions read one number
-at a fixed place.
+[`Out`] writes and [`In`] reads a coding; [`u16_at`] and similar functions read one number at a
+fixed offset.
 
-Both sides move eight bytes at a time and use only some of them: a loop over bytes costs more than
-the rest of the coding.
+Both move eight bytes at a time and use only some of them, because a loop over bytes would cost more
+than the rest of the coding.
 */
 
-/// A difference of 64 bits: small numbers for small differences of both signs.
+/// Zigzag coding of a 64-bit difference: small differences of both signs become small numbers.
 #[inline(always)]
 pub(crate) const fn zigzag(difference: u64) -> u64 {
     let signed = difference.cast_signed();
@@ -21,7 +21,7 @@ pub(crate) const fn unzigzag(number: u64) -> u64 {
     number >> 1 ^ (number & 1).wrapping_neg()
 }
 
-/// A difference of 32 bits, likewise.
+/// Zigzag coding of a 32-bit difference.
 #[inline(always)]
 pub(crate) const fn zigzag32(difference: u32) -> u32 {
     let signed = difference.cast_signed();
@@ -47,8 +47,8 @@ pub(crate) const fn high(word: u64) -> u32 {
     low(word >> 32)
 }
 
-/// Bytes that are written. What has no room is left out, but counts as written: the room is the
-/// caller's to provide, and eight bytes more.
+/// Writes into a byte slice. Bytes that do not fit are left out but counted, so the caller must
+/// provide the room and eight bytes more.
 #[derive(Debug)]
 pub(crate) struct Out<'a> {
     pub(crate) bytes: &'a mut [u8],
@@ -61,7 +61,8 @@ impl<'a> Out<'a> {
         Out { bytes, at }
     }
 
-    /// The lowest `len` bytes of a word, up to eight of them. Those behind are overwritten.
+    /// Appends the lowest `len` bytes of a word, at most eight. It stores all eight, so later bytes
+    /// of the slice are overwritten.
     #[inline(always)]
     pub(crate) fn word(&mut self, word: u64, len: usize) {
         if let Some(to) = self.bytes.get_mut(self.at..self.at + 8) {
@@ -70,7 +71,7 @@ impl<'a> Out<'a> {
         self.at += len;
     }
 
-    /// Replaces a byte that was written.
+    /// Replaces a byte that is already written.
     #[inline(always)]
     pub(crate) fn set(&mut self, at: usize, byte: u8) {
         if let Some(to) = self.bytes.get_mut(at) {
@@ -78,7 +79,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// LEB128. Most values take one byte or two.
+    /// Appends a number in LEB128. Most numbers take one or two bytes.
     #[inline(always)]
     pub(crate) fn number(&mut self, value: u64) {
         if value < 1 << 7 {
@@ -103,7 +104,7 @@ impl<'a> Out<'a> {
     }
 }
 
-/// Bytes that are read. Behind their end there are zeros.
+/// Reads a byte slice, with zeros after its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct In<'a> {
     bytes: &'a [u8],
@@ -111,18 +112,18 @@ pub(crate) struct In<'a> {
 }
 
 impl<'a> In<'a> {
-    /// Reads `bytes` from their beginning.
+    /// Starts at the first of `bytes`.
     pub(crate) const fn new(bytes: &'a [u8]) -> In<'a> {
         In { bytes, at: 0 }
     }
 
-    /// More was read than there is.
+    /// Whether more bytes were read than the slice has.
     #[inline(always)]
     pub(crate) const fn is_beyond(&self) -> bool {
         self.at > self.bytes.len()
     }
 
-    /// The word `ahead` bytes further, without passing over it.
+    /// The word that begins `ahead` bytes after the current position, which does not change.
     #[inline(always)]
     pub(crate) fn peek(&self, ahead: usize) -> u64 {
         let from = self.at.saturating_add(ahead);
@@ -145,7 +146,7 @@ impl<'a> In<'a> {
         byte
     }
 
-    /// LEB128. What a number has beyond 64 bits is ignored.
+    /// Reads a number in LEB128. Bits beyond 64 are ignored.
     #[inline(always)]
     pub(crate) fn number(&mut self) -> u64 {
         let word = self.peek(0);

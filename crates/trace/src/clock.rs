@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-From ticks to nanoseconds: how times of one recording become times of the host.
+Converts the ticks of a recording to nanoseconds of the host's clock.
 
 # Ticks
 
-A callback stores what the processor's counter shows, which costs 7 ns, and converts nothing. (Where
-the counter is no good, ticks are nanoseconds of `CLOCK_MONOTONIC`.) The rate of the counter is
-known only nominally, and `CLOCK_REALTIME` is slewed and stepped by NTP, so that no formula fixed at
-the start leads from one to the other. Instead the drain thread compares the clocks, once a second
-and at the ends of a recording, and writes each comparison as a record ([`ClockSync`]).
+A callback stores the value of the processor's counter, which costs 7 ns, and does not convert it.
+(If the counter is not usable, ticks are nanoseconds of `CLOCK_MONOTONIC`.) Only the nominal rate of
+the counter is known, and NTP slews and steps `CLOCK_REALTIME`, so no formula fixed at the start
+converts one to the other. Instead the drain thread compares the clocks once a second and at the
+start and end of a recording, and writes each comparison as a record ([`ClockSync`]).
 
 # A comparison
 
-The clocks cannot be read at one moment. They are read in a bracket:
+The clocks cannot be read at the same moment, so they are read in a bracket:
 
 ```text
 CLOCK_MONOTONIC   counter   CLOCK_REALTIME   counter   CLOCK_MONOTONIC
        |------------------- width ------------------------|
 ```
 
-The middle of the outer readings, the middle of the inner ones and the reading between them are
-taken for one moment. They are apart by less than the width, which is kept as the comparison's
-error. An interrupt or another guest of the host makes a bracket wide, so that the tightest of 16
-counts (`ncclscope_recorder::clock::compare`); 100 ns is usual.
+The middle of the outer readings, the middle of the inner ones and the reading between them count as
+one moment. They differ by less than the width, which is stored as the comparison's error. An
+interrupt or another guest of the host widens a bracket, so the narrowest of 16 is used
+(`ncclscope_recorder::clock::compare`); its width is usually 100 ns.
 
 # The map
 
 Between two comparisons time is linear: `CLOCK_REALTIME` at a tick is interpolated ([`TickMap`]). So
-a slewed clock is followed second by second. Where the clock was set, so that it and
-`CLOCK_MONOTONIC` advance differently between two comparisons, all times are by the clock as it was
-set last: no time between them is stretched, and none goes back. [`TickMap::steps`] has the steps.
-Before the first comparison and after the last the rate of the whole recording is used, by
-`CLOCK_MONOTONIC`, which is never stepped. Where all comparisons lie within 10 ms it is the nominal
-rate: over so short a time the widths of two brackets weigh more than its error.
+the map follows a slewed clock second by second. If the clock was set, it and `CLOCK_MONOTONIC`
+advance differently between two comparisons. Then all times of the recording refer to the clock as
+it was set last, so that no interval is stretched and no time goes backward. [`TickMap::steps`] has
+the steps. Before the first comparison and after the last, the map uses the average rate of the
+recording relative to `CLOCK_MONOTONIC`, which is never stepped. If all comparisons lie within 10 ms
+it uses the nominal rate, whose error is then smaller than that of two brackets.
 
-A *duration* is not the difference of two mapped times, which small steps may still make wrong, or
-negative. It is the ticks in between by the rate of the whole recording. That rate is off by the
-error of two brackets over the recording's length: 0.2 ppm after a second.
+A *duration* is not the difference of two mapped times, because small steps of the clock may make
+that wrong or negative. It is the number of ticks divided by the average rate of the recording. The
+error of that rate is the error of two brackets over the recording's length: 0.2 ppm after a second.
 
 # Several recordings
 
-Times of processes of one host agree to the widths of their brackets, for they go by the same
-`CLOCK_REALTIME`; one that ended before a step of it is apart from the others by that. Those of
-different hosts agree as well as the hosts' clocks do, which is often no better than a millisecond:
-`ncclscope_stragglers` estimates the offsets from the operations that the hosts have in common.
-Times of GPUs (`pTimer`) are mapped by `ncclscope_operations`.
+Times of processes on one host agree within the widths of their brackets, because they use the same
+`CLOCK_REALTIME`; if the clock was stepped after a process ended, its times differ from the others
+by the step. Times of different hosts agree as well as the hosts' clocks do, often only to a
+millisecond: `ncclscope_stragglers` estimates the offsets from the operations that the hosts have in
+common. Times of GPUs (`pTimer`) are mapped by `ncclscope_operations`.
 */
 
 use crate::fields::record_fields;
@@ -84,8 +84,8 @@ record_fields! {
     }
 }
 
-/// What `CLOCK_REALTIME` gains or loses between two comparisons is a step if it is more than this,
-/// ns, and more than one part in so many of the time between.
+/// A change of `CLOCK_REALTIME` against `CLOCK_MONOTONIC` between two comparisons is a step of the
+/// clock if it exceeds `STEP_NS` (in ns) and the interval divided by `STEP_PART`.
 const STEP_NS: u64 = 1_000_000;
 const STEP_PART: u64 = 1_000;
 
@@ -93,7 +93,7 @@ const STEP_PART: u64 = 1_000;
 /// comparisons of the recording.
 #[derive(Clone, Debug)]
 pub struct TickMap {
-    /// Their `CLOCK_REALTIME` is by the clock as it was set last.
+    /// The comparisons in order; their `CLOCK_REALTIME` is corrected for later steps of the clock.
     syncs: Vec<ClockSync>,
     /// Nanoseconds per tick before the first comparison, and from each one on.
     rates: Vec<f64>,
@@ -102,15 +102,15 @@ pub struct TickMap {
 }
 
 impl TickMap {
-    /// A map from comparisons in any order and a nominal rate, which holds where there are fewer
-    /// than two of them.
+    /// A map from comparisons in any order. `nominal_hz` is used if all comparisons lie within 10
+    /// ms.
     #[must_use]
     pub fn new(mut syncs: Vec<ClockSync>, nominal_hz: u64) -> TickMap {
         syncs.sort_by_key(|s| s.ticks);
         syncs.dedup_by_key(|s| s.ticks);
         let nominal = if nominal_hz == 0 { 1.0 } else { 1e9 / to_f64(nominal_hz) };
         let measured = match (syncs.first(), syncs.last()) {
-            // Under 10 ms apart the brackets weigh more than the nominal rate's error.
+            // Under 10 ms apart, the error of the brackets exceeds that of the nominal rate.
             (Some(a), Some(b)) if b.monotonic_ns > a.monotonic_ns.saturating_add(10_000_000) => {
                 Some(to_f64(b.monotonic_ns - a.monotonic_ns) / to_f64(b.ticks - a.ticks))
             }
@@ -121,13 +121,13 @@ impl TickMap {
         TickMap { rates: rates(&syncs, ns_per_tick), syncs, steps, ns_per_tick }
     }
 
-    /// By how much the host's clock was set, ns, each time that it was: below zero, if backward.
+    /// The steps of the host's clock, in ns and in order; negative if it was set backward.
     #[must_use]
     pub fn steps(&self) -> &[i64] {
         &self.steps
     }
 
-    /// A duration in nanoseconds.
+    /// Converts a duration from ticks to nanoseconds.
     #[must_use]
     pub fn duration_ns(&self, ticks: u64) -> f64 {
         to_f64(ticks) * self.ns_per_tick
@@ -165,7 +165,7 @@ fn rates(syncs: &[ClockSync], usual: f64) -> Vec<f64> {
     let first = ClockSync::default();
     let bases = [&first].into_iter().chain(syncs);
     let nexts = syncs.iter().map(Some).chain([None]);
-    // Before the first comparison times are counted back from it.
+    // Times before the first comparison are extrapolated backward from it.
     let rate = |(at, (base, next)): (usize, (&ClockSync, Option<&ClockSync>))| match next {
         Some(next) if at > 0 && next.ticks > base.ticks => {
             to_f64(next.realtime_ns.saturating_sub(base.realtime_ns))
@@ -205,7 +205,7 @@ fn to_f64(x: u64) -> f64 {
     reason = "saturating, and never negative here"
 )]
 fn to_u64(x: f64) -> u64 {
-    // As `round` does, which is a call into the C library: what is cut off is exact.
+    // Rounds as `round` does, without its call into the C library; the truncated part is exact.
     let whole = x as u64;
     whole.saturating_add(u64::from(x - to_f64(whole) >= 0.5))
 }
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(map.error_ns(), 30);
     }
 
-    /// Someone sets the clock, or NTP does: forward by an hour, and back by ten seconds.
+    /// The clock is set forward by an hour and back by ten seconds.
     #[test]
     fn a_step_of_the_clock_stretches_no_time() {
         const S: u64 = 1_000_000_000;
@@ -246,7 +246,7 @@ mod tests {
             let from = end - (8 - half) * S / 2;
             assert!(map.realtime_ns(half * S / 2).abs_diff(from) <= 900, "{half}");
         }
-        // NTP that steers the clock, even at the most that it may, is none.
+        // Slewing by NTP is not a step, even at the greatest rate that is allowed.
         let slewed: Vec<ClockSync> =
             (0..9).map(|at| set(60 * at, 30_000_000 * at.cast_signed())).collect();
         assert_eq!(TickMap::new(slewed, S).steps(), [0; 0]);

@@ -7,9 +7,9 @@ records:u32 first_pos:u64 next_pos:u64 first_ticks:u64 last_ticks:u64`. The chec
 everything after itself, `len` bytes from the header's start, padding to eight bytes included.
 
 The payload has network steps as `step_code` encodes them, beginning with a byte from `0x7f` on.
-Every other record is its code and then numbers: `a|b` of word 0 as exclusive-or with the previous
-record of the same code; `c` as the zigzag difference to that record's; word 1 (ticks) as the
-difference to the previous record of any code; and every further word as the difference to the
+Every other record is its code followed by numbers: `a|b` of word 0 as exclusive-or with the
+previous record of the same code; `c` as the zigzag difference to that record's; word 1 (ticks) as
+the difference to the previous record of any code; and every further word as the difference to the
 previous record of the same code. Words that are two 32-bit halves ([`crate::record::schema`]) are
 two numbers. Predictions start at 0 (ticks: `first_ticks`). The numbers follow a mask of those that
 are not 0, and only these are stored; everything is LEB128.
@@ -34,13 +34,13 @@ pub const HEADER: usize = 64;
 /// Lane number of blocks that hold the recording's own records (clock comparisons,
 /// counts of sends and receives).
 pub const META_LANE: u16 = u16::MAX;
-/// Words of a block at most, so that it stays below 192 KiB.
+/// Most words of a block, so that it stays below 192 KiB.
 pub const MAX_BLOCK_WORDS: usize = 16 * 1024;
 
-/// The header of a block, but for magic, checksum and length.
+/// The header of a block without magic, checksum and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BlockHeader {
-    /// Use of the segment that the block lies in.
+    /// Number of the use of the segment: how many segments the writer had begun before.
     pub epoch: u32,
     /// Number of the block in the recording.
     pub seq: u64,
@@ -52,16 +52,17 @@ pub struct BlockHeader {
     pub first_pos: u64,
     /// Lane position after the last record.
     pub next_pos: u64,
-    /// Where the first record's ticks are counted from.
+    /// The base of the first record's ticks.
     pub first_ticks: u64,
-    /// The latest time stamp of its records; 0 if its writer did not note it.
+    /// The latest time stamp of its records; 0 if the writer did not store it.
     pub last_ticks: u64,
 }
 
 /// Records by kind of event.
 pub type KindCounts = [u64; KINDS];
 
-/// What kind of event a record of these words belongs to; `None` for the recording's own.
+/// The kind of event that a record of these words belongs to; `None` for records that the recorder
+/// writes about itself (clock comparisons, marks, heartbeats).
 #[must_use]
 pub fn kind_of(words: &[u64]) -> Option<EventKind> {
     let code = words.first()?.to_le_bytes()[0];
@@ -75,12 +76,12 @@ pub fn kind_of(words: &[u64]) -> Option<EventKind> {
     }
 }
 
-/// Bytes of a block at most: no record takes more than eleven for each of its words. So many more
-/// may be written behind the last one.
+/// Most bytes of a block: a record takes at most eleven for each of its words.
 pub(crate) const MAX_BLOCK: usize = HEADER + 11 * MAX_BLOCK_WORDS;
+/// Bytes after a block that [`Out`] may overwrite.
 const BEHIND: usize = 8;
 
-/// A block that has no place in a recording yet.
+/// An encoded block before it has a place in the recording.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     bytes: Vec<u8>,
@@ -92,14 +93,14 @@ pub struct Block {
     pub(crate) pairs: BlockPairs,
     /// The latest time stamp of its records.
     pub(crate) last_ticks: u64,
-    /// Words that no schema knows, which are left out: they end a block.
+    /// Number of words after an unknown code, which are left out; such words end the block.
     pub garbage: u64,
-    /// Lane position behind it.
+    /// Lane position after its last word.
     pub end: u64,
 }
 
 impl Block {
-    /// The block as the one of this number, in the use of a segment that `epoch` numbers.
+    /// Sets the number of the block and the epoch of its segment, and returns the bytes to write.
     pub fn placed(&mut self, number: u64, epoch: u32) -> &[u8] {
         put(&mut self.bytes, 12, &epoch.to_le_bytes());
         put(&mut self.bytes, 16, &number.to_le_bytes());
@@ -115,37 +116,38 @@ impl Block {
         self.bytes.len()
     }
 
-    /// The memory that its content takes.
+    /// Bytes of memory of its content.
     #[must_use]
     pub const fn memory(&self) -> usize {
         self.bytes.len() + self.pairs.bytes()
     }
 }
 
-/// Blocks whose memory is kept for later ones: more than a round of the drain thread makes.
+/// Most blocks whose memory is kept for reuse: more than the drain thread makes in one round.
 pub const SPARE: usize = 8;
-/// Bytes that a block of a busy lane has room for, so that a longer one finds room there later.
+/// Capacity in bytes of a block of a busy lane, so that a longer block fits when the memory is
+/// reused.
 const ROOM: usize = 64 << 10;
 
-/// Makes blocks.
+/// Encodes records into blocks.
 #[derive(Debug, Default)]
 pub struct Encoder {
     out: Vec<u8>,
-    /// Memory of blocks that are written: fresh memory costs a page fault for each 4 KiB.
+    /// Written blocks whose memory is reused: fresh memory costs a page fault for each 4 KiB.
     spare: Vec<Block>,
 }
 
 impl Encoder {
-    /// Takes blocks that are written, for their memory; at most [`SPARE`].
+    /// Keeps written blocks for their memory; at most [`SPARE`].
     pub fn reuse(&mut self, written: impl IntoIterator<Item = Block>) {
         let room = SPARE.saturating_sub(self.spare.len());
         self.spare.extend(written.into_iter().take(room));
     }
 
-    /// Makes a block of the whole records that `words` of `lane` begin with, from position `from`
-    /// on, and passes over them. `None` when no whole record is left.
+    /// Encodes the whole records at the start of `words`, which begin at position `from` of `lane`,
+    /// into a block, and advances `words` and `from` past them. `None` if no whole record is left.
     pub fn encode(&mut self, lane: u16, from: &mut u64, words: &mut &[u64]) -> Option<Block> {
-        // A block costs some KiB of expectations, even one of nothing.
+        // Even an empty block costs some KiB of predictions.
         if words.is_empty() {
             return None;
         }
@@ -162,7 +164,7 @@ impl Encoder {
         Some(block)
     }
 
-    /// A block of whole records, and how many words it covers.
+    /// Encodes whole records; returns the block and the number of words that it covers.
     fn block(&mut self, mut header: BlockHeader, words: &[u64]) -> (Block, usize) {
         if self.out.is_empty() {
             self.out = vec![0; MAX_BLOCK + BEHIND];
@@ -241,12 +243,12 @@ fn put(to: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Why bytes are not a block.
+/// Why bytes are not a whole block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadBlock {
-    /// Nothing was written here.
+    /// The bytes do not begin like a block.
     Absent,
-    /// It begins like a block, but the checksum or the length is wrong: torn.
+    /// The bytes begin like a block, but its checksum or length is wrong.
     Torn,
 }
 
@@ -283,8 +285,8 @@ fn u32_at_or_zero(bytes: &[u8], at: usize) -> u32 {
     u32_at(bytes, at).unwrap_or(0)
 }
 
-/// Decodes the records of a block's payload; ends early where the payload does not decode. What
-/// the file declares and this version does not know comes as [`Record::Unknown`].
+/// Decodes the records of a block's payload, up to the first that cannot be decoded. Records that
+/// the file declares and this version does not know are [`Record::Unknown`].
 #[derive(Debug)]
 pub struct Decoder<'a> {
     from: In<'a>,
@@ -292,7 +294,7 @@ pub struct Decoder<'a> {
     schema: &'a Schema,
     steps: Box<Steps>,
     others: Box<Prediction>,
-    /// What is expected of records that are longer than any of this version, or have other codes.
+    /// Predictions for records with codes or lengths that this version does not have.
     strange: HashMap<u8, [u64; MOST_WORDS]>,
 }
 
@@ -310,7 +312,7 @@ impl<'a> Decoder<'a> {
         let code = self.from.byte();
         let (len, halves) = self.schema.of(code)?;
         let Prediction { ticks, by_code } = &mut *self.others;
-        // As long as the longest: fields that the writer did not have are 0.
+        // As long as the longest record: fields that the writer did not have are 0.
         let words: &mut [u64] = match by_code.get_mut(usize::from(code)) {
             Some(words) if len <= MAX_WORDS => words,
             _ => self.strange.entry(code).or_insert([0; MOST_WORDS]),
@@ -320,8 +322,8 @@ impl<'a> Decoder<'a> {
         Some(Record::unpack(words).unwrap_or(Record::Unknown { ticks, code }))
     }
 
-    /// How many records the block announces that were not read: after the last one, those that
-    /// cannot be.
+    /// Number of records that the block's header announces and that are not decoded; at the end of
+    /// the iteration, those that cannot be decoded.
     #[must_use]
     pub const fn left(&self) -> u32 {
         self.left
@@ -347,7 +349,7 @@ impl Iterator for Decoder<'_> {
     }
 }
 
-/// What the next record is expected to hold.
+/// The predicted words of the next record.
 #[derive(Debug)]
 struct Prediction {
     ticks: u64,
@@ -391,7 +393,7 @@ impl Prediction {
     }
 }
 
-/// Numbers of one record, of which those that are 0 take a bit.
+/// The numbers of one record; a 0 takes one bit of the mask.
 #[derive(Default)]
 struct Numbers {
     other: [u64; NUMBERS],
@@ -421,7 +423,8 @@ impl Numbers {
     }
 }
 
-/// Takes a record's words behind its code, over those of the one before it with that code.
+/// Decodes a record's words after its code into `words`, which hold the previous record of that
+/// code.
 #[inline(always)]
 fn take_words(
     from: &mut In<'_>,
@@ -519,7 +522,7 @@ mod tests {
             prop_assert_eq!(decoded, expected);
         }
 
-        /// Whatever is in a lane, also what no callback writes there.
+        /// Any words may be in a lane, not only those that callbacks write.
         #[test]
         fn any_words_come_back(
             records in
@@ -531,7 +534,7 @@ mod tests {
                 let code = u8::try_from(code).unwrap();
                 let Some((len, _)) = schema(code) else { continue };
                 record.iter_mut().for_each(|word| *word >>= by);
-                // Steps mostly, of some operations.
+                // Mostly steps of a few operations.
                 let code = if code % 3 == 0 { STEP } else { code };
                 let len = if code == STEP { 5 } else { len };
                 record[0] = record[0] & !0xff | u64::from(code);
@@ -575,7 +578,7 @@ mod tests {
         }
     }
 
-    /// No block outgrows the room that there is for it, be its records what they may.
+    /// A block of any records fits into [`MAX_BLOCK`].
     #[test]
     fn the_worst_words_fit_a_block() {
         let mut state = 1_u64;

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How many recordings may be open at a time, by the process's limit of descriptors (`ulimit -n`).
+The number of recordings that may be open at a time under the process's limit of file descriptors
+(`ulimit -n`).
 
-A run may have more recordings than a process may have descriptors, and a tool that skips those
-beyond the limit gives another answer than one with a higher limit.
+A run may have more recordings than a process may have descriptors. A tool must not skip recordings
+beyond the limit, because its answer would then depend on the limit.
 */
 
 use rustix::process::{Resource, getrlimit};
 use std::sync::OnceLock;
 
-/// The most recordings that keep their descriptor under the usual limit, and whatever the limit. To
-/// open one again for each block takes as long as to read it.
+/// Most recordings that keep their descriptor under the usual limit (`FEW_HELD`), and under any
+/// limit (`MOST_HELD`). Opening a file again for each block takes as long as reading the block.
 const FEW_HELD: usize = 64;
 const MOST_HELD: usize = 8192;
 const USUAL_LIMIT: usize = 1024;
-/// Descriptors that reading one recording takes: its file, the same again, and its lanes.
+/// Descriptors that are needed to read one recording: its file, a duplicate, and its lanes file.
 const READER: usize = 3;
-/// Descriptors that stay for all else: an output, a directory, a file of /proc.
+/// Descriptors reserved for other files: an output, a directory, a file of /proc.
 const ELSE: usize = 4;
-/// Descriptors that a process has where the system does not say how many.
+/// Assumed number of open descriptors if the system does not report it.
 const USUAL: usize = 16;
 
-/// How many descriptors this process could still open when it was first asked: before it opened a
-/// recording.
+/// Number of descriptors that this process could still open at the first call, which comes before
+/// it opens a recording.
 #[must_use]
 pub fn room() -> usize {
     static ROOM: OnceLock<usize> = OnceLock::new();
     *ROOM.get_or_init(|| {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        // The directory that is read here is one of them.
+        // The open directory counts itself, so one is subtracted.
         let used = std::fs::read_dir("/proc/self/fd").map_or(USUAL, |all| all.count().max(1) - 1);
         limit.saturating_sub(used)
     })

@@ -2,7 +2,7 @@
 /*!
 A copy of a recording at one moment, while the recording goes on.
 
-The moment is taken between two writes ([`Writer::checkpoint`]); copying takes longer and blocks no
+[`Writer::checkpoint`] fixes the moment between two writes; copying takes longer and blocks no
 thread. Blocks that are overwritten before they are copied count as overwritten, as in the recording
 itself.
 */
@@ -18,10 +18,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Copies to one place at a time, and what is left of copies that were cut off.
+/// Most partial files (`.part`) beside a path: of concurrent copies, and left over from interrupted
+/// ones.
 const PARTS: u32 = 1000;
 
-/// Records that are not in a block, of a lane and from a position on: steps that are under way.
+/// Records of a lane that are in no block yet: the steps in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rest {
     /// The lane.
@@ -33,11 +34,11 @@ pub struct Rest {
 }
 
 impl Writer {
-    /// The recording as it is now, to be copied while it continues. Everything that belongs to it
-    /// must have been appended, and the lane table written.
+    /// Fixes the recording's present state, to be copied while recording continues. The caller must
+    /// have appended all records and written the lane table.
     ///
     /// # Errors
-    /// The system's, if it has no file descriptor left.
+    /// An error of the system, if it has no file descriptor left.
     pub fn checkpoint(&self) -> io::Result<Checkpoint> {
         let at = self.twin()?;
         Ok(Checkpoint { from: (at.files.duplicate)(&at.file)?, at })
@@ -52,11 +53,12 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Writes the recording of that moment, and `rest`, to `path`, which must not exist: first
-    /// under a name of its own (`.part`), so that no reader takes a part for the whole.
+    /// Copies the recording of that moment, and `rest`, to `path`, which must not exist. The copy
+    /// has a temporary name (`.part`) until it is complete, so that readers never see a part of it.
     ///
     /// # Errors
-    /// The system's, that something has the name, or that the recording went once around meanwhile.
+    /// An error of the system, that `path` exists, or that the whole ring was overwritten during
+    /// the copy.
     pub fn write(self, path: &Path, rest: &[Rest]) -> io::Result<()> {
         if path.try_exists()? {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -68,12 +70,12 @@ impl Checkpoint {
         result
     }
 
-    /// Does the same in a directory where dumps of other processes may lie. The file gets `name`,
-    /// or, where another process has put one of that name there (in another container, with the
-    /// same host name and process id), the name with `number` behind it. Returns its path.
+    /// As [`Checkpoint::write`], into a directory that may have dumps of other processes. The file
+    /// is called `name`; if another process has a file of that name there (a process of another
+    /// container with the same host name and process id), `number` is appended. Returns the path.
     ///
     /// # Errors
-    /// As those of [`Checkpoint::write`]; also where this process has written there before.
+    /// As [`Checkpoint::write`]; also if this process already has a copy there.
     pub fn write_into(
         self,
         dir: &Path,
@@ -112,7 +114,8 @@ impl Checkpoint {
             let len = usize::try_from(at.definitions_end(segment) - begin).unwrap_or(0);
             at.file.write_all_at(&read(&from, begin, len)?, begin)?;
         }
-        // What heartbeats had no time to be copied, newer ones say again.
+        // Heartbeats that are overwritten during the copy are not missed: newer ones repeat their
+        // counts.
         for (segment, epoch, limit) in at.heartbeats.blocks() {
             let place = at.heartbeats.place(segment);
             copy_segment(&from, &at.file, place, epoch, limit)?;
@@ -140,7 +143,7 @@ impl Checkpoint {
     }
 }
 
-/// A new file beside `path`.
+/// Creates a partial file beside `path`.
 fn create_part(path: &Path, files: Files) -> io::Result<(File, PathBuf)> {
     for number in 0..PARTS {
         let mut part = path.as_os_str().to_owned();
@@ -154,11 +157,12 @@ fn create_part(path: &Path, files: Files) -> io::Result<(File, PathBuf)> {
     Err(io::Error::other(format!("{PARTS} parts of copies lie beside it")))
 }
 
-/// Gives a whole file its name, which no other file may have.
+/// Renames a complete copy from `part` to `path`; an error if `path` exists.
 fn publish(part: &Path, path: &Path) -> io::Result<()> {
     match std::fs::hard_link(part, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            // A file system without links: an empty file holds the name for a moment.
+            // On a file system without hard links, an empty file reserves the name before the
+            // rename.
             Files::default().create(path)?;
             std::fs::rename(part, path)
         }
@@ -166,7 +170,7 @@ fn publish(part: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// There is a copy of the recording of the same process.
+/// Whether `path` is a copy of a recording of the same process.
 fn is_copy_of(path: &Path, own: &Header) -> bool {
     let mut page = [0; HEADER_BYTES];
     let file = open_regular(path, false);
@@ -177,8 +181,8 @@ fn is_copy_of(path: &Path, own: &Header) -> bool {
     })
 }
 
-/// Copies the blocks that the segment at `place` has of one use of it, up to `limit`. False if the
-/// writer has come by since.
+/// Copies the blocks of epoch `epoch` of the segment at `place`, up to `limit` bytes. False if the
+/// writer has begun to reuse the segment.
 fn copy_segment(from: &File, to: &File, place: u64, epoch: u32, limit: u64) -> io::Result<bool> {
     let bytes = read(from, place, usize::try_from(limit).unwrap_or(0))?;
     let mut whole = 0;
@@ -188,7 +192,8 @@ fn copy_segment(from: &File, to: &File, place: u64, epoch: u32, limit: u64) -> i
     {
         whole += len;
     }
-    // The writer begins at the front: the first block shows whether it has passed.
+    // The writer overwrites a segment from its start, so its first block shows whether it is
+    // reused.
     let first = read(from, place, codec::HEADER)?;
     let is_same = bytes.starts_with(first.get(..bytes.len()).unwrap_or(&first));
     let is_its = is_same && (whole > 0 || limit == 0);

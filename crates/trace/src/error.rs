@@ -24,19 +24,19 @@ pub enum Error {
         /// The file's version.
         found: FormatVersion,
     },
-    /// An earlier ncclscope wrote it, in a format that is read no more.
+    /// An earlier ncclscope wrote it, in a format that is no longer supported.
     OlderFormat {
         /// The file's version.
         found: FormatVersion,
     },
-    /// The file ends behind its header, or what follows is damaged.
+    /// The file ends after its header, or the rest is damaged.
     NothingLeft {
-        /// Whose it is, as far as that is left.
+        /// The rank or process of the recording, as far as it is known.
         whose: String,
     },
     /// The header contradicts its checksum.
     HeaderChecksum,
-    /// The header contradicts itself.
+    /// The header has an invalid value.
     Corrupt(&'static str),
 }
 

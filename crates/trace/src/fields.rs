@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The places of a record's fields in its words. [`record_fields!`] declares them once, and makes the
-struct, the functions that pack and unpack it, and the [`Layout`] for the documentation and for
+The places of a record's fields in its words. [`record_fields!`] declares them once and generates
+the struct, the functions that pack and unpack it, and the [`Layout`] for the documentation and for
 readers of other versions.
 
 A field lies in one word, from its lowest bit on, and takes the bits of its type; an array takes
@@ -50,9 +50,9 @@ pub struct FieldLayout {
 pub struct Layout {
     /// How many words the record has.
     pub words: usize,
-    /// Those that are coded as two numbers of 32 bits: bit i for word i.
+    /// Mask of the words that are coded as two 32-bit numbers: bit i for word i.
     pub halves: u16,
-    /// Their content, without code and time stamp.
+    /// The fields, without code and time stamp.
     pub fields: &'static [FieldLayout],
 }
 
@@ -65,11 +65,11 @@ pub(crate) trait Field: Sized {
     /// Adds the field to words in which its bits are 0.
     fn put(&self, words: &mut [u64], word: usize, shift: u32);
 
-    /// The field of these words.
+    /// Reads the field from the words of a record.
     fn take(words: &[u64; MAX_WORDS], word: usize, shift: u32) -> Self;
 }
 
-/// A type of one field is its bits: how to make them of a value, and back.
+/// Implements [`Field`] for a type, from its number of bits and the two conversions.
 macro_rules! field {
     ($type:ty, $bits:literal, $meaning:ident, $to:expr, $from:expr) => {
         impl Field for $type {
@@ -103,7 +103,7 @@ field!(StrId, 16, Text, |text| u64::from(text.0), |bits| StrId(low16(bits)));
 field!(State, 8, Unsigned, |state| u64::from(state.0), |bits| State(bits.to_le_bytes()[0]));
 field!(Handle, 64, Handle, |handle| handle.0, Handle);
 
-/// None, or one of four: two bits, and above them whether there is one.
+/// A number from 0 to 3 in two bits, and a third bit that is set for `Some`.
 impl Field for Option<u8> {
     const BITS: u32 = 3;
     const MEANING: Meaning = Meaning::Unsigned;
@@ -144,10 +144,10 @@ const fn low32(bits: u64) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Declares a struct of which each field says `(word, lowest bit)`.
+/// Declares a struct with the place of each field: `(word, lowest bit)`.
 ///
-/// `set` adds the fields to words that are 0 but for code, time stamp and what all starts have;
-/// `get` takes them.
+/// `set` adds the fields to words in which only code, time stamp and the fields of all starts are
+/// set; `get` reads them.
 macro_rules! record_fields {
     (
         $(#[$about:meta])*
@@ -199,7 +199,7 @@ mod tests {
     use crate::kind::KINDS;
     use crate::record::{START, layout};
 
-    /// The bits of each word that something lies in already: code, time stamp and, in a start,
+    /// The bits of each word that are in use besides the fields: code, time stamp and, in a start,
     /// communicator, handle and parent.
     fn taken(code: u8, layout: &Layout) -> [u64; MAX_WORDS] {
         let mut taken = [0; MAX_WORDS];

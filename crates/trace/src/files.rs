@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Opens files: those whose names come from input, and those that are written in the host's process. A
+Opens files safely: input files of any name, and files that are written in the host's process. A
 created file has no more permissions than its directory grants: in a user's own directory (mode
 0700) only that user can read it, and in one that a group shares the group can.
 
@@ -16,13 +16,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The treatment of files that are opened for writing. In a process whose other code may close
-/// them, there is more to it than to open them.
+/// How files are opened for writing. The plugin replaces the default, because other code of its
+/// process may close descriptors that are not its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Files {
-    /// What a new file of that path becomes before anything is written to it.
+    /// Called with each new file and its path; returns the file to write to.
     pub settle: fn(File, &Path) -> io::Result<File>,
-    /// The same open file, under another number.
+    /// Duplicates a descriptor.
     pub duplicate: fn(&File) -> io::Result<File>,
 }
 
@@ -33,11 +33,11 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Creates a file that was not there, to be read and written. A user who can read its
+    /// Creates a file that does not exist, for reading and writing. Users who can read its
     /// directory can read it, if the umask allows that; only the owner can write to it.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub(crate) fn create(self, path: &Path) -> io::Result<File> {
         let mode = mode_of(path.parent())? & 0o044 | 0o600;
         let mut options = OpenOptions::new();
@@ -46,11 +46,11 @@ impl Files {
     }
 }
 
-/// Creates a directory and what is missing above it, each as open as the one it lies in, less the
-/// umask.
+/// Creates a directory and its missing parents, each with the permissions of the directory above
+/// it, less the umask.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn create_directories(dir: &Path) -> io::Result<()> {
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
     let create = || DirBuilder::new().mode(mode_of(parent)? & 0o077 | 0o700).create(dir);
@@ -69,21 +69,20 @@ fn mode_of(dir: Option<&Path>) -> io::Result<u32> {
     Ok(std::fs::metadata(dir)?.mode())
 }
 
-/// Opens an ordinary file to be read, and written if `write`: whatever is there, it does not make
-/// us wait.
+/// Opens a regular file for reading, and writing if `write`. It never blocks, whatever the path is.
 ///
 /// # Errors
-/// The system's, or that it is a symbolic link, a FIFO, a device, or a directory.
+/// An error of the system, or that it is a symbolic link, a FIFO, a device, or a directory.
 pub(crate) fn open_regular(path: &Path, write: bool) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     regular(OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?)
 }
 
-/// Opens an input to be read: a FIFO or a device in its place does not make us wait. Links are
-/// followed, because a user may name one.
+/// Opens an input file for reading. It does not block on a FIFO or a device. Links are followed,
+/// because a user may name one.
 ///
 /// # Errors
-/// The system's, or that it is no ordinary file.
+/// An error of the system, or that it is no ordinary file.
 pub fn open_to_read(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     regular(file)
@@ -96,25 +95,25 @@ fn regular(file: File) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not an ordinary file"))
 }
 
-/// The first place from `at` on that is in no hole of the file; `None` behind its last data.
+/// The first offset from `at` on that is not in a hole of the file; `None` after its last data.
 pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
         Ok(at) => Ok(Some(at)),
         Err(Errno::NXIO) => Ok(None),
-        // The file system does not know its holes.
+        // The file system does not report holes.
         Err(Errno::INVAL) => Ok((at < file.metadata()?.len()).then_some(at)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The first place from `at` on that is in a hole of the file; `None` where that is not known.
+/// The first offset from `at` on that is in a hole of the file; `None` if it is not known.
 pub(crate) fn next_hole(file: &File, at: u64) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at)).ok()
 }
 
-/// Up to `len` bytes at `at`; fewer where the file ends.
+/// Reads up to `len` bytes at `at`; fewer if the file ends.
 pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
-    // Not set to zero before.
+    // The buffer is not zeroed before the read.
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
         let place = at + bytes.len() as u64;
@@ -128,8 +127,8 @@ pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Er
     Ok(bytes)
 }
 
-/// The `len` bytes at `at`, up to the last that are in no hole. A hole is not read: the system
-/// would keep its zeros in memory, page by page.
+/// Reads the `len` bytes at `at`, without a hole at their end. Holes are not read, because the
+/// system would cache their zeros.
 pub(crate) fn read_around_holes(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let end = at + len as u64;
@@ -170,7 +169,7 @@ mod tests {
     #[test]
     fn nothing_is_more_open_than_the_directory_it_lies_in() {
         let folder = tempfile::tempdir().unwrap();
-        // Only what no umask takes away: the owner's, and of a usual one the others' reading.
+        // Only permissions that a usual umask keeps: all of the owner's, and reading for others.
         for (mode, dir_mode, file_mode) in [(0o700, 0o700, 0o600), (0o755, 0o755, 0o644)] {
             let top = folder.path().join(format!("{mode:o}"));
             std::fs::create_dir(&top).unwrap();

@@ -7,12 +7,13 @@ use crate::layout::{HEADER_BYTES, Header};
 use std::fs::File;
 use std::time::Duration;
 
-/// How often a page that contradicts its checksum is read, and how far apart.
+/// How often a page whose checksum is wrong is read again (`ATTEMPTS`), and the time between two
+/// reads.
 const ATTEMPTS: usize = 5;
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// The header of a recording, and its bytes. The page is written in place, so that a reader may
-/// find half of the new one: then it is read again.
+/// Reads the header of a recording, and its bytes. The process overwrites the page in place, so a
+/// reader may see it half written; it then reads it again.
 ///
 /// # Errors
 /// [`Error`], if the file cannot be read or has no usable header.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Reads a recording while it is written: each record once, soon after it was written in a block.
+Reads a recording while it is written: each record once, soon after its block was written.
 
 The number of a block shows whether it is new: the writer goes through the segments one after
 another and counts its blocks. If it overtakes the reader, reading continues with the oldest
@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Clock comparisons that are kept: a quarter of an hour of them.
+/// Number of clock comparisons that are kept, for at least a quarter of an hour.
 const SYNCS: usize = 1024;
 
 #[derive(Clone, Copy)]
@@ -62,10 +62,10 @@ pub struct Follower {
 /// Something new in a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
-    /// A definition, but for those of records, counters and the process's identity. It comes before
-    /// the records that need it.
+    /// A definition, except those of records, counters and the process's identity. It comes before
+    /// the records that refer to it.
     Definition(Definition),
-    /// A record of a lane, in the lane's order.
+    /// The index of a lane and a record of it, in the lane's order.
     Record(usize, Record),
     /// How far the process has come.
     Heartbeat(Heartbeat),
@@ -74,9 +74,9 @@ pub enum News {
 /// How a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// In order.
+    /// The process closed it.
     Closed,
-    /// The process was killed; what its lanes held was read.
+    /// The process was killed; the records in its lanes were read.
     Killed,
 }
 
@@ -88,7 +88,7 @@ struct Batch {
 }
 
 impl Follower {
-    /// Opens the recording `path`. What it holds already is new to the first [`Follower::poll`].
+    /// Opens the recording `path`. The first [`Follower::poll`] reports what it already contains.
     ///
     /// # Errors
     /// [`Error`], if the file cannot be read or has no usable header.
@@ -111,7 +111,7 @@ impl Follower {
         })
     }
 
-    /// Hands everything that is new to `news`. After the end there is nothing new.
+    /// Passes everything that is new to `news`; nothing, after the end of the recording.
     ///
     /// # Errors
     /// [`Error`], if the file cannot be read. The next call continues where this one ended.
@@ -119,10 +119,12 @@ impl Follower {
         if self.end.is_some() {
             return Ok(());
         }
-        // First whether it ended: then nothing comes after the blocks that are read now.
+        // The header first: if it says that the recording ended, the blocks that are read next are
+        // the last.
         self.read_header()?;
         let end = self.how_it_ended();
-        // Read before the events, and reported after them: whatever they count was read.
+        // Heartbeats are read before the events and reported after them, so that all operations
+        // that they count are reported before.
         let heartbeats = self.read_blocks(Ring::Heartbeats, u64::MAX)?;
         self.read_events(u64::MAX, &mut news)?;
         self.tell(&heartbeats, &mut news);
@@ -133,8 +135,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Hands the definitions that are new to `news`, and the events of the blocks before the block
-    /// of the number `end`. [`Follower::poll`] then goes on with that one.
+    /// Passes new definitions, and the events of blocks with numbers below `end`, to `news`.
+    /// [`Follower::poll`] then continues with block `end`.
     ///
     /// # Errors
     /// As [`Follower::poll`].
@@ -150,10 +152,10 @@ impl Follower {
     }
 
     fn read_events(&mut self, end: u64, news: &mut impl FnMut(News)) -> Result<(), Error> {
-        // A writer that is faster than we are does not keep us here for ever.
+        // Bounded, because the writer may be faster than this reader.
         for _ in 0..=self.header.segments {
             let batch = self.read_blocks(Ring::Events, end)?;
-            // Whatever these blocks refer to was defined before they were written.
+            // The writer writes definitions before the blocks that refer to them.
             let defined = self.read_definitions(news);
             self.tell(&batch, news);
             defined?;
@@ -164,14 +166,14 @@ impl Follower {
         Ok(())
     }
 
-    /// How it ended; `None` while it continues, or if that cannot be known: a killed process
-    /// without a lanes file only stops to write.
+    /// How it ended; `None` while it continues, or if its end is unknown: a killed process without
+    /// a lanes file only stops writing.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// False once another file, or none, has the path.
+    /// False if the path now names another file, or none.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let (Ok(ours), Ok(there)) = (self.file.metadata(), std::fs::metadata(&self.path)) else {
@@ -192,25 +194,25 @@ impl Follower {
         &self.header
     }
 
-    /// Which process it is of, as far as was read.
+    /// The identity of its process, as far as it was read.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The headers of the lanes, likewise.
+    /// The headers of the lanes as of the last poll.
     #[must_use]
     pub fn lanes(&self) -> &[LaneHeader] {
         &self.lanes
     }
 
-    /// Blocks that were overwritten, or damaged, before they were read.
+    /// Number of blocks that were overwritten or damaged before they were read.
     #[must_use]
     pub fn missed_blocks(&self) -> u64 {
         self.blocks.missed()
     }
 
-    /// The map from ticks to time. It holds for what happened lately.
+    /// The map from ticks to time, exact for the recent past only.
     #[must_use]
     pub fn tick_map(&self) -> TickMap {
         TickMap::new(self.syncs.clone(), self.header.hz)
@@ -224,7 +226,7 @@ impl Follower {
     }
 
     fn read_header(&mut self) -> Result<(), Error> {
-        // A damaged one says nothing: the last sound one stays.
+        // If the header is damaged, the last valid one is kept.
         if let Ok((header, _)) = read_header(&self.file) {
             self.header = Header { segments: self.header.segments, ..header };
         }
@@ -241,8 +243,8 @@ impl Follower {
         is_dead.then_some(End::Killed)
     }
 
-    /// True if no process holds the lock on the lanes file: its owner is dead. `None` where there
-    /// is no such file for us.
+    /// True if no process holds the lock on the lanes file, which means that the process is dead.
+    /// `None` if there is no readable lanes file of this recording.
     #[must_use]
     pub fn owner_is_gone(&self) -> Option<bool> {
         let lanes = lanes_file::open(self.header.lanes_file.as_ref()?).ok()?;
@@ -250,7 +252,7 @@ impl Follower {
         Some(is_its && lanes.try_lock_shared().is_ok())
     }
 
-    /// Reads new blocks before the one of the number `end`, up to about a segment of them.
+    /// Reads new blocks with numbers below `end`, up to about a segment of them.
     fn read_blocks(&mut self, ring: Ring, end: u64) -> Result<Batch, Error> {
         let mut batch = Batch::default();
         let (cursor, is_irregular, most) = match ring {
@@ -263,7 +265,7 @@ impl Follower {
             let (header, bytes) = match cursor.next_before(end, &self.file, is_irregular) {
                 Ok(Some(block)) => block,
                 Err(error) if batch.blocks.is_empty() => return Err(error),
-                // What was read before the error is not lost.
+                // The blocks before the error are returned first.
                 Ok(None) | Err(_) => break,
             };
             let start = batch.bytes.len();
@@ -304,7 +306,7 @@ impl Follower {
         }
     }
 
-    /// Keeps a comparison of the clocks, which is among the events and among the heartbeats.
+    /// Keeps a clock comparison unless it is known: it may be in both rings.
     fn keep(&mut self, sync: ClockSync) {
         if self.syncs.last().is_some_and(|latest| latest.ticks >= sync.ticks) {
             return;
@@ -315,7 +317,7 @@ impl Follower {
         self.syncs.push(sync);
     }
 
-    /// What the lanes of a killed process held, and its steps under way.
+    /// Reports the records in the lanes of a killed process, and its steps in flight.
     fn recover(&mut self, news: &mut impl FnMut(News)) -> Result<(), Error> {
         if !self.is_current() {
             return Ok(());

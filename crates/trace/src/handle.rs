@@ -11,8 +11,8 @@ Event handles: 64 bits that are decoded by arithmetic and never dereferenced.
 +----------+--------+--------+------------------------+------------+-----+
 ```
 
-A *value handle* names an event without state in the producer: it has the sequence number of its
-lane. A *slot handle* names a ProxyOp (`i` is 0) or one of its eight steps in flight (`i` is the
+A *value handle* names an event for which the producer keeps no state; it has a sequence number of
+its lane. A *slot handle* names a ProxyOp (`i` is 0) or one of its eight steps in flight (`i` is the
 step modulo 8) and leads to the memory that holds it; the generation distinguishes a live slot from
 an earlier use. The process bits distinguish a handle of this process from one that NCCL carried
 over from another (PXN). A handle is never 0, since the process bits are not.
@@ -25,7 +25,7 @@ use std::fmt;
 pub const LANES: usize = 256;
 /// Number of ProxyOp slots a handle can name.
 pub const SLOTS: usize = 1 << 15;
-/// Steps of one ProxyOp that NCCL keeps in flight at most: `NCCL_STEPS` of NCCL's
+/// Most steps of one ProxyOp that NCCL keeps in flight: `NCCL_STEPS` of NCCL's
 /// `src/include/device.h`.
 pub const STEPS_IN_FLIGHT: usize = 8;
 /// Generations of a slot before they repeat.
@@ -38,7 +38,7 @@ const SEQUENCE_MASK: u64 = (1 << LANE_SHIFT) - 1;
 const GENERATION_SHIFT: u32 = 18;
 const SLOT_SHIFT: u32 = 3;
 
-/// A handle as given to NCCL; see the module page for its bits.
+/// A handle as given to NCCL; the module's documentation describes its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Handle(pub u64);
 
@@ -46,9 +46,9 @@ impl Handle {
     /// NCCL's "not profiled".
     pub const NULL: Handle = Handle(0);
 
-    /// "Left out on purpose": given for an event that is outside of the recorded window, or not
-    /// in the sample. What NCCL starts with it as the parent is left out too, and, unlike what has
-    /// the parent [`Handle::NULL`], is not lost. It is of no process, so it means the same to all.
+    /// "Left out on purpose": the handle of an event outside of the recorded window or the sample.
+    /// Events with this parent are left out too, and not counted as lost, unlike those with the
+    /// parent [`Handle::NULL`]. It is the same value in all processes.
     pub const REFUSED: Handle = Handle(0x5ef0_5ed1);
 
     /// A handle for an event without producer state. `process` is 1..=1023, `lane` below [`LANES`].
@@ -112,15 +112,15 @@ impl Handle {
         self.0 >> PROCESS_SHIFT
     }
 
-    /// The number of the kind: [`crate::kind::KINDS`] or more for a kind of a later version.
+    /// The number of the kind; [`crate::kind::KINDS`] or more for a kind of a later version.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "six bits of it")]
     pub const fn kind_number(self) -> u8 {
         (self.0 >> KIND_SHIFT) as u8 & (MOST_KINDS as u8 - 1)
     }
 
-    /// The kind of event, of the kinds that this version knows: readers hand on no stop and no
-    /// state of another.
+    /// The kind of event. It must be a kind of this version: readers omit stops and states of other
+    /// kinds.
     #[must_use]
     #[inline(always)]
     pub const fn kind(self) -> EventKind {
@@ -153,8 +153,8 @@ impl Handle {
         self.slot_bits() & (STEPS_IN_FLIGHT - 1)
     }
 
-    /// What distinguishes the steps of a slot's operations, in the upper 27 of 32 bits: the
-    /// generation, and the lowest bits of the lane, which are cheaper to keep than to leave out.
+    /// Distinguishes the steps of a slot's successive operations, in the upper 27 of 32 bits: the
+    /// generation, and the lowest bits of the lane, because masking them off would cost more.
     #[must_use]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "32 bits of it")]
@@ -169,8 +169,8 @@ impl Handle {
         (self.0 >> GENERATION_SHIFT) & (GENERATIONS - 1)
     }
 
-    /// What step records keep of their operation's handle: slot and the low bits of the
-    /// generation. Unique among the operations that one lane has in its last 2^17 uses of a slot.
+    /// The part of the operation's handle that step records contain: slot and the low bits of the
+    /// generation. It is unique among the last 2^17 uses of a slot.
     #[must_use]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are the point")]
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Process, lane, generation, slot.
+    /// Any process, lane, generation and slot.
     fn named() -> impl Strategy<Value = (u64, usize, u64, usize)> {
         (1u64..1024, 0..LANES, 0..GENERATIONS, 0..SLOTS)
     }
@@ -235,7 +235,8 @@ mod tests {
             prop_assert!(h.slot() < SLOTS && h.lane() < LANES && h.step_index() < STEPS_IN_FLIGHT);
         }
 
-        /// What looks up a slot by any bits finds what those bits name, or a difference.
+        /// A handle of arbitrary bits names a slot, and equals the handle that is built of its
+        /// fields.
         #[test]
         fn any_bits_that_look_like_ours_are_made_of_their_fields(bits: u64) {
             let h = Handle(bits);
@@ -254,7 +255,7 @@ mod tests {
 
         #[test]
         fn handles_are_equal_only_if_all_they_name_is(a in named(), b in named(), same in 0u8..16) {
-            // Most fields are equal, so that one alone must distinguish them.
+            // All fields but one are equal, so that one alone must distinguish the handles.
             let (from, mut to) = (a, b);
             if same & 1 != 0 { to.0 = from.0 }
             if same & 2 != 0 { to.1 = from.1 }

@@ -24,7 +24,7 @@ pub struct Key {
     pub kind: &'static str,
     /// What the value is, or its unit.
     pub unit: &'static str,
-    /// The source from which the plugin has it.
+    /// The source from which the plugin reads it.
     pub source: &'static str,
     /// Its meaning.
     pub doc: &'static str,
@@ -33,11 +33,11 @@ pub struct Key {
 /// Declares the known keys, and the structure that holds them.
 macro_rules! identity {
     ($($(#[doc = $doc:literal])+ $name:ident: $kind:ty, $unit:literal, $source:literal;)*) => {
-        /// Which process a recording is of. What is not known is `None`.
+        /// The identity of a recording's process. Unknown facts are `None`.
         #[derive(Clone, PartialEq, Eq, Debug, Default)]
         pub struct Identity {
             $($(#[doc = $doc])+ pub $name: Option<$kind>,)*
-            /// Keys that this version does not know, or values that it cannot read, as they are.
+            /// Keys that this version does not know, and values that it cannot parse, unchanged.
             pub other: Vec<(String, String)>,
         }
 
@@ -51,7 +51,7 @@ macro_rules! identity {
         }),*];
 
         impl Identity {
-            /// Takes the value of a key; an empty one takes the key back.
+            /// Sets the value of a key; an empty value removes the key.
             pub fn set(&mut self, key: &str, value: &str) {
                 self.other.retain(|(known, _)| known != key);
                 let is_read = match key {
@@ -148,7 +148,7 @@ identity! {
     k8s_namespace: String, "text", "`K8S_NAMESPACE`, `POD_NAMESPACE`";
 }
 
-/// The part of the identity that no two processes share, as far as it is known.
+/// The part of the identity that distinguishes a process from all others, as far as it is known.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ProcessId {
     host: String,
@@ -159,7 +159,7 @@ pub struct ProcessId {
 }
 
 impl Identity {
-    /// The content of a header.
+    /// The identity as far as a header has it: host and process id.
     #[must_use]
     pub fn of(header: &Header) -> Identity {
         let mut identity = Identity { pid: Some(header.pid), ..Identity::default() };
@@ -167,7 +167,7 @@ impl Identity {
         identity
     }
 
-    /// The identity of the process among all others.
+    /// The part of the identity that distinguishes the process from all others.
     #[must_use]
     pub fn process(&self) -> ProcessId {
         ProcessId {
@@ -196,8 +196,8 @@ impl Identity {
         }
     }
 
-    /// What is known and was not, or otherwise, `before`, as definitions: all but what the header
-    /// has. What is not known any more is empty.
+    /// Definitions of the facts that are new or changed since `before`, without those of the
+    /// header. A fact that is no longer known has an empty value.
     #[must_use]
     pub fn since(&self, before: &Identity) -> Vec<Definition> {
         let (now, before) = (self.entries(), before.entries());
@@ -217,14 +217,14 @@ pub fn is_number(key: &str) -> bool {
     KEYS.iter().any(|known| known.name == key && known.kind != "String")
 }
 
-/// NCCL's version from its code: 22809 is 2.28.9, and 0 unknown.
+/// NCCL's version from its code: 22809 is 2.28.9. `None` for 0, which is unknown.
 #[must_use]
 pub fn nccl_version(code: u32) -> Option<String> {
     let (major, minor, patch) = (code / 10_000, code / 100 % 100, code % 100);
     (code != 0).then(|| format!("{major}.{minor}.{patch}"))
 }
 
-/// Takes a value, if it can be read. True also for an empty one, after which there is none.
+/// Parses a value into `place`; an empty one clears it. False if the value cannot be parsed.
 fn take<T: FromStr>(place: &mut Option<T>, value: &str) -> bool {
     *place = value.parse().ok().filter(|_| !value.is_empty());
     place.is_some()

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// The first release of NCCL with each version of the profiler API, as `ncclGetVersion` has it
+/// The first release of NCCL with each version of the profiler API, as a code of `ncclGetVersion`
 /// (`src/plugin/profiler.cc` at each tag).
 const FIRST_RELEASES: [u32; *API_VERSIONS.end() as usize] =
     [22_300, 22_400, 22_600, 22_700, 22_800, 22_900, 23_100];
@@ -19,27 +19,27 @@ pub fn api_of_release(nccl_version: u32) -> Option<u32> {
     API_VERSIONS.take(known).last()
 }
 
-/// Kinds that a recording of any version has room for: in handles, in the codes of starts and in
-/// the counters by kind.
+/// Number of kinds for which handles, codes of starts and counters by kind have room in any
+/// version.
 pub const MOST_KINDS: usize = 64;
 /// All events, as NCCL's activation mask (`NCCLSCOPE_EVENTS=all`).
 pub const ALL_EVENTS: u32 = mask_of(0);
 /// The events that NCCL is asked for unless set otherwise (`NCCLSCOPE_EVENTS=default`), as its
 /// activation mask: all but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
 pub const DEFAULT_EVENTS: u32 = ALL_EVENTS & !mask_of(OFF);
-/// Events that only add detail, and from which no other event hangs: a recording without them still
-/// tells each operation.
+/// Mask of events that only add detail and are the parent of no other event: a recording without
+/// them still has every operation.
 pub const SPARE_EVENTS: u32 = mask_of(SPARE);
 
-/// The properties of a kind, in the list of kinds.
+/// Flags of a kind in the list of kinds: no flag.
 const NONE: u8 = 0;
-/// Of [`SPARE_EVENTS`].
+/// The kind is in [`SPARE_EVENTS`].
 const SPARE: u8 = 1;
-/// Not of [`DEFAULT_EVENTS`].
+/// The kind is not in [`DEFAULT_EVENTS`].
 const OFF: u8 = 2;
 
 /// Declares [`EventKind`] from one list: variant, number, first version of NCCL's profiler API,
-/// part, what else holds of it. docs/howto/event-kind.md says how to add one.
+/// part, flags. docs/howto/event-kind.md says how to add one.
 macro_rules! event_kinds {
     ($($name:ident = $number:literal, since $since:literal, $part:ident, $flags:expr;)*) => {
         /// The type of an event. The value is the bit index of NCCL's activation mask
@@ -105,15 +105,15 @@ pub struct KindInfo {
 pub enum Part {
     /// The application's calls.
     Api,
-    /// What NCCL enqueues for them.
+    /// The operations and plans that NCCL enqueues for calls.
     Plan,
     /// Copy engines.
     CopyEngine,
     /// Kernels on the GPU.
     Kernel,
-    /// The proxy thread, for an operation.
+    /// The proxy thread's work for an operation.
     Proxy,
-    /// The proxy thread, for itself.
+    /// The proxy thread's work for itself.
     Control,
     /// The network plugin.
     Net,
@@ -147,7 +147,7 @@ impl Part {
     }
 }
 
-/// The kinds of which all of `flags` hold, as an activation mask.
+/// The kinds that have all of `flags`, as an activation mask.
 const fn mask_of(flags: u8) -> u32 {
     let (mut mask, mut i) = (0, 0);
     while i < KINDS {
@@ -159,10 +159,11 @@ const fn mask_of(flags: u8) -> u32 {
     mask
 }
 
-/// The bits that the greatest number needs.
+/// Mask of the bits that the greatest kind's number needs.
 const LOW_BITS: u64 = KINDS.next_power_of_two() as u64 - 1;
 
-/// Every kind, and the first one up to a power of two: no bits index past the end.
+/// All kinds, padded with the first kind to a power of two, so that [`LOW_BITS`] never index past
+/// the end.
 const PADDED: [EventKind; KINDS.next_power_of_two()] = {
     let mut all = [EventKind::ALL[0]; KINDS.next_power_of_two()];
     let mut i = 0;
@@ -174,8 +175,8 @@ const PADDED: [EventKind; KINDS.next_power_of_two()] = {
 };
 
 impl EventKind {
-    /// The kind whose number these bits begin with: as many as the greatest number needs, so that
-    /// they always name a kind.
+    /// The kind with the number in the lowest bits, of which it uses as many as the greatest number
+    /// needs. Any bits name a kind.
     #[must_use]
     #[inline(always)]
     pub const fn from_low_bits(bits: u64) -> EventKind {
@@ -213,13 +214,13 @@ impl EventKind {
         self.info().part
     }
 
-    /// Whether it is of [`SPARE_EVENTS`].
+    /// Whether it is in [`SPARE_EVENTS`].
     #[must_use]
     pub const fn is_spare(self) -> bool {
         self.bit() & SPARE_EVENTS != 0
     }
 
-    /// The kind of that name, in any case.
+    /// The kind with NCCL's name `name`; upper and lower case are the same.
     #[must_use]
     pub fn from_name(name: &str) -> Option<EventKind> {
         EventKind::ALL.into_iter().find(|k| k.name().eq_ignore_ascii_case(name))
@@ -233,13 +234,13 @@ impl fmt::Display for EventKind {
 }
 
 /// A transition inside an event: `ncclProfilerEventState_t`, whose numbers NCCL never reuses
-/// (v2.31.2 has 0 to 31). A number that is not known yet is kept as it came.
+/// (v2.31.2 has 0 to 31). An unknown number is kept unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct State(pub u8);
 
 impl State {
-    /// The GPU has taken what a ProxyOp received; the last of the states 0 to 7 that only API v1 to
-    /// v3 has, which tell how many bytes the operation has moved.
+    /// The GPU has taken the data that a ProxyOp received. The last of the states 0 to 7, which
+    /// only API v1 to v3 has and which carry the bytes that the operation has moved.
     pub const PROXY_OP_RECV_DONE: State = State(7);
     /// The send waits for the GPU to produce data.
     pub const STEP_SEND_GPU_WAIT: State = State(8);

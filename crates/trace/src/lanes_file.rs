@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The lanes file: the live memory of a rank's callbacks, which outlives a SIGKILL.
+The lanes file: the memory that a rank's callbacks write to, which survives a SIGKILL.
 
 It lies in memory (tmpfs), not beside the recording: the kernel writes dirty pages of a disk's file
 back, and the next store to such a page waits for the file system. Its owner holds an exclusive
@@ -36,33 +36,34 @@ pub const RINGS: u64 = TABLE + (LANES * LANE_STRIDE) as u64;
 pub const SLABS_AT: u64 = RINGS + (LANES * RING_BYTES) as u64;
 /// Bytes of the whole file.
 pub const BYTES: u64 = SLABS_AT + (SLABS * SLAB_BYTES) as u64;
-/// The beginnings of file names.
+/// Prefix of the file names.
 pub const PREFIX: &str = "ncclscope-";
-/// The ends of file names.
+/// Suffix of the file names.
 pub const SUFFIX: &str = ".lanes";
 const MAGIC: [u8; 8] = *b"NCCLLANE";
 const PATH: usize = 18;
 const HOME: usize = 4032;
 const ORPHAN_SINCE: usize = 4072;
 const NO_RECORDING: usize = 4080;
-/// How long lanes wait for a process that sees their recording.
+/// How long a lanes file is kept for a process that can see its recording.
 const ORPHAN_FOR: Duration = Duration::from_secs(7 * 86_400);
 
-/// The directory of a recording, as it tells itself from those of the same path that other
-/// containers see.
+/// The identity of a recording's directory, which distinguishes it from directories of the same
+/// path in other containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// Device and inode of the directory.
     pub directory: (u64, u64),
-    /// Number of the mount namespace: device numbers of file systems that go come again.
+    /// Number of the mount namespace, because device numbers of unmounted file systems are used
+    /// again.
     pub mounts: u64,
     /// The kernel's boot id.
     pub boot: [u8; 16],
 }
 
 impl Home {
-    /// Of the directory that `recording` lies in, as this process sees it. `None` where the system
-    /// does not tell.
+    /// The identity of the directory of `recording`, as this process sees it. `None` if the system
+    /// does not report it.
     #[must_use]
     pub fn of(recording: &Path) -> Option<Home> {
         let directory = std::fs::metadata(recording.parent()?).ok()?;
@@ -83,7 +84,7 @@ impl Home {
         out
     }
 
-    /// `None` where all is zero: the system did not tell.
+    /// `None` if all bytes are zero: the system did not report it.
     fn decode(bytes: &[u8]) -> Option<Home> {
         let boot = bytes.get(24..40)?.try_into().ok()?;
         let home = Home {
@@ -95,7 +96,7 @@ impl Home {
     }
 }
 
-/// Whose lanes they are: the file's first page.
+/// The owner of a lanes file: the content of its first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Process id.
@@ -104,9 +105,9 @@ pub struct Owner {
     pub process: u32,
     /// The recording that the lanes belong to.
     pub recording: PathBuf,
-    /// Where the recording lies.
+    /// The identity of the recording's directory.
     pub home: Option<Home>,
-    /// False until there is a recording: the lanes are then for none once the process is dead.
+    /// Whether there is a recording. If not, the lanes are useless once the process is dead.
     pub has_recording: bool,
 }
 
@@ -124,7 +125,7 @@ impl Owner {
         Owner { pid, process: 0, recording: PathBuf::new(), home: None, has_recording: false }
     }
 
-    /// The page. A path that does not fit is left out: no process can then adopt the file.
+    /// The page's bytes. A path that does not fit is left out; then no process can adopt the file.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
@@ -142,7 +143,7 @@ impl Owner {
         out
     }
 
-    /// Reads the page; `None` if it is none.
+    /// Decodes the page; `None` if it is not one.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Owner> {
         if !bytes.starts_with(&MAGIC) {
@@ -174,32 +175,32 @@ impl Owner {
     }
 }
 
-/// The outcome for a lanes file.
+/// What [`adopt`] did with a lanes file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adopted {
-    /// Its owner lives: nothing was touched.
+    /// Its owner is alive; nothing was changed.
     Alive,
-    /// Its contents are in the recording now, and the file is gone.
+    /// Its contents were moved into the recording, and the file removed.
     Kept,
-    /// The recording is closed, is no more, or never was: the file was removed.
+    /// The file was removed, because the recording is closed, was deleted or never existed.
     Useless,
-    /// The recording cannot be seen from here, where another container's directories may have its
-    /// path: the file waits for a process that sees it, for a week.
+    /// The recording is not visible here; its path may be that of another container. The file is
+    /// kept for a week, for a process that sees the recording.
     Orphan,
 }
 
-/// What a lanes file's path leads to.
+/// What the recording's path in a lanes file leads to.
 enum Found {
-    /// Its recording, which is closed or has the lanes now.
+    /// The recording of the lanes, with the outcome.
     Its(Adopted),
     /// No file, or a recording of another process.
     Gone,
-    /// Something that is no recording we could read.
+    /// A file that is not a readable recording.
     Unknown,
 }
 
-/// Opens the lanes file that a recording names, to be read. A recording may name any path, so that
-/// nothing is opened that does not have a lanes file's name.
+/// Opens the lanes file that a recording names, for reading. A recording may name any path, so only
+/// files with the name of a lanes file are opened.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let name = path.file_name().map_or(&[][..], OsStr::as_bytes);
     if name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes()) {
@@ -208,12 +209,13 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "its name is not that of a lanes file"))
 }
 
-/// Puts the lanes of a dead process into its recording and removes the file `lanes`, which must be
-/// `user`'s (the caller's effective user id): its contents say which file is written to.
+/// Moves the lanes of a dead process into its recording and removes the file `lanes`. The file must
+/// belong to `user` (the caller's effective user id), because its contents name the file that is
+/// written.
 ///
 /// # Errors
-/// The system's, or that the file is another user's; both files are then as they were, or the
-/// recording has become longer.
+/// An error of the system, or that the file belongs to another user. Both files are then unchanged,
+/// except that the recording may be longer.
 pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     let file = open_regular(lanes, true)?;
     if file.metadata()?.uid() != user {
@@ -225,15 +227,15 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let Some(owner) = Owner::of(&file) else {
-        // It was created just now, and its owner is about to take the lock; or that died before
-        // it did.
+        // Either the file was just created and its owner has not locked it yet, or the owner died
+        // before.
         if !has_waited(&file)? {
             return Ok(Adopted::Alive);
         }
         std::fs::remove_file(lanes)?;
         return Ok(Adopted::Useless);
     };
-    // Its owner held the lock when it wrote that: it is dead.
+    // The owner held the lock when it wrote this page, so it is dead.
     if !owner.has_recording {
         std::fs::remove_file(lanes)?;
         return Ok(Adopted::Useless);
@@ -246,7 +248,7 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     };
     let adopted = match found {
         Found::Its(adopted) => adopted,
-        // In the very directory that it was made in it is not any more.
+        // The directory is the original one, so the recording was deleted.
         Found::Gone if owner.home.is_some() && Home::of(&owner.recording) == owner.home => {
             Adopted::Useless
         }
@@ -257,7 +259,8 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     Ok(adopted)
 }
 
-/// True if the lanes were found without their recording long ago; notes the first time.
+/// True if the lanes were first found without their recording more than [`ORPHAN_FOR`] ago; the
+/// first call stores the time.
 fn has_waited(file: &File) -> io::Result<bool> {
     let mut since = [0; 8];
     file.read_at(&mut since, ORPHAN_SINCE as u64)?;
@@ -275,7 +278,7 @@ fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Resul
     if !owner.wrote(&header) {
         return Ok(Found::Gone);
     }
-    // Those name no lanes any more.
+    // A closed recording, or one that contains its lanes, needs no lanes file.
     if header.closed || header.lanes_shared {
         return Ok(Found::Its(Adopted::Useless));
     }
@@ -297,8 +300,8 @@ fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Resul
     Ok(Found::Its(Adopted::Kept))
 }
 
-/// Copies up to `len` bytes, leaving out pieces (of a slab's size, so that no slot is cut) that are
-/// all zero.
+/// Copies up to `len` bytes. Pieces that are all zero are left out; a piece has the size of a slab,
+/// so that no slot is cut.
 pub(crate) fn copy(from: &File, at: u64, len: u64, to: &File, to_at: u64) -> io::Result<()> {
     let mut piece = vec![0; SLAB_BYTES];
     let mut done = 0;

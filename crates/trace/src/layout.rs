@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Where the parts of a recording lie, and its header.
+The offsets of the parts of a recording, and its header.
 
 ```text
 0        header, 4 KiB
@@ -12,10 +12,10 @@ Where the parts of a recording lie, and its header.
 ```
 
 Both rings are written segment by segment and start over when they are full; what is overwritten in
-the block ring is counted in the header by kind of event. Definitions that find no room go on in a
-segment of the block ring. The live memory of the rank's callbacks is a file of its own
-([`crate::lanes_file`]); after a SIGKILL it holds what was not yet in blocks, and is put behind them
-as the scratch.
+the block ring is counted in the header by kind of event. Definitions that do not fit continue in a
+segment of the block ring. The memory that the rank's callbacks write to is a separate file
+([`crate::lanes_file`]). After a SIGKILL it holds the records that were not yet in blocks, and is
+appended to the blocks as the scratch.
 */
 
 use crate::bytes::{u16_at, u32_at, u64_at};
@@ -44,7 +44,7 @@ pub const LANE_TABLE: u64 = 4096;
 pub const LANE_STRIDE: usize = 1280;
 /// The start of the definitions.
 pub const DEFINITIONS: u64 = 384 << 10;
-/// Where the ring of heartbeats begins, and the first part of the definitions ends at most.
+/// The start of the ring of heartbeats, and the limit of the first part of the definitions.
 pub const HEARTBEATS: u64 = 576 << 10;
 /// Segments of the ring of heartbeats.
 pub const HEARTBEAT_SEGMENTS: u32 = 3;
@@ -53,11 +53,11 @@ pub const BLOCKS: u64 = HEARTBEATS + HEARTBEAT_SEGMENTS as u64 * SEGMENT;
 const _: () = assert!(LANE_TABLE + (LANES * LANE_STRIDE) as u64 <= DEFINITIONS);
 /// Bytes of a segment of the block ring.
 pub const SEGMENT: u64 = 256 << 10;
-/// Segments of a block ring at most.
+/// Most segments of a block ring.
 pub const MOST_SEGMENTS: u32 = 1 << 20;
-/// The least and the most that a block ring may hold, in bytes.
+/// The least and the greatest size of a block ring, in bytes.
 pub const RING_LIMITS: std::ops::RangeInclusive<u64> = 4 * SEGMENT..=MOST_SEGMENTS as u64 * SEGMENT;
-/// What a segment of the block ring that holds definitions begins with.
+/// First bytes of a segment of the block ring that holds definitions.
 pub const EXTENT_HEAD: [u8; 16] = *b"NSDEFS1\0\0\0\0\0\0\0\0\0";
 /// Bytes of a lane's ring; a power of two.
 pub const RING_BYTES: usize = 1 << 20;
@@ -70,10 +70,11 @@ pub const SLAB_BYTES: usize = SLOT_BYTES * SLAB_SLOTS;
 /// Number of slabs.
 pub const SLABS: usize = SLOTS / SLAB_SLOTS;
 
-/// What follows the header's checksum. With all eight bytes zero, the writer knew no checksum.
+/// The bytes after the header's checksum. If checksum and seal are zero, the writer's version had
+/// no checksum.
 const SEAL: [u8; 4] = *b"CRC\x01";
 
-/// What a counter says at most: sums of forged ones are numbers, too.
+/// Largest value that is read from a counter, so that sums of forged counters do not overflow.
 pub(crate) const MOST_COUNTED: u64 = 1 << 44;
 
 /// The recording's header. Everything is written by the drain thread.
@@ -83,10 +84,10 @@ pub struct Header {
     pub version: FormatVersion,
     /// The process ended its recording in order. Otherwise it runs, or was killed.
     pub closed: bool,
-    /// The lanes lie in this file, behind the blocks.
+    /// The lanes are in this file, after the blocks.
     pub lanes_shared: bool,
-    /// The lanes lie in that file ([`crate::lanes_file`]), on the host. With neither, up to one
-    /// drain period is missing if the process was killed.
+    /// Path of the lanes file on the host ([`crate::lanes_file`]). If there is none and
+    /// `lanes_shared` is false, up to one drain period is missing after a kill.
     pub lanes_file: Option<PathBuf>,
     /// Process id.
     pub pid: u32,
@@ -116,21 +117,22 @@ pub struct Header {
     pub freezes: u32,
     /// Records that could not be written (no space, I/O error), by kind.
     pub unwritten: [u64; KINDS],
-    /// Definitions that found no room.
+    /// Definitions that did not fit.
     pub definitions_lost: u64,
-    /// Words in lanes that were no record: a defect of ours.
+    /// Words in lanes that were not a record, which is a defect of the plugin.
     pub garbage_words: u64,
     /// Start events of kinds that this plugin does not know (they are newer than it).
     pub unknown_events: u64,
     /// `init` calls that found the communicator table full.
     pub comms_lost: u64,
-    /// Callbacks that panicked and were contained: a defect of ours.
+    /// Panics in callbacks, which are caught; a defect of the plugin.
     pub panics: u64,
-    /// Stops and states of handles that were no live event of the process (NCCL stops some twice).
+    /// Stops and states of handles that were not a live event of the process (NCCL stops some
+    /// twice).
     pub stale: u64,
-    /// Strings that found no room in the table.
+    /// Strings that did not fit into the table.
     pub strings_lost: u64,
-    /// A copy that was made while the recording went on ([`crate::dump`]).
+    /// The file is a copy that was made while recording continued ([`crate::dump`]).
     pub copy: bool,
     /// Operations that were left out because they were not in the sample (`sample=1/N`).
     pub left_out: u64,
@@ -138,7 +140,8 @@ pub struct Header {
     pub without_lane: [u64; KINDS],
     /// ProxyOps lost because all slots were taken, and their steps, by kind.
     pub without_slot: [u64; KINDS],
-    /// What the four above have for kinds of a later version, by the kind's number. Only read.
+    /// Sums of the four counters by kind above for kinds of a later version, by the kind's number.
+    /// Readers fill it in; it is not written.
     pub later_kinds: BTreeMap<u8, u64>,
 }
 
@@ -208,7 +211,7 @@ pub(crate) mod header {
 }
 
 impl Header {
-    /// Events that the plugin had no memory for, by kind: lanes or slots.
+    /// Events that were lost because no lane or no slot was free, by kind.
     #[must_use]
     pub fn without_memory(&self) -> [u64; KINDS] {
         std::array::from_fn(|kind| self.without_lane[kind].saturating_add(self.without_slot[kind]))
@@ -251,7 +254,7 @@ impl Header {
         let host = self.host.as_bytes();
         put(HOST, host.get(..host.len().min(HOST_MAX)).unwrap_or(&[]));
         let lanes = self.lanes_file.as_deref().map_or(&[][..], |p| p.as_os_str().as_bytes());
-        // A path that is cut would name another file.
+        // A truncated path would name another file, so it is left out.
         put(LANES_FILE, if lanes.len() <= LANES_FILE_MAX { lanes } else { &[] });
         for kind in 0..KINDS {
             put(OVERWRITTEN + 8 * kind, &self.overwritten[kind].to_le_bytes());
@@ -273,7 +276,7 @@ impl Header {
         }
     }
 
-    /// False if the bytes of a header contradict their checksum.
+    /// False if the checksum of a header is wrong.
     fn is_sound(page: &[u8]) -> bool {
         match page.get(CHECKSUM..CHECKSUM + 8) {
             None | Some([0, 0, 0, 0, 0, 0, 0, 0]) => true,
@@ -284,7 +287,7 @@ impl Header {
     /// Reads a header from a file's first bytes.
     ///
     /// # Errors
-    /// Everything of [`Error`] but `Io`.
+    /// Any [`Error`] but `Io`.
     pub fn decode(bytes: &[u8]) -> Result<Header, Error> {
         if bytes.is_empty() {
             return Err(Error::Empty);
@@ -349,8 +352,8 @@ impl Header {
         Ok(header)
     }
 
-    /// Says in the bytes of a header that the lanes are in the recording. All else but the checksum
-    /// stays as the writer left it, whose version may be a later one.
+    /// Sets `lanes_shared` in the bytes of a header and updates the checksum. All other bytes stay,
+    /// because the writer's version may be later.
     pub(crate) fn take_lanes_in(page: &mut [u8]) {
         page.iter_mut().skip(LANES_FILE).take(LANES_FILE_MAX).for_each(|byte| *byte = 0);
         if let Some(flag) = page.get_mut(LANES_SHARED..LANES_SHARED + 4) {
@@ -359,8 +362,8 @@ impl Header {
         Header::seal(page);
     }
 
-    /// Blocks of a later segment may be older than those of an earlier one, apart from the place
-    /// where the ring starts over.
+    /// Whether the segments may be in another order than their blocks' age, besides the point where
+    /// the ring starts over.
     #[must_use]
     pub fn is_irregular(&self) -> bool {
         self.freezes != 0 || self.more_definitions != 0
@@ -394,7 +397,8 @@ fn checksum(page: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// What counters by kind, which begin at `places`, have for kinds that this version does not know.
+/// Sums of the counters by kind that begin at `places`, for kinds that this version does not know,
+/// by the kind's number.
 pub(crate) fn later_kinds(bytes: &[u8], places: &[usize]) -> BTreeMap<u8, u64> {
     let count = |kind: usize| -> u64 {
         places.iter().filter_map(|at| u64_at(bytes, at + 8 * kind)).fold(0, u64::saturating_add)

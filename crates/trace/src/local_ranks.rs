@@ -3,9 +3,9 @@
 Which communicators of a process belong to the same rank.
 
 A process may have several ranks: JAX runs eight GPUs in one. Each is in communicators of its own,
-and one of them may wait for another. The devices of the communicators tell them apart. The ranks in
-the largest communicator do where devices are unknown, and where several ranks share one, which NCCL
-permits from 2.30.3 on (`NCCL_MULTI_RANK_GPU_ENABLE`).
+and one of them may wait for another. The devices of the communicators distinguish the ranks. If
+devices are unknown, or several ranks share one (which NCCL permits from 2.30.3 on,
+`NCCL_MULTI_RANK_GPU_ENABLE`), the ranks in the largest communicator do.
 */
 
 use crate::reader::Recording;
@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// A process in a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LocalMember<'a> {
-    /// The communicator's hash; 0 unknown.
+    /// The communicator's hash; 0 if unknown.
     pub hash: u64,
     /// The communicator's name; empty without one.
     pub name: &'a str,
-    /// Its rank there; -1 unknown.
+    /// Its communicator rank; -1 if unknown.
     pub rank: i32,
     /// Ranks of the communicator.
     pub nranks: u32,
@@ -26,7 +26,8 @@ pub struct LocalMember<'a> {
     pub device: Option<u32>,
 }
 
-/// A number for each member, the same for those of one rank. `None` for a process of one rank.
+/// Numbers the ranks of a process: returns one number for each member, equal for members of one
+/// rank. `None` if the process has one rank.
 #[must_use]
 pub fn local_ranks(members: &[LocalMember<'_>]) -> Option<Vec<u32>> {
     let mut ranks: HashMap<(u64, &str), i32> = HashMap::new();
@@ -47,8 +48,8 @@ pub fn local_ranks(members: &[LocalMember<'_>]) -> Option<Vec<u32>> {
     let of_most = members.iter().filter(|member| Some(member.nranks) == most);
     let worlds: BTreeSet<(Option<u32>, i32)> =
         of_most.map(|member| (member.device, member.rank)).collect();
-    // A member of a smaller communicator belongs to the device's first rank, if its own rank does
-    // not say to which.
+    // On a device of one rank, a member belongs to that rank. On a shared device its own
+    // communicator rank decides, if the largest communicator has it there.
     let place = |member: &LocalMember<'_>| {
         let LocalMember { device, rank, .. } = *member;
         let is_of_world = shared.contains(&device) && worlds.contains(&(device, rank));

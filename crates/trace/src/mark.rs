@@ -6,7 +6,7 @@ use crate::string::StrId;
 use crate::words::{MARK, MAX_WORDS, Sink};
 
 record_fields! {
-    /// A moment that means something to the user.
+    /// A moment that the application or a user marked.
     pub struct Mark: 3 {
         /// When, in ticks.
         ticks: u64 = (1, 0),
@@ -73,7 +73,7 @@ impl Field for MarkKind {
 }
 
 impl Mark {
-    /// Gives the record's words to `sink`.
+    /// Passes the record's words to `sink`.
     #[inline(always)]
     pub fn put<S: Sink>(&self, sink: S) -> S::Out {
         sink.put(self.words())

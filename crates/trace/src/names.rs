@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How recordings are named: `HOST-PID.nscope`, and `.1`, `.2` and so on behind it for later
-//! processes of that name.
+//! Names of recordings: `HOST-PID.nscope`, with `.1`, `.2` and so on appended for later processes
+//! of the same name.
 
 use std::path::Path;
 
-/// How the names of recordings end, but for numbers.
+/// Suffix of the names of recordings, before a number.
 pub const SUFFIX: &str = ".nscope";
 
-/// `HOST-PID.nscope`. Where a process of that name left one, the next one has a number behind it.
+/// The name of a recording, `HOST-PID.nscope`, without the number that later processes append.
 #[must_use]
 pub fn recording_name(host: &str, pid: u32) -> String {
     format!("{host}-{pid}{SUFFIX}")
@@ -30,7 +30,7 @@ pub fn is_recording_path(path: &Path) -> bool {
     path.file_name().is_some_and(|name| is_recording(&name.to_string_lossy()))
 }
 
-/// The process of a recording of this host.
+/// The process id in the name of a recording of host `host`; `None` for other names.
 #[must_use]
 pub fn pid_of(recording: &Path, host: &str) -> Option<u32> {
     let name = recording.file_name()?.to_str()?;

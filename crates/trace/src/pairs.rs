@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How many sends and receives were written before a place in the block ring.
+Counts of the sends and receives that were written before a segment of the block ring.
 
-A reader of a recording's end counts those after that place itself. The counts also cover what was
-overwritten. A writer that meets more than [`MOST_PAIRS`] pairs writes no counts from then on.
+A reader of a recording's end adds those that it reads itself. The counts include overwritten
+records. A writer that has more than [`MOST_PAIRS`] pairs stops writing counts.
 */
 
 use crate::fields::{Field, record_fields};
@@ -13,33 +13,32 @@ use crate::string::StrId;
 use crate::words::{MAX_WORDS, PAIR_COUNT, Pack, Packed, START, Sink};
 use std::collections::BTreeMap;
 
-/// Pairs that a writer counts at most, so that its memory and the counts in each segment stay
-/// small.
+/// Most pairs that a writer counts, which bounds its memory and the counts in each segment.
 pub const MOST_PAIRS: usize = 2048;
 
 /// The code of a start of [`EventKind::P2p`].
 pub(crate) const P2P_START: u8 = START + EventKind::P2p as u8;
 
 record_fields! {
-    /// The sends, or receives, of a communicator with one other rank whose starts are in blocks
-    /// with a lower number than this record's.
+    /// Number of sends to (or receives from) one other rank of a communicator whose starts are in
+    /// blocks before this record's.
     #[derive(Default)]
     pub struct PairCount: 4 {
-        /// The latest time stamp before it, in ticks.
+        /// The latest time stamp of those blocks, in ticks.
         ticks: u64 = (1, 0),
         /// [`crate::Comm::index`].
         comm: u16 = (0, 16),
         /// The other rank.
         peer: i32 = (0, 32),
-        /// NCCL's function: it tells sends from receives.
+        /// NCCL's function, which distinguishes sends from receives.
         func: StrId = (2, 0),
-        /// How many.
+        /// Their number.
         count: u64 = (3, 0),
     }
 }
 
 impl PairCount {
-    /// The record.
+    /// Packs the record.
     #[must_use]
     pub fn pack(&self) -> Packed {
         let mut words = [PAIR_COUNT.into(), 0, 0, 0];
@@ -48,7 +47,7 @@ impl PairCount {
     }
 }
 
-/// What is counted apart.
+/// The key of a count: communicator, function and other rank.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Pair {
     comm: u16,
@@ -56,7 +55,7 @@ pub(crate) struct Pair {
     peer: i32,
 }
 
-/// So many of a block's latest pairs are searched for the next one's.
+/// How many of the latest entries of a block are searched for an equal pair.
 const NEAR: usize = 8;
 
 /// The sends and receives of one block.
@@ -78,7 +77,7 @@ impl BlockPairs {
         }
     }
 
-    /// Each pair once: they wait in memory with their block.
+    /// Merges the entries of equal pairs, because they stay in memory until their block is written.
     pub(crate) fn merge(&mut self) {
         if self.0.len() <= NEAR {
             return;
@@ -91,18 +90,18 @@ impl BlockPairs {
         });
     }
 
-    /// Forgets them, and keeps the memory.
+    /// Removes all entries and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The memory that they take.
+    /// Bytes of memory of the entries.
     pub(crate) const fn bytes(&self) -> usize {
         self.0.len() * size_of::<(Pair, u32)>()
     }
 }
 
-/// The sends and receives of all blocks so far; `None` if they are of too many pairs.
+/// The sends and receives of all blocks so far; `None` after more than [`MOST_PAIRS`] pairs.
 #[derive(Clone, Debug)]
 pub(crate) struct AllPairs(Option<BTreeMap<Pair, u64>>);
 
@@ -123,7 +122,7 @@ impl AllPairs {
         }
     }
 
-    /// The records that say how many there are; none if there are none, or too many.
+    /// The words of the [`PairCount`] records; empty if there are no pairs, or too many.
     pub(crate) fn words(&self, ticks: u64) -> Vec<u64> {
         let all = self.0.iter().flatten();
         let record = |(&Pair { comm, func, peer }, &count)| {
@@ -176,7 +175,7 @@ mod tests {
         assert_eq!(block.bytes(), 0);
     }
 
-    /// In whatever order they come, and however many they are.
+    /// For any order and number of pairs.
     #[test]
     fn a_block_has_each_pair_once() {
         for peers in [1, 2, 7, 8, 9, 100] {
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!(counts(&all), []);
     }
 
-    /// They begin a segment, and the block for which the writer went there follows them.
+    /// The counts begin a segment, and the block for which the segment was begun follows them.
     #[test]
     fn the_largest_counts_leave_room_for_the_largest_block() {
         let wild = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Progress records: how far a process has come. Its drain thread writes them once a second, and less
-often while nothing changes.
+Progress records (heartbeats): how far each communicator of a process has come. The drain thread
+writes them once a second, and less often while nothing changes.
 
 They count from the creation of the communicator, not from the start of the recorded window, and
-continue while recording is stopped or sampled. Collectives and one-sided transfers are counted
-apart: the number of a collective is the same on all members of its communicator, that of a send is
-not.
+continue while recording is stopped or sampled. Collectives and sends and receives are counted
+separately, because the number of a collective is the same on all members of its communicator, and
+that of a send is not.
 
 Each field is declared with its place in the record's words: word, and lowest bit there.
 */
@@ -18,7 +18,7 @@ use crate::words::{
     CHECKPOINTS, MAX_WORDS, OP_PROGRESS, PROGRESS, Pack, Packed, SHORTAGE, Sink, THREAD,
 };
 
-/// Collectives between two values of the rolling hash that are kept.
+/// Number of collectives from one kept value of the rolling hash to the next.
 pub const CHECKPOINT_EVERY: u64 = 64;
 
 /// One of the records.
@@ -36,26 +36,26 @@ pub enum Heartbeat {
     Shortage(Shortage),
 }
 
-/// What is not known of a [`Progress`], or special about it.
+/// Which counts of a [`Progress`] are incomplete, and its state.
 pub mod progress_flags {
     /// Recording was stopped or sampled at some time: `started` and the `done` counts lack what was
     /// left out.
     pub const PARTIAL: u8 = 1;
-    /// Events were lost: likewise.
+    /// Events were lost: `started` and the `done` counts lack these.
     pub const LOSSY: u8 = 1 << 1;
-    /// NCCL tells no API calls (profiler API v1 to v4): `api` counts what was enqueued.
+    /// NCCL reports no API calls (profiler API v1 to v4): `api` counts enqueued operations.
     pub const NO_API: u8 = 1 << 2;
-    /// No kernel channel has been seen: `started` says nothing.
+    /// No kernel channel has been seen: `started` is meaningless.
     pub const NO_KERNEL: u8 = 1 << 3;
     /// The end of operations cannot be seen (neither kernel channels nor proxy operations so far):
     /// the `done` counts are those of operations enqueued.
     pub const NO_END: u8 = 1 << 4;
     /// The communicator was finalized.
     pub const ENDED: u8 = 1 << 5;
-    /// The rank's own watchdog holds the communicator for stuck.
+    /// The rank's own watchdog reports a hang of the communicator.
     pub const STUCK: u8 = 1 << 6;
-    /// Calls were captured into CUDA graphs: they are in `api` once, and each replay is in
-    /// `enqueued`, so that the two say nothing of each other.
+    /// Calls were captured into CUDA graphs: `api` counts them once and `enqueued` counts each
+    /// replay, so the two cannot be compared.
     pub const CAPTURED: u8 = 1 << 7;
 }
 
@@ -69,15 +69,15 @@ record_fields! {
         comm: u16 = (0, 16),
         /// [`progress_flags`].
         flags: u8 = (0, 8),
-        /// How long the oldest operation has been in flight, ms; 0 with none.
+        /// Age of the oldest operation in flight, ms; 0 if there is none.
         age_ms: u32 = (0, 32),
         /// Collectives that the application called.
         api: u64 = (2, 0),
         /// Collectives that NCCL enqueued.
         enqueued: u64 = (3, 0),
-        /// Collectives up to the latest whose kernel started.
+        /// Number of the latest collective whose kernel started.
         started: u64 = (4, 0),
-        /// Collectives up to the first that is not complete: all before are.
+        /// Number of collectives before the first that is not complete.
         done: u64 = (5, 0),
         /// Sends and receives that the application called.
         p2p_api: u64 = (6, 0),
@@ -102,7 +102,7 @@ record_fields! {
         comm: u16 = (0, 16),
         /// How many collectives the first hash covers; each further one covers 64 fewer.
         at: u64 = (2, 0),
-        /// The hashes; meaningless where `at` less their distance is not positive.
+        /// The hashes; hash i is valid if `at - 64 i` is positive.
         hashes: [u64; 4] = (3, 0),
     }
 }
@@ -123,7 +123,7 @@ record_fields! {
         channel: u8 = (0, 32),
         /// The other rank.
         peer: i32 = (3, 0),
-        /// Steps it has in all, as NCCL said at its start.
+        /// Number of all its steps, as NCCL announced it at the start.
         steps: u32 = (3, 32),
         /// Steps that started.
         posted: u32 = (4, 0),
@@ -133,16 +133,17 @@ record_fields! {
         transmitted: u32 = (5, 0),
         /// Steps that stopped.
         done: u32 = (5, 32),
-        /// States that the oldest step in flight has reached, 0 to 3; `None` with none in flight.
+        /// Number of states that the oldest step in flight has reached, 0 to 3; `None` if no step
+        /// is in flight.
         reached: Option<u8> = (0, 9),
-        /// Since when nothing of this has changed, in ticks.
+        /// Time of the last change of any of these, in ticks.
         since: u64 = (6, 0),
     }
 }
 
 record_fields! {
-    /// A thread that makes callbacks, as the system sees it; written only while something looks
-    /// stuck.
+    /// A thread that makes callbacks, as the kernel reports it; written only while an operation may
+    /// hang.
     #[derive(Default)]
     pub struct Thread: 5 {
         /// When, in ticks.
@@ -152,11 +153,11 @@ record_fields! {
         /// State as `/proc/PID/task/TID/stat` gives it: `R`, `S`, `D`, `T`…; 0 if the thread is
         /// gone.
         state: u8 = (0, 8),
-        /// Where it waits in the kernel (`wchan`), if known.
+        /// The kernel function in which it waits (`wchan`), if known.
         place: StrId = (0, 16),
         /// Processor time used, ns.
         cpu_ns: u64 = (2, 0),
-        /// Time it was ready to run and did not, ns.
+        /// Time in which it was ready to run and did not, ns.
         run_delay_ns: u64 = (3, 0),
         /// Kinds of events that it started, as bits of [`crate::EventKind`].
         kinds: u32 = (4, 0),
@@ -165,23 +166,23 @@ record_fields! {
 
 record_fields! {
     /// How long the threads of the process were ready to run and did not, in about a second. It is
-    /// written only where that is more than a hundredth of the time.
+    /// written only if that is more than a hundredth of the time.
     #[derive(Default)]
     pub struct Shortage: 5 {
-        /// The end of that time, in ticks.
+        /// The end of that second, in ticks.
         ticks: u64 = (1, 0),
         /// Its length, us.
         span_us: u32 = (0, 32),
-        /// How late the drain thread's timers were in sum, us: the process was stopped (a signal, a
-        /// freezer, a paused machine), or found no processor.
+        /// Sum of the delays of the drain thread's timers, us: the process was stopped (a signal, a
+        /// freezer, a paused machine) or got no processor.
         late_us: u32 = (2, 0),
         /// The longest of these delays, us.
         longest_us: u32 = (2, 32),
         /// Of the threads that make callbacks, the longest time that one was ready and did not run
         /// (`/proc/PID/task/TID/schedstat`), us.
         delay_us: u32 = (3, 0),
-        /// How long the quota of the process's control group held its threads up (`cpu.stat`), us,
-        /// summed over processors.
+        /// How long the CPU quota of the process's control group delayed its threads (`cpu.stat`),
+        /// us, summed over processors.
         throttled_us: u32 = (3, 32),
         /// The thread of `delay_us`.
         tid: u32 = (4, 0),
@@ -201,7 +202,7 @@ impl Heartbeat {
         }
     }
 
-    /// The record.
+    /// Packs the record.
     #[must_use]
     pub fn pack(&self) -> Packed {
         match self {
@@ -213,7 +214,7 @@ impl Heartbeat {
         }
     }
 
-    /// Decodes a record's words; `None` if `code` is of no such record.
+    /// Decodes a record's words; `None` if `code` is not that of a heartbeat.
     pub(crate) fn unpack(code: u8, words: &[u64; MAX_WORDS]) -> Option<Heartbeat> {
         Some(match code {
             PROGRESS => Heartbeat::Progress(Progress::get(words)),
@@ -234,8 +235,9 @@ fn packed<const N: usize>(code: u8, set: impl FnOnce(&mut [u64; N])) -> Packed {
 }
 
 /// The rolling hash after one more collective. All ranks that call the same collectives in the same
-/// order have the same. Function and datatype are given as [`name_hash`] of NCCL's names, which are
-/// the same in all processes; the count enters only where all ranks must give the same.
+/// order have the same hash. `func` and `datatype` are [`name_hash`] of NCCL's names, which are the
+/// same in all processes. `count` is included only for functions for which all ranks must pass the
+/// same count.
 #[must_use]
 #[inline(always)]
 pub const fn roll(hash: u64, func: u32, datatype: u32, root: i32, count: u64) -> u64 {
@@ -249,12 +251,12 @@ pub const fn roll(hash: u64, func: u32, datatype: u32, root: i32, count: u64) ->
 
 /// 2^64 divided by the golden ratio.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The bit of [`name_hash`] that tells functions of which all ranks must give the same count.
+/// The bit of [`name_hash`] that is set for functions to which all ranks must pass the same count.
 const COUNT_MATTERS: u32 = 1;
 
-/// 32 bits of a name, for [`roll`]: FNV-1a, but for the lowest bit, which tells whether the name is
-/// of a function of which all ranks of a communicator must give the same count. Where each rank may
-/// rightly have its own part (all-to-all, gather, scatter), a difference is no defect.
+/// A 32-bit hash of a name, for [`roll`]: FNV-1a, except the lowest bit, which is set if all ranks
+/// of a communicator must pass the same count to the function of that name. For other functions
+/// (all-to-all, gather, scatter) different counts are not a defect.
 #[must_use]
 pub const fn name_hash(name: &[u8]) -> u32 {
     let (mut hash, mut at) = (0x811c_9dc5_u32, 0);
@@ -281,7 +283,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// Whether all ranks of a communicator must give the same count to this function of NCCL's.
+/// Whether all ranks of a communicator must pass the same count to this NCCL function.
 #[must_use]
 pub const fn count_matters(func: &str) -> bool {
     name_hash(func.as_bytes()) & COUNT_MATTERS != 0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Reads a recording: of a process that exited, was killed, or still runs.
+Reads a recording of a process that exited, was killed, or still runs.
 
 Opening indexes the blocks; records are decoded lane by lane on request. Damaged parts are omitted
 and named in [`Recording::problems`]; only a file without a usable header is an error.
@@ -49,8 +49,8 @@ use std::sync::{Arc, OnceLock};
 /// Blocks of lanes whose records this process decoded.
 static DECODED: AtomicU64 = AtomicU64::new(0);
 
-/// How many blocks of lanes this process decoded, those apart of which only the latest time stamp
-/// is asked. For the test that each verb decodes each block once, and for progress.
+/// Number of blocks of lanes that this process decoded, without those decoded only for their latest
+/// time stamp. For the test that each verb decodes each block once, and for progress.
 #[doc(hidden)]
 pub fn decoded_blocks() -> u64 {
     DECODED.load(Relaxed)
@@ -61,7 +61,7 @@ pub fn decoded_blocks() -> u64 {
 pub struct Recording {
     file: Source,
     header: Header,
-    /// By their ids: names are asked for several times for each operation.
+    /// Indexed by string id, because names are looked up several times for each operation.
     strings: Vec<Option<String>>,
     comms: Vec<Comm>,
     comm_ends: HashMap<u16, u64>,
@@ -81,20 +81,21 @@ pub struct Recording {
     unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
     has_hole: bool,
-    /// The latest time stamp of its own records, in ticks.
+    /// The latest time stamp in blocks of [`META_LANE`], in ticks.
     last_own: u64,
-    /// The latest of all.
+    /// The latest time stamp of all records, in ticks.
     last_ticks: OnceLock<u64>,
     block_numbers: Vec<u64>,
     /// The first block with counts of sends and receives: its number, and the counts.
     pairs: Option<(u64, Vec<PairCount>)>,
-    /// Records that blocks announce and that cannot be read.
+    /// Number of records that blocks announce and that cannot be read.
     unreadable: AtomicU64,
-    /// How many segments of the block ring are read at most: the newest.
+    /// Most segments of the block ring that are read; the newest ones.
     most_segments: usize,
-    /// Bytes of the segments of the block ring that are read, and of all, if some are left out.
+    /// Bytes of the segments of the block ring that are read, and of all; `None` if none is left
+    /// out.
     part: Option<(u64, u64)>,
-    /// The epochs of the oldest and the newest block that were read of the block ring.
+    /// The oldest and the newest epoch of the blocks that were read.
     epochs: Option<(u32, u32)>,
 }
 
@@ -104,7 +105,7 @@ pub struct Lane {
     /// Its header: kinds seen and losses.
     pub header: LaneHeader,
     blocks: Vec<BlockRef>,
-    /// The latest time stamp of its last block, in ticks, once that was read.
+    /// The latest time stamp of its last block, in ticks; computed on first use.
     last: OnceLock<u64>,
     recovered: Vec<Record>,
     in_flight: Vec<Step>,
@@ -141,7 +142,7 @@ impl Lane {
     }
 }
 
-/// The live memory of a process that did not end in order.
+/// The lanes of a process that did not close its recording.
 #[derive(Debug)]
 struct Scratch {
     file: File,
@@ -168,8 +169,8 @@ impl Recording {
         Recording::open_end(path, usize::MAX)
     }
 
-    /// Opens the end of the recording `path`: of its block ring the newest `segments` segments, and
-    /// all that lies outside that ring. A ring of any length costs its last events.
+    /// Opens the end of the recording `path`: the newest `segments` segments of its block ring, and
+    /// all that is outside of that ring.
     ///
     /// # Errors
     /// As [`Recording::open`].
@@ -208,8 +209,8 @@ impl Recording {
             epochs: None,
         };
         recording.lanes.resize_with(LANES, Lane::default);
-        // The scratch first: what the drain thread of a live process moves to blocks meanwhile is
-        // then seen twice rather than not at all, and sorted out by position.
+        // The scratch first: records that a live process moves to blocks meanwhile are then read
+        // twice instead of not at all, and their positions show the duplicates.
         let scratch = recording.scratch()?;
         let (table, rings) = recording.read_lanes(scratch.as_ref())?;
         recording.read_definitions()?;
@@ -220,7 +221,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Gives back what is not needed between reads: a run may have very many recordings.
+    /// Frees what is not needed between reads, because a run may have very many recordings.
     fn rest(&mut self) {
         let is_used = |lane: &Lane| {
             lane.header != LaneHeader::default() || LaneParts { lane, next: 0 }.begins().is_some()
@@ -230,7 +231,7 @@ impl Recording {
         self.file.rest();
     }
 
-    /// The lane table's bytes, and the rings of lanes that were used.
+    /// Reads the lane table's bytes, and the rings of lanes that were used.
     fn read_lanes(&mut self, scratch: Option<&Scratch>) -> Result<(Vec<u8>, Vec<Ring>), Error> {
         let own = self.file.get()?;
         let (file, at) = scratch.map_or((&*own, LANE_TABLE), |s| (&s.file, s.table));
@@ -248,11 +249,12 @@ impl Recording {
         Ok((table, rings))
     }
 
-    /// Where the lanes are, unless they were folded into blocks in order.
+    /// The file and offsets of the lanes; `None` if the recording is closed, or they are not
+    /// available.
     fn scratch(&mut self) -> Result<Option<Scratch>, Error> {
         let beside = self.lanes_file();
         if beside.is_none() && self.header.lanes_file.is_some() {
-            // Another process may just have put them into the recording.
+            // Another process may just have moved the lanes into the recording.
             (self.header, _) = read_header(&*self.file.get()?)?;
         }
         let header = &self.header;
@@ -274,7 +276,8 @@ impl Recording {
     }
 
     fn read_definitions(&mut self) -> Result<(), Error> {
-        // The header's length may lag behind; the checksums say where the definitions end.
+        // The length in the header may be out of date; the checksums show where the definitions
+        // end.
         let mut definitions = Definitions::new(&self.header);
         let file = self.file.get()?.try_clone()?;
         let mut places = HashMap::new();
@@ -289,7 +292,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Keeps a definition; `places` says where each communicator is.
+    /// Keeps a definition; `places` maps [`Comm::index`] to the index in `comms`.
     fn define(&mut self, definition: Definition, places: &mut HashMap<u16, usize>) {
         match definition {
             Definition::String { id, text } => {
@@ -299,7 +302,7 @@ impl Recording {
                 }
                 self.strings[at] = Some(text);
             }
-            // Defined again when more becomes known about it.
+            // The writer defines a communicator again when it knows more about it.
             Definition::Comm(comm) => {
                 let place = *places.entry(comm.index).or_insert(self.comms.len());
                 match self.comms.get_mut(place) {
@@ -328,7 +331,7 @@ impl Recording {
     }
 
     fn index_blocks(&mut self) -> Result<(), Error> {
-        // The heartbeats' blocks have numbers of their own.
+        // Blocks of heartbeats are numbered separately.
         self.index_ring(HEARTBEATS, HEARTBEAT_SEGMENTS, usize::MAX)?;
         self.block_numbers.clear();
         (self.pairs, self.epochs) = (None, None);
@@ -345,7 +348,8 @@ impl Recording {
         let missing = missing_blocks(&mut self.block_numbers, newest, &self.header, is_whole);
         self.problems.extend(missing.lines());
         self.has_hole = missing.first != 0 || missing.inside != 0;
-        // A process writes the table before it ends, and so does what puts its lanes into the file.
+        // A process writes the lane table before it closes the recording, and [`lanes_file::adopt`]
+        // copies it.
         let untold = |lane: &&Lane| !lane.header.used && !lane.blocks.is_empty();
         let untold = self.lanes.iter().filter(untold).count();
         let is_last = self.header.closed && !self.header.copy;
@@ -357,7 +361,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns what all segments are, if older ones are left out.
+    /// Indexes the blocks of a ring. Returns the heads of all segments if older ones are left out.
     fn index_ring(
         &mut self,
         base: u64,
@@ -419,7 +423,7 @@ impl Recording {
 
     fn recover(&mut self, scratch: Option<&Scratch>, rings: &[Ring]) -> Result<(), Error> {
         let (mut torn, mut hidden, mut freed) = (0_u64, 0_u64, 0_u64);
-        // Else newer blocks of a lane may be gone than one that is there.
+        // After a freeze, newer blocks of a lane may be overwritten while older ones remain.
         let goes_in_order = self.header.freezes == 0;
         let is_whole = self.block_numbers.contains(&0);
         for (index, ring) in rings {
@@ -489,8 +493,8 @@ impl Recording {
         in_lanes.unwrap_or(0).max(self.last_own)
     }
 
-    /// The latest time stamp of a block. Of one that does not say it the records are decoded, and
-    /// not kept, for a run may have very many recordings.
+    /// The latest time stamp of a block. If its header does not have it, the records are decoded
+    /// and not kept, because a run may have very many recordings.
     fn latest_of(&self, block: &BlockRef, bytes: &mut Vec<u8>) -> u64 {
         if block.header.last_ticks != 0 {
             return block.header.last_ticks;
@@ -521,8 +525,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Reads a block again, and returns its payload. Its records count as unreadable if it is not
-    /// there any more, unless a process that still runs may have overwritten it.
+    /// Reads a block again and returns its payload; `None` if it has gone. Its records then count
+    /// as unreadable, unless a process that still runs may have overwritten them.
     fn read_block<'b>(&self, block: &BlockRef, bytes: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         DECODED.fetch_add(1, Relaxed);
         let payload = self.payload(block, bytes);
@@ -532,7 +536,7 @@ impl Recording {
         payload.ok().flatten()
     }
 
-    /// The payload of a block, which is read again; `None` if it is not there any more.
+    /// Reads a block again and returns its payload; `None` if it was overwritten.
     fn payload<'b>(
         &self,
         block: &BlockRef,
@@ -544,8 +548,8 @@ impl Recording {
         Ok(parsed.map(|(.., payload)| payload))
     }
 
-    /// The records of a lane in the order in which they were pushed. Steps come when they stopped;
-    /// steps in flight come last.
+    /// The records of a lane in the order in which they were pushed. A step is at the position of
+    /// its stop; steps in flight come last.
     #[must_use]
     pub fn records(&self, lane: usize) -> LaneRecords<'_> {
         LaneRecords {
@@ -557,11 +561,11 @@ impl Recording {
         }
     }
 
-    /// Gives every record to `visitor`, each decoded once: of all lanes, roughly in the order in
+    /// Passes every record of all lanes to `visitor`, each decoded once, roughly in the order in
     /// which they were pushed.
     ///
-    /// The lane whose next block begins first is read first, so that of a recording of any length
-    /// one block is in memory, and [`Visitor::reached`] can say up to when nothing is unread.
+    /// The lane whose next block begins first is read first. So only one block is in memory, and
+    /// [`Visitor::reached`] can report the time up to which all records were passed.
     pub fn visit(&self, visitor: &mut impl Visitor) {
         let mut lanes: Vec<(usize, LaneParts<'_>)> = Vec::new();
         for (index, lane) in self.lanes.iter().enumerate() {
@@ -585,8 +589,8 @@ impl Recording {
         }
     }
 
-    /// Gives every record of a lane to `each`, decoded once, in the order in which they were
-    /// pushed. Steps come when they stopped; steps in flight come last.
+    /// Passes every record of a lane to `each`, decoded once, in the order in which they were
+    /// pushed. A step is at the position of its stop; steps in flight come last.
     pub fn visit_lane(&self, lane: usize, mut each: impl FnMut(&Record)) {
         let Some(lane) = self.lanes.get(lane) else { return };
         let mut bytes = Vec::new();
@@ -623,7 +627,7 @@ impl Recording {
     pub fn header(&self) -> &Header {
         &self.header
     }
-    /// A string of the string table; `None` for "none" or a definition that is missing.
+    /// A string of the string table; `None` for [`StrId::NONE`] or if its definition is missing.
     #[must_use]
     pub fn string(&self, id: StrId) -> Option<&str> {
         self.strings.get(usize::from(id.0))?.as_deref()
@@ -637,7 +641,7 @@ impl Recording {
     pub fn comms(&self) -> &[Comm] {
         &self.comms
     }
-    /// When a communicator was finalized, in ticks.
+    /// When a communicator was finalized, in ticks; `None` if it was not.
     #[must_use]
     pub fn comm_end(&self, index: u16) -> Option<u64> {
         self.comm_ends.get(&index).copied()
@@ -657,8 +661,7 @@ impl Recording {
     pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
-    /// How far the process had come, in the order of time: what its drain thread wrote once a
-    /// second, as far as the recording still holds it.
+    /// The heartbeats that the recording still has, in the order of time.
     #[must_use]
     pub fn heartbeats(&self) -> &[Heartbeat] {
         &self.heartbeats
@@ -668,7 +671,7 @@ impl Recording {
     pub fn hangs(&self) -> &[(u64, String)] {
         &self.hangs
     }
-    /// Which process it is of.
+    /// The identity of its process.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -688,28 +691,28 @@ impl Recording {
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
-    /// When the first record of its blocks was pushed, in ticks; 0 if there are none.
+    /// Time stamp of the first record in its blocks, in ticks; 0 if there is none.
     #[must_use]
     pub fn first_ticks(&self) -> u64 {
         let blocks = self.lanes.iter().filter_map(|lane| lane.blocks.first());
         blocks.map(|block| block.header.first_ticks).min().unwrap_or(0)
     }
-    /// The damage alone: the problems without the one that says how an unclosed recording ended.
+    /// The problems without the line on how an unclosed recording ended.
     #[must_use]
     pub fn damage(&self) -> &[String] {
         self.problems.get(usize::from(!self.header.closed)..).unwrap_or_default()
     }
-    /// The damage of a recording that was read, in few words.
+    /// The damage in at most a few lines, after the recording was read.
     #[must_use]
     pub fn damage_in_short(&self) -> Vec<String> {
         in_short(self.damage(), self.unreadable())
     }
-    /// Records between others are missing or damaged, of the blocks read so far.
+    /// Whether records between others are missing or damaged, in the blocks read so far.
     #[must_use]
     pub fn has_hole(&self) -> bool {
         self.has_hole || self.unreadable() != 0
     }
-    /// Records that blocks announce and that cannot be read, of the blocks decoded so far.
+    /// Number of records that the blocks decoded so far announce and that cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Relaxed)
@@ -734,7 +737,7 @@ pub trait Visitor {
     fn reached(&mut self, ticks: u64);
 }
 
-/// The unread part of a lane: its blocks one by one, then the words that were in no block.
+/// The unread parts of a lane: its blocks, then the records that were in no block.
 #[derive(Clone, Copy)]
 struct LaneParts<'a> {
     lane: &'a Lane,
@@ -742,7 +745,7 @@ struct LaneParts<'a> {
 }
 
 impl LaneParts<'_> {
-    /// The ticks of the first record of the next part; `None` where all is read.
+    /// The ticks of the first record of the next part; `None` if all parts are read.
     fn begins(&self) -> Option<u64> {
         let Lane { blocks, recovered, in_flight, .. } = self.lane;
         match self.next.checked_sub(blocks.len()) {

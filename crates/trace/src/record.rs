@@ -3,8 +3,9 @@
 Records: what a lane holds, in 64-bit words.
 
 Word 0 of every record is `kind:8 | a:8 | b:16 | c:32` from the low bits up, word 1 is a time stamp
-in ticks. Start records go on with the event's handle and its parent's handle; the words after that
-belong to the kind of event. Each record is declared once, with where its fields lie ([`layout`]).
+in ticks. Start records continue with the event's handle and its parent's handle; the words after
+that depend on the kind of event. Each record is declared once, with the places of its fields
+([`layout`]).
 
 A network step is **one** record, written when the step stops: [`Step`].
 */
@@ -58,7 +59,7 @@ pub const fn layout(code: u8) -> Option<(&'static str, Layout)> {
     })
 }
 
-/// Words and halves of each code; no words for a code that there is not.
+/// Words and halves of each code; 0 words for an unused code.
 const SCHEMA: [(usize, u16); CODES] = {
     let mut schema = [(0, 0); CODES];
     let mut code = 0;
@@ -85,7 +86,7 @@ pub const fn schema(code: u8) -> Option<(usize, u16)> {
     }
 }
 
-/// The word of a stop or a state that has the handle.
+/// The word of a stop or a state record that contains the handle.
 const HANDLE_WORD: usize = 2;
 
 fn is_of_later_kind(handle: Handle) -> bool {
@@ -112,7 +113,7 @@ record_fields! {
 pub enum Record {
     /// An event started.
     Start(Start),
-    /// An event stopped, or NCCL stopped a handle again.
+    /// An event stopped; NCCL may stop a handle twice.
     Stop {
         /// When, in ticks.
         ticks: u64,
@@ -140,10 +141,10 @@ pub enum Record {
     Mark(Mark),
     /// How far the process has come.
     Heartbeat(Heartbeat),
-    /// How many sends or receives there were before.
+    /// Number of sends or receives before this block.
     PairCount(PairCount),
-    /// A record of a later version: it has a name in [`crate::Recording::record_name`]. A stop or a
-    /// state of an event of a later kind has the code of that event's start.
+    /// A record of a later version; [`crate::Recording::record_name`] gives its name. A stop or a
+    /// state of an event of a later kind is reported with the code of that kind's start.
     Unknown {
         /// When, in ticks.
         ticks: u64,
@@ -159,7 +160,7 @@ impl Record {
         Record::put_stop(Pack, ticks, handle)
     }
 
-    /// Gives the words of a stop record to `sink`.
+    /// Passes the words of a stop record to `sink`.
     #[inline(always)]
     pub fn put_stop<S: Sink>(sink: S, ticks: u64, handle: Handle) -> S::Out {
         sink.put(Record::stop_words(ticks, handle))
@@ -180,7 +181,7 @@ impl Record {
         Record::put_state(Pack, ticks, handle, state, (small, arg))
     }
 
-    /// Gives the words of a state record to `sink`.
+    /// Passes the words of a state record to `sink`.
     #[inline(always)]
     pub fn put_state<S: Sink>(
         sink: S,
@@ -214,7 +215,7 @@ impl Record {
         Pack.put(words)
     }
 
-    /// The record's time stamp: for a step its start.
+    /// The record's time stamp; for a step, its start.
     #[must_use]
     pub const fn ticks(&self) -> u64 {
         match self {
@@ -235,7 +236,7 @@ impl Record {
     pub fn unpack(words: &[u64]) -> Option<Record> {
         let code = words.first()?.to_le_bytes()[0];
         let (len, _) = schema(code)?;
-        // What lies behind the record is in no field of it.
+        // Words after the record are not part of any of its fields.
         if let Some(all) = words.first_chunk() {
             return Record::of(code, all);
         }

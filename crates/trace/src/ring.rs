@@ -2,27 +2,27 @@
 /*!
 The place of a writer's next block: the segments of a ring and what each of them holds.
 
-Segments are used one after another, then the oldest of them again. Two things change that order. A
-segment may be given to definitions permanently ([`Ring::give_away`]). And a ring can be frozen
-([`Ring::freeze`]): then its newest three quarters are kept, and later blocks use the rest in a
-circle, so that both what led to a hang and what followed it remain in part.
+Segments are used one after another, then the oldest is used again. Two operations change that
+order. A segment may be given to definitions permanently ([`Ring::give_away`]). And a ring can be
+frozen ([`Ring::freeze`]): then its newest three quarters are kept, and later blocks use the rest as
+a ring, so that events before and after a hang are both kept.
 */
 
 use crate::codec::KindCounts;
 use crate::kind::KINDS;
 use crate::layout::SEGMENT;
 
-/// Blocks that were in a segment, and their records by kind.
+/// Number of blocks in a segment, and of their records by kind.
 pub(crate) type Held = (u64, KindCounts);
 
-/// One part in so many of a frozen ring goes on.
+/// The fraction of a frozen ring that is still written is one in this many.
 const LATER: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// Blocks of this epoch; frozen or not.
     Blocks { epoch: u32, frozen: bool },
-    /// Definitions, for ever.
+    /// Definitions; the segment is never used for blocks again.
     Definitions,
 }
 
@@ -43,12 +43,12 @@ impl Segment {
     }
 }
 
-/// A ring of segments from a place in the file on.
+/// A ring of segments of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     base: u64,
     count: u32,
-    /// Those that were ever used.
+    /// The segments that were ever used.
     used: Vec<Segment>,
     current: u32,
     offset: u64,
@@ -79,7 +79,7 @@ impl Ring {
         self.base + u64::from(segment) * SEGMENT
     }
 
-    /// The place of the next block, if it has room there.
+    /// The offset in the file at which the next block is written if it fits into the segment.
     pub(crate) fn at(&self) -> u64 {
         self.place(self.current) + self.offset
     }
@@ -89,7 +89,7 @@ impl Ring {
         (self.number, self.epoch)
     }
 
-    /// The current segment has room for so many bytes.
+    /// Whether the current segment has room for `bytes`.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.offset + bytes as u64 <= SEGMENT
     }
@@ -99,7 +99,7 @@ impl Ring {
         self.offset == 0
     }
 
-    /// A block of so many bytes was written where [`Ring::at`] says.
+    /// Notes that a block of `bytes` was written at [`Ring::at`].
     pub(crate) fn wrote(&mut self, bytes: usize, records: &KindCounts) {
         self.offset += bytes as u64;
         self.number += 1;
@@ -109,10 +109,10 @@ impl Ring {
         }
     }
 
-    /// Goes to the next segment. What it held is overwritten.
+    /// Goes to the next segment, and returns its content, which is overwritten.
     pub(crate) fn advance(&mut self) -> Held {
         let next = self.unused().or_else(|| self.oldest(|_, frozen| !frozen));
-        // Definitions may have taken all that was left of a frozen ring.
+        // If definitions have taken all of the unfrozen segments, the oldest frozen one is used.
         let next = next.or_else(|| self.oldest(|_, _| true)).unwrap_or(self.current);
         self.epoch = self.epoch.wrapping_add(1);
         let blocks = Segment::new(Use::Blocks { epoch: self.epoch, frozen: false });
@@ -120,8 +120,8 @@ impl Ring {
         self.put(next, blocks)
     }
 
-    /// A segment that definitions may take: an unused one, or the oldest. `None` where they have
-    /// half of the ring already.
+    /// A segment that definitions may take: an unused one, or the oldest. `None` if they already
+    /// have half of the ring.
     pub(crate) fn spare(&self) -> Option<u32> {
         let taken = self.used.iter().filter(|segment| segment.holds == Use::Definitions).count();
         if 2 * (taken as u64 + 1) > u64::from(self.count) {
@@ -130,12 +130,13 @@ impl Ring {
         self.unused().or_else(|| self.oldest(|segment, _| segment != self.current))
     }
 
-    /// Leaves a segment, one of [`Ring::spare`], to definitions. What it held is overwritten.
+    /// Gives a segment of [`Ring::spare`] to definitions, and returns its content, which is
+    /// overwritten.
     pub(crate) fn give_away(&mut self, segment: u32) -> Held {
         self.put(segment, Segment::new(Use::Definitions))
     }
 
-    /// Keeps what the ring holds, but for the oldest part. False if it is frozen already.
+    /// Freezes the ring: keeps all but its oldest quarter. False if it is already frozen.
     pub(crate) fn freeze(&mut self) -> bool {
         if self.is_frozen {
             return false;
@@ -146,7 +147,7 @@ impl Ring {
         while spare > 0
             && let Some(oldest) = self.oldest(|segment, frozen| segment != self.current && !frozen)
         {
-            // For the moment, so that the next one is found.
+            // Temporarily, so that the next call finds the second oldest.
             self.set_frozen(oldest, true);
             spare -= 1;
         }
@@ -158,7 +159,7 @@ impl Ring {
         true
     }
 
-    /// The oldest goes first again.
+    /// Ends the freeze: the oldest segment is overwritten next.
     pub(crate) fn thaw(&mut self) {
         self.is_frozen = false;
         for index in 0..self.used.len() {
@@ -166,12 +167,13 @@ impl Ring {
         }
     }
 
-    /// The content of a segment was overwritten.
+    /// Notes that a segment was overwritten, and returns its content.
     pub(crate) fn forget(&mut self, segment: u32) -> Held {
         self.used.get_mut(segment as usize).map(Segment::forget).unwrap_or_default()
     }
 
-    /// The segments that hold blocks, the oldest first: number, epoch, and bytes at most.
+    /// The segments that hold blocks, the oldest first: number, epoch, and an upper bound of the
+    /// bytes.
     pub(crate) fn blocks(&self) -> Vec<(u32, u32, u64)> {
         let mut all: Vec<_> = (0..)
             .zip(&self.used)
@@ -194,7 +196,8 @@ impl Ring {
         all.filter(|(_, segment)| segment.holds == Use::Definitions).map(|(index, _)| index)
     }
 
-    /// Where the last segment that was ever used ends, or what is used of it.
+    /// The end of the last segment that was ever used, or of its used part if it is the current
+    /// one.
     pub(crate) fn end(&self) -> u64 {
         let last = u32::try_from(self.used.len()).unwrap_or(0).saturating_sub(1);
         self.place(last) + if last == self.current { self.offset } else { SEGMENT }
@@ -223,7 +226,7 @@ impl Ring {
         (next < self.count).then_some(next)
     }
 
-    /// The segment with the oldest blocks of those that `may` (number, frozen) allows.
+    /// The segment with the oldest blocks among those for which `may(number, frozen)` is true.
     fn oldest(&self, may: impl Fn(u32, bool) -> bool) -> Option<u32> {
         let ages = (0..).zip(&self.used).filter_map(|(index, segment)| match segment.holds {
             Use::Blocks { epoch, frozen } if may(index, frozen) => {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which recordings are of one run, which are of one process, and which rank each process has.
+Groups recordings by run and by process, and finds the rank of each process.
 
 A directory may hold several runs: a requeue, a second job, what an earlier job left. Only the
-identity of the processes and their communicators tell them apart, never names or order of files.
+identity of the processes and their communicators distinguish them, not names or order of files.
 
-1. Recordings of one process (a copy, a link, a dump) are one: the one that goes on longest counts.
+1. Of several recordings of one process (a copy, a link, a dump), the one that ends last is used.
 2. Processes that share a communicator are of one run. NCCL's hash of it may repeat
    (`NCCL_COMM_ID`), but no two processes have one rank of it.
 3. Groups without a common communicator are of one run if nothing is against it: another job,
@@ -18,44 +18,45 @@ use crate::reader::Recording;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Clocks of hosts may differ by so much, and processes of one run may start so far apart, ns.
+/// Greatest difference of hosts' clocks plus that of the start times of a run's processes, ns.
 const BETWEEN_HOSTS_NS: u64 = 60_000_000_000;
-/// Processes of one run on one host may start so far apart, ns.
+/// Greatest difference of the start times of a run's processes on one host, ns.
 const ON_HOST_NS: u64 = 1_000_000_000;
-/// A run that ends so long after another one began goes on beside it, ns: clocks of hosts differ.
+/// A run that ends this long after another one began counts as concurrent, ns. Less may be a
+/// difference of the hosts' clocks.
 const BESIDE_NS: u64 = 10_000_000_000;
-/// How many runs or files a line names.
+/// Most runs that a line names, and most files with a line each.
 const NAMED: usize = 8;
 
-/// Why a nameless recording is left out.
+/// The reason in the line about a nameless recording.
 pub const NAMELESS: &str =
     "is left out: it is damaged, and nothing is left that says which process it is of";
 
-/// What a recording says about its process.
+/// The facts of a recording that decide which run it belongs to.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessFacts {
     /// The recording.
     pub path: PathBuf,
     /// The process.
     pub identity: Identity,
-    /// Its communicators: hash (0: unknown), number of ranks, its rank, and ticks of its `init`.
+    /// Its communicators: hash (0 if unknown), number of ranks, its rank, and ticks of its `init`.
     pub comms: Vec<(u64, u32, i32, u64)>,
     /// The first recorded time, ns since 1970.
     pub begin_ns: u64,
     /// The latest recorded time, ns since 1970.
     pub end_ns: u64,
-    /// It is a copy that was made while the recording went on.
+    /// It is a copy that was made while recording continued.
     pub is_copy: bool,
-    /// It is damaged, and nothing is left that says whose it is.
+    /// It is damaged, and nothing in it identifies its run.
     pub is_nameless: bool,
 }
 
-/// Recordings of one run, and when it was.
+/// The recordings of one run, and its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// What the user types to choose it.
+    /// Its id, which the user gives to choose it.
     pub id: String,
-    /// The positions of its recordings, one for each process, in the order of processes.
+    /// Indices of its recordings, one for each process, in the order of processes.
     pub members: Vec<usize>,
     /// Its first recorded time, ns since 1970.
     pub begin_ns: u64,
@@ -68,9 +69,11 @@ pub struct Run {
 pub struct Runs {
     /// The runs, the newest last.
     pub runs: Vec<Run>,
-    /// Positions of recordings whose process has another one, and of that one.
+    /// Indices of recordings that are left out because their process has another one, each with the
+    /// index of that one.
     pub repeated: Vec<(usize, usize)>,
-    /// Positions of recordings of which no one can tell whose they are, where there are others.
+    /// Indices of recordings that cannot be assigned to a run; empty if all recordings are of that
+    /// kind.
     pub nameless: Vec<usize>,
 }
 
@@ -96,8 +99,8 @@ impl ProcessFacts {
         }
     }
 
-    /// What no other process has. Without a nonce, as in containers that share a name and a process
-    /// id, only the communicators tell processes apart.
+    /// A key that is different for each process. Without a nonce, processes in containers may share
+    /// host name and process id, so the communicators are part of the key.
     fn process(&self) -> (ProcessId, Vec<(u64, u32, i32, u64)>) {
         let is_known = self.identity.nonce.is_some();
         (self.identity.process(), if is_known { Vec::new() } else { self.comms.clone() })
@@ -105,11 +108,11 @@ impl ProcessFacts {
 }
 
 impl Recording {
-    /// The recording, if anything of it is left.
+    /// Returns the recording if it has any content.
     ///
     /// # Errors
-    /// [`Error::NothingLeft`], if it lacks what its header announces, and has no communicator and
-    /// no record: it does not even tell which run it is of.
+    /// [`Error::NothingLeft`] if it is damaged and has no communicator, no record and no heartbeat,
+    /// so that its run is unknown.
     pub fn with_content(self) -> Result<Recording, Error> {
         let mut lanes = self.lanes().iter();
         let has_records = lanes.any(|lane| lane.blocks() + lane.recovered() > 0);
@@ -123,7 +126,7 @@ impl Recording {
 }
 
 impl Runs {
-    /// Splits recordings by run.
+    /// Groups recordings by run.
     #[must_use]
     pub fn split(all: &[ProcessFacts]) -> Runs {
         let (mut processes, repeated) = distinct(all);
@@ -148,8 +151,8 @@ impl Runs {
         Runs { runs, repeated, nameless }
     }
 
-    /// The run that the user chose, else the newest, or a larger one that goes on beside it.
-    /// Without recordings there is none.
+    /// The run that the user chose, else the newest, or a larger one that is concurrent with it.
+    /// `None` if there are no recordings.
     ///
     /// # Errors
     /// One sentence, if there is no run with that id.
@@ -160,8 +163,8 @@ impl Runs {
         found.map(Some).ok_or_else(missing)
     }
 
-    /// Of the runs that go on beside the newest, it included, the one with most processes; of
-    /// equals the newest.
+    /// The run with most processes among the newest and those concurrent with it; of equal ones the
+    /// newest.
     fn main(&self) -> Option<&Run> {
         let newest = self.runs.last()?;
         let goes_on = |run: &&Run| run.end_ns > newest.begin_ns.saturating_add(BESIDE_NS);
@@ -169,13 +172,13 @@ impl Runs {
         beside.chain([newest]).max_by_key(|run| (run.members.len(), run.begin_ns))
     }
 
-    /// What is left out beside a run, one line each.
+    /// Lines about the recordings and runs that are left out.
     #[must_use]
     pub fn notes(&self, all: &[ProcessFacts], chosen: &Run) -> Vec<String> {
         let mut notes = Vec::new();
         for &(at, kept) in self.repeated.iter().take(NAMED) {
             let paths = [at, kept].map(|at| all[at].path.as_path());
-            // Files of one name are told apart by their directories.
+            // Files of the same name are shown with their directories.
             let [at, kept] = match name(paths[0]) == name(paths[1]) {
                 true => paths.map(|path| path.display().to_string()),
                 false => paths.map(name),
@@ -211,7 +214,7 @@ impl Runs {
         notes
     }
 
-    /// The runs but `this`, the newest first.
+    /// Names the runs other than `this`, the newest first.
     fn names(&self, this: Option<&Run>) -> String {
         let others = || self.runs.iter().rev().filter(|run| Some(*run) != this);
         let one = |run: &Run| {
@@ -226,8 +229,8 @@ impl Runs {
     }
 }
 
-/// The rank in the job of each process of a run: what its launcher says, else its rank in the
-/// communicator of all, else the lowest that is free, in the order of processes.
+/// The rank in the job of each process of a run: from its launcher, else its rank in the
+/// communicator of all processes, else the lowest free rank, in the order of processes.
 #[must_use]
 pub fn ranks(run: &[&ProcessFacts]) -> Vec<u32> {
     let world = world(run);
@@ -247,8 +250,8 @@ pub fn ranks(run: &[&ProcessFacts]) -> Vec<u32> {
     ranks.into_iter().map(|rank| rank.unwrap_or(u32::MAX)).collect()
 }
 
-/// Position and rank of the members of the communicator of all processes. Its ranks are those of
-/// the job only if no launcher says otherwise.
+/// Index and rank of the members of the communicator of all processes; empty if there is none, or
+/// if its ranks contradict those of a launcher.
 fn world(run: &[&ProcessFacts]) -> BTreeMap<usize, u32> {
     let mut comms: BTreeMap<(u32, u64), BTreeMap<usize, u32>> = BTreeMap::new();
     for (at, one) in run.iter().enumerate() {
@@ -267,7 +270,8 @@ fn world(run: &[&ProcessFacts]) -> BTreeMap<usize, u32> {
     found.map(|(_, members)| members).unwrap_or_default()
 }
 
-/// One position for each process, in the order of processes, and what else is of the same.
+/// The index of one recording for each process, in the order of processes; and the other
+/// recordings, each with the index that replaces it.
 fn distinct(all: &[ProcessFacts]) -> (Vec<usize>, Vec<(usize, usize)>) {
     let mut by_process: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (at, one) in all.iter().enumerate() {
@@ -276,7 +280,7 @@ fn distinct(all: &[ProcessFacts]) -> (Vec<usize>, Vec<(usize, usize)>) {
     let (mut kept, mut repeated) = (Vec::new(), Vec::new());
     for same in by_process.into_values() {
         let length = |&at: &usize| (all[at].end_ns, !all[at].is_copy);
-        // Of equals the first by name.
+        // Of equal ones the first by path.
         let best = same.iter().copied().reduce(|best, at| {
             let is_better = length(&at)
                 .cmp(&length(&best))
@@ -292,7 +296,7 @@ fn distinct(all: &[ProcessFacts]) -> (Vec<usize>, Vec<(usize, usize)>) {
     (kept, repeated)
 }
 
-/// Processes that certainly belong together.
+/// Processes of one run.
 #[derive(Default)]
 struct Group {
     members: Vec<usize>,
@@ -319,7 +323,7 @@ impl Group {
         self.members.push(at);
     }
 
-    /// Nothing says that the other one is of another run.
+    /// Whether nothing shows that `other` is of another run.
     fn fits(&self, other: &Group) -> bool {
         fn agree<T: Ord>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> bool {
             a.is_empty() || b.is_empty() || !a.is_disjoint(b)
@@ -398,7 +402,7 @@ fn by_communicator(all: &[ProcessFacts], processes: &[usize]) -> Vec<Group> {
     groups.into_values().collect()
 }
 
-/// The process that stands for a group; halves the way to it.
+/// The representative of a group in the union-find forest; shortens the path to it.
 fn leader(leaders: &mut [usize], mut at: usize) -> usize {
     while leaders[at] != at {
         leaders[at] = leaders[leaders[at]];
@@ -432,7 +436,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Rank `rank` of a launch that began at second `at`, and ran for a minute.
+    /// Rank `rank` of a launch that began at second `at` and ran for a minute.
     fn process(run: Option<&str>, rank: u32, at: u64) -> ProcessFacts {
         let mut identity = Identity { pid: Some(100 + rank), ..Identity::default() };
         identity.set("host", "node");
@@ -484,7 +488,7 @@ mod tests {
         assert!(
             notes[0].contains("this is the largest of those that go on at the same time, \"job\"")
         );
-        // One of the same size is a requeue, whose clock may be behind.
+        // A run of the same size is a requeue, whose clock may be behind.
         let all = [launch(Some("job"), 100), launch(Some("again"), 120)].concat();
         assert_eq!(chosen(&Runs::split(&all)), "again");
         let mut all = [launch(Some("job"), 100), launch(Some("smaller"), 155)].concat();
@@ -515,7 +519,7 @@ mod tests {
         old.comms.clear();
         all.push(old);
         assert_eq!(sizes(&Runs::split(&all)).iter().map(|run| run.1).collect::<Vec<_>>(), [1, 3]);
-        // One that started with the others and has no communicator is a member.
+        // A process that started with the others and has no communicator is a member.
         all[3] = ProcessFacts { comms: Vec::new(), ..gone };
         assert_eq!(sizes(&Runs::split(&all)), [("0x196a0", 4)]);
     }
@@ -533,7 +537,7 @@ mod tests {
         assert_eq!((sizes(&runs), &runs.nameless), (vec![("job", 4)], &vec![1]));
         let notes = runs.notes(&all, &runs.runs[0]);
         assert!(notes.len() == 1 && notes[0].starts_with("lost.nscope is left out: "), "{notes:?}");
-        // By itself it is shown, for what it has.
+        // A single nameless recording is shown.
         let runs = Runs::split(&[lost]);
         assert_eq!((runs.runs.len(), runs.nameless.len()), (1, 0));
     }
@@ -565,7 +569,7 @@ mod tests {
             notes[1],
             "z.nscope is left out: it is of the same process as node-103.nscope100"
         );
-        // Containers without a nonce share name and process id.
+        // Processes in containers may share host name and process id, and here have no nonce.
         for one in &mut all {
             one.identity.set("nonce", "");
             one.identity.pid = Some(1);
@@ -583,7 +587,8 @@ mod tests {
         assert_eq!(of(&shuffled), [2, 0, 3, 1]);
         shuffled[2].identity.rank = Some(1);
         assert_eq!(of(&shuffled), [2, 0, 1, 1], "two launchers");
-        // The communicator's ranks are not the job's: what is free, in the order of processes.
+        // The communicator's ranks are not the job's, so the free ranks are given in the order of
+        // processes.
         let mut other = all;
         for one in &mut other {
             one.identity.rank = one.identity.rank.filter(|&rank| rank == 1).map(|_| 0);

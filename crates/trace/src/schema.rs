@@ -13,7 +13,7 @@ use crate::record::{self, FieldLayout, Layout, Meaning};
 use crate::step_code::CORRECTIONS;
 use std::sync::{Arc, LazyLock};
 
-/// Words that a record has at most, in any version.
+/// Most words of a record, in any version.
 pub const MOST_WORDS: usize = 32;
 
 /// A record as the writer of a file declares it.
@@ -25,9 +25,9 @@ pub struct Declaration {
     pub name: String,
     /// How many words it has; at most [`MOST_WORDS`].
     pub words: u8,
-    /// Those that are coded as two numbers of 32 bits: bit i for word i.
+    /// Mask of the words that are coded as two 32-bit numbers: bit i for word i.
     pub halves: u32,
-    /// Their content, without code, time stamp and the fields of all starts.
+    /// The fields, without code, time stamp and the fields of all starts.
     pub fields: Vec<Field>,
 }
 
@@ -44,11 +44,13 @@ pub struct Field {
     pub bits: u8,
     /// Its number of words.
     pub words: u8,
-    /// What the bits mean: [`Meaning`] in its order; other numbers are of a later version.
+    /// The meaning of the bits: index of a variant of [`Meaning`]; other numbers are of a later
+    /// version.
     pub meaning: u8,
 }
 
-/// What this version writes, and the bytes of it: a run has very many recordings that say the same.
+/// The declarations of this version, with their bytes. They are shared, because the many recordings
+/// of a run have the same ones.
 static OWN: LazyLock<Vec<(Vec<u8>, Arc<Declaration>)>> = LazyLock::new(|| {
     let with_bytes = |declaration: Declaration| {
         let mut body = Vec::new();
@@ -67,7 +69,7 @@ static OWN_LENGTHS: LazyLock<Arc<Lengths>> = LazyLock::new(|| {
     Arc::new(lengths)
 });
 
-/// Of each code the number of words, and which of them are two numbers.
+/// For each code, the number of words and the mask of those that are two numbers.
 type Lengths = [(u8, u32); 256];
 
 /// The records that this version writes.
@@ -120,7 +122,7 @@ impl Declaration {
         }
     }
 
-    /// What [`Declaration::encode`] made; `None` if it cannot be.
+    /// Decodes what [`Declaration::encode`] wrote; `None` if it is invalid.
     pub(crate) fn read(body: &[u8]) -> Option<Arc<Declaration>> {
         let own = OWN.iter().find(|(bytes, _)| bytes == body);
         own.map(|(_, own)| own.clone()).or_else(|| Declaration::decode(body).map(Arc::new))
@@ -129,7 +131,8 @@ impl Declaration {
     fn decode(body: &[u8]) -> Option<Declaration> {
         let (code, words) = (*body.first()?, *body.get(1)?);
         let (count, halves) = (u16_at(body, 2)?, u32_at(body, 4)?);
-        // Each has a code and a time stamp; the bytes from 0x7f on begin network steps in blocks.
+        // A record has at least code and time stamp. Codes from 0x7f on are not possible, because
+        // such bytes begin network steps in blocks.
         let is_code = (1..CORRECTIONS).contains(&code);
         if !is_code || !(2..=MOST_WORDS).contains(&usize::from(words)) {
             return None;
@@ -160,8 +163,8 @@ pub(crate) fn take_name(from: &mut &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// How long the records of a file are, by code: as the file declares them, else as this version
-/// writes them.
+/// The lengths of a file's records by code: as the file declares them, else as this version writes
+/// them.
 #[derive(Clone, Debug)]
 pub struct Schema {
     lengths: Arc<Lengths>,
@@ -174,7 +177,7 @@ impl Default for Schema {
 }
 
 impl Schema {
-    /// Takes a declaration of the file.
+    /// Sets the length of a record from a declaration of the file.
     pub fn declare(&mut self, declaration: &Declaration) {
         let (at, length) = (usize::from(declaration.code), (declaration.words, declaration.halves));
         if self.lengths[at] != length {
@@ -182,8 +185,8 @@ impl Schema {
         }
     }
 
-    /// How many words a record with this code has, and which of them are two numbers; `None` for a
-    /// code that nothing is known of.
+    /// The number of words of a record with this code, and the mask of those that are two numbers;
+    /// `None` for an unknown code.
     #[inline(always)]
     pub(crate) fn of(&self, code: u8) -> Option<(usize, u32)> {
         let (words, halves) = self.lengths[usize::from(code)];

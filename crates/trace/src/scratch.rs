@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The scratch as a reader sees it: lane headers, rings and ProxyOp slots.
+The byte layout of the scratch: lane headers, rings and ProxyOp slots.
 
-The recorder writes these with atomic stores into shared memory; the byte offsets here are the one
-definition that both sides use.
+The recorder writes these with atomic stores into shared memory; recorder and readers use the same
+byte offsets from here.
 
 Lane header (1,280 bytes): `state:u32@0 (0: never used) kinds:u32@4 (mask of event kinds seen)
 thread:u32@8`, the producer's line
@@ -82,10 +82,10 @@ pub mod slot {
 /// Bits of [`slot::STEP_START`] that hold the time.
 pub const STEP_TIME_MASK: u64 = (1 << 48) - 1;
 
-/// How far a lane is filled and emptied, and what it lost.
+/// The positions of a lane, and its counts of losses.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct LaneHeader {
-    /// Any thread ever used the lane.
+    /// Whether any thread ever used the lane.
     pub used: bool,
     /// Mask of event kinds started on it.
     pub kinds: u32,
@@ -101,7 +101,7 @@ pub struct LaneHeader {
     pub lost: KindCounts,
     /// Stops and states of recorded events that were not recorded, by kind.
     pub lost_ends: KindCounts,
-    /// What both have for kinds of a later version, by the kind's number.
+    /// Sums of `lost` and `lost_ends` for kinds of a later version, by the kind's number.
     pub later_kinds: BTreeMap<u8, u64>,
 }
 
@@ -133,7 +133,8 @@ impl LaneHeader {
 }
 
 impl LaneHeader {
-    /// True if some of the words from position `from` on, up to the head, are not in the file.
+    /// True if some of the words from position `from` to the head are in private memory and not in
+    /// the file.
     #[must_use]
     pub fn hides(&self, from: u64) -> bool {
         const WORDS: u64 = (RING_BYTES / 8) as u64;
@@ -142,15 +143,15 @@ impl LaneHeader {
     }
 }
 
-/// The records between two positions of a ring, for a dead process (or one that stands still).
-/// The number is of words that were no record: torn by the kill.
+/// The records between two positions of a ring of a dead (or stopped) process, and the number of
+/// words that are not a record, because the kill interrupted a write.
 #[must_use]
 pub fn ring_records(ring: &[u8], from: u64, head: u64, schema: &Schema) -> (Vec<Record>, u64) {
     let words = (RING_BYTES / 8) as u64;
-    // Nothing older than one round is left.
+    // Words older than one round of the ring are overwritten.
     let mut at = from.max(head.saturating_sub(words));
     let mut records = Vec::new();
-    // Words are counted from 0: no process pushes so many that they need the last bit.
+    // Positions count words from 0, so a position with the highest bit is invalid.
     if head > u64::MAX / 2 {
         return (records, head - at);
     }
@@ -176,20 +177,20 @@ pub fn ring_records(ring: &[u8], from: u64, head: u64, schema: &Schema) -> (Vec<
     (records, 0)
 }
 
-/// The latest start of a step in flight in a slot, or `now` if that is later: the newest record
-/// may be older than what was under way.
+/// The latest start of a step in flight in a slot, or `now` if that is later. A step in flight may
+/// have started after the newest record.
 #[must_use]
 pub fn latest_start(slot: &[u8], now: u64) -> u64 {
     let ahead = |step: &Step| {
         let ahead = step.ticks.wrapping_sub(now) & STEP_TIME_MASK;
-        // Starts are kept modulo 2^48 ticks: the nearer reading is meant.
+        // Starts are stored modulo 2^48 ticks; the value nearest to `now` is meant.
         if ahead <= STEP_TIME_MASK / 2 { ahead } else { 0 }
     };
     now + slot_steps(slot, now).iter().map(ahead).max().unwrap_or(0)
 }
 
-/// The steps in flight of a live slot, as unstopped step records; empty for a free slot.
-/// `now` is the latest time known: what the steps lasted so far.
+/// The steps in flight of a live slot, as unstopped step records; empty for a free slot. `now` is
+/// the latest known time, which completes the stored 48 bits of a start.
 #[must_use]
 pub fn slot_steps(slot: &[u8], now: u64) -> Vec<Step> {
     let mut steps = Vec::new();

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The blocks of a segment, damaged ones left out.
+Iterates over the intact blocks of a segment.
 
-A block's place follows from the length of the one before it. Behind a damaged block the next one is
-found by its magic number and checksum: blocks begin at multiples of eight bytes. It must be of the
-same use of the segment, because behind the newest block may lie what is left of an older use.
+A block's place follows from the length of the one before it. After a damaged block the next one is
+found by its magic number and checksum; blocks begin at multiples of eight bytes. It must have the
+same epoch, because blocks of an older use of the segment may follow the newest block.
 */
 
 use crate::bytes::u32_at;
 use crate::codec::{self, BadBlock, BlockHeader, HEADER, MAGIC};
 
-/// Places behind a damaged block that may look like a block and be none. More are no accident.
+/// Most places after a damaged block that have the magic number and are checked. More of them are
+/// not accidental.
 const MOST_TRIES: usize = 64;
-/// What a block's place is a multiple of.
+/// Alignment of blocks, in bytes.
 const ALIGNMENT: usize = 8;
 
-/// What is found in a segment.
+/// An item of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
-    /// A block: its place, its length, its header, and its payload.
+    /// A block: its offset, its length, its header, and its payload.
     Block(usize, usize, BlockHeader, &'a [u8]),
-    /// A place from which so many bytes cannot be read.
+    /// The offset and the number of bytes that cannot be read.
     Torn(usize, usize),
 }
 
@@ -29,7 +30,7 @@ pub(crate) enum Found<'a> {
 pub(crate) struct SegmentBlocks<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The number of the segment's use, once it is known.
+    /// The epoch of the segment, once it is known.
     epoch: Option<u32>,
 }
 
@@ -44,7 +45,7 @@ impl<'a> SegmentBlocks<'a> {
         Found::Block(at, len, header, payload)
     }
 
-    /// The next block of this use of the segment behind `at`.
+    /// The offset of the next intact block of this epoch after `at`.
     fn next_intact(&self, at: usize, epoch: Option<u32>) -> Option<usize> {
         let magic = MAGIC.to_le_bytes();
         let places = (at + ALIGNMENT..self.bytes.len()).step_by(ALIGNMENT);
@@ -71,7 +72,7 @@ impl<'a> Iterator for SegmentBlocks<'a> {
             Err(BadBlock::Torn) => self.epoch.is_none() || u32_at(rest, 12) == self.epoch,
             Err(BadBlock::Absent) => false,
         };
-        // The header of a torn first block may still tell which use it is.
+        // The header of a torn first block may still have the epoch.
         let epoch = self.epoch.or_else(|| u32_at(rest, 12).filter(|_| is_torn));
         let next = self.next_intact(at, epoch);
         self.at = next.unwrap_or(bytes.len());
@@ -83,7 +84,7 @@ impl<'a> Iterator for SegmentBlocks<'a> {
 mod tests {
     use super::*;
 
-    /// A block of this number and use, of 96 bytes.
+    /// A block of 96 bytes with this number and epoch.
     fn block(number: u64, epoch: u32) -> Vec<u8> {
         let mut bytes = vec![0; 96];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -95,7 +96,7 @@ mod tests {
         bytes
     }
 
-    /// The numbers of the blocks, and what is torn.
+    /// The numbers of the blocks, and the torn parts.
     fn found(bytes: &[u8]) -> (Vec<u64>, Vec<(usize, usize)>) {
         let (mut numbers, mut torn) = (Vec::new(), Vec::new());
         for one in SegmentBlocks::new(bytes) {
@@ -111,7 +112,7 @@ mod tests {
     fn what_follows_a_damaged_block_is_read() {
         let whole: Vec<u8> = (0..4).flat_map(|number| block(number, 7)).chain([0; 200]).collect();
         assert_eq!(found(&whole), (vec![0, 1, 2, 3], vec![]));
-        // In the payload, the checksum, the length, the magic number.
+        // Damage in the payload, the checksum, the length and the magic number.
         for at in [80, 5, 9, 2] {
             for hit in 0..3 {
                 let mut bytes = whole.clone();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which segments of a ring are worth reading, and which blocks are missing in them.
+//! Finds the segments of a ring to read, and the blocks that are missing in them.
 
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::codec::{HEADER, MAGIC, MAX_BLOCK, META_LANE};
@@ -9,32 +9,33 @@ use crate::layout::{Header, SEGMENT};
 use std::collections::BTreeMap;
 use std::fs::File;
 
-/// More blocks than a process writes: a damaged header may say any number.
+/// More blocks than a process can write; a greater number is of a damaged header.
 const MAX_BLOCKS: u64 = 1 << 48;
 
-/// The segments of a ring that hold anything.
+/// The segments of a ring that contain data.
 pub(crate) struct RingSegments {
-    /// Those to read, in the order of their places.
+    /// Numbers of the segments to read, in the order of their places.
     pub(crate) places: Vec<u64>,
-    /// All, if some of them are older than those to read.
+    /// The heads of all segments, if some are left out because they are older; else `None`.
     pub(crate) all: Option<Vec<Head>>,
 }
 
-/// What the beginning of a segment says, and how far its data reaches.
+/// The first block's header of a segment, and the extent of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     segment: u64,
     epoch: u32,
     /// Number of the first block.
     number: u64,
-    /// The longer of its first blocks: a block that did not fit into the segment before is one of
-    /// these, because counts of sends and receives may come first.
+    /// Length in bytes of its first block, or of the second if that is longer and the first has
+    /// counts of sends and receives. It bounds the block that did not fit into the previous
+    /// segment.
     longest: u64,
-    /// Where its data ends, bytes from its start; `None` where a hole lies between data.
+    /// The end of its data, in bytes from its start; `None` if there is a hole between data.
     data: Option<u64>,
 }
 
-/// The segments of a ring, of which the newest `most` are to be read.
+/// Finds the segments of a ring that contain data, of which the newest `most` are to be read.
 pub(crate) fn segments_to_read(
     file: &File,
     base: u64,
@@ -44,7 +45,7 @@ pub(crate) fn segments_to_read(
     let mut places: Vec<u64> = Vec::new();
     let end = base + u64::from(segments) * SEGMENT;
     let mut at = base;
-    // A hole may have any length, and would be read as zeros.
+    // Holes are skipped: they may have any length, and would be read as zeros.
     while let Some(data) = next_data(file, at)?.filter(|&data| data < end) {
         let segment = (data.max(at) - base) / SEGMENT;
         places.push(segment);
@@ -85,9 +86,9 @@ fn head(file: &File, start: u64, segment: u64) -> Result<Option<Head>, Error> {
     Ok(Some(Head { segment, epoch, number, longest, data }))
 }
 
-/// What is wrong with the segments before those that were read, as far as their heads tell; `read`
-/// has the epochs of the oldest and of the newest block that were read. Nothing is said of a ring
-/// that is used in another order than one segment after another.
+/// The damage of the segments before those that were read, as far as their heads show it. `read`
+/// has the oldest and the newest epoch that were read. `None` for a ring whose segments were not
+/// used one after another.
 pub(crate) fn damage_before(all: &[Head], read: (u32, u32), header: &Header) -> Option<String> {
     let (begin, newest) = read;
     if header.is_irregular() || header.segments == 0 {
@@ -98,16 +99,16 @@ pub(crate) fn damage_before(all: &[Head], read: (u32, u32), header: &Header) -> 
     let place = |epoch: u32| u64::from(epoch % header.segments);
     let oldest = newest.saturating_add(1).saturating_sub(header.segments);
     let oldest = match (header.copy, header.closed) {
-        // What was overwritten while it was copied is not there.
+        // Segments that were overwritten during the copy are missing rightly.
         (true, _) => by_epoch.keys().copied().find(|&epoch| epoch >= oldest).unwrap_or(begin),
         (false, true) => oldest,
-        // Its process may just use the oldest again.
+        // Its process may just be overwriting the oldest segment.
         (false, false) => oldest + u32::from(oldest != 0),
     };
     let is_damaged = |&epoch: &u32| {
         let Some(head) = by_place.get(&place(epoch)) else { return true };
         let Some(data) = head.data else { return true };
-        // A header that is a second old may not tell yet that the order is another one.
+        // A header that is a second old may not yet show that the order changed.
         if head.epoch != epoch {
             return header.closed;
         }
@@ -121,12 +122,12 @@ pub(crate) fn damage_before(all: &[Head], read: (u32, u32), header: &Header) -> 
     }
 }
 
-/// Says that from a place in a segment on so many bytes cannot be read.
+/// The line about `lost` bytes at `byte` of a segment that cannot be read.
 pub(crate) fn torn(segment: u64, byte: u64, lost: usize) -> String {
     format!("segment {segment}: torn block at byte {byte}; {lost} bytes from there are lost")
 }
 
-/// Damage in few words.
+/// The first lines of damage, the number of further lines, and the number of unreadable records.
 pub(crate) fn in_short(damage: &[String], unreadable: u64) -> Vec<String> {
     const TOLD: usize = 4;
     let (first, rest) = damage.split_at(damage.len().min(TOLD));
@@ -137,11 +138,11 @@ pub(crate) fn in_short(damage: &[String], unreadable: u64) -> Vec<String> {
 
 #[derive(Default)]
 pub(crate) struct MissingBlocks {
-    /// Before all that there are, and not overwritten.
+    /// Blocks before all that were found, without overwritten ones.
     pub(crate) first: u64,
-    /// Between others.
+    /// Blocks between others.
     pub(crate) inside: u64,
-    /// After all that there are.
+    /// Blocks after all that were found.
     pub(crate) last: u64,
 }
 
@@ -166,9 +167,9 @@ impl MissingBlocks {
     }
 }
 
-/// What is missing of the blocks with these `numbers`, of which the newest has this `epoch`. Blocks
-/// are numbered without gaps, but for those overwritten: at the beginning, and where the ring was
-/// frozen also in between.
+/// The blocks that are missing beside those with these `numbers`, of which the newest has this
+/// `epoch`. Blocks are numbered without gaps; overwritten ones are missing at the beginning, and,
+/// if the ring was frozen, also in between.
 pub(crate) fn missing_blocks(
     numbers: &mut [u64],
     epoch: u32,
@@ -182,7 +183,8 @@ pub(crate) fn missing_blocks(
     let first = match (header.is_irregular() || !is_whole, header.closed) {
         (true, _) => 0,
         (false, true) => oldest.saturating_sub(header.overwritten_blocks),
-        // The header may be a second old, but no segment was used twice.
+        // The header may be a second old, but no segment was reused yet, so nothing was
+        // overwritten.
         (false, false) if epoch < header.segments => oldest,
         (false, false) => 0,
     };
@@ -191,7 +193,7 @@ pub(crate) fn missing_blocks(
         (true, true) if is_whole => {
             inside.saturating_sub(header.overwritten_blocks.saturating_sub(oldest))
         }
-        // The header may be a second old, or blocks that were not read tell.
+        // The number in the header may be a second old, or only part of the ring was read.
         (true, _) => 0,
     };
     MissingBlocks { first, inside, last: header.next_block.saturating_sub(next) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The file of a recording that is open.
+The file of an open recording.
 
 A run may have more recordings than a process may have descriptors. The first recordings keep
 theirs, as many as [`crate::descriptors`] allows; the file of each further one is opened again when
@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How many recordings of this process keep their descriptor.
+/// Number of recordings of this process that keep their descriptor.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// A file that is open, or can be opened again.
@@ -57,7 +57,7 @@ impl Source {
         &self.path
     }
 
-    /// The file will be read now and then: it stays open if there are few.
+    /// Ends the first reading. The file stays open if fewer than [`held_at_most`] recordings do.
     pub(crate) fn rest(&mut self) {
         self.is_counted = HELD.fetch_add(1, Relaxed) < held_at_most();
         if !self.is_counted {
@@ -66,7 +66,7 @@ impl Source {
         }
     }
 
-    /// The file. It is an error if another file has its path now.
+    /// The open file. An error if its path now names another file.
     pub(crate) fn get(&self) -> io::Result<Opened<'_>> {
         if let Some(file) = &self.file {
             return Ok(Opened::Held(file));

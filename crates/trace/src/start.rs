@@ -17,7 +17,7 @@ pub struct Start {
     pub comm: u16,
     /// The handle given to NCCL.
     pub handle: Handle,
-    /// NCCL's `parentObj`, as it came: ours, stale, another process's, or null.
+    /// NCCL's `parentObj`, unchanged: a handle of ours, a stale one, another process's, or null.
     pub parent: Handle,
     /// The fields of the kind of event.
     pub detail: Detail,
@@ -59,7 +59,7 @@ macro_rules! details {
         }
 
         impl StartHead {
-            /// Gives the words of the start of `detail` to `sink`.
+            /// Passes the words of the start of `detail` to `sink`.
             #[inline(always)]
             pub fn put<S: Sink>(&self, detail: &Detail, sink: S) -> S::Out {
                 match detail {
@@ -72,7 +72,7 @@ macro_rules! details {
     };
 }
 
-/// The layout of the fields, or of a start that has none.
+/// The layout of a start with or without fields.
 macro_rules! layout_of {
     () => {
         BARE
@@ -82,14 +82,14 @@ macro_rules! layout_of {
     };
 }
 
-/// The pattern of a variable.
+/// The pattern that binds a variant's fields, if it has any.
 macro_rules! bound {
     ($fields:ident, $name:ident) => {
         $name
     };
 }
 
-/// Gives the words of a start to a sink: the head's, and what the fields add.
+/// Passes the words of a start to a sink: those of the head, and those of the fields.
 macro_rules! put {
     ($head:expr, $kind:ident, $sink:expr) => {
         $sink.put($head.before(EventKind::$kind, [0; BARE.words]))
@@ -201,7 +201,7 @@ record_fields! {
         warps: u8 = (8, 0),
         /// A symmetric kernel (v7).
         symmetric: bool = (8, 8),
-        /// Of its buffers.
+        /// Alignment of its buffers.
         alignment: Alignment = (8, 9),
         /// Kernel variant (v7).
         variant: StrId = (8, 16),
@@ -228,7 +228,7 @@ record_fields! {
         peer: i32 = (0, 32),
         /// Channels used; 0 unknown.
         channels: u8 = (0, 8),
-        /// Of its buffer.
+        /// Alignment of its buffer.
         alignment: Alignment = (6, 32),
         /// Handle of the Group event (v5 on; else the parent is the group).
         group: Handle = (4, 0),
@@ -299,7 +299,7 @@ record_fields! {
         datatype: StrId = (6, 16),
         /// Synchronisation strategy.
         sync: StrId = (6, 32),
-        /// Of its buffers.
+        /// Alignment of its buffers.
         alignment: Alignment = (6, 48),
         /// Elements of `datatype`.
         count: u64 = (5, 0),
@@ -358,7 +358,7 @@ record_fields! {
     }
 }
 
-/// A start that is nothing but that, and what it has in front of its fields.
+/// The layout of a start without fields (`BARE`), and the number of words before the fields.
 const BARE: Layout = Layout { words: 3, halves: 0, fields: &[] };
 
 impl Start {
@@ -368,14 +368,14 @@ impl Start {
         self.put(Pack)
     }
 
-    /// Gives the record's words to `sink`.
+    /// Passes the record's words to `sink`.
     #[inline(always)]
     pub fn put<S: Sink>(&self, sink: S) -> S::Out {
         let Start { ticks, comm, handle, parent, ref detail } = *self;
         StartHead { ticks, comm, handle, parent }.put(detail, sink)
     }
 
-    /// The fields that the kind of event adds, as they are declared, with their bits.
+    /// The fields of the kind of event, each with its bits, in the order of their declaration.
     pub fn fields(&self) -> impl Iterator<Item = (&'static FieldLayout, u64)> {
         let (packed, layout) = (self.pack(), Detail::layout(self.detail.kind()).unwrap_or(BARE));
         layout.fields.iter().map(move |field| {
@@ -397,7 +397,7 @@ impl Start {
     }
 }
 
-/// A start but for its detail, which is large and need not be copied together with it.
+/// A start without its detail, which is large, so that it need not be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartHead {
     /// See [`Start::ticks`].
@@ -411,7 +411,7 @@ pub struct StartHead {
 }
 
 impl StartHead {
-    /// Adds what every start record begins with; the parent where there is room for it.
+    /// Adds the first fields of every start record; the parent only if there is a word for it.
     #[inline(always)]
     fn before<const N: usize>(&self, kind: EventKind, mut words: [u64; N]) -> [u64; N] {
         words[0] |= head(START + kind as u8, 0, self.comm, 0);

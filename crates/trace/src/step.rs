@@ -20,7 +20,7 @@ pub mod step_flags {
     pub const SIZED: u8 = 32;
 }
 
-/// A network step: one transfer of a ProxyOp, whole.
+/// A network step: one complete transfer of a ProxyOp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Step {
     /// When the step started, in ticks.
@@ -57,7 +57,7 @@ record_fields! {
     }
 }
 
-// What it does is written out in `Step::short`.
+// `Step::short` contains a hand-written copy of this function.
 const _: fn(&Short, &mut [u64; 5]) = Short::set;
 
 record_fields! {
@@ -80,7 +80,7 @@ impl Step {
         self.put(Pack)
     }
 
-    /// Gives the record's words to `sink`: the short form where every duration fits 32 bits.
+    /// Passes the record's words to `sink`, in the short form if every duration fits 32 bits.
     #[inline(always)]
     pub fn put<S: Sink>(&self, sink: S) -> S::Out {
         match self.short() {
@@ -99,8 +99,8 @@ impl Step {
         if (first | second | third | end) >> 32 != 0 {
             return None;
         }
-        // Written out: of the declaration's own order the compiler makes four instructions more, in
-        // the hottest callback. A test holds both equal.
+        // Written by hand: with the declaration's order the compiler emits four more instructions,
+        // in the hottest callback. A test checks that both are equal.
         let w0 = head(STEP, flags, repeats, step);
         let (w2, w3) = (halves(op_ref, size), halves(first as u32, second as u32));
         Some([w0, ticks, w2, w3, halves(third as u32, end as u32)])
@@ -115,7 +115,7 @@ impl Step {
         sink.put(words)
     }
 
-    /// The step of these words of the short form.
+    /// Decodes the words of the short form.
     #[inline(always)]
     pub(crate) fn of_short(&[head, ticks, what, early, late]: &[u64; 5]) -> Step {
         let mut words = [0; MAX_WORDS];

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Network steps in a block, in five to eight bytes: nine of ten records are steps, and each is much
-like an earlier one.
+Codes network steps in a block in five to eight bytes: nine of ten records are steps, and each is
+similar to an earlier one.
 
 # Why not as other records
 
 The general coding ([`crate::codec`]) takes each word's difference to the record before it with the
 same code, and spends some 14 bytes on a step. But two steps that follow each other are rarely
-alike: a proxy thread polls its operations in turn, so that step 7 of channel 3 comes behind step 7
-of channel 2, of another operation, and in front of step 7 of channel 4. What a step is like is the
-*step before of its own operation*: the same flags and size, the next number, and waits as long, for
-all chunks of an operation cross the same link. And what comes next is the operation that came next
-the last time around. So both are kept, for 128 operations at a time, and an ordinary step is
-nothing but five differences of times, each a few bits long. Their noise is what is left:
-nanoseconds that the network took more or less than for the step before.
+alike: a proxy thread polls its operations in turn, so step 7 of channel 3 comes after step 7 of
+channel 2, which is of another operation, and before step 7 of channel 4. A step is similar to the
+*previous step of its own operation*: it has the same flags and size, the next number and similar
+waits, because all chunks of an operation cross the same link. And the next operation is the one
+that came next in the previous round. The coding keeps both for 128 operations at a time, so an
+ordinary step is only five differences of times, each a few bits long: the noise of the network in
+nanoseconds.
 
-The times are those *between* the moments, not from the start: if a send waited longer for its GPU,
-all that came after it is late by as much, and only one difference shows it.
+The coded times are those *between* the states, not from the start: if a send waited longer for its
+GPU, all later states are late by as much, and only one difference is not 0.
 
 # The code
 
-What a step is expected to be depends on the latest step with the same lowest bits of its operation:
-the next number, the same flags, repeats and bytes; and of an operation's steps, those of the same
-one follow each other round by round. Where all of that is so, it takes no room. Where it is not,
-*corrections* come first: `0x7f`, a byte of [`correct`] bits, and in the order of these bits the
-numbers that differ, LEB128.
+The prediction of a step comes from the latest step with the same lowest bits of its operation: the
+next number, the same flags, repeats and bytes. The operation that follows is expected to be the one
+that followed last time. If all of that is right, it takes no bytes. If not, *corrections* come
+first: `0x7f`, a byte of [`correct`] bits, and in the order of these bits the numbers that differ,
+LEB128.
 
-Then the times: two bytes, the high one first, of which bit 15 is set and three bits each say how
-many times four bits five differences have, from bits 12 to 14 down. The differences follow, each
-from the lowest free bit on, filled up to a whole byte. They are zigzag, to the step that was
-expected, of: the time between its start and that of the step before it, and the times between its
-start, first, second, third state and stop. Those of 2^28 and more are corrections.
+Then the times: two bytes, the high byte first. Bit 15 is set; the others are five lengths of three
+bits in units of four bits, from bits 12 to 14 down. Five differences of these lengths follow, each
+from the lowest free bit on, padded to a whole byte. They are zigzag-coded differences to the
+predicted step of: the time between its start and the previous step's start, and the times from
+start to first, second and third state and stop, each from the one before. Differences of 2^28 and
+more are corrections.
 */
 
 use crate::bytes::{In, Out, high, low, unzigzag, unzigzag32, zigzag, zigzag32};
@@ -52,9 +53,11 @@ mod correct {
     pub(super) const REPEATS: u8 = 1 << 4;
     /// Bytes: a zigzag difference.
     pub(super) const SIZE: u8 = 1 << 5;
-    /// The time since the start of the step before: its zigzag difference, which is 0 then below.
+    /// The zigzag difference of the time since the start of the previous step; the difference among
+    /// the times is then 0.
     pub(super) const START: u8 = 1 << 6;
-    /// The four times of word 3 and 4 as they are: all four differences are 0 then below.
+    /// The four times of words 3 and 4, not as differences; the four differences among the times
+    /// are then 0.
     pub(super) const TIMES: u8 = 1 << 7;
 }
 
@@ -62,15 +65,15 @@ mod correct {
 pub(crate) type Words = [u64; STEP_WORDS];
 pub(crate) const STEP_WORDS: usize = 5;
 
-/// Bits of an operation that tell contexts apart.
+/// Number of lowest bits of an operation that select its context.
 const CONTEXT_BITS: u32 = 7;
 const CONTEXTS: usize = 1 << CONTEXT_BITS;
 const CONTEXT_MASK: u8 = (1 << CONTEXT_BITS) - 1;
 const NUMBER: u64 = 1 << 32;
-/// Differences of times are below this, unless they are corrections.
+/// Limit of the differences of times; larger ones are corrections.
 const MOST: u64 = 1 << 28;
 
-/// What the next step of an operation is expected to be.
+/// The prediction of the next step of an operation.
 #[derive(Clone, Copy, Debug)]
 struct Context {
     /// Word 0: flags, repeats and number.
@@ -85,7 +88,7 @@ struct Context {
     next: u8,
 }
 
-/// What the steps of a block are expected to be.
+/// The predictions for the steps of a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     contexts: [Context; CONTEXTS],
@@ -94,7 +97,7 @@ pub(crate) struct Steps {
     start: u64,
 }
 
-/// Before the first step.
+/// The contexts before the first step.
 const BEFORE: [Context; CONTEXTS] = {
     let context = Context { head: STEP as u64, what: 0, since: 0, gaps: [0; 4], next: 0 };
     let mut contexts = [context; CONTEXTS];
@@ -107,7 +110,7 @@ const BEFORE: [Context; CONTEXTS] = {
 };
 
 impl Steps {
-    /// The expectations at the beginning of a block whose times are counted from `ticks`.
+    /// The predictions at the beginning of a block whose times are counted from `ticks`.
     pub(crate) fn new(ticks: u64) -> Steps {
         Steps { contexts: BEFORE, latest: 0, start: ticks }
     }
@@ -117,7 +120,7 @@ impl Steps {
         &mut self.contexts[usize::from(index) % CONTEXTS]
     }
 
-    /// The step is what it is: the next ones are expected to be like it.
+    /// Updates the predictions with a step.
     #[inline(always)]
     fn learn(&mut self, index: u8, &[head, start, what, ..]: &Words, gaps: [u32; 4]) {
         let since = start.wrapping_sub(self.start);
@@ -125,14 +128,14 @@ impl Steps {
         self.context(latest).next = index;
         let head = head.wrapping_add(NUMBER);
         let context = self.context(index);
-        // Its place in the order stays.
+        // `next` is not changed.
         (context.head, context.what, context.since, context.gaps) = (head, what, since, gaps);
         (self.latest, self.start) = (index, start);
     }
 
-    /// Writes the steps that words begin with, and says how many there are: a loop of its own, for
-    /// among the code for other records it has too few registers. `latest` is raised to the latest
-    /// time stamp.
+    /// Writes the steps at the start of `words` and returns their number. It is a separate
+    /// function, because inlined among the code for other records the loop has too few registers.
+    /// Raises `latest` to the latest time stamp.
     #[inline(never)]
     pub(crate) fn encode_run(
         &mut self,
@@ -141,7 +144,7 @@ impl Steps {
         latest: &mut u64,
     ) -> usize {
         let (steps, _) = words.as_chunks();
-        // A copy that no other function sees stays in registers.
+        // A local copy stays in registers.
         let mut own = Out::new(out.bytes, out.at);
         let (mut count, mut last) = (0, *latest);
         for step in steps {
@@ -177,12 +180,12 @@ impl Steps {
             let at = Out::new(out.bytes, out.at);
             (out.at, numbers) = self.correct(words, (index, next), delay, numbers, at);
         }
-        // Before the numbers are written, which needs the registers.
+        // Before the numbers are written, because that needs the registers.
         self.learn(index, words, gaps);
         put_numbers(&numbers, out);
     }
 
-    /// Writes what is not as expected. Returns where it ends, and the numbers without it.
+    /// Writes the corrections.
     #[cold]
     #[inline(never)]
     fn correct(
@@ -229,7 +232,7 @@ impl Steps {
         (out.at, numbers)
     }
 
-    /// Reads a step. Any bytes give one.
+    /// Decodes a step. Any bytes decode to one.
     #[inline(always)]
     pub(crate) fn decode(&mut self, from: &mut In<'_>) -> Words {
         let latest = self.latest;
@@ -251,7 +254,7 @@ impl Steps {
         words
     }
 
-    /// Corrects what is expected, and says of which context.
+    /// Applies corrections to a prediction, and returns the index of its context.
     #[cold]
     #[inline(never)]
     fn take_corrections(&mut self, from: &mut In<'_>, mut index: u8) -> u8 {
@@ -295,7 +298,7 @@ impl Steps {
     }
 }
 
-/// The times between one moment and the next.
+/// The times between successive states, from the times since the start.
 #[inline(always)]
 const fn gaps([first, second, third, end]: [u32; 4]) -> [u32; 4] {
     [first, second.wrapping_sub(first), third.wrapping_sub(second), end.wrapping_sub(third)]
@@ -309,7 +312,7 @@ const fn sums([first, second, third, end]: [u32; 4]) -> [u32; 4] {
     [first, second, third, end.wrapping_add(third)]
 }
 
-/// How many times four bits a number has.
+/// The length of a number in units of four bits.
 #[inline(always)]
 const fn size(number: u32) -> u32 {
     (number << 1 | 1).ilog2().div_ceil(4)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A table of progress vectors: one of 88 bytes for each communicator of each process.
+A table of progress vectors: one vector of 88 bytes for each communicator of each process.
 
-Collectors of very many ranks use it, and it is the file format (`*.vectors`) of jobs of which only
-the counters are known. Layout, little-endian: `NCCLVECT`, version `u32` = 2, 0 `u32`, vectors
-`u64`, jobs `u64`, 32 bytes of 0; then the vectors, each `comm:u64 process:u32 rank:u32 nranks:u32
-api:u32 enqueued:u32 started:u32 done:u32 age_ms:u32 hash:u64 flags:u32 peer:i32 edge:u32
-hash_at:u32 job:u64 origin:u64 p2p_enqueued:u32 p2p_done:u32`; then the names of jobs, each
-`job:u64 bytes:u32` and the text. Version 1 has vectors without the last four fields, and no names.
+Collectors of very many ranks use it in memory, and as the file format (`*.vectors`) for jobs of
+which only the counters are known. Layout, little-endian: `NCCLVECT`, version `u32` = 2, 0 `u32`,
+vectors `u64`, jobs `u64`, 32 bytes of 0; then the vectors, each `comm:u64 process:u32 rank:u32
+nranks:u32 api:u32 enqueued:u32 started:u32 done:u32 age_ms:u32 hash:u64 flags:u32 peer:i32 edge:u32
+hash_at:u32 job:u64 origin:u64 p2p_enqueued:u32 p2p_done:u32`; then the names of jobs, each `job:u64
+bytes:u32` and the text. Version 1 has vectors without the last four fields, and no names.
 */
 
 use crate::bytes::{u32_at, u64_at};
@@ -19,22 +19,23 @@ use std::io::{self, Write};
 
 /// Bytes of a vector.
 pub const VECTOR_BYTES: usize = 88;
-/// Bytes of the file's header, and of a vector of version 1.
+/// Bytes of the file's header (`HEAD`), and of a vector of version 1.
 const HEAD: usize = 64;
-/// The ends of file names.
+/// Suffix of the file names.
 pub const SUFFIX: &str = ".vectors";
 const MAGIC: [u8; 8] = *b"NCCLVECT";
 const VERSION: u32 = 2;
 
 /// Bits of [`Vector::flags`] beyond [`crate::progress::progress_flags`], which are the lowest 8.
 pub mod vector_flags {
-    /// The process sent nothing for three periods: dead, or cut off.
+    /// The process sent nothing for three periods: it is dead or disconnected.
     pub const SILENT: u32 = 1 << 8;
     /// The process has operations in flight on another communicator.
     pub const BUSY_ELSEWHERE: u32 = 1 << 9;
     /// Sends and receives are not counted (version 1 of the table).
     pub const NO_P2P: u32 = 1 << 10;
-    /// It has called sends or receives that NCCL has not enqueued: it may connect to their peers.
+    /// The process has called sends or receives that NCCL has not enqueued, perhaps because it is
+    /// connecting to their peers.
     pub const IN_P2P_CALL: u32 = 1 << 11;
 }
 
@@ -55,9 +56,9 @@ pub struct Vector {
     pub enqueued: u32,
     /// Collectives up to the latest whose kernel started.
     pub started: u32,
-    /// Collectives before the first that is not complete.
+    /// Number of collectives before the first that is not complete.
     pub done: u32,
-    /// Age of the oldest operation in flight, ms; 0 with none.
+    /// Age of the oldest operation in flight, ms; 0 if there is none.
     pub age_ms: u32,
     /// Rolling hash over the first `hash_at` collectives.
     pub hash: u64,
@@ -65,14 +66,16 @@ pub struct Vector {
     pub hash_at: u32,
     /// [`vector_flags`] and [`crate::progress::progress_flags`].
     pub flags: u32,
-    /// Peer of the network link that has waited longest; -1 none.
+    /// Peer of the network link that has waited longest; -1 if there is none.
     pub peer: i32,
-    /// That link: bits 0..8 channel, bit 8 send, bits 9..11 states that its oldest step reached,
-    /// bit 11 whether a step is in flight, bit 12 [`Edge::may_be_early`].
+    /// The link that has waited longest ([`Edge`]): bits 0..8 channel, bit 8 send, bits 9..11
+    /// states that its oldest step reached, bit 11 whether a step is in flight, bit 12
+    /// [`Edge::may_be_early`].
     pub edge: u32,
     /// The job and its launch ([`job_number`]); 0 unknown.
     pub job: u64,
-    /// The process among all others ([`origin_number`]); 0 unknown: `process` tells it apart.
+    /// A number that identifies the process ([`origin_number`]); 0 if unknown, `process` then
+    /// identifies it.
     pub origin: u64,
     /// Sends and receives enqueued.
     pub p2p_enqueued: u32,
@@ -87,7 +90,7 @@ pub struct Table {
     pub vectors: Vec<Vector>,
     /// Names by [`Vector::job`].
     pub jobs: BTreeMap<u64, String>,
-    /// What a table that was read lacks, one line each.
+    /// What is missing from a table that was read, one line each.
     pub damage: Vec<String>,
 }
 
@@ -100,20 +103,20 @@ pub fn job_number(identity: &Identity) -> u64 {
     }
 }
 
-/// The number of a process among all others.
+/// A number that identifies a process; 0 if nothing is known of it.
 #[must_use]
 pub fn origin_number(identity: &Identity) -> u64 {
     number(&identity.process())
 }
 
-/// A number that is the same in each program, and not 0.
+/// A hash that is the same in every build of the tool, and not 0.
 fn number(of: &impl Hash) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
     of.hash(&mut hasher);
     hasher.finish().max(1)
 }
 
-/// FNV-1a: the standard library's hashes are other ones in each of its versions.
+/// FNV-1a, because the standard library's hashes differ between its versions.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -135,10 +138,10 @@ pub struct Edge {
     pub channel: u8,
     /// A send; else a receive.
     pub is_send: bool,
-    /// States that its oldest step reached, 0 to 3; `None` with no step in flight.
+    /// Number of states that its oldest step reached, 0 to 3; `None` if no step is in flight.
     pub reached: Option<u8>,
-    /// A receive of which the network may report data before it came (a network plugin, with LL or
-    /// LL128).
+    /// A receive that the network may report as complete before its data arrived (a network plugin,
+    /// with LL or LL128).
     pub may_be_early: bool,
 }
 
@@ -151,7 +154,7 @@ impl Edge {
         u32::from(self.channel) | u32::from(self.is_send) << 8 | reached | early
     }
 
-    /// The link that bits stand for.
+    /// The link that [`Vector::edge`] encodes.
     #[must_use]
     pub fn of(bits: u32) -> Edge {
         let [channel, second, ..] = bits.to_le_bytes();
@@ -228,13 +231,13 @@ impl Vector {
     }
 }
 
-/// True if a file that begins so is a table of vectors.
+/// Whether a file that begins with `bytes` is a table of vectors.
 #[must_use]
 pub fn is_table(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// A table's bytes: of `vectors`, and the names of their `jobs`.
+/// Encodes a table of `vectors` with the names of their `jobs`.
 #[must_use]
 pub fn table(vectors: &[Vector], jobs: &BTreeMap<u64, String>) -> Vec<u8> {
     let mut out = vec![0; HEAD];
@@ -254,7 +257,7 @@ pub fn table(vectors: &[Vector], jobs: &BTreeMap<u64, String>) -> Vec<u8> {
 /// Writes a table of a job without a name.
 ///
 /// # Errors
-/// Those of `out`.
+/// An error of `out`.
 pub fn write(out: &mut dyn Write, vectors: &[Vector]) -> io::Result<()> {
     out.write_all(&table(vectors, &BTreeMap::new()))
 }
@@ -262,13 +265,13 @@ pub fn write(out: &mut dyn Write, vectors: &[Vector]) -> io::Result<()> {
 /// The vectors of a table; see [`read_table`].
 ///
 /// # Errors
-/// Those of [`read_table`].
+/// As [`read_table`].
 pub fn read(bytes: &[u8]) -> Result<Vec<Vector>, Error> {
     read_table(bytes).map(|table| table.vectors)
 }
 
-/// Reads a table. One that was cut off gives the vectors and the names that are whole, and
-/// [`Table::damage`] says what it lacks.
+/// Decodes a table. Of a truncated one it returns the whole vectors and names, and
+/// [`Table::damage`] says what is missing.
 ///
 /// # Errors
 /// [`Error::Empty`], [`Error::NotARecording`], [`Error::TruncatedHeader`], or
@@ -311,8 +314,8 @@ pub fn read_table(bytes: &[u8]) -> Result<Table, Error> {
     }
 }
 
-/// What a table lacks: its vectors and its names, each as read and as promised, and the bytes
-/// behind them.
+/// Lines about what is missing from a table. `vectors` and `names` are the number read and the
+/// number announced; `behind` is the number of bytes after them.
 fn damage(vectors: (usize, u64), names: (usize, u64), behind: usize) -> Vec<String> {
     let mut damage = Vec::new();
     for (what, (read, promised)) in [("vectors", vectors), ("names of jobs", names)] {
@@ -324,14 +327,14 @@ fn damage(vectors: (usize, u64), names: (usize, u64), behind: usize) -> Vec<Stri
             damage.push(format!("of {promised} {what} it has {read}"));
         }
     }
-    // What is behind a table that was cut off is a part of what it lacks.
+    // Bytes after a truncated table are part of what is missing, so they get no line.
     if behind > 0 && damage.is_empty() {
         damage.push(format!("it does not end where its header says ({behind} B more)"));
     }
     damage
 }
 
-/// Up to `count` names of jobs, and the bytes behind them.
+/// Up to `count` names of jobs, and the bytes after them.
 fn names(mut bytes: &[u8], count: u64) -> (Vec<(u64, String)>, &[u8]) {
     let mut names = Vec::new();
     for _ in 0..count {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What all records have in common: their codes, the first words, and the trait of their consumers.
+What all records share: their codes, the first words, and the trait of their consumers.
 
 [`crate::record`] and the modules of single records declare the meaning of each record's words.
 */
@@ -41,7 +41,7 @@ pub const STEP_SHIFT: u32 = 4;
 /// Takes the words of one record. The number of words is a constant at each call, so that a lane
 /// can store them without a loop.
 pub trait Sink {
-    /// The decision about a record.
+    /// The result of [`Sink::put`].
     type Out;
 
     /// Takes the words.
@@ -63,7 +63,7 @@ impl Packed {
     }
 }
 
-/// Keeps the words.
+/// A [`Sink`] that returns the words as a [`Packed`].
 pub(crate) struct Pack;
 
 impl Sink for Pack {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Appends to a recording. Used by one thread: the writer thread, or a simulator.
+//! Appends to a recording. One thread uses it: the writer thread, or a simulator.
 
 use crate::clock::ClockSync;
 use crate::codec::{Block, Encoder, KindCounts, META_LANE};
@@ -21,8 +21,8 @@ use std::path::Path;
 
 /// A recording that is being written.
 ///
-/// Writing never fails as a whole: what could not be written is counted in the header, and the
-/// error is returned so that it can be reported once.
+/// After an error writing continues: records that could not be written are counted in the header,
+/// and the error is returned so that the caller can report it once.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) file: File,
@@ -32,25 +32,25 @@ pub struct Writer {
     pub(crate) events: Ring,
     pub(crate) heartbeats: Ring,
     extent: Extent,
-    /// The sends and receives in the block ring, also those that were overwritten.
+    /// Counts of the sends and receives of all blocks, including overwritten ones.
     pairs: AllPairs,
     /// The latest time stamp in the block ring.
     last_ticks: u64,
-    /// Blocks were written since the clocks' last comparison.
+    /// Whether blocks were written since the last clock comparison.
     has_news: bool,
     scratch: Vec<u8>,
-    /// The records of this version are declared in the file.
+    /// Whether the records of this version are declared in the file.
     is_declared: bool,
 }
 
 /// The place of the next definition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// The segment; `None` for the part in front of the rings.
+    /// The segment; `None` for the part before the rings.
     segment: Option<u32>,
     at: u64,
     end: u64,
-    /// A segment that is ready, and that nothing leads to yet.
+    /// A segment that is prepared for definitions, and to which no link was written yet.
     next: Option<u32>,
 }
 
@@ -66,12 +66,12 @@ impl Writer {
     /// records.
     ///
     /// # Errors
-    /// The system's, if the file cannot be created or its first page not be written.
+    /// An error of the system, if the file cannot be created or its first page cannot be written.
     pub fn create(path: &Path, header: Header, ring_bytes: u64) -> io::Result<Writer> {
         Writer::create_with(path, header, ring_bytes, Files::default())
     }
 
-    /// As [`Writer::create`]; the file, and those of its copies, are opened as `files` says.
+    /// As [`Writer::create`]; `files` opens the file and its copies.
     ///
     /// # Errors
     /// As [`Writer::create`].
@@ -102,9 +102,9 @@ impl Writer {
         // The empty lane table, so that a reader of a fresh file finds all of the fixed parts.
         let begun = writer.file.set_len(DEFINITIONS);
         let begun = begun.and_then(|()| writer.file.write_all_at(&writer.header.encode(), 0));
-        // Half a header would only puzzle a reader.
+        // A file with half a header is removed, because no reader could use it.
         begun.inspect_err(|_| drop(std::fs::remove_file(path)))?;
-        // A full disk may have room later.
+        // If the declarations do not fit on a full disk, they are written later.
         writer.is_declared = writer.declare().is_ok();
         Ok(writer)
     }
@@ -128,12 +128,13 @@ impl Writer {
     /// True if the file's name was removed: what is written is lost when the process ends.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn is_unlinked(&self) -> io::Result<bool> {
         Ok(self.file.metadata()?.nlink() == 0)
     }
 
-    /// Goes on in `file`, which must lead to the same; returns the one before.
+    /// Continues with the descriptor `file`, which must be of the same file; returns the previous
+    /// one.
     pub fn go_on_in(&mut self, file: File) -> File {
         std::mem::replace(&mut self.file, file)
     }
@@ -149,12 +150,12 @@ impl Writer {
         &mut self.header
     }
 
-    /// Appends a definition. It is then in the recording, or, where definitions have half of the
-    /// ring already, counted as lost for good.
+    /// Appends a definition. If the definitions already have half of the ring, it is counted as
+    /// lost instead.
     ///
     /// # Errors
-    /// The system's. The definition is then not in the recording and not counted, and can be tried
-    /// again as it is.
+    /// An error of the system. The definition is then neither in the recording nor counted, and can
+    /// be tried again.
     pub fn define(&mut self, definition: &Definition) -> io::Result<()> {
         if !self.is_declared {
             self.declare()?;
@@ -167,7 +168,8 @@ impl Writer {
             self.header.definitions_lost += 1;
             return Ok(());
         }
-        // A part that gets there does not check, and the next attempt begins at the same place.
+        // After a partial write the checksum is wrong, and the next attempt begins at the same
+        // place.
         self.file.write_all_at(&self.scratch, self.extent.at)?;
         self.count_definition(bytes);
         Ok(())
@@ -181,13 +183,13 @@ impl Writer {
         }
     }
 
-    /// Lets the definitions go on in a segment of the ring. False if they have their share.
+    /// Continues the definitions in a segment of the ring. False if they already have half of it.
     fn extend(&mut self) -> io::Result<bool> {
         let segment = match self.extent.next {
             Some(segment) => segment,
             None => {
                 let Some(segment) = self.events.spare() else { return Ok(false) };
-                // Blocks that lie there are none any more, before anything leads there.
+                // The segment's blocks are invalidated before a link leads there.
                 self.file.write_all_at(&EXTENT_HEAD, self.events.place(segment))?;
                 let held = self.events.give_away(segment);
                 self.overwrote(&held);
@@ -203,7 +205,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// The end of the definitions in a segment that has some.
+    /// The offset of the end of the definitions in a segment that has some.
     pub(crate) fn definitions_end(&self, segment: u32) -> u64 {
         match self.extent {
             Extent { segment: Some(current), at, .. } if current == segment => at,
@@ -214,26 +216,26 @@ impl Writer {
     /// Appends the whole records in `words`, taken from `lane` at position `first_pos`, as blocks.
     ///
     /// # Errors
-    /// The first error of the system; the records of the block are then counted as unwritten, and
-    /// the rest is tried all the same.
+    /// The first error of the system. The records of that block are counted as unwritten, and the
+    /// rest is still written.
     pub fn append(&mut self, lane: u16, first_pos: u64, words: &[u64]) -> io::Result<()> {
         self.has_news |= !words.is_empty();
         self.append_to(To::Events, lane, first_pos, words)
     }
 
-    /// Appends blocks, as many with one write as lie in one segment: a write costs the file system
-    /// more than the few KiB of a block.
+    /// Appends blocks, with one write for all that fit into a segment, because a write costs more
+    /// than copying the few KiB of a block.
     ///
     /// # Errors
-    /// The first error of the system; the records of that write are then counted as unwritten, and
-    /// the rest is tried all the same.
+    /// The first error of the system. The records of that write are counted as unwritten, and the
+    /// rest is still written.
     pub fn append_blocks(&mut self, blocks: &mut [Block]) -> io::Result<()> {
         self.has_news |= !blocks.is_empty();
         self.write_blocks(To::Events, blocks)
     }
 
-    /// Appends whole records of how the process fares ([`crate::Heartbeat`]), as one block if they
-    /// fit. They have a ring of their own, so that they never overwrite events.
+    /// Appends whole heartbeat records ([`crate::Heartbeat`]), as one block if they fit. They have
+    /// a separate ring, so that they never overwrite events.
     ///
     /// # Errors
     /// The first error of the system.
@@ -241,8 +243,8 @@ impl Writer {
         self.append_to(To::Heartbeats, META_LANE, 0, words)
     }
 
-    /// Appends a comparison of the clocks: to the heartbeats, and among the events if there were
-    /// any since the last one, so that their times stay known as long as they do.
+    /// Appends a clock comparison to the heartbeats, and also to the events if there were any since
+    /// the last comparison, so that it is kept as long as these events.
     ///
     /// # Errors
     /// The first error of the system.
@@ -255,15 +257,15 @@ impl Writer {
         self.append_to(To::Events, META_LANE, 0, packed.words()).and(result)
     }
 
-    /// From here on what the block ring holds is kept, but for its oldest quarter: that is where
-    /// later blocks go, again and again. To be called when a hang is found; again does nothing.
+    /// Freezes the block ring: its content is kept, except the oldest quarter, which later blocks
+    /// use as a ring. Called when a hang is found; further calls have no effect.
     pub fn freeze_events(&mut self) {
         if self.events.freeze() {
             self.header.freezes += 1;
         }
     }
 
-    /// The block ring overwrites its oldest blocks again.
+    /// Ends the freeze: the block ring overwrites its oldest blocks again.
     pub fn thaw_events(&mut self) {
         self.events.thaw();
     }
@@ -290,13 +292,13 @@ impl Writer {
         }
     }
 
-    /// Counts what a segment held as overwritten.
+    /// Counts the blocks and records of a segment as overwritten.
     pub(crate) fn overwrote(&mut self, (blocks, records): &Held) {
         self.header.overwritten_blocks += blocks;
         add(&mut self.header.overwritten, records);
     }
 
-    /// Writes blocks: to the current segment, and where one does not fit to the next.
+    /// Writes blocks to the current segment, and to the next one when it is full.
     fn write_blocks(&mut self, to: To, mut blocks: &mut [Block]) -> io::Result<()> {
         let mut result = Ok(());
         while let Some(first) = blocks.first() {
@@ -323,8 +325,8 @@ impl Writer {
         result
     }
 
-    /// Begins a segment with the sends and receives before it, if there are any, so that a reader
-    /// of the end knows them. Where that fails, a reader counts them itself, if it can.
+    /// Begins a segment with the counts of the sends and receives before it, if there are any, for
+    /// readers of the recording's end. If the write fails, a reader counts them itself if it can.
     fn write_pairs(&mut self) -> io::Result<()> {
         let words = self.pairs.words(self.last_ticks);
         let block = self.encoder.encode(META_LANE, &mut 0, &mut &words[..]);
@@ -358,10 +360,10 @@ impl Writer {
         written
     }
 
-    /// Another writer that goes on from here, to be given a file of its own.
+    /// A copy of the writer's state, which is then given another file.
     ///
     /// # Errors
-    /// The system's, if it has no file descriptor left.
+    /// An error of the system, if it has no file descriptor left.
     pub(crate) fn twin(&self) -> io::Result<Writer> {
         Ok(Writer {
             file: (self.files.duplicate)(&self.file)?,
@@ -379,10 +381,10 @@ impl Writer {
         })
     }
 
-    /// Writes a lane header; for lanes that do not live in the file.
+    /// Writes a lane header; for lanes that are not in this file.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn write_lane(&mut self, lane: usize, bytes: &[u8; LANE_STRIDE]) -> io::Result<()> {
         self.file.write_all_at(bytes, LANE_TABLE + (lane * LANE_STRIDE) as u64)
     }
@@ -390,12 +392,12 @@ impl Writer {
     /// Writes the header with its counters.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn sync_header(&mut self) -> io::Result<()> {
         self.file.write_all_at(&self.header.encode(), 0)
     }
 
-    /// Where the blocks end: what is behind it is scratch, or room never used.
+    /// The end of the blocks; after it there is only scratch, or unused space.
     #[must_use]
     pub fn blocks_end(&self) -> u64 {
         self.events.end()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A tar file with one trace for each process, for jobs whose merged trace would be too large. A
-manifest tells Perfetto the machine of each trace (perfetto.dev, "Trace manifest format").
+Writes a tar file with one trace for each process, for jobs whose merged trace would be too large. A
+manifest declares the machine of each trace (perfetto.dev, "Trace manifest format").
 
-Arrows between processes do not work over the files of an archive, so there are none.
+Arrows do not work between the files of an archive, so there are none between processes.
 */
 
 use crate::packets::Numbers;
@@ -19,7 +19,7 @@ use tar::{Builder, EntryType, Header};
 /// Writes the recordings of a run as an archive, with one process's trace in memory at a time.
 ///
 /// # Errors
-/// Those of `out`.
+/// An error of `out`.
 pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Result<Written> {
     let shown = shown.into();
     let recordings = shown.recordings;
@@ -43,16 +43,16 @@ pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Resul
 pub fn file_name(index: usize, recording: &Recording) -> String {
     let header = recording.header();
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
-    // A name in a tar has 100 bytes at most.
+    // A name in a tar has at most 100 bytes.
     let host: String = header.host.chars().take(60).map(plain).collect();
     format!("{index:05}-{host}-{}.pftrace", header.pid)
 }
 
-/// Perfetto looks for the first key at the very beginning.
+/// The manifest as JSON. Perfetto expects the first key at the very beginning of the file.
 fn manifest(recordings: &[Recording]) -> String {
     let names = recordings.iter().enumerate().map(|(at, recording)| file_name(at, recording));
     let mut inner = json!({"version": 1});
-    // All clocks are declared equal to CLOCK_REALTIME, by which Perfetto brings machines together.
+    // All clocks are declared equal to CLOCK_REALTIME, by which Perfetto aligns machines.
     if let Some(first) = recordings.first() {
         inner["trace_time"] = json!({"clock": "BOOTTIME", "file": file_name(0, first)});
     }
@@ -67,7 +67,7 @@ fn manifest(recordings: &[Recording]) -> String {
 
 /// Adds a file to the archive.
 fn add(archive: &mut Builder<impl Write>, name: &str, contents: &[u8]) -> io::Result<()> {
-    // No owner and no time: the same archive from the same recordings.
+    // Without owner and time, so that the same recordings give the same archive.
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::Regular);
     header.set_mode(0o644);

@@ -23,7 +23,7 @@ pub enum Arg<'a> {
     Uint(u64),
     /// A number that may be negative.
     Int(i64),
-    /// A text of which there are few different ones.
+    /// A text with few different values, which is interned.
     Text(&'a str),
 }
 
@@ -98,7 +98,7 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
         (self.0)(name, Arg::Int(value.into()));
     }
 
-    /// A number of which 0 says nothing.
+    /// Passes a number unless it is 0, which means unknown.
     fn known(&mut self, name: &'static str, value: impl Into<u64>) {
         let value = value.into();
         if value != 0 {
@@ -210,7 +210,7 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
             }
             Detail::NetPlugin(net) => self.net(scene, event, &net),
             Detail::Coll(_) | Detail::P2p(_) | Detail::Group | Detail::ProxyCtrl => {}
-            // Any other kind says its fields as its record declares them.
+            // Other kinds pass the fields that their record declares.
             _ => self.fields(scene, event),
         }
     }

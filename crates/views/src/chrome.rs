@@ -5,8 +5,8 @@ scripts read.
 
 Complete slices (`X`), one process for each rank and one thread for each track; thread numbers start
 at 1 and never equal a process number, which readers take for a process's main thread. Times are
-microseconds after `baseTimeNanoseconds`, with a fraction, as Kineto writes them: absolute ones
-would not fit the 53 bits of a JSON number.
+microseconds since `baseTimeNanoseconds`, with a fraction, as Kineto writes them, because absolute
+times would not fit into the 53 bits of a JSON number.
 */
 
 use crate::args::Args;
@@ -28,7 +28,7 @@ use std::io::{self, Write};
 /// Writes the recordings of a run as one trace.
 ///
 /// # Errors
-/// Those of `out`.
+/// An error of `out`.
 pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Result<Written> {
     let shown = shown.into();
     let (recordings, timelines) = (shown.recordings, Timelines::new(shown));
@@ -54,7 +54,7 @@ pub fn write<'r>(shown: impl Into<Shown<'r>>, out: &mut impl Write) -> io::Resul
     Ok(written)
 }
 
-/// The whole second before the first communicator was made, ns since 1970.
+/// The whole second before the first communicator's `init`, ns since 1970.
 fn base_ns(recording: &Recording) -> u64 {
     let clock = recording.tick_map();
     let ticks = recording.comms().iter().map(|comm| comm.ticks).min();
@@ -62,17 +62,17 @@ fn base_ns(recording: &Recording) -> u64 {
     clock.realtime_ns(first) / 1_000_000_000 * 1_000_000_000
 }
 
-/// An event of the format. What is empty is left out.
+/// An event of the format. Empty fields are left out.
 #[derive(Debug, Default, Serialize)]
 pub struct Event<'a, A = Value> {
     /// Its phase: `X` a slice, `s` and `f` the ends of an arrow, `C` a value, `M` a name.
     pub ph: &'static str,
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
-    /// What to filter by.
+    /// Its category, by which viewers filter.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub cat: &'a str,
-    /// The same at both ends of an arrow.
+    /// The id of an arrow, the same at both ends.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub id: Value,
     /// Process.
@@ -86,7 +86,7 @@ pub struct Event<'a, A = Value> {
     /// Length; as `ts`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dur: Option<f64>,
-    /// `e`: an arrow ends at the slice around it.
+    /// `e`: an arrow ends at the enclosing slice.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub bp: &'static str,
     /// Its arguments.
@@ -94,8 +94,8 @@ pub struct Event<'a, A = Value> {
     pub args: Option<A>,
 }
 
-/// Nanoseconds as the microseconds of the format: to the third decimal in a trace of less than 100
-/// days. Whole ones are exact also since 1970.
+/// Converts nanoseconds to the microseconds of the format: exact to the third decimal in a trace of
+/// less than 100 days. Whole microseconds are exact even for times since 1970.
 #[must_use]
 pub fn micros(ns: u64) -> f64 {
     if ns.is_multiple_of(1000) { to_f64(ns / 1000) } else { to_f64(ns) / 1000.0 }
@@ -152,7 +152,7 @@ impl<W: Write> Writer<'_, W> {
         self.put(&Event { ph: "M", name, pid, tid, args, ..Event::default() })
     }
 
-    /// Writes a slice with those that lie in it, and returns how many.
+    /// Writes a slice and the slices inside it, and returns their number.
     fn slice(
         &mut self,
         scene: &Scene<'_, '_>,
@@ -218,7 +218,7 @@ impl<W: Write> Writer<'_, W> {
             let states = scene.step_states(step, slice);
             arrows.extend(links.of(step, &states).map(|arrow| {
                 let state = arrow.state.and_then(|at| states[at]).map(|(_, start, _)| start);
-                // An arrow binds to the slice around its time: the end itself is outside.
+                // An arrow binds to the slice around its time, and the end of a slice is outside.
                 let last = slice.end.saturating_sub(1).max(slice.start);
                 let step = if arrow.is_out { slice.start } else { last };
                 (if arrow.is_out { "s" } else { "f" }, arrow.id, state.unwrap_or(step))
@@ -269,7 +269,7 @@ mod tests {
             ["0.0", "1.5", "4458676522.69"]
         );
         assert_eq!(text(8_639_999_999_999_999), "8639999999999.999");
-        // Since 1970, where a float has no room for a fraction.
+        // A time since 1970, for which a float cannot hold a fraction.
         assert_eq!(text(1_694_128_201_434_192_000), "1694128201434192.0");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Curves over time: bytes in the network, and bandwidths of operations.
+//! Counters over time: bytes on the network, and bandwidths of operations.
 
 use crate::scene::Scene;
 use crate::view::Group;
@@ -8,7 +8,7 @@ use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
 use ncclscope_trace::record::step_flags;
 
-/// What a curve's values are.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
@@ -17,18 +17,18 @@ pub enum Unit {
     BytesPerSecond,
 }
 
-/// A curve: its value holds until the next one.
+/// A counter: each value is valid until the next one.
 #[derive(Clone, Debug)]
 pub struct Counter {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What its values are.
+    /// The unit of its values.
     pub unit: Unit,
     /// Times (`CLOCK_REALTIME`, ns) and values, in order of time; the last value is 0.
     pub values: Vec<(u64, u64)>,
 }
 
-/// The curves of a rank in a communicator; those without a value are left out.
+/// The counters of a rank in a communicator, without those that have no values.
 #[must_use]
 pub fn counters(scene: &Scene<'_, '_>, group: &Group) -> Vec<Counter> {
     let both = [
@@ -42,10 +42,10 @@ pub fn counters(scene: &Scene<'_, '_>, group: &Group) -> Vec<Counter> {
     both.into_iter().filter_map(shown).collect()
 }
 
-/// From a time to a time, a value is added.
+/// A value that is added from one time to another: start, end, value.
 type Part = (u64, u64, u64);
 
-/// What was given to the network and is not acknowledged: the bytes of sends in SendWait.
+/// Bytes that were given to the network and are not acknowledged: those of sends in SendWait.
 fn in_flight(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let timeline = scene.timeline();
     let whole = step_flags::IS_SEND | step_flags::SIZED | step_flags::STOPPED;
@@ -62,7 +62,7 @@ fn in_flight(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     parts.collect()
 }
 
-/// The bus bandwidth of the operations under way.
+/// The bus bandwidth of the operations in progress.
 fn bus_bandwidth(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let timeline = scene.timeline();
     let Some(comm) = group.comm else { return Vec::new() };
@@ -82,9 +82,9 @@ fn bus_bandwidth(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     parts.collect()
 }
 
-/// The sum of the parts at each time at which it changes.
+/// The sum of the parts, at each time at which it changes.
 fn sum(parts: Vec<Part>) -> Vec<(u64, u64)> {
-    // Wrapping: what is added is taken away again.
+    // Wrapping is right, because each added value is subtracted again.
     let ends = |(start, end, value): Part| [(start, value), (end.max(start), value.wrapping_neg())];
     let mut changes: Vec<(u64, u64)> = parts.into_iter().flat_map(ends).collect();
     changes.sort_unstable_by_key(|(time, _)| *time);

@@ -3,8 +3,8 @@
 Arrows between slices: from an API call to its operation, from an operation (or its call) to its
 kernels and its ProxyOps, and from a send step to the peer's receive step.
 
-An arrow leaves a slice's start and points at a later slice's start; those between steps are at
-their states: where the data goes to the network, and where it has arrived.
+An arrow leads from a slice's start to a later slice's start. An arrow between steps leads from the
+state in which the data goes to the network to the state in which it has arrived.
 */
 
 use crate::ident::Hash;
@@ -14,12 +14,12 @@ use ncclscope_operations::{Event, EventId, Parent};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::record::step_flags;
 
-/// The arrows at one slice that is no step.
+/// The arrows at a slice other than a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flows {
-    /// Leave the slice's start.
+    /// Ids of the arrows that leave the slice's start.
     pub out: Vec<u64>,
-    /// Points at the slice's start.
+    /// Id of the arrow that points at the slice's start.
     pub into_start: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub fn flows(scene: &Scene<'_, '_>, what: SliceSource) -> Flows {
     }
 }
 
-/// What became of the arrows between steps.
+/// Counts of the steps with and without an arrow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepArrows {
     /// Steps with an arrow.
@@ -45,28 +45,28 @@ pub struct StepArrows {
     pub unknowable: u64,
 }
 
-/// The arrow at a step. It leaves a send where the data goes to the network, at the start of its
-/// last state, and points at a receive where the data has arrived, at the start of the state after
-/// the first. The receive itself is posted before the data is sent, and viewers take the slice that
-/// starts first for an arrow's source.
+/// The arrow at a step. It leaves a send at the start of its last state, when the data goes to the
+/// network, and points at a receive at the start of the state after the first, when the data has
+/// arrived. It is not at the receive's own start, because the receive is posted before the data is
+/// sent, and viewers treat the slice that starts first as the arrow's source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepArrow {
-    /// The same on both sides.
+    /// Its id, the same on both sides.
     pub(crate) id: u64,
-    /// It leaves here.
+    /// It leaves this step; else it points at it.
     pub(crate) is_out: bool,
-    /// The state that it is at; without one, a send's start or a receive's end.
+    /// Index of the state at which it is; `None`: at a send's start or a receive's end.
     pub(crate) state: Option<usize>,
 }
 
-/// Gives the arrows of the steps of a process, which come ProxyOp by ProxyOp.
+/// Finds the arrows of the steps of a process, which must be passed ProxyOp by ProxyOp.
 #[derive(Debug)]
 pub(crate) struct StepLinks<'s, 't, 'r> {
     scene: &'s Scene<'t, 'r>,
     index: &'s StepIndex,
-    /// The last ProxyOp, its name, and its steps that both sides have.
+    /// The latest ProxyOp, its name, and its steps that both sides recorded.
     last: Option<(EventId, Option<u64>, &'s [u32])>,
-    /// How many steps were given an arrow so far, and why others were not.
+    /// Counts of the steps so far.
     pub(crate) seen: StepArrows,
 }
 
@@ -75,7 +75,7 @@ impl<'s, 't, 'r> StepLinks<'s, 't, 'r> {
         StepLinks { scene, index, last: None, seen: StepArrows::default() }
     }
 
-    /// The arrow at a step with these states.
+    /// The arrow at a step with these states; `None` if it has none.
     pub(crate) fn of(&mut self, step: u32, states: &States) -> Option<StepArrow> {
         let (op, step) = &self.scene.timeline().steps()[step as usize];
         let id = self.find(*op, step.step)?;
@@ -108,8 +108,8 @@ impl<'s, 't, 'r> StepLinks<'s, 't, 'r> {
     }
 }
 
-/// What arrows may lead to from here: from a call its operations and their kernels and ProxyOps,
-/// from an operation, or from its enqueueing, the latter two.
+/// The slices to which arrows may lead from `what`: from a call its operations and their kernels
+/// and ProxyOps; from an operation or its enqueuing, its kernels and ProxyOps.
 fn targets(scene: &Scene<'_, '_>, what: SliceSource) -> Vec<SliceSource> {
     let timeline = scene.timeline();
     let parts = |id| timeline.children(id).iter().map(|&part| SliceSource::Event(part));
@@ -144,9 +144,10 @@ fn is_call(event: &Event) -> bool {
     matches!(event.kind(), EventKind::CollApi | EventKind::P2pApi)
 }
 
-/// What an arrow to `what` comes from. A kernel may start before the host gets to record its
-/// operation, and ProxyOps start before the kernel: then the arrow comes from the call, or where
-/// NCCL does not report calls, from where the operation is enqueued. No arrow points back in time.
+/// The slice from which an arrow leads to `what`. It is the operation, unless `what` starts
+/// earlier, as a kernel that starts before the host records its operation, or a ProxyOp that starts
+/// before the kernel. Then it is the call, or if NCCL does not report calls, the enqueuing of the
+/// operation. No arrow points backward in time.
 fn source_of(scene: &Scene<'_, '_>, what: SliceSource) -> Option<SliceSource> {
     let timeline = scene.timeline();
     let call_of = |id: EventId| match timeline.event(id).parent {

@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hash(u64);
 
-/// A map by numbers that no attacker chooses, without the cost of a keyed hash.
+/// A map by numbers that an attacker cannot choose, without the cost of a keyed hash.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Hash>>;
 
 impl Hasher for Hash {
@@ -30,13 +30,14 @@ impl Hasher for Hash {
 }
 
 impl Hash {
-    /// A hash of its own kind: equal parts under another `kind` give another number.
+    /// A hash for `kind`; the same parts with another `kind` give another number.
     pub(crate) fn new(kind: &str) -> Hash {
         Hash(0xcbf2_9ce4_8422_2325).text(kind)
     }
 
     pub(crate) fn number(self, number: u64) -> Hash {
-        // The finaliser of SplitMix64 on the sum: cheap, and every bit of it matters.
+        // The finaliser of SplitMix64 on the sum: it is cheap, and every bit of the input affects
+        // every bit of the output.
         let mut x = self.0.wrapping_add(number).wrapping_add(0x9e37_79b9_7f4a_7c15);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Recordings to traces that other tools show: Perfetto's pftrace and Chrome's JSON.
+Converts recordings to traces for other tools: Perfetto's pftrace and Chrome's JSON.
 
-[`scene`] makes the picture: which slices there are, on which tracks ([`tracks`]), with which names
-([`names`]) and arguments ([`args`]). All formats show it: [`chrome`] and [`pftrace`] only
-serialise, and so do the tracks in PyTorch's profiles (`ncclscope-kineto`). Both add curves
-([`counters`]) and arrows ([`flows`]), also between ranks (`step_index`). They stream; `timelines`
-bounds how many processes' events are in memory. [`archive`] holds a pftrace for each process.
+[`scene`] decides which slices there are, on which tracks ([`tracks`]), with which names ([`names`])
+and arguments ([`args`]). The formats [`chrome`] and [`pftrace`], and the tracks in PyTorch's
+profiles (`ncclscope-kineto`), only serialise that. [`chrome`] and [`pftrace`] add counters
+([`counters`]) and arrows ([`flows`]), also between ranks (`step_index`). They write as a stream;
+`timelines` bounds the number of processes whose events are in memory. [`archive`] writes a pftrace
+for each process.
 
 This crate does **not** read files, decide what an operation's end is (that is `operations`), or
 print.

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Finds what several ranks record of the same thing: collectives, and the network steps that a send
-and a receive share.
+Finds the records of several ranks that belong together: those of a collective, and the network
+steps that a send and a receive share.
 
 Nothing is guessed by time. A collective is identified by its communicator's hash, its function, its
 sequence number and, if a graph's replays repeat that number, by its index among them. A ProxyOp is
 identified by the communicator, both ranks, the channel, its operation's function and sequence
-number, and its index among those; sends and receives have no sequence number and are only counted.
-If the count cannot be right, nothing is matched: the process lost operations, or recorded a window
-or a sample of them, or has several communicators without a hash (API v1 to v3).
+number, and its index among ProxyOps with the same of these; sends and receives have no sequence
+number and are only counted. If the count cannot be right, nothing is matched: the process lost
+operations, or recorded a window or a sample of them, or has several communicators without a hash
+(API v1 to v3).
 */
 
 use crate::ident::{Hash, Map};
 use ncclscope_operations::{EventId, Operation, Parent, Timeline};
 use ncclscope_trace::{Detail, EventKind};
 
-/// What a process's operations are known by on all ranks.
+/// Names of a process's operations that are the same on all ranks.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// By the operation's own event.
+    /// Names of collectives, by the operation's own event.
     pub(crate) collectives: Map<EventId, u64>,
-    /// By the ProxyOp's event.
+    /// Names of ProxyOps, by their event.
     pub(crate) proxy_ops: Map<EventId, u64>,
 }
 
@@ -38,18 +39,19 @@ impl Names {
     }
 }
 
-/// An event, when it started, and what it shares with others of its rank.
+/// An event to be named: its start, and a hash of its properties that other events of the rank may
+/// share.
 struct Candidate {
     ticks: u64,
     event: EventId,
     hash: Hash,
-    /// Sends and receives are counted apart.
+    /// Sends and receives are counted separately.
     is_send: bool,
-    /// The first such event is the first on the other ranks as well, and the others follow.
+    /// The recording has all such events, so the n-th here is the n-th on the other ranks.
     is_countable: bool,
 }
 
-/// Names for events by their hashes and, for those of one hash, by their order.
+/// Names events by their hash and, for events with the same hash, by their order.
 fn numbered(mut candidates: Vec<Candidate>) -> Map<EventId, u64> {
     candidates.sort_unstable_by_key(|candidate| (candidate.ticks, candidate.event));
     let key = |candidate: &Candidate| candidate.hash.number(u64::from(candidate.is_send)).id();
@@ -98,7 +100,7 @@ impl Context<'_, '_> {
         let hash = self.communicator("proxy", self.timeline.comm_of(event)?)?;
         let (src, dst) = if op.is_send { (op.rank, op.peer) } else { (op.peer, op.rank) };
         let func = match operation.seq {
-            // A Send on one side is a Recv on the other.
+            // The function is left out, because a Send on one side is a Recv on the other.
             None => "",
             Some(_) => self.timeline.string(operation.func),
         };
@@ -109,13 +111,15 @@ impl Context<'_, '_> {
             .text(func)
             .number(operation.seq.map_or(0, |seq| seq + 1));
         let is_countable = !self.is_partial[0];
-        // One that is alone in the recording is not, where there is nothing else to know it by.
+        // Without a sequence number even a single ProxyOp cannot be identified in an incomplete
+        // recording.
         let is_known = is_countable || operation.seq.is_some();
         let (ticks, is_send) = (event.start.ticks, op.is_send);
         is_known.then_some(Candidate { ticks, event: id, hash, is_send, is_countable })
     }
 
-    /// `None` where the communicator is not known.
+    /// The hash of a communicator; `None` if the API version gives none and the process has
+    /// several.
     fn communicator(&self, kind: &str, position: usize) -> Option<Hash> {
         let comm = self.timeline.comm(position);
         let is_known = comm.hash != 0 || self.timeline.recording().comms().len() == 1;
@@ -123,7 +127,8 @@ impl Context<'_, '_> {
     }
 }
 
-/// Some events of a kind are not in the recording, though NCCL reported them or would have.
+/// Whether events of a kind are missing that NCCL reported, or would have reported outside of the
+/// windows.
 fn is_partial(timeline: &Timeline<'_>, kind: EventKind) -> bool {
     let recording = timeline.recording();
     recording.lacks(kind) || recording.is_windowed()

@@ -8,7 +8,7 @@ docs/traces.md contains these tables; a test compares them. An argument has the 
 
 use std::fmt::Write;
 
-/// Tracks: name, category of their slices, and what lies on them. `R` is a rank, `C` a channel.
+/// Tracks: name, category of their slices, and their content. `R` is a rank, `C` a channel.
 pub const TRACKS: &[(&str, &str, &str)] = &[
     (
         "Steps and marks",
@@ -53,7 +53,7 @@ pub const TRACKS: &[(&str, &str, &str)] = &[
     ("Network plugin", "net", "what it reports of transfers that were not recorded"),
 ];
 
-/// Arguments: name, slices that have it, and what it is.
+/// Arguments: name, slices that have it, and its meaning.
 pub const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("nccl_seq", "operations", "NCCL's number of the operation, by communicator and function"),
     (

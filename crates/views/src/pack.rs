@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts slices on as few tracks as possible, such that the slices of a track nest.
+//! Distributes slices over as few tracks as possible, so that the slices of a track nest.
 
 use crate::scene::Slice;
 use ncclscope_operations::tracks;
@@ -9,15 +9,15 @@ pub(crate) fn sort(slices: &mut [Slice]) {
     slices.sort_by_key(|slice| (slice.start, std::cmp::Reverse(slice.end)));
 }
 
-/// Spreads slices over tracks on which they are either apart or one inside the other.
+/// Distributes slices over tracks so that two slices of a track are disjoint or nested.
 pub(crate) fn nested(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
     sort(&mut slices);
     tracks::nested(slices, |slice| (slice.start, slice.end))
 }
 
-/// Spreads outer slices with their inner ones: outer slices of a track are apart, and each of
-/// their inner slices lies directly under its own. Inner slices that overlap another one go to
-/// tracks of their own. `inner` pairs a slice with the index of its outer slice.
+/// Distributes outer slices and their inner slices. Outer slices of a track are disjoint, and inner
+/// slices are on the track of their outer slice. Inner slices that overlap others go to additional
+/// tracks. `inner` has the index of the outer slice with each inner slice.
 pub(crate) fn families(outer: &[Slice], mut inner: Vec<(usize, Slice)>) -> Vec<Vec<Slice>> {
     let mut order: Vec<usize> = (0..outer.len()).collect();
     order.sort_by_key(|&at| (outer[at].start, outer[at].end));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Packet sequences: each track is one, so that its packets do not repeat the track and the names, and
-have only the time since the packet before.
+Packet sequences. Each track is one sequence, so its packets do not repeat the track and the names,
+and have only the time since the previous packet.
 
-A sequence starts with the comparison of its own incremental clock with the trace's, which is
+A sequence starts with a snapshot that relates its incremental clock to the trace's, which is
 declared equal to `CLOCK_REALTIME`, as PyTorch's writer does. Numbers of sequences are hashes, so
 that files can be concatenated.
 */
@@ -18,7 +18,7 @@ const PACKET: u32 = 1;
 /// Clocks of `BuiltinClock`.
 const REALTIME: u64 = 1;
 const BOOTTIME: u64 = 6;
-/// The clock of a sequence; 64 to 127 are free for such.
+/// The clock of a sequence; ids 64 to 127 are reserved for these.
 const INCREMENTAL: u64 = 64;
 /// `TracePacket.SequenceFlags`.
 const STATE_CLEARED: u64 = 1;
@@ -28,14 +28,14 @@ const SLICE_BEGIN: u64 = 1;
 const SLICE_END: u64 = 2;
 const COUNTER: u64 = 4;
 
-/// The strings of a sequence that have a number, with which their packet may be written.
+/// The interned strings of a sequence.
 #[derive(Default)]
 pub(crate) struct Interned<'r> {
     categories: Vec<&'static str>,
     arg_names: Vec<&'static str>,
     names: Map<u64, u64>,
     values: HashMap<&'r str, u64>,
-    /// Definitions that no packet has carried yet: an `InternedData`.
+    /// Definitions that no packet contains yet: an `InternedData`.
     fresh: Message,
 }
 
@@ -50,7 +50,7 @@ impl<'r> Interned<'r> {
         position(&mut self.arg_names, text, |number| define(&mut self.fresh, 3, number, text))
     }
 
-    /// The number of the name that `key` stands for.
+    /// The number of the name with this key; `text` is called if it is new.
     pub(crate) fn name(&mut self, key: u64, text: impl FnOnce() -> String) -> u64 {
         let number = self.names.len() as u64 + 1;
         *self.names.entry(key).or_insert_with(|| {
@@ -69,7 +69,8 @@ impl<'r> Interned<'r> {
     }
 }
 
-/// The number of a text among few, from 1 on; `define` gets that of a new one.
+/// The number of a text in a short list, from 1 on; `define` is called with the number of a new
+/// one.
 fn position(texts: &mut Vec<&'static str>, text: &'static str, define: impl FnOnce(u64)) -> u64 {
     if let Some(at) = texts.iter().position(|known| *known == text) {
         return at as u64 + 1;
@@ -101,7 +102,7 @@ fn define(fresh: &mut Message, field: u32, number: u64, text: &str) {
 pub(crate) struct Numbers(HashSet<u32>);
 
 impl Numbers {
-    /// Takes over the numbers of `other`; false where both have one.
+    /// Adds the numbers of `other`; false if a number is in both.
     pub(crate) fn join(&mut self, other: &Numbers) -> bool {
         let is_apart = self.0.is_disjoint(&other.0);
         if is_apart {
@@ -110,8 +111,8 @@ impl Numbers {
         is_apart
     }
 
-    /// A number for the sequence of what has this uuid: its hash, or the next that is free. Below
-    /// 2^31: Perfetto (v52) refuses the clocks of sequences from there on.
+    /// A number for the sequence of the track with this uuid: its hash, or the next free number.
+    /// Below 2^31, because Perfetto (v52) rejects clocks of sequences with greater numbers.
     fn take(&mut self, uuid: u64) -> u32 {
         let below = |number: u32| (number & 0x7fff_ffff).max(1);
         let mut number = below(Hash::new("sequence").number(uuid).id32());
@@ -122,18 +123,18 @@ impl Numbers {
     }
 }
 
-/// The packets of one track, or of what describes tracks.
+/// The packets of one track, or of the descriptions of tracks.
 pub(crate) struct Sequence<'o, 'r, W> {
     out: &'o mut W,
     packet: Message,
-    /// What each packet ends with.
+    /// The last fields of each packet.
     tail: Message,
     now: u64,
     interned: Interned<'r>,
 }
 
 impl<'o, 'r, W: Write> Sequence<'o, 'r, W> {
-    /// A sequence without events.
+    /// A sequence for descriptions of tracks, without events.
     pub(crate) fn of_tracks(numbers: &mut Numbers, uuid: u64, out: &'o mut W) -> Self {
         let mut tail = Message::default();
         tail.uint(10, numbers.take(uuid).into()); // trusted_packet_sequence_id
@@ -141,7 +142,7 @@ impl<'o, 'r, W: Write> Sequence<'o, 'r, W> {
         Sequence { out, packet, tail, now: 0, interned }
     }
 
-    /// Starts the sequence of a track's events, none of which is before `start`.
+    /// Starts the sequence of a track's events; no event may be before `start`.
     pub(crate) fn of_events(
         numbers: &mut Numbers,
         uuid: u64,
@@ -179,7 +180,7 @@ impl<'o, 'r, W: Write> Sequence<'o, 'r, W> {
         self.write(|packet, _| packet.message(60, fill))
     }
 
-    /// A slice begins; `fill` adds the fields of its `TrackEvent`.
+    /// Begins a slice; `fill` adds the fields of its `TrackEvent`.
     pub(crate) fn begin(
         &mut self,
         ns: u64,
@@ -188,12 +189,12 @@ impl<'o, 'r, W: Write> Sequence<'o, 'r, W> {
         self.event(ns, SLICE_BEGIN, fill)
     }
 
-    /// The innermost slice ends, and an arrow may be at its end.
+    /// Ends the innermost slice, with the arrow `flow` at its end if there is one.
     pub(crate) fn end(&mut self, ns: u64, flow: Option<u64>) -> io::Result<()> {
         self.short(ns, SLICE_END, None, flow)
     }
 
-    /// A slice begins of which there is no more to say than its name, and an arrow may be there.
+    /// Begins a slice that has only a name, with an arrow if there is one.
     pub(crate) fn begin_plain(
         &mut self,
         ns: u64,
@@ -208,7 +209,7 @@ impl<'o, 'r, W: Write> Sequence<'o, 'r, W> {
         self.short(ns, SLICE_BEGIN, Some(name), flow)
     }
 
-    /// Most packets are such: written in one pass, without a nested buffer.
+    /// Writes a short packet in one pass, without a nested buffer; most packets are short.
     fn short(
         &mut self,
         ns: u64,
@@ -231,7 +232,7 @@ impl<'o, 'r, W: Write> Sequence<'o, 'r, W> {
         self.out.write_all(packet.bytes())
     }
 
-    /// A counter has a value from now on; `fill` adds it.
+    /// Sets the value of a counter; `fill` adds it.
     pub(crate) fn count(&mut self, ns: u64, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
         self.event(ns, COUNTER, |event, _| fill(event))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads: reading and showing a process takes time, and a run has many processes.
+//! Threads that read and convert the processes of a run in parallel.
 
 use crate::timelines::Timelines;
 use ncclscope_operations::Timeline;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Each thread holds a process's events in memory.
+/// Most threads, because each holds the events of a process in memory.
 const THREADS_MAX: usize = 4;
 
 fn threads() -> usize {
@@ -16,16 +16,16 @@ fn threads() -> usize {
     cores.min(THREADS_MAX).min(readers_at_most())
 }
 
-/// Gives timelines to `take`, each with its position, in order, while the next one is being read.
+/// Passes timelines to `take` with their index, in order, while the next one is being read.
 ///
 /// # Errors
-/// The first of `take`.
+/// The first error of `take`.
 pub(crate) fn read_ahead<E>(
     timelines: &Timelines<'_>,
     mut take: impl FnMut(usize, &Timeline<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     thread::scope(|scope| {
-        // Without room: there is one timeline here and one there.
+        // Without a buffer, so at most two timelines are in memory: one in use and one being read.
         let (give, taken) = mpsc::sync_channel(0);
         scope.spawn(move || {
             let mut read = (0..timelines.len()).map(|at| (at, timelines.take(at)));
@@ -35,11 +35,11 @@ pub(crate) fn read_ahead<E>(
     })
 }
 
-/// Gives the positions below `all` to `take`, in order. While it has one, the following ones are
-/// done `aside`, and what comes of that is given with them.
+/// Calls `take` with the indices below `all`, in order. While it runs, other threads call `aside`
+/// for the following indices, and `take` gets their results.
 ///
 /// # Errors
-/// The first of `take`.
+/// The first error of `take`.
 pub(crate) fn in_batches<P: Send, E>(
     all: usize,
     aside: impl Fn(usize) -> P + Sync,
@@ -60,7 +60,8 @@ pub(crate) fn in_batches<P: Send, E>(
     })
 }
 
-/// Adds each of the positions below `all` to one of several parts, in any order.
+/// Calls `add` for each index below `all`, on several threads with one part each and in any order;
+/// returns the parts.
 pub(crate) fn fold<T: Default + Send>(all: usize, add: impl Fn(&mut T, usize) + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let part = || {

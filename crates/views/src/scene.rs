@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How records become tracks and slices: one process as every trace shows it.
+Converts a process's records to tracks and slices, the same for all trace formats.
 
 # Records to slices
 
-[`Timeline`] has joined the records of a process to events by their handles. Each becomes a
-[`Slice`], a stretch of time with a name ([`Name`]), a category ([`Scene::category`]) and arguments
+[`Timeline`] has joined the records of a process to events by their handles. Each event becomes a
+[`Slice`]: a time range with a name ([`Name`]), a category ([`Scene::category`]) and arguments
 ([`crate::args`]):
 
 | slice | from | to |
@@ -16,27 +16,28 @@ How records become tracks and slices: one process as every trace shows it.
 | a network step | its start | its end; inside it lie its states, the three waits |
 | a mark | its time | the same; a training step lasts to the next one |
 
-What has not stopped lasts to the end of the recording, and says `open`. But NCCL starts ProxyOps
-of shared memory and peer access too, and never moves or stops them: those last as long as what is
-known of their operation, and so share tracks.
+The slice of an event that has not stopped lasts to the end of the recording, and has the argument
+`open`. But NCCL also starts ProxyOps for shared memory and peer access, and never advances or stops
+them. Their slices last to the known end of their operation, so that they can share tracks.
 
-A Coll event ends when NCCL has *enqueued* the operation, which says nothing of how long it took. So
-it is on the track "Groups" as what it is, and the operation has a slice of its own, on
-"Operations", whose length is the duration in `report` ([`Operation::duration_ns`]):
+A Coll event ends when NCCL has *enqueued* the operation, so its length is not the operation's
+duration. It is on the track "Groups", and the operation has a separate slice on "Operations", whose
+length is the duration in `report` ([`Operation::duration_ns`]):
 
-- Where the GPU's timer measured it (timing `kernel`, `kernel_lead`), the slice begins with the
-  first kernel channel, and so lies over the channels' slices exactly.
-- Where CUDA events did (`cuda_event`), it ends when the last part of the operation did, but it does
-  not begin before NCCL enqueued it.
-- By the host's clock (`proxy`, `enqueue`) it begins when NCCL enqueued it.
-- Where there is no duration, it lasts from its start to what is known of its end.
+- If the GPU's timer measured it (timing `kernel`, `kernel_lead`), the slice begins with the first
+  kernel channel, and so covers the channels' slices exactly.
+- If CUDA events measured it (`cuda_event`), the slice ends with the last part of the operation, but
+  does not begin before NCCL enqueued it.
+- If it is by the host's clock (`proxy`, `enqueue`), the slice begins when NCCL enqueued the
+  operation.
+- Without a duration, the slice lasts from the operation's start to its known end.
 
 # Slices to tracks
 
-A slice's event says on which track it lies ([`crate::tracks`]): by level (calls, groups,
-operations) and, below, by channel and peer. Viewers drop slices of a track that cross, or show
-wrong durations, so that slices that cross are spread over several tracks of one name; the steps of
-a network operation stay under their own.
+The track of a slice depends on its event ([`crate::tracks`]): on the level (calls, groups,
+operations) and below that on channel and peer. Viewers drop slices of a track that cross, or show
+wrong durations. So slices that cross are distributed over several tracks of one name; the steps of
+a ProxyOp stay under its slice.
 
 # Ranks
 
@@ -46,9 +47,9 @@ that it has a part in.
 # Time
 
 All times are nanoseconds on the axis of the trace ([`Axis`]). For a trace of ours that is
-`CLOCK_REALTIME`. In a profile that PyTorch wrote, it is the profile's clock: the host's times move
-by what the join found, the GPU's by what its own kernels show, and what lies outside the profile is
-not shown.
+`CLOCK_REALTIME`. In a profile that PyTorch wrote, it is the profile's clock: the host's times are
+shifted by the offset that the join found, the GPU's by the offset of its kernels, and slices
+outside of the profile's time are not shown.
 */
 
 use crate::ident::{Hash, Map};
@@ -75,12 +76,12 @@ pub enum SliceSource {
     Operation(u32),
     /// A network step: index of [`Timeline::steps`].
     Step(u32),
-    /// A mark, and where it says that a training step begins, that step: index of
+    /// A mark, or the training step that begins at it: index of
     /// [`ncclscope_trace::Recording::marks`].
     Mark(u32),
 }
 
-/// A stretch of time on a track; ns on the trace's axis.
+/// A time range on a track; ns on the trace's axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     /// Its start.
@@ -89,23 +90,24 @@ pub struct Slice {
     pub end: u64,
     /// What it shows.
     pub what: SliceSource,
-    /// It was not over; `end` is the end of the recording, or that of what it is a part of.
+    /// It has not stopped; `end` is the end of the recording, or of the operation that it belongs
+    /// to.
     pub open: bool,
 }
 
-/// Where times lie in a trace, and which of them it shows.
+/// The time axis of a trace, and the time that it shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Axis {
     /// Added to the host's times (`CLOCK_REALTIME`), ns.
     pub host_ns: i64,
-    /// Added to the GPU's times as the recording places them on the host's clock, ns.
+    /// Added to the GPU's times after their conversion to the host's clock, ns.
     pub gpu_ns: i64,
-    /// First and last time that is shown.
+    /// First and last time that is shown, ns on the axis.
     pub window: (u64, u64),
 }
 
 impl Default for Axis {
-    /// `CLOCK_REALTIME`, and all of it.
+    /// `CLOCK_REALTIME`, without a limit of time.
     fn default() -> Axis {
         Axis { host_ns: 0, gpu_ns: 0, window: (0, u64::MAX) }
     }
@@ -114,23 +116,23 @@ impl Default for Axis {
 /// The states of a step in their order: name, start and end in ns.
 pub type States = [Option<(State, u64, u64)>; 3];
 
-/// What a slice is called.
+/// The name of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Name {
     /// An operation: its function.
     Operation(StrId),
-    /// An event: NCCL's word for its kind, and the function that it works for, or none.
+    /// An event: NCCL's word for its kind, and the function of its operation, if there is one.
     Event(EventKind, StrId),
     /// A state of a step: NCCL's word for it.
     State(State),
     /// The text of a mark.
     Note(StrId),
-    /// What a mark means.
+    /// A mark: its kind.
     Mark(MarkKind),
 }
 
 impl Name {
-    /// Another number for each name.
+    /// A number that is different for each name.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
@@ -146,7 +148,7 @@ impl Name {
     }
 }
 
-/// What belongs to a communicator.
+/// The operations and events of a communicator.
 #[derive(Debug, Default)]
 pub(crate) struct CommParts {
     /// Its operations, by index.
@@ -164,9 +166,9 @@ pub struct Scene<'t, 'r> {
     clocks: GpuClocks,
     steps_by_op: Map<EventId, Vec<u32>>,
     names: Names,
-    /// What each communicator is called, and this rank in it.
+    /// The hash or name of each communicator in reports, and this process's rank in it.
     members: Vec<(String, Option<i32>)>,
-    /// The GPU's time at which each operation's first kernel channel began; 0 not known.
+    /// The GPU's time at which each operation's first kernel channel began; 0 if unknown.
     first_ptimers: Vec<u64>,
     axis: Axis,
     selection: Selection,
@@ -175,7 +177,8 @@ pub struct Scene<'t, 'r> {
 }
 
 impl<'t, 'r> Scene<'t, 'r> {
-    /// The scene of a timeline, which was read with its steps, by `CLOCK_REALTIME`.
+    /// The scene of a timeline, on `CLOCK_REALTIME`. The timeline must have been read with its
+    /// steps.
     #[must_use]
     pub fn new(timeline: &'t Timeline<'r>) -> Scene<'t, 'r> {
         let operations = operations(timeline);
@@ -200,7 +203,7 @@ impl<'t, 'r> Scene<'t, 'r> {
             steps_by_op,
             end_ns: timeline.ns(recording.last_ticks()),
             // Containers may share a host name and a process id, and a recording may lack its
-            // process's identity: then its first communicator tells it apart.
+            // process's identity; the first communicator then distinguishes it.
             uuid: Hash::new("process")
                 .number(origin_number(recording.identity()))
                 .number(u64::from(header.process))
@@ -210,7 +213,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         }
     }
 
-    /// The same on another axis.
+    /// Changes the axis.
     #[must_use]
     pub fn on(self, axis: Axis) -> Scene<'t, 'r> {
         let mut scene = Scene { axis, ..self };
@@ -218,7 +221,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         scene
     }
 
-    /// What is selected of it.
+    /// Restricts it to a selection.
     #[must_use]
     pub fn of(mut self, selection: &Selection) -> Scene<'t, 'r> {
         let (timeline, operations) = (self.timeline, &self.operations);
@@ -249,12 +252,12 @@ impl<'t, 'r> Scene<'t, 'r> {
         self.selection.has_kind(EventKind::ProxyStep)
     }
 
-    /// Whether the trace shows a communicator, or what belongs to none.
+    /// Whether the trace shows a communicator, or for `None`, events without a known one.
     pub(crate) fn shows_comm(&self, comm: Option<usize>) -> bool {
         self.selection.has_comm(comm)
     }
 
-    /// The time of the host's ticks.
+    /// Converts host ticks to ns on the axis.
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
         self.timeline.ns(ticks).saturating_add_signed(self.axis.host_ns)
@@ -302,7 +305,7 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn operation_of(&self, event: EventId) -> Option<&Operation> {
         self.operation_at(event).map(|at| self.operation(at))
     }
-    /// What a communicator is called: as the application does, else by its hash.
+    /// The name that the application gave a communicator, else its hash.
     #[must_use]
     pub fn comm_name(&self, position: usize) -> &str {
         self.named(position).unwrap_or_else(|| self.comm(position))
@@ -327,7 +330,7 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn uuid(&self) -> u64 {
         self.uuid
     }
-    /// What belongs to the communicator at a position, or to none that is known.
+    /// The operations and events of the communicator at a position, or for `None`, of no known one.
     pub(crate) fn of_comm(&self, comm: Option<usize>) -> &CommParts {
         const NOTHING: &CommParts = &CommParts { operations: Vec::new(), events: Vec::new() };
         self.by_comm.get(&comm).unwrap_or(NOTHING)
@@ -339,8 +342,8 @@ impl<'t, 'r> Scene<'t, 'r> {
         self.steps_by_op.get(&op).map_or(&[], Vec::as_slice)
     }
 
-    /// The step that an event of the network plugin belongs to, where it is recorded: a handle
-    /// names it by its number modulo 8, and the event began while it was under way.
+    /// The step that an event of the network plugin belongs to; `None` if it is not recorded. The
+    /// event's parent handle has the step's number modulo 8, and the event began during the step.
     #[must_use]
     pub fn step_of_net(&self, event: &Event) -> Option<&Step> {
         let (Parent::Known(op), step) = (event.parent, event.start.parent) else { return None };
@@ -352,13 +355,14 @@ impl<'t, 'r> Scene<'t, 'r> {
         its.find(|of| of.ticks <= event.start.ticks && event.start.ticks <= of.end_ticks())
     }
 
-    /// What a ProxyOp is known by on both sides; see the module `matching`.
+    /// The name of a ProxyOp, the same on both sides; see the module `matching`.
     #[must_use]
     pub fn proxy_name(&self, op: EventId) -> Option<u64> {
         self.names.proxy_ops.get(&op).copied()
     }
 
-    /// The slice of an event. KernelCh and KernelPhase lie where the GPU's timer says, if it does.
+    /// The slice of an event. KernelCh and KernelPhase have the times of the GPU's timer if these
+    /// are known.
     #[must_use]
     pub fn event_slice(&self, id: EventId) -> Slice {
         let event = self.timeline.event(id);
@@ -370,8 +374,8 @@ impl<'t, 'r> Scene<'t, 'r> {
         Slice { start, end: end.max(start), what, open }
     }
 
-    /// Where the slice of an event ends that did not stop: where its operation does, if that is
-    /// over, and NCCL has not moved it.
+    /// The end of the slice of an event that has not stopped: that of its operation, for a ProxyOp
+    /// that NCCL has not advanced and whose operation is over; else the end of the recording.
     fn end_without_stop(&self, event: &Event) -> u64 {
         let is_moved = event.first_state.is_some() || event.steps.is_some();
         let operation = match event.parent {
@@ -384,7 +388,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         last.map_or(self.end_ns, |ticks| self.ns(ticks))
     }
 
-    /// What is known of an operation's end, in ticks; `None` while it is open.
+    /// The known end of an operation, in ticks; `None` while it is open.
     fn last_of(&self, operation: &Operation) -> Option<u64> {
         match operation.completion {
             Completion::Done(ticks) => Some(ticks),
@@ -411,7 +415,8 @@ impl<'t, 'r> Scene<'t, 'r> {
         (ptimer != 0).then(|| clock.host_ns(ptimer).saturating_add_signed(self.axis.gpu_ns))
     }
 
-    /// The slice of an operation. It lasts as long as `report` says; see the module page.
+    /// The slice of an operation. Its length is the duration in `report`; see the module's
+    /// documentation.
     #[must_use]
     pub fn operation_slice(&self, index: u32) -> Slice {
         let operation = self.operation(index);
@@ -435,7 +440,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         Slice { start, end: start.saturating_add(length), what, open }
     }
 
-    /// The states of the step `index`, with start and end in ns, inside its `slice`. Those that
+    /// The states of the step `index`, with start and end in ns, inside of its `slice`. States that
     /// took no time are left out.
     #[must_use]
     pub fn step_states(&self, index: u32, slice: &Slice) -> States {
@@ -444,7 +449,8 @@ impl<'t, 'r> Scene<'t, 'r> {
         let states = states(step.has(step_flags::IS_SEND));
         let (from, to) = (slice.start, slice.end);
         let (start, length) = (step.ticks, step.end_ticks().saturating_sub(step.ticks).max(1));
-        // In proportion, which is exact but where the clock was compared within the step.
+        // Interpolated in the slice, which is exact unless the clocks were compared during the
+        // step.
         let ns = |ticks: u64| {
             let part = u128::from(ticks.saturating_sub(start)) * u128::from(to - from);
             let ns = u64::try_from(part / u128::from(length)).unwrap_or(u64::MAX);
@@ -466,7 +472,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         Slice { start, end: end.max(start), what: SliceSource::Step(index), open }
     }
 
-    /// When something starts; as [`Slice::start`].
+    /// The start of a slice, as [`Slice::start`], without computing the whole slice.
     #[must_use]
     pub fn start_of(&self, what: SliceSource) -> u64 {
         match what {
@@ -479,7 +485,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         }
     }
 
-    /// What to filter by: the family of a slice. The states of a step are of the step's.
+    /// The category of a slice, by which viewers filter. The states of a step have the step's.
     #[must_use]
     pub fn category(&self, what: SliceSource) -> &'static str {
         match what {
@@ -558,7 +564,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         }
     }
 
-    /// What ties a collective's slices over all ranks together; see the module `matching`.
+    /// A number that a collective's slices share on all ranks; see the module `matching`.
     #[must_use]
     pub fn correlation(&self, what: SliceSource) -> Option<u64> {
         let operation = match what {
@@ -574,7 +580,8 @@ impl<'t, 'r> Scene<'t, 'r> {
     }
 }
 
-/// The parts of each communicator, in one pass: there may be as many communicators as operations.
+/// The operations and events of each communicator, in one pass, because there may be as many
+/// communicators as operations.
 fn by_comm(timeline: &Timeline<'_>, operations: &[Operation]) -> Map<Option<usize>, CommParts> {
     let mut parts: Map<Option<usize>, CommParts> = Map::default();
     for (index, operation) in (0..).zip(operations) {
@@ -590,7 +597,7 @@ fn member(timeline: &Timeline<'_>, position: usize, comm: &Comm) -> (String, Opt
     (comm_name(comm), timeline.rank(position))
 }
 
-/// The GPU's time at which the first kernel channel of an operation began; 0 not known.
+/// The GPU's time at which the first kernel channel of an operation began; 0 if unknown.
 fn first_ptimer(timeline: &Timeline<'_>, operation: &Operation) -> u64 {
     let children = timeline.children(operation.event).iter().map(|&id| timeline.event(id));
     let starts = children.filter_map(|child| match child.start.detail {

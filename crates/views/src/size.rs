@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How large a trace will be, before it is written.
+Estimates the size of a trace before it is written.
 
-A network step becomes up to four slices, and all other records together less than one each. So
-the estimate is a sum over both, and the share of steps in a lane is that of its first records. The
-factors are those of simulated jobs of 2 to 64 ranks; a test compares the estimate with traces of
-others, and fails beyond a factor of 2.
+A network step becomes up to four slices, and all other records together less than one each. So the
+estimate has one term for each; the share of steps in a lane is taken from its first records. The
+factors were measured on simulated jobs of 2 to 64 ranks. A test compares the estimate with traces
+of other jobs, and fails beyond a factor of 2.
 */
 
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_trace::reader::Lane;
 use ncclscope_trace::{Record, Recording};
 
-/// What Perfetto's UI opens in a browser, bytes: it keeps a trace in memory that ends at 4 GiB.
+/// Greatest trace that Perfetto's UI opens in a browser, bytes; its memory is limited to 4 GiB.
 pub const UI_MAX: u64 = 2_000_000_000;
 
-/// Records of a lane that are looked at.
+/// Number of records per lane that are sampled.
 const SAMPLE: usize = 512;
 
 /// A format of traces.
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Bytes for each network step, and for each other record.
+    /// Bytes per network step, and per other record.
     const fn bytes(self) -> (f64, f64) {
         match self {
             Kind::Pftrace => (195.0, 34.0),
@@ -37,8 +37,7 @@ impl Kind {
     }
 }
 
-/// The most bytes that a trace of all of these recordings will have, whatever their records are.
-/// Nothing is decoded for it.
+/// An upper bound of the bytes of a trace of these recordings, for any records. It decodes nothing.
 #[must_use]
 pub fn most<'r>(recordings: impl IntoIterator<Item = &'r Recording>, kind: Kind) -> u64 {
     let lanes = recordings.into_iter().flat_map(Recording::lanes);
@@ -46,7 +45,7 @@ pub fn most<'r>(recordings: impl IntoIterator<Item = &'r Recording>, kind: Kind)
     to_u64(to_f64(records) * kind.bytes().0)
 }
 
-/// About how many bytes a trace of all of these recordings will have.
+/// An estimate of the bytes of a trace of these recordings.
 #[must_use]
 pub fn estimate<'r>(recordings: impl IntoIterator<Item = &'r Recording>, kind: Kind) -> u64 {
     to_u64(recordings.into_iter().map(|recording| of_one(recording, kind)).sum())

@@ -22,12 +22,12 @@ pub(crate) struct StepIndex {
 #[derive(Debug)]
 enum Side {
     Steps(Vec<u32>),
-    /// Two processes, or two steps of one number, match it: which one is right is not known.
+    /// Two processes, or two steps with the same number, match, so the right one is unknown.
     Ambiguous,
 }
 
 impl StepIndex {
-    /// The steps of all recordings; one alone has none on both sides.
+    /// Indexes the steps of all recordings; with a single recording the index is empty.
     pub(crate) fn new(timelines: &Timelines<'_>) -> StepIndex {
         let mut index = StepIndex::default();
         if timelines.len() > 1 {
@@ -79,7 +79,7 @@ impl StepIndex {
         }
     }
 
-    /// Keeps what both sides have.
+    /// Keeps the steps that both sides recorded.
     fn finish(&mut self) {
         for (name, sides) in std::mem::take(&mut self.sides) {
             if let [Some(Side::Steps(mut received)), Some(Side::Steps(sent))] = sides {
@@ -90,7 +90,7 @@ impl StepIndex {
         }
     }
 
-    /// The steps of a ProxyOp that both sides have, in order.
+    /// The numbers of a ProxyOp's steps that both sides recorded, in order.
     pub(crate) fn steps(&self, name: u64) -> &[u32] {
         self.both.get(&name).map_or(&[], Vec::as_slice)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 The timelines of a run. They are needed twice: to find the steps that two recordings share, and then
-to show each process. Timelines are kept for the second use while there is room, so that the records
-of an ordinary run are decoded once. In a larger run the others are read again.
+to show each process. Timelines are kept for the second use up to a limit, so the records of an
+ordinary run are decoded once. In a larger run the other timelines are read again.
 */
 
 use ncclscope_operations::{Declared, Filter, Selection, Timeline};
@@ -10,15 +10,15 @@ use ncclscope_trace::Recording;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Records that are kept, of all recordings together: about 80 MB.
+/// Most records of kept timelines, in all recordings together: about 80 MB.
 const ROOM: u64 = 1 << 20;
 
-/// Recordings of a run to show, and what of them.
+/// The recordings of a run to show, and the filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'r> {
     /// The recordings.
     pub recordings: &'r [Recording],
-    /// What they declare, and the filter; `None` shows all.
+    /// The filter, and the facts of the recordings that it needs; `None` shows all.
     pub filter: Option<(&'r Filter, &'r Declared)>,
 }
 
@@ -29,7 +29,7 @@ impl<'r, T: AsRef<[Recording]> + ?Sized> From<&'r T> for Shown<'r> {
 }
 
 impl Shown<'_> {
-    /// What to show of the recording at a position.
+    /// The selection for the recording at an index.
     pub(crate) fn selection(&self, at: usize) -> Selection {
         let of =
             |(filter, declared): (&Filter, &Declared)| filter.of(&self.recordings[at], declared);
@@ -42,7 +42,7 @@ impl Shown<'_> {
 pub(crate) struct Timelines<'r> {
     shown: Shown<'r>,
     kept: Vec<Mutex<Option<Timeline<'r>>>>,
-    /// Records that may still be kept.
+    /// Number of records that may still be kept.
     room: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ impl<'r> Timelines<'r> {
         Timelines { shown, kept, room: AtomicU64::new(room) }
     }
 
-    /// What to show of the timeline at a position.
+    /// The selection for the timeline at an index.
     pub(crate) fn selection(&self, at: usize) -> Selection {
         self.shown.selection(at)
     }
@@ -65,7 +65,8 @@ impl<'r> Timelines<'r> {
         self.shown.recordings.len()
     }
 
-    /// Shows the timeline at a position, which is needed again.
+    /// Passes the timeline at an index to `to`, and keeps it for [`Timelines::take`] if there is
+    /// room.
     pub(crate) fn show(&self, at: usize, to: impl FnOnce(&Timeline<'r>)) {
         let timeline = self.take(at);
         to(&timeline);
@@ -76,7 +77,7 @@ impl<'r> Timelines<'r> {
         }
     }
 
-    /// The timeline at a position.
+    /// The timeline at an index: the kept one, or read again.
     pub(crate) fn take(&self, at: usize) -> Timeline<'r> {
         let kept = self.kept(at).take();
         kept.unwrap_or_else(|| Timeline::read(&self.shown.recordings[at], true))

@@ -10,12 +10,12 @@ use ncclscope_trace::kind::Part;
 use ncclscope_trace::record::{KernelCh, KernelPhase};
 use std::collections::BTreeMap;
 
-/// A row of tracks. Rows whose slices would overlap come as several tracks of one name.
+/// A track. A row whose slices overlap consists of several tracks of the same name.
 #[derive(Clone, Debug)]
 pub struct Track {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Its slices, sorted such that each comes before those inside it. They nest.
+    /// Its slices, which nest, sorted so that each comes before those inside it.
     pub slices: Vec<Slice>,
 }
 
@@ -29,7 +29,7 @@ enum Row {
     Kernel {
         channel: u8,
     },
-    /// `is_net`: what the network plugin says of its steps.
+    /// ProxyOps of a channel; `is_net`: the network plugin's events of their steps.
     Proxy {
         peer: i32,
         is_send: bool,
@@ -75,7 +75,7 @@ impl Row {
         }
     }
 
-    /// Beside the row of a ProxyOp: what the network plugin says of it.
+    /// The row of the network plugin's events, beside the row of the ProxyOps.
     fn with_net(self) -> Row {
         match self {
             Row::Proxy { peer, is_send, channel, foreign, .. } => {
@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// The tracks of a process: what the application, or who controls the recording, said.
+/// The tracks of a process's marks, which the application or a client of the control socket set.
 #[must_use]
 pub fn marks(scene: &Scene<'_, '_>) -> Vec<Track> {
     let shown = scene.marks().filter(|slice| scene.is_shown(slice)).collect();
@@ -112,8 +112,8 @@ pub fn marks(scene: &Scene<'_, '_>) -> Vec<Track> {
     packed.map(|slices| Track { name: "Steps and marks".into(), slices }).collect()
 }
 
-/// The tracks of a rank in a communicator, row by row: a row's steps are in memory while its tracks
-/// are taken.
+/// The tracks of a rank in a communicator, row by row; only one row's steps are in memory at a
+/// time.
 pub fn tracks<'s>(
     scene: &'s Scene<'_, '_>,
     group: &Group,
@@ -141,8 +141,8 @@ pub fn tracks<'s>(
     })
 }
 
-/// All tracks of a rank, for formats without groups of tracks: their names tell communicators
-/// apart.
+/// All tracks of a rank, for formats without groups of tracks; their names distinguish
+/// communicators.
 pub fn of_view<'s>(scene: &'s Scene<'_, '_>, view: &'s View) -> impl Iterator<Item = Track> + 's {
     let of_group = move |group: &'s Group| {
         let prefix = view.prefix(group);

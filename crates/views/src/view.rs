@@ -10,31 +10,32 @@ use std::collections::{HashMap, HashSet};
 /// A rank: one process of the trace.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Its communicators; several come as groups of tracks.
+    /// Its communicators; each of several becomes a group of tracks.
     pub groups: Vec<Group>,
     /// Unique over all recordings.
     pub uuid: u64,
-    /// Process number in the trace. Several ranks may share a process, and several hosts a process
-    /// number, so it is not the process's own; it is at least 2^30, and no track's number.
+    /// Process number in the trace. It is not the process id, because several ranks may share a
+    /// process, and several hosts a process id. It is at least 2^30, and different from the numbers
+    /// of tracks.
     pub pid: u32,
-    /// `rank 0 (host 4711, GPU 3)`: the rank in the job; where that is not known, in the largest
+    /// `rank 0 (host 4711, GPU 3)`: the rank in the job, or if that is unknown, in the largest
     /// communicator.
     pub name: String,
 }
 
 impl View {
-    /// What the names of a communicator's tracks begin with, in formats without groups of tracks:
-    /// nothing where there is one communicator.
+    /// Prefix of the names of a communicator's tracks, in formats without groups of tracks; empty
+    /// if there is one communicator.
     #[must_use]
     pub fn prefix(&self, group: &Group) -> String {
         if self.groups.len() > 1 { format!("{}: ", group.name) } else { String::new() }
     }
 }
 
-/// A rank's part in one communicator.
+/// A rank as a member of one communicator.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Position of the communicator; `None` for events of no known one.
+    /// Position of the communicator; `None` for events without a known one.
     pub comm: Option<usize>,
     /// Unique over all recordings.
     pub uuid: u64,
@@ -43,9 +44,10 @@ pub struct Group {
 }
 
 impl Scene<'_, '_> {
-    /// The ranks of the process. It is one, with all its communicators, unless a communicator has
-    /// several members here (several devices in one process), or the API version names none (v1 to
-    /// v3): then nothing tells which communicators belong together, and each is a rank.
+    /// The ranks of the process. It is one rank with all communicators, unless a communicator has
+    /// several members in this process (several devices), or the API version gives no hashes (v1 to
+    /// v3). In the last case it is unknown which communicators belong together, and each counts as
+    /// a rank.
     #[must_use]
     pub fn views(&self) -> Vec<View> {
         let groups = self.groups();
@@ -53,7 +55,7 @@ impl Scene<'_, '_> {
             return vec![self.whole()];
         }
         let mut views: Vec<View> = groups.into_iter().map(|group| self.view(vec![group])).collect();
-        // A communicator that was made again may have the name of the first.
+        // A communicator that was created again may have the name of the earlier one.
         let mut seen: HashMap<String, u32> = HashMap::new();
         for view in &mut views {
             let times = seen.entry(view.name.clone()).or_default();
@@ -101,7 +103,7 @@ impl Scene<'_, '_> {
         let place = format!("({} {}{device})", header.host, header.pid);
         let ranks = |at: &usize| (comms[*at].ranks, std::cmp::Reverse(*at));
         let largest = groups.iter().filter_map(|group| group.comm).max_by_key(ranks);
-        // All communicators of one rank: it may have one in the job.
+        // Only a view with all communicators of the process can have the process's rank in the job.
         let of_job = identity.rank.filter(|_| groups.len() > 1 || comms.len() <= 1);
         let mut name = match (of_job, largest) {
             (Some(rank), _) => format!("rank {rank} {place}"),
@@ -142,7 +144,8 @@ impl Scene<'_, '_> {
     }
 }
 
-/// All communicators of the process must be of one device: no two are parts of the same.
+/// Whether all communicators of the process belong to one device: their hashes are known and
+/// different.
 fn has_one_device(comms: &[Comm]) -> bool {
     let mut seen = HashSet::new();
     comms.len() <= 1 || comms.iter().all(|comm| comm.hash != 0 && seen.insert(comm.hash))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bounds, each with its measurement: the only place with these numbers. Their names are those
-//! of SPECIFICATION.md.
+//! The bounds, each with its measurement: the only place with these numbers. They have the names of
+//! SPECIFICATION.md.
 
 use serde_json::Value;
 
@@ -11,37 +11,37 @@ use super::loads::{
 };
 use super::runs::{Runs, Series, Thread};
 
-/// A promise in numbers.
+/// A numeric promise.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) what: &'static str,
-    /// The most that it may be.
+    /// Maximum of the measured number.
     pub(super) limit: f64,
     /// The unit of the limit and of the numbers; `x` for a ratio.
     pub(super) unit: &'static str,
-    /// Which of the rounds counts.
+    /// How one number is taken from the rounds.
     pub(super) take: Take,
     pub(super) measure: fn(&Runs) -> Figure,
 }
 
-/// Which of the rounds is held against the limit.
+/// How one number, to be compared with the limit, is taken from the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Take {
     Median,
-    /// The greatest: for what must never be.
+    /// The largest: for promises that must hold in each round.
     Worst,
 }
 
-/// A number for each round, and more of it for people.
+/// A number for each round, with details for people.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// What the limit is for.
+    /// The numbers that the limit applies to.
     pub(super) series: Series,
-    /// What a ratio is made of, and more.
+    /// The parts of a ratio, and further details.
     pub(super) parts: Parts,
 }
 
-/// Units and numbers.
+/// (Unit, numbers) of each part.
 type Parts = Vec<(&'static str, Series)>;
 
 impl From<Series> for Figure {
@@ -152,34 +152,35 @@ pub(super) const BOUNDS: &[Bound] = &[
     }),
 ];
 
-/// What `subject` adds to a callback, to what `floor` adds in the same round.
+/// What `subject` adds to a callback, divided by what `floor` adds in the same round.
 fn added(runs: &Runs, load: &Load, thread: Thread, subject: &Subject, floor: &Subject) -> Figure {
     let (ours, floors) = (runs.added(load, thread, subject), runs.added(load, thread, floor));
     Figure { series: ours.over(&floors), parts: vec![("ns", ours), ("ns of the floor", floors)] }
 }
 
-/// What a callback on the proxy thread takes, its call and the driver's work among it, to the same
-/// of `floor` in the same round.
+/// Time of a callback on the proxy thread, including the call and the driver's work, divided by the
+/// same for `floor` in the same round.
 fn whole(runs: &Runs, load: &Load, subject: &Subject, floor: &Subject) -> Figure {
     let [ours, floors] = [subject, floor].map(|one| runs.cost(load, Proxy, one));
     Figure { series: ours.over(&floors), parts: vec![("ns", ours), ("ns of the floor", floors)] }
 }
 
-/// What a callback takes while the drain thread measures and the sender finds no collector, to the
-/// same without metrics.
+/// Time of a callback while the drain thread measures and the sender finds no collector, divided by
+/// that without metrics.
 fn metrics(runs: &Runs, thread: Thread) -> Figure {
     let [with, without] = [METRICS, OURS].map(|one| runs.cost(METERED, thread, one));
     Figure { series: with.over(&without), parts: vec![("ns", with), ("ns without", without)] }
 }
 
-/// An operation without its steps, to the floor's with them: what the proxy thread is spared.
+/// Time of an operation without its steps, divided by the floor's with them: what the proxy thread
+/// saves.
 fn summary(runs: &Runs) -> Figure {
     let ours = runs.added_to_operation(SUMMARY, Proxy, COARSE);
     let ring = runs.added_to_operation(BULK2, Proxy, RING);
     Figure { series: ours.over(&ring), parts: vec![("ns", ours), ("ns of floor-ring", ring)] }
 }
 
-/// What a second thread makes of the cost, apart from what it makes of the floor's.
+/// How much a second thread increases the cost, without what it increases for the floor.
 fn two_threads(runs: &Runs) -> Figure {
     let ratio = |load| added(runs, load, Proxy, OURS, RING).series;
     ratio(BULK2).over(&ratio(BULK1)).into()
@@ -206,8 +207,8 @@ fn with_extremes(mut parts: Parts, runs: &Runs, load: &Load, thread: Thread) -> 
     parts
 }
 
-/// The longest operations of the two loads that last longest, less the longest of all with the
-/// plugin that does nothing.
+/// The longest operations of the two longest-lasting loads, minus the longest one with the plugin
+/// that does nothing.
 fn worst_operation(runs: &Runs) -> Figure {
     let longest = |load, subject| {
         let thread = |name: &str| runs.at(load, subject, &format!("/{name}/busy_max_us"));
@@ -220,7 +221,7 @@ fn worst_operation(runs: &Runs) -> Figure {
     Figure { series, parts: vec![("ms", ours), ("ms of floor-null", null)] }
 }
 
-/// What a start adds, on the thread where it is more.
+/// What a start adds, on the thread where that is more.
 fn gate_shut(runs: &Runs) -> Figure {
     let added = |thread| {
         let [shut, refusing] = [SHUT, REFUSING].map(|one| runs.cost(CLOSED, thread, one));
@@ -231,7 +232,7 @@ fn gate_shut(runs: &Runs) -> Figure {
     Figure { series, parts: vec![("ns, enqueue", enqueue), ("ns, proxy", proxy)] }
 }
 
-/// What a callback adds that NCCL hardly makes while recording is stopped.
+/// What a callback adds while recording is stopped; NCCL makes few of them then.
 fn stopped(runs: &Runs) -> Figure {
     let added = |thread| {
         let [stopped, null] = [STOPPED, NULL].map(|one| runs.cost(CLOSED, thread, one));
@@ -255,12 +256,12 @@ fn memory(runs: &Runs, load: &Load) -> Figure {
     grown(OURS).minus(&grown(NULL)).into()
 }
 
-/// Network steps of a run.
+/// Number of network steps of a run.
 fn steps(result: &Value) -> Option<f64> {
     result["starts"]["ProxyStep"].as_f64()
 }
 
-/// Events that are neither recorded nor counted, or counted and never played.
+/// Number of events that are neither recorded nor counted, or counted but never played.
 fn unaccounted(result: &Value) -> f64 {
     let kinds = result["starts"].as_object().into_iter().flatten();
     let differences = kinds.map(|(kind, played)| {

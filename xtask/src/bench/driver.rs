@@ -11,17 +11,17 @@ use super::observe;
 use crate::outcome::Outcome;
 use crate::process;
 
-/// Where the driver's sources are, if not beside the checkout.
+/// Variable with the folder of the driver's sources, if that is not beside the checkout.
 const VARIABLE: &str = "NCCLSCOPE_BENCH_DIR";
 const BESIDE: &str = "../shared/bench";
-/// A plugin that calls ours while it is switched off, and one to compare it with.
+/// A plugin that calls ours while it is switched off, and a plugin to compare that with.
 const SHUT: &str = "xtask/src/bench/shut.c";
 /// A small driver of our own, for what the neutral one does not do.
 const POLLUTION: &str = "xtask/src/bench/pollution.c";
 /// The floors' `MODE`s that loads use.
 const FLOORS: std::ops::RangeInclusive<u8> = 0..=3;
 
-/// The driver and the floors, compiled; and where ours lie.
+/// The compiled driver and floors, and the folder of our own plugin.
 #[derive(Debug)]
 pub(super) struct Driver {
     /// `TARGET/bench`.
@@ -34,7 +34,7 @@ impl Driver {
     /// Compiles what is needed into `target`/bench.
     ///
     /// # Errors
-    /// Where the sources are not to be found, and what `gcc` says.
+    /// If the sources are not found, or `gcc` fails, with its message.
     pub(super) fn compile(target: &Path) -> Outcome<Driver> {
         let sources = sources()?;
         let driver = Driver { folder: target.join("bench"), dist: target.join("dist") };
@@ -75,10 +75,11 @@ impl Driver {
         }
     }
 
-    /// Plays `load` to `subject`; what the driver printed, and under `also` what was seen beside.
+    /// Plays `load` to `subject`. Returns what the driver printed, and under `also` what was
+    /// observed besides.
     ///
     /// # Errors
-    /// Where the driver fails, or a callback returned an error.
+    /// If the driver fails, or a callback returned an error.
     pub(super) fn run(&self, load: &Load, subject: &Subject) -> Outcome<Value> {
         let recordings = self.folder.join("recordings");
         match std::fs::remove_dir_all(&recordings) {

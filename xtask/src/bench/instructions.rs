@@ -2,8 +2,8 @@
 //! `cargo xtask bench --instructions`: the callbacks' instructions, against the parent commit's.
 //!
 //! `testing/stepper` steps through the plugin of the working tree, as it ships, and through that of
-//! another commit, built in a worktree of its own. It also holds the working tree's to the contract
-//! of the callbacks. See docs/rfcs/0002-instruction-gate.md.
+//! another commit, built in its own worktree. It also checks the working tree's plugin against the
+//! contract of the callbacks. See docs/rfcs/0002-instruction-gate.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,12 @@ use crate::process;
 
 /// The shared object as it ships.
 const PLUGIN: &str = "dist/libnccl_profiler_ncclscope.so";
-/// A median may grow by this share and by this many instructions: whichever is more.
+/// A median may grow by this percentage or by this number of instructions, whichever is more.
 const GROWTH: (u64, u64) = (2, 2);
 /// What a clean tree is compared with.
 const PARENT: &str = "HEAD^";
-/// Says what takes more on purpose, and why. It is part of the change: commits may be made one.
+/// Names the callbacks that take more on purpose, and why. The page is part of the change, because
+/// commits may be squashed.
 const PAGE: &str = "testing/stepper/GROWTH.md";
 /// The phase of the stepper that is compared.
 const HOT: &str = "hot";
@@ -63,10 +64,10 @@ pub(super) fn run(target: &Path, against: Option<&str>) -> Outcome {
     Ok(if holds && may_grow { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether the page of what takes more on purpose says something that it did not say then.
+/// True if the page of deliberate growth has lines that it did not have in that revision.
 fn is_announced(revision: &str) -> Outcome<bool> {
     let show = ["git", "show", &format!("{revision}:{PAGE}")];
-    // A commit without the page says nothing.
+    // A revision without the page has no lines.
     let then = process::stdout(&mut process::command(&show)).unwrap_or_default();
     let now = std::fs::read_to_string(PAGE)?;
     let added = added(&then, &now);
@@ -76,17 +77,17 @@ fn is_announced(revision: &str) -> Outcome<bool> {
     Ok(!added.is_empty())
 }
 
-/// The lines that were not there then, but for empty ones.
+/// The lines of `now` that are not in `then`, without empty ones.
 fn added<'a>(then: &str, now: &'a str) -> Vec<&'a str> {
     let then: BTreeSet<&str> = then.lines().collect();
     now.lines().filter(|line| !line.is_empty() && !then.contains(line)).collect()
 }
 
-/// What the stepper said.
+/// The result of the stepper.
 enum Stepped {
-    /// Its table, and whether the contract holds.
+    /// Its table, and whether the contract of the callbacks holds.
     Table { text: String, holds: bool },
-    /// Why it could do nothing.
+    /// Why it could not run.
     Skipped(String),
 }
 
@@ -114,15 +115,15 @@ fn medians(table: &str) -> Medians {
     table.lines().filter_map(row).collect()
 }
 
-/// What to compare the working tree with.
+/// The revision to compare the working tree with.
 fn parent() -> Outcome<String> {
     let status = ["git", "status", "--porcelain", "--untracked-files=no"];
     let is_clean = process::stdout(&mut process::command(&status))?.is_empty();
     Ok(if is_clean { PARENT } else { "HEAD" }.into())
 }
 
-/// Whether that commit has the plugin's sources as they are here: its crate, those that it needs,
-/// and what says how they are built. False where it is not known.
+/// True if that revision has the same sources of the plugin: its crate, the crates that it needs,
+/// and the build settings. False if unknown.
 fn is_same_plugin(revision: &str) -> Outcome<bool> {
     let tree = ["cargo", "tree", "--package", "ncclscope-plugin", "--edges", "normal,build"];
     let mut tree = process::command(&tree);
@@ -137,7 +138,7 @@ fn folders(tree: &str) -> BTreeSet<&str> {
     tree.lines().filter_map(folder).collect()
 }
 
-/// The folder of a package, `NAME VERSION (FOLDER)`; `None` of one from a registry.
+/// The folder of a package, from `NAME VERSION (FOLDER)`; `None` for one from a registry.
 fn folder(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(" (")?;
     rest.split(')').next().filter(|folder| folder.starts_with('/'))
@@ -173,7 +174,7 @@ fn build(tree: &Path, target: &Path, words: &[&str]) -> Outcome<()> {
     process::check(cargo.args(words).arg("--target-dir").arg(target).current_dir(tree))
 }
 
-/// Prints both medians of each callback; how many have grown too much.
+/// Prints both medians of each callback. Returns how many have grown too much.
 fn print(ours: &Medians, theirs: &Medians, revision: &str) -> usize {
     println!("{:<4} {:<22} {:>10} {:>6}", "api", "callback", revision, "now");
     let mut grown = 0;
@@ -190,7 +191,7 @@ fn print(ours: &Medians, theirs: &Medians, revision: &str) -> usize {
     grown
 }
 
-/// Whether the median is more than it may be.
+/// True if the median has grown by more than allowed.
 fn has_grown(before: u64, now: u64) -> bool {
     let (percent, instructions) = GROWTH;
     now > before + instructions && 100 * now > (100 + percent) * before

@@ -10,7 +10,7 @@ pub(super) struct Subject {
     /// Name in tables.
     pub(super) name: &'static str,
     pub(super) plugin: Plugin,
-    /// The environment, beside where recordings go.
+    /// The environment, except for the directory of recordings.
     pub(super) env: &'static [(&'static str, &'static str)],
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Plugin {
     Ours,
     /// Refuses every event, and does nothing else (`shut.c`).
     Refusing,
-    /// Ours, but the driver does not hear that it wants no events (`shut.c`).
+    /// Ours, but `shut.c` hides from the driver that it wants no events.
     Shut,
 }
 
@@ -45,10 +45,10 @@ pub(super) const CLOCK: &Subject = &floor("floor-clock", 2);
 pub(super) const RING: &Subject = &floor("floor-ring", 3);
 /// The plugin as it is.
 pub(super) const OURS: &Subject = &ours("ncclscope", &[]);
-/// With the clock of machines whose counter is no good.
+/// With the clock for machines whose counter is not reliable.
 pub(super) const MONOTONIC: &Subject =
     &ours("ncclscope, monotonic", &[("NCCLSCOPE_CLOCK", "monotonic")]);
-/// With metrics for a collector that is down, far more often than useful: TCP port 1 has no
+/// With metrics for a collector that is down, at a far higher rate than useful. TCP port 1 has no
 /// listener.
 pub(super) const METRICS: &Subject = &ours(
     "ncclscope, metrics",
@@ -61,23 +61,23 @@ pub(super) const COARSE: &Subject =
 pub(super) const TRACE: &Subject = &ours("ncclscope, trace", &[("NCCLSCOPE_MODE", "trace")]);
 /// Switched off.
 pub(super) const OFF: &Subject = &ours("ncclscope, off", &[("NCCLSCOPE_MODE", "off")]);
-/// Does nothing, and gives out null handles.
+/// Does nothing, and returns null handles.
 pub(super) const REFUSING: &Subject =
     &Subject { name: "refusing", plugin: Plugin::Refusing, env: &[] };
-/// Switched off, and called all the same.
+/// Switched off, but called nevertheless.
 pub(super) const SHUT: &Subject = &Subject {
     name: "ncclscope, gate shut",
     plugin: Plugin::Shut,
     env: &[("NCCLSCOPE_MODE", "off")],
 };
-/// Its recording stopped, and called with all events all the same.
+/// With recording stopped, but called with all events nevertheless.
 pub(super) const STOPPED: &Subject = &Subject {
     name: "ncclscope, stopped",
     plugin: Plugin::Shut,
     env: &[("NCCLSCOPE_START", "off")],
 };
 
-/// What is played, and to whom.
+/// What is played, and to which plugins.
 #[derive(Debug)]
 pub(super) struct Load {
     /// Name in the results.
@@ -87,9 +87,9 @@ pub(super) struct Load {
     pub(super) options: &'static str,
     /// The plugins, in the order of each round.
     pub(super) subjects: &'static [&'static Subject],
-    /// Whether the plugin may refuse events, by giving out null handles.
+    /// True if the plugin may refuse events by returning null handles.
     pub(super) may_lose: bool,
-    /// What is looked at beside what the driver prints.
+    /// What is observed besides the driver's output.
     pub(super) also: Also,
 }
 
@@ -102,11 +102,11 @@ pub(super) enum Program {
     Pollution,
 }
 
-/// Beside what the driver prints.
+/// What is observed besides the driver's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Also {
     Nothing,
-    /// What the recording holds, in the report's words.
+    /// What the recording contains, according to the report.
     Report,
     /// The recording's size.
     Bytes,
@@ -123,13 +123,13 @@ const fn load(
     Load { name, program, options, subjects, may_lose: false, also: Also::Nothing }
 }
 
-/// Operations back to back, few enough for the lanes; all on one thread.
+/// Operations back to back on one thread, few enough for the lanes.
 pub(super) const BULK1: &Load = &load(
     "bulk, one thread",
     "--threads 1 --bulk --colls 350 --warmup 50",
     &[NULL, TSC, CLOCK, RING, OURS],
 );
-/// The same with a proxy thread.
+/// Like [`BULK1`], with a proxy thread.
 pub(super) const BULK2: &Load = &load(
     "bulk, two threads",
     "--threads 2 --bulk --colls 350 --warmup 50",
@@ -150,10 +150,10 @@ pub(super) const KERNEL: &Load = &load(
 /// A send that waits for its receiver reports that at every poll.
 pub(super) const POLL: &Load =
     &load("polling", "--threads 2 --bulk --colls 350 --warmup 50 --retries 32", &[NULL, TSC, OURS]);
-/// Network steps alone, the first two levels of the cache full of something else at each poll.
+/// Only network steps; at each poll the first two cache levels are filled with other data.
 pub(super) const TOUCHED_512K: &Load =
     &Load { program: Program::Pollution, ..load("512 KiB touched", "512", &[NULL, TSC, OURS]) };
-/// The same with 4 MiB.
+/// Like [`TOUCHED_512K`], with 4 MiB.
 pub(super) const TOUCHED_4M: &Load =
     &Load { program: Program::Pollution, ..load("4 MiB touched", "4096", &[NULL, TSC, OURS]) };
 /// Callbacks one by one; the threads spin between operations.
@@ -162,7 +162,8 @@ pub(super) const HOT: &Load =
 /// Callbacks one by one; the threads sleep between operations.
 pub(super) const COLD: &Load =
     &load("paced, cold", "--threads 2 --colls 3000 --period-us 500 --sleep", &[NULL, RING, OURS]);
-/// The network steps of a 400 Gbit/s adapter at 128 KiB each, both ways: 763,000 in a second.
+/// The network steps of a 400 Gbit/s adapter with 128 KiB each, in both directions: 763,000 per
+/// second.
 pub(super) const RATE: &Load = &Load {
     also: Also::Bytes,
     ..load("full rate", "--threads 2 --bulk --colls 3000 --steps 32 --period-us 335", &[NULL, OURS])
@@ -170,7 +171,7 @@ pub(super) const RATE: &Load = &Load {
 /// Long enough for twenty windows of metrics.
 pub(super) const METERED: &Load =
     &load("metrics", "--threads 2 --bulk --colls 4000 --period-us 500", &[OURS, METRICS]);
-/// As fast as callbacks can be made: most find the lane full.
+/// Callbacks at the highest possible rate, most of which find the lane full.
 pub(super) const SATURATED: &Load = &Load {
     may_lose: true,
     also: Also::Report,
@@ -178,7 +179,7 @@ pub(super) const SATURATED: &Load = &Load {
 };
 /// What NCCL calls if all events are off: nothing.
 pub(super) const UNASKED: &Load = &load("off", "--threads 2 --bulk --colls 1000", &[OFF]);
-/// What the plugin does when it is called while its gate is shut, or recording is stopped.
+/// Calls of the plugin while its gate is shut or recording is stopped.
 pub(super) const CLOSED: &Load = &Load {
     may_lose: true,
     ..load("gate shut", "--threads 2 --bulk --colls 2000", &[REFUSING, SHUT, NULL, STOPPED])
@@ -195,11 +196,11 @@ pub(super) const SIXTEEN: &Load = &load(
     "--ranks 16 --threads 2 --colls 200 --period-us 200 --sleep --settle-ms 300",
     &[NULL, OURS],
 );
-/// A communicator that waits.
+/// A communicator without operations.
 pub(super) const IDLE: &Load =
     &Load { also: Also::Idle, ..load("idle", "--threads 2 --colls 10 --settle-ms 7000", &[OURS]) };
 
-/// All of them, in the order of a round.
+/// All loads, in the order of a round.
 pub(super) const LOADS: &[&Load] = &[
     BULK1,
     BULK2,

@@ -10,17 +10,17 @@ use serde_json::Value;
 use crate::outcome::Outcome;
 use crate::process;
 
-/// Until the driver has played its few operations, and the recording is quiet.
+/// Time until the driver has played its few operations and the recording is quiet.
 const START: Duration = Duration::from_millis(1500);
 /// How long an idle process is watched.
 const WATCHED: Duration = Duration::from_secs(5);
-/// How the plugin's threads are called.
+/// Prefix of the names of the plugin's threads.
 const THREADS: &str = "ncclscope";
 
-/// Nanoseconds of processor time that the plugin's threads of process `pid` take in five seconds.
+/// Processor time (ns) that the plugin's threads of process `pid` take in five seconds.
 ///
 /// # Errors
-/// Where there is no such thread, or the kernel does not account for it.
+/// If there is no such thread, or the kernel does not account for it.
 pub(super) fn idle(pid: u32) -> Outcome<u64> {
     sleep(START);
     let before = processor_ns(pid)?;
@@ -50,10 +50,10 @@ pub(super) fn bytes(folder: &Path) -> Outcome<u64> {
     Ok(sum)
 }
 
-/// For each kind of event what the recordings hold and what they counted as lost.
+/// For each kind of event, the numbers that the recordings contain and that they counted as lost.
 ///
 /// # Errors
-/// What the tool says.
+/// The tool's error message.
 pub(super) fn report(dist: &Path, recordings: &Path) -> Outcome<Value> {
     let tool = dist.join("ncclscope");
     let mut command = process::command(&[&tool.to_string_lossy(), "report", "--format", "json"]);

@@ -12,19 +12,19 @@ use super::runs::{Runs, Series};
 #[derive(Debug)]
 pub(super) struct Row {
     bound: &'static Bound,
-    /// The number that is held against the limit, if there is one.
+    /// The number that is compared with the limit, if there is one.
     measured: Option<f64>,
     pub(super) verdict: Verdict,
-    /// What the number is made of.
+    /// The parts of the number.
     detail: String,
 }
 
-/// What came of a bound.
+/// The result for a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ok,
     Over,
-    /// Too few rounds say something: the others lost events, or were noise.
+    /// Too few rounds are usable: the others lost events, or were dominated by noise.
     Invalid,
 }
 
@@ -38,7 +38,7 @@ impl Verdict {
     }
 }
 
-/// All bounds, held against `runs`.
+/// All bounds, compared with `runs`.
 pub(super) fn rows(runs: &Runs) -> Vec<Row> {
     BOUNDS.iter().map(|bound| row(bound, runs)).collect()
 }
@@ -58,7 +58,7 @@ fn row(bound: &'static Bound, runs: &Runs) -> Row {
     Row { bound, measured, verdict, detail: detail.trim_start_matches("; ").to_owned() }
 }
 
-/// The verdict, and how many rounds it leaves out.
+/// The verdict, and how many rounds were not used.
 fn verdict(series: &Series, measured: Option<f64>, bound: &Bound) -> (Verdict, String) {
     let (numbers, rounds) = series.sorted();
     let left_out = rounds - numbers.len();
@@ -79,7 +79,7 @@ fn verdict(series: &Series, measured: Option<f64>, bound: &Bound) -> (Verdict, S
     (verdict, detail)
 }
 
-/// The table: what, measured, bound, verdict, and what the number is made of.
+/// The table: bound, measured number, limit, verdict, and the parts of the number.
 pub(super) fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     let head = ("what", "measured", "bound", "", "median of the rounds");
@@ -101,7 +101,7 @@ fn shown(number: f64, unit: &str) -> String {
     }
 }
 
-/// The same as JSON, with everything that the driver printed.
+/// The rows as JSON, with everything that the driver printed.
 pub(super) fn json(rows: &[Row], runs: &Runs, rounds: usize) -> String {
     let rows = rows.iter().map(|Row { bound, measured, verdict, detail }| {
         json!({
@@ -126,7 +126,7 @@ pub(super) fn json(rows: &[Row], runs: &Runs, rounds: usize) -> String {
     format!("{all:#}\n")
 }
 
-/// The processor's name and how many there are.
+/// Name and number of the processors.
 fn machine() -> Value {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut names = text.lines().filter_map(|line| line.strip_prefix("model name"));

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::loads::{Load, NULL, Subject};
 
-/// Which of the driver's threads.
+/// A thread of the driver.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Thread {
-    /// Makes the calls of the API.
+    /// Calls the API.
     Enqueue,
-    /// Makes those of the network and of kernel channels.
+    /// Makes the network and kernel channel callbacks.
     Proxy,
 }
 
@@ -26,14 +26,14 @@ impl Thread {
     }
 }
 
-/// The driver's results by load and plugin, one a round.
+/// The driver's results by (load, plugin), one for each round.
 #[derive(Debug, Default)]
 pub(super) struct Runs(BTreeMap<(&'static str, &'static str), Vec<Run>>);
 
 #[derive(Debug)]
 struct Run {
     result: Value,
-    /// Whether it says what it should: a plugin that refuses events gets fewer callbacks.
+    /// True if the run is complete: a plugin that refuses events gets fewer callbacks.
     is_valid: bool,
 }
 
@@ -67,7 +67,7 @@ impl Runs {
         self.each(load, subject, |result| result.pointer(pointer)?.as_f64())
     }
 
-    /// Events that got a null handle, also in runs that are not valid for that.
+    /// Number of events that got a null handle, also in runs that are therefore not valid.
     pub(super) fn refused(&self, load: &Load, subject: &Subject) -> Series {
         let runs = self.0.get(&(load.name, subject.name)).into_iter().flatten();
         let refused = |run: &Run| {
@@ -77,8 +77,8 @@ impl Runs {
         Series(runs.map(refused).collect())
     }
 
-    /// Nanoseconds that a callback takes at a percentile (`p50`, `p99`, `p999`), the timer's own
-    /// subtracted; of loads that time each one.
+    /// Time of a callback at a percentile (`p50`, `p99`, `p999`), ns, without the timer's own; only
+    /// for loads that time each callback.
     pub(super) fn percentile(
         &self,
         load: &Load,
@@ -89,18 +89,19 @@ impl Runs {
         self.at(load, subject, &format!("/{}/all/{percentile}", thread.key()))
     }
 
-    /// Nanoseconds of a callback in the median operation, the driver's work among them.
+    /// Time of a callback in the median operation, ns, including the driver's work.
     pub(super) fn cost(&self, load: &Load, thread: Thread, subject: &Subject) -> Series {
         self.each(load, subject, |result| cost(result, thread).map(|(nanoseconds, _)| nanoseconds))
     }
 
-    /// Nanoseconds that a plugin adds to a callback: less what it is with the plugin that does
+    /// Time that a plugin adds to a callback, ns: the cost minus that of the plugin that does
     /// nothing.
     pub(super) fn added(&self, load: &Load, thread: Thread, subject: &Subject) -> Series {
         self.cost(load, thread, subject).minus(&self.cost(load, thread, NULL))
     }
 
-    /// The same, by operation. Those that find a full lane make fewer callbacks.
+    /// Time that a plugin adds to an operation, ns. Used because operations that find a full lane
+    /// make fewer callbacks.
     pub(super) fn added_to_operation(
         &self,
         load: &Load,
@@ -112,20 +113,20 @@ impl Runs {
     }
 }
 
-/// Nanoseconds of a callback in the median operation, the driver's work among them; and callbacks
-/// of an operation.
+/// Time of a callback in the median operation (ns, including the driver's work), and number of
+/// callbacks of an operation.
 fn cost(result: &Value, thread: Thread) -> Option<(f64, f64)> {
     let of = &result[thread.key()];
     let calls = of["calls"].as_f64()? / result["ops"].as_f64()?;
     (calls > 0.0).then_some((of["busy_p50"].as_f64()? / calls, calls))
 }
 
-/// A number for each round; none where a run is not valid.
+/// One number for each round; `None` if the run is not valid.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series(Vec<Option<f64>>);
 
 impl Series {
-    /// A series of what two give for the same round.
+    /// Combines two series round by round.
     pub(super) fn zip(&self, other: &Series, with: impl Fn(f64, f64) -> Option<f64>) -> Series {
         let pairs = self.0.iter().zip(&other.0);
         Series(pairs.map(|(one, other)| with((*one)?, (*other)?)).collect())
@@ -136,30 +137,30 @@ impl Series {
         self.zip(other, |one, other| Some(one - other))
     }
 
-    /// The ratio, round by round. Noise can make a difference negative: no ratio comes of that.
+    /// The ratio, round by round; `None` if noise made a difference negative.
     pub(super) fn over(&self, other: &Series) -> Series {
         self.zip(other, |one, other| (other > 0.0).then_some(one / other))
     }
 
-    /// In another unit.
+    /// The series divided by `divisor`, to convert units.
     pub(super) fn by(&self, divisor: f64) -> Series {
         Series(self.0.iter().map(|number| number.map(|number| number / divisor)).collect())
     }
 
-    /// The rounds of both.
+    /// Both series, one after the other.
     pub(super) fn and(mut self, other: Series) -> Series {
         self.0.extend(other.0);
         self
     }
 
-    /// The numbers there are, ascending, and how many there should be.
+    /// The existing numbers, ascending, and how many there should be.
     pub(super) fn sorted(&self) -> (Vec<f64>, usize) {
         let mut numbers: Vec<f64> = self.0.iter().flatten().copied().collect();
         numbers.sort_by(f64::total_cmp);
         (numbers, self.0.len())
     }
 
-    /// The middle; of an even number of rounds the mean of both middles.
+    /// The median (for an even number of rounds, the mean of the middle two).
     pub(super) fn median(&self) -> Option<f64> {
         let (numbers, _) = self.sorted();
         let last = numbers.len().checked_sub(1)?;

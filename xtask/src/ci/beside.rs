@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs beside a job that waits much, at the lowest priority, a few at a time: builds in
-//! target folders of their own, and jobs whose results do not depend on how fast they run.
+//! Runs commands beside a job that mostly waits, at the lowest priority and a few at a time: builds
+//! in their own target folders, and jobs whose results do not depend on speed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Stdio;
@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 use super::job::{Done, Job, JobResult, TESTS, timed};
 use crate::process;
 
-/// The jobs that ended, by name. An error is text here: `Outcome`'s cannot leave its thread.
+/// The results of jobs that ended, by name. Errors are text, because `Outcome`'s cannot leave its
+/// thread.
 type Results = BTreeMap<&'static str, Result<(JobResult, String), String>>;
 
-/// How many run at a time beside the tests: most are builds, which share the processors.
+/// Maximum number of commands beside the tests: most are builds, which share the processors.
 const BESIDE_TESTS: usize = 3;
-/// How many run at a time beside another job: most wait for processes that wait.
+/// Maximum number of commands beside another job: most wait for processes that wait.
 const BESIDE_OTHERS: usize = 4;
 
-/// The threads that run them, and what is ready. By default there is none.
+/// The threads that run the commands, and the results. By default there are none.
 #[derive(Default)]
 pub(super) struct Beside {
     threads: Vec<JoinHandle<()>>,
@@ -29,17 +30,17 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Starts what `jobs` have to run beside the job of this name.
+    /// Starts the commands that `jobs` run beside the job of this name.
     pub(super) fn start(&mut self, name: &str, jobs: &[Job], limit: Duration) {
         let prepared = |job: &Job| if name == TESTS { job.prepare } else { None };
-        // Each with the command that prepares it, or with `None` if all of it runs.
+        // Each job with the command that prepares it, or with `None` if the whole job runs here.
         let work_of = |job: &Job| match (job.with == Some(name), prepared(job)) {
             (true, _) => Some((*job, None)),
             (false, Some(words)) => Some((*job, Some(words))),
             (false, None) => None,
         };
         let mut work: Vec<_> = jobs.iter().filter_map(work_of).collect();
-        // What runs its tests one by one must not be the last, with a processor idle beside it.
+        // A job that runs its tests one by one must not be the last, or a processor would be idle.
         work.sort_by_key(|(_, prepare)| prepare.is_some());
         let jobs = Arc::new(Mutex::new(VecDeque::from(work)));
         let deadline = Instant::now() + limit;
@@ -62,18 +63,18 @@ impl Beside {
         }
     }
 
-    /// Waits for all of it, or, unless there is `need`, for the commands that run.
+    /// Waits for all commands; unless there is `need`, only for those that are running.
     pub(super) fn finish(&mut self, need: bool) {
         if !need {
             self.stop.store(true, Ordering::Relaxed);
         }
         for thread in self.threads.drain(..) {
-            // A panic leaves its jobs to be run in their turn.
+            // If a thread panicked, its jobs run later in their turn.
             let _ = thread.join();
         }
     }
 
-    /// How the job ended, if it ran here; its output is printed.
+    /// The result of a job that ran here, if it did; prints its output.
     pub(super) fn take(&self, name: &str) -> Option<Done> {
         let done = lock(&self.results).remove(name)?;
         if let Ok((_, output)) = &done {
@@ -87,7 +88,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `words` at the lowest priority, and keeps what they print.
+/// Runs `words` at the lowest priority, and returns the output.
 fn quietly(job: &Job, words: &str, limit: Duration) -> Result<(JobResult, String), String> {
     let mut command = timed(job, &format!("nice -n 19 {words}"), limit);
     let begin = Instant::now();

@@ -17,22 +17,23 @@ pub(crate) struct Job {
     /// The command, its words separated by spaces.
     pub(crate) command: &'static str,
     pub(crate) env: &'static [(&'static str, &'static str)],
-    /// Threads and clocks decide in it, and the machine may do other things: what fails is run once
-    /// more, and called flaky if it passes then, which is a defect to be traced.
+    /// The job depends on threads and clocks, which other load on the machine may disturb. If it
+    /// fails, it is run once more, and called flaky if it passes then, which is a defect to be
+    /// traced.
     pub(crate) again: bool,
-    /// A command that does some of its work beside the tests, at the lowest priority. The job does
-    /// what this left undone, and says what is wrong with it.
+    /// A command that does part of the job's work beside the tests, at the lowest priority. The job
+    /// does the rest, and reports the errors.
     pub(crate) prepare: Option<&'static str>,
-    /// The job beside which all of it runs, at the lowest priority.
+    /// The job beside which the whole job runs, at the lowest priority.
     pub(crate) with: Option<&'static str>,
 }
 
 impl Job {
-    /// One that does nothing.
+    /// A job that does nothing.
     pub(crate) const NONE: Job =
         Job { name: "", command: "", env: &[], again: false, prepare: None, with: None };
 
-    /// One that needs nothing of the environment and is run once.
+    /// A job without special environment that is run once.
     pub(crate) const fn new(name: &'static str, command: &'static str) -> Job {
         Job { name, command, ..Job::NONE }
     }
@@ -41,7 +42,7 @@ impl Job {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum JobResult {
     Passed,
-    /// The second time.
+    /// Passed the second time.
     Flaky,
     Failed,
     TimedOut,
@@ -65,27 +66,27 @@ impl JobResult {
         }
     }
 
-    /// What a second run makes of it.
+    /// The result after a second run with result `self`.
     pub(crate) fn flaky(self) -> Self {
         if self == Self::Passed { Self::Flaky } else { self }
     }
 }
 
-/// How a job ended, and what it printed.
+/// The result of a job, and its output.
 pub(crate) type Done = Outcome<(JobResult, String)>;
 
-/// `words` with the job's environment, ended after `limit`.
+/// The command `words` with the job's environment, killed after `limit`.
 pub(crate) fn timed(job: &Job, words: &str, limit: Duration) -> Command {
-    // `timeout` leads a process group of its own and ends all of it, which needs no code here.
+    // `timeout` leads its own process group and kills all of it, which needs no code here.
     let seconds = limit.as_secs().max(1).to_string();
     let mut command = process::command(&["timeout", "--kill-after=30", &seconds]);
     command.args(words.split(' ')).envs(job.env.iter().copied());
-    // The output is read again for its summary: no colour codes in it.
+    // The output is parsed for its summary, so that it must contain no colour codes.
     command.env("CARGO_TERM_COLOR", "never");
     command
 }
 
-/// Runs a job for so long at most, and prints what it prints.
+/// Runs a job for at most `limit`, and prints its output.
 pub(crate) fn run_job(job: &Job, limit: Duration) -> Done {
     let mut command = timed(job, job.command, limit);
     let begin = Instant::now();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the first five lines of `ncclscope report` say, beside what was planted.
+//! Compares the first five lines of `ncclscope report` with what was planted.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::score::Cause;
 
-/// Lines of a terminal that are looked at.
+/// Number of lines that are checked.
 const LINES: usize = 5;
-/// Ranks of a cause that the lines name one by one.
+/// Maximum number of ranks of a cause that the lines name one by one.
 const NAMED: usize = 2;
-/// What it says of ranks that made different calls and do not wait.
+/// The expected line if ranks made different calls and do not wait.
 const NONE_WAITS: &str = "CANNOT TELL  no rank waits, and ranks made different calls";
-/// Lines of the report.
+/// Maximum number of lines of the report.
 const SCREEN: usize = 60;
 
-/// What is wrong with a report's text and its JSON `answer`; `None` if both are right.
+/// The mistake in a report's text or its JSON `answer`; `None` if both are right.
 pub(super) fn mistake(
     text: &str,
     answer: &Value,

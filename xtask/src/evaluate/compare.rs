@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope compare` on simulated runs: how often it alarms about equal runs, and how often it
-//! finds a function that became 5 % slower.
+//! `ncclscope compare` on simulated runs: how often it raises an alarm for equal runs, and how
+//! often it finds a function that became 5 % slower.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::case::{Folder, json, simulate};
 use crate::outcome::Outcome;
 
-/// Of equal pairs fewer than this share may alarm.
+/// Maximum share of equal pairs with an alarm.
 const ALARMS: f64 = 0.02;
-/// Of slower functions at least this share must be found.
+/// Minimum share of slower functions that are found.
 const FOUND: f64 = 0.95;
 /// The slower functions, in turn.
 const FUNCTIONS: [&str; 3] = ["AllReduce", "AllGather", "ReduceScatter"];
@@ -20,7 +20,7 @@ const RANKS: u64 = 16;
 /// The slowdown factor, as a scenario and as a number.
 const SLOWER: (&str, f64) = ("1.05", 0.05);
 
-/// Pairs, and what was said of them.
+/// Numbers of pairs, and of the results for them.
 #[derive(Debug, Default)]
 struct Counts {
     pairs: u64,
@@ -30,11 +30,11 @@ struct Counts {
     found: u64,
     /// Rows of other functions that are slower, and rows that are faster.
     wrong: u64,
-    /// Equal pairs whose answer is that the change is unknown.
+    /// Equal pairs with the answer `unknown`.
     unknown: u64,
 }
 
-/// Prints the figures. False where they are not good enough.
+/// Prints the figures. False if a bound is missed.
 pub(super) fn is_good(tool: &Path, scratch: &Path, pairs: u64) -> Outcome<bool> {
     let mut counts = Counts::default();
     for (pair, func) in (0..pairs).zip(FUNCTIONS.iter().cycle()) {
@@ -56,7 +56,7 @@ pub(super) fn is_good(tool: &Path, scratch: &Path, pairs: u64) -> Outcome<bool> 
 }
 
 impl Counts {
-    /// One run, an equal one, and one with a slower function, each with its own seed.
+    /// Adds a run, an equal one, and one with a slower function, each with its own seed.
     fn add(&mut self, tool: &Path, scratch: &Path, pair: u64, func: &str) -> Outcome<()> {
         let runs = Folder::new(scratch.join(format!("compare-{pair}")))?;
         let slower = format!(

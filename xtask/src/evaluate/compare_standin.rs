@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope compare` on real NCCL: equal runs, a link that is slower, another algorithm.
 //!
-//! Three ranks in a ring whose links the rig slows down, so that they, and not the machine, decide
-//! how long an operation takes.
+//! Three ranks in a ring whose links the rig slows down, so that the links and not the machine
+//! decide how long an operation takes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use super::standin;
 use crate::nccl::Release;
 use crate::outcome::Outcome;
 
-/// Pairs of equal runs, of which none may be told apart.
+/// Number of pairs of equal runs, none of which may be reported as different.
 const EQUAL: usize = 10;
-/// What `--fail-above` is given for them, percent.
+/// Value of `--fail-above` for these pairs, percent.
 const ABOVE: &str = "5";
-/// Training steps of a run.
+/// Number of training steps of a run.
 const STEPS: usize = 64;
-/// Megabytes a second of each link.
+/// Bandwidth of each link, MB/s.
 const MBPS: [u32; 3] = [20; 3];
-/// The same with a link from rank 1 to rank 2 that is slower by 20 %.
+/// Bandwidths if the link from rank 1 to rank 2 is 20 % slower, MB/s.
 const ONE_SLOWER: [u32; 3] = [20, 16, 20];
 
-/// Prints what each comparison says. False where one is wrong.
+/// Prints the result of each comparison. False if one is wrong.
 pub(super) fn is_good(folder: &Path, release: &Release, scratch: &Path) -> Outcome<bool> {
     let runs = Folder::new(scratch.join("compare"))?;
     let job = Jobs { folder, release, scratch: &runs.0 };
@@ -65,10 +65,10 @@ fn in_short(comparison: &Value) -> String {
     format!("{} {}", answer["state"], answer["what"])
 }
 
-/// What runs jobs and compares them.
+/// Runs jobs and compares them.
 #[derive(Debug, Clone, Copy)]
 struct Jobs<'a> {
-    /// It holds the programs.
+    /// The folder of the programs.
     folder: &'a Path,
     release: &'a Release,
     scratch: &'a Path,
@@ -94,7 +94,7 @@ impl Jobs<'_> {
         json(self.command([before, now]).args(["--format", "json"]))
     }
 
-    /// Whether no row is slower by so much that a check of two images would stop.
+    /// True if no row is so much slower that a check of two images would fail.
     fn passes(&self, before: &Path, now: &Path) -> Outcome<bool> {
         let mut command = self.command([before, now]);
         let output = command.args(["--fail-above", ABOVE]).stdout(Stdio::null()).status()?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cost of a verdict on a very large job: 131,072 ranks, of which one is late.
+//! The cost of a verdict on a very large job: 131,072 ranks, one of which is late.
 //!
-//! Seconds depend on the machine. The processor time is therefore compared with that of an eighth
-//! of the ranks, which shows any work that is quadratic in the ranks. Memory has a limit.
+//! Seconds depend on the machine. Therefore the processor time is compared with that for an eighth
+//! of the ranks, which reveals work that is quadratic in the number of ranks. Memory is limited.
 
 use std::fs;
 use std::path::Path;
@@ -15,14 +15,14 @@ use super::score::Cause;
 use crate::outcome::Outcome;
 
 const RANKS: [u64; 2] = [16_384, 131_072];
-/// Eight times the ranks may take so many times the processor time.
+/// Maximum growth of the processor time for eight times the ranks.
 const GROWTH: u64 = 24;
 /// The diagnosis runs within 1 GiB of address space; its arguments are the tool and the folder.
 const DIAGNOSE: &str = r#"ulimit -v 1048576 && exec "$0" diagnose --format json "$1""#;
 /// A clock tick of `/proc`, ms.
 const TICK_MS: u64 = 10;
 
-/// Prints the figures. False where they grow too much.
+/// Prints the figures. False if they grow too much.
 pub(super) fn is_good(tool: &Path, scratch: &Path) -> Outcome<bool> {
     let mut times = [0; 2];
     for (time, ranks) in times.iter_mut().zip(RANKS) {
@@ -30,7 +30,7 @@ pub(super) fn is_good(tool: &Path, scratch: &Path) -> Outcome<bool> {
         let mut simulate = Command::new(tool);
         simulate.args(["simulate", "--counters", "--fault", "host-stuck"]);
         text(simulate.args(["--ranks", &ranks.to_string(), "-o"]).arg(&folder.0))?;
-        // The least of three: others use the machine too.
+        // The least of three, because other processes use the machine, too.
         let runs = (0..3).map(|_| diagnose(tool, &folder.0)).collect::<Outcome<Vec<u64>>>()?;
         *time = runs.into_iter().min().unwrap_or(0);
     }
@@ -42,7 +42,7 @@ pub(super) fn is_good(tool: &Path, scratch: &Path) -> Outcome<bool> {
     Ok(large <= GROWTH * small.max(TICK_MS))
 }
 
-/// Ms of processor time that the right verdict takes.
+/// Processor time for the right verdict, ms.
 fn diagnose(tool: &Path, folder: &Path) -> Outcome<u64> {
     let before = children_ms()?;
     let found = json(Command::new("sh").args(["-c", DIAGNOSE]).arg(tool).arg(folder))?;
@@ -55,13 +55,13 @@ fn diagnose(tool: &Path, folder: &Path) -> Outcome<u64> {
     Ok(time)
 }
 
-/// Processor time of the processes that this one waited for.
+/// Processor time of the child processes that were waited for, ms.
 fn children_ms() -> Outcome<u64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     Ok(read(&stat).ok_or("/proc/self/stat has another form")?)
 }
 
-/// `cutime` and `cstime`, the 14th and 15th after the name in parentheses (proc_pid_stat(5)).
+/// Sum of `cutime` and `cstime`, fields 14 and 15 after the name in parentheses (proc_pid_stat(5)).
 fn read(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ').skip(13).map_while(|field| field.parse::<u64>().ok());

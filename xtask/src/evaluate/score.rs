@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::outcome::Outcome;
 
-/// A cause with the ranks that have it: planted, or found.
+/// A planted or found cause with its ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
     pub(super) class: FindingClass,
@@ -30,7 +30,7 @@ impl Cause {
     }
 }
 
-/// What was right, what was said without cause, and what was missed.
+/// Numbers of correct, unfounded and missed results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) right: u64,
@@ -39,17 +39,17 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Share of what was said that is right; `None` if nothing was said.
+    /// Share of the results that are correct; `None` without results.
     pub(super) fn precision(self) -> Option<f64> {
         share(self.right, self.wrong)
     }
 
-    /// Share of what there was that was said; `None` if there was nothing.
+    /// Share of the existing causes that were found; `None` if there were none.
     pub(super) fn recall(self) -> Option<f64> {
         share(self.right, self.missed)
     }
 
-    /// True if neither is below `least`. What was never said and never there is no failure.
+    /// True if neither is below `least`. `None` is no failure.
     pub(super) fn reaches(self, least: f64) -> bool {
         [self.precision(), self.recall()].into_iter().flatten().all(|share| share >= least)
     }
@@ -68,21 +68,21 @@ fn share(part: u64, rest: u64) -> Option<f64> {
     (part + rest > 0).then(|| part as f64 / (part + rest) as f64)
 }
 
-/// One run's verdicts against its truth.
+/// The comparison of a run's verdicts with its truth.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Score {
-    /// By class: of what is wrong, the class that was said; of the rest, the one that was planted.
+    /// By class: the reported class of wrong verdicts, else the planted class.
     pub(super) classes: BTreeMap<FindingClass, Tally>,
     /// Ranks named, over all causes.
     pub(super) ranks: Tally,
-    /// Runs, and those of them of which everything is right.
+    /// Number of runs; `exact` is the number of those in which everything is right.
     pub(super) runs: u64,
     pub(super) exact: u64,
 }
 
 impl Score {
-    /// Compares. A verdict counts for a planted cause of its class, first of all for one that names
-    /// the same ranks.
+    /// Compares. A verdict matches a planted cause of its class, preferably one with the same
+    /// ranks.
     pub(super) fn of(planted: &[Cause], found: &[Cause]) -> Score {
         let mut score = Score { runs: 1, ..Score::default() };
         let mut left: Vec<&Cause> = found.iter().collect();
@@ -115,7 +115,7 @@ impl Score {
         score
     }
 
-    /// True if nothing was said without cause, and nothing missed.
+    /// True if there is no unfounded and no missed result.
     pub(super) fn is_exact(&self) -> bool {
         let clean = |tally: &Tally| tally.wrong == 0 && tally.missed == 0;
         clean(&self.ranks) && self.classes.values().all(clean)

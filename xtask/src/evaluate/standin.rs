@@ -13,14 +13,14 @@ use crate::nccl::Release;
 use crate::outcome::Outcome;
 use crate::process;
 
-/// Seconds that a job may take.
+/// Time limit of a job, s.
 const LIMIT_S: &str = "120";
-/// What the ranks' own watchdogs wait for.
+/// Limit of the ranks' own watchdogs, s.
 const HANG_SEC: &str = "3";
 
-/// What each scenario plants: a class and the ranks that have it; a control has neither.
+/// The class and ranks that each scenario plants; a control has neither.
 const TRUTH: &[(&str, Option<Class>, &[u64])] = &[
-    // It goes on to its end without the operation, and is gone when the others are judged.
+    // The rank continues to its end without the operation, and is gone when the others are judged.
     ("missing-rank", Some(Class::ProcessGone), &[1]),
     ("stuck-kernel", Some(Class::GpuNotProducing), &[1]),
     ("kernel-never-starts", Some(Class::KernelNotStarted), &[1]),
@@ -35,13 +35,13 @@ const TRUTH: &[(&str, Option<Class>, &[u64])] = &[
     ("slow-kernels", Some(Class::GpuNotConsuming), &[0]),
 ];
 
-/// The scenarios of something slow, in whose few steps no rank is called slow.
+/// Scenarios with something slow, whose few steps are not enough to call a rank slow.
 const SLOW: [&str; 3] = ["slow-link", "slow-rank", "slow-kernels"];
 
-/// What they do in place of these.
+/// The steps that replace those of these scenarios.
 const MANY: &str = r#"steps = ["allreduce:4096", "repeat:40:allreduce:262144"]"#;
 
-/// Where they do it in place of a node, inside which nothing tells whose kernel is slow.
+/// The topology that replaces a node, inside which nothing shows whose kernel is slow.
 const NETWORK: &str = r#"topology = "socket""#;
 
 /// One scenario's verdicts.
@@ -84,8 +84,8 @@ fn one(
     Ok(Row { scenario, score: Score::of(&planted, &found), planted, found })
 }
 
-/// Runs the job of a scenario file with these variables, and records it in a directory, beside
-/// which a file has what it prints; `folder` holds the programs.
+/// Runs the job of a scenario file with these variables and records it in a directory; a file
+/// beside it gets the output. `folder` contains the programs.
 pub(super) fn record(
     folder: &Path,
     release: &Release,
@@ -106,7 +106,7 @@ pub(super) fn record(
     Ok(())
 }
 
-/// A scenario with [`MANY`] steps on a network; each lies on one line of it.
+/// A scenario with steps [`MANY`] on [`NETWORK`]; each of these keys is on one line of the file.
 fn prolonged(text: &str) -> String {
     let line = |line| match line {
         r#"topology = "p2p-ipc""# => NETWORK,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes `docs/nccl-events.md` from the cells' recordings.
 //!
-//! The page does not depend on time, process numbers or the order of cells, so that measuring again
+//! The page does not depend on time, process ids or the order of cells, so that measuring again
 //! without a change gives the same file. The sentences around the tables are computed, too: each
-//! names the releases for which the measurements show it.
+//! names the releases for which it was measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,7 @@ pub(super) fn write(cells: &[Cell], outcomes: &[Outcome]) -> crate::outcome::Out
 
 /// The verdicts by release, topology and workload.
 struct Measured<'a> {
-    /// As the command line or the table of releases orders them.
+    /// In the order of the command line or of the table of releases.
     releases: Vec<&'a str>,
     verdicts: BTreeMap<(&'a str, &'a str, &'a str), &'a Verdict>,
 }
@@ -107,13 +107,13 @@ impl<'a> Measured<'a> {
         self.verdicts.get(&(release, topology, workload)).copied()
     }
 
-    /// On the main topology.
+    /// The count on the main topology.
     fn count(&self, release: &str, workload: &str, kind: &str) -> Count {
         let verdict = self.verdict(release, DOCS_TOPOLOGY, workload);
         verdict.and_then(|verdict| verdict.kinds.get(kind)).cloned().unwrap_or_default()
     }
 
-    /// The releases for which something holds, in words.
+    /// The releases for which `holds` is true, as text.
     fn those(&self, holds: impl Fn(&str) -> bool) -> String {
         let those: Vec<&str> = self.releases.iter().copied().filter(|r| holds(r)).collect();
         match those.len() {
@@ -123,7 +123,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Kinds that any cell has, in order.
+    /// The kinds that occur in any cell, in order.
     fn kinds(&self) -> Vec<&'static str> {
         let has = |kind: &&&str| self.verdicts.values().any(|v| v.kinds.contains_key(**kind));
         KINDS.iter().filter(has).copied().collect()
@@ -205,7 +205,7 @@ impl<'a> Measured<'a> {
         text
     }
 
-    /// A table by kind of what `show` says; releases of which it says the same share a row.
+    /// A table of what `show` returns, by kind; releases with the same values share a row.
     fn table<'b>(
         &self,
         heads: &[&str],
@@ -292,7 +292,7 @@ impl<'a> Measured<'a> {
         format!("The newest that it supports. {}.", parts.collect::<Vec<_>>().join("; "))
     }
 
-    /// Kinds with their threads.
+    /// The kinds of events with the threads that started them.
     fn shape(&self, release: &str, topology: &str) -> Option<BTreeMap<&str, &BTreeSet<String>>> {
         let verdict = self.verdict(release, topology, WORKLOADS[0].name)?;
         Some(verdict.kinds.iter().map(|(kind, count)| (kind.as_str(), &count.threads)).collect())
@@ -388,10 +388,10 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// What is not emitted.
+/// Cell for events that are not emitted.
 const NONE: &str = "–";
 
-/// How many started.
+/// Number of started events as a cell.
 fn shown(count: Option<&Count>) -> String {
     count.map_or_else(|| NONE.to_owned(), |count| count.started.to_string())
 }
@@ -411,7 +411,7 @@ fn rule(columns: usize) -> String {
     format!("|{}\n", " --- |".repeat(columns))
 }
 
-/// With a capital letter.
+/// The text with a capital first letter.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(char::to_uppercase).into_iter().flatten().chain(letters).collect()

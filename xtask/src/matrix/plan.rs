@@ -7,7 +7,7 @@ use super::topology::{self, TOPOLOGIES};
 use super::wheel::Wheel;
 use super::workload::WORKLOADS;
 
-/// The topology on which the page measures every workload; on the others it measures the first.
+/// The topology on which the page measures all workloads; on others it measures only the first one.
 pub(super) const DOCS_TOPOLOGY: &str = "socket";
 
 pub(super) fn cells(

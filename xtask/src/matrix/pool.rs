@@ -7,10 +7,11 @@ use std::thread;
 
 use super::cell::{Cell, Outcome};
 
-/// The most cells at once unless set otherwise: each has two ranks or more that spin.
+/// Default maximum number of cells at a time: each has two or more ranks that spin.
 const JOBS_MAX: usize = 8;
 
-/// Runs `run` on every cell, `jobs` at once or one a core; the outcomes are in the cells' order.
+/// Runs `run` on every cell, `jobs` at a time (default: one per core). The results are in the order
+/// of the cells.
 pub(super) fn run(
     cells: &[Cell],
     jobs: Option<usize>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The part of a scenario file that the matrix reads: where it runs, and how its recordings are
-//! judged. The rig reads the whole file, and reports its errors.
+//! judged. The rig reads the whole file, and reports errors in it.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::outcome::Outcome;
 pub(super) struct Scenario {
     pub(super) file: String,
     pub(super) topology: Topology,
-    /// The releases that it names; none: it is for all.
+    /// The releases that the scenario names; empty: all.
     pub(super) releases: Vec<String>,
-    /// Its operations do not all end.
+    /// Not all of its operations end.
     pub(super) hangs: bool,
-    /// It spoils the GPU's clock or the profiler's counters.
+    /// It makes the GPU's clock or the profiler's counters invalid.
     pub(super) spoils_ptimer: bool,
 }
 
@@ -40,13 +40,13 @@ impl Scenario {
         })
     }
 
-    /// The file's name without its folder and its end.
+    /// The file's name without folder and extension.
     pub(super) fn name(&self) -> String {
         Path::new(&self.file).file_stem().unwrap_or_default().display().to_string()
     }
 }
 
-/// The strings that a key stands for, wherever it stands: one, or those of an array.
+/// The strings of all occurrences of a key, each a string or an array of strings.
 fn strings(text: &str, key: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ways to place ranks, and the default workload of each.
 
-/// A way to place ranks, by the name that the rig's `job --topology` knows.
+/// A way to place ranks, with its name in the rig's `job --topology`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Topology {
     pub(super) name: &'static str,
     pub(super) ranks: u32,
     pub(super) nodes: u32,
-    /// For people.
+    /// Description for people.
     pub(super) about: &'static str,
 }
 
-/// The topologies that a release is run on.
+/// The topologies on which a release is run by default.
 pub(super) const TOPOLOGIES: &[Topology] = &[
     Topology { name: "socket", ranks: 2, nodes: 2, about: "two hosts of one device" },
     Topology { name: "socket-shm", ranks: 4, nodes: 2, about: "two hosts of two devices" },
@@ -22,7 +22,7 @@ pub(super) const TOPOLOGIES: &[Topology] = &[
     Topology { name: "tree", ranks: 3, nodes: 3, about: "three hosts, AllReduce over a tree" },
 ];
 
-/// Those that only scenarios use.
+/// Topologies that only scenarios use.
 const OF_SCENARIOS: &[Topology] = &[
     Topology { name: "ring3", ranks: 3, nodes: 3, about: "three hosts, rings only" },
     Topology { name: "ring4", ranks: 4, nodes: 4, about: "four hosts, rings only" },
@@ -32,8 +32,8 @@ pub(super) fn of_scenario(name: &str) -> Option<Topology> {
     TOPOLOGIES.iter().chain(OF_SCENARIOS).find(|topology| topology.name == name).copied()
 }
 
-/// What a cell does unless a scenario says it: each collective in several sizes, send and receive,
-/// groups, and replays of a captured graph.
+/// The default steps of a cell: each collective in several sizes, sends and receives, groups, and
+/// replays of a captured graph.
 const MIXED: &[&str] = &[
     "allreduce:1048576",
     "allreduce:256",
@@ -47,8 +47,8 @@ const MIXED: &[&str] = &[
     "graph:3x4096",
 ];
 
-/// What a cell does instead where only AllReduce has an algorithm: NCCL refuses the others when
-/// `NCCL_ALGO` names one that they lack.
+/// The steps of a cell if only AllReduce has an algorithm: if `NCCL_ALGO` names one that other
+/// functions lack, NCCL refuses these.
 const ALL_REDUCES: &[&str] = &[
     "allreduce:1048576",
     "allreduce:256",
@@ -59,13 +59,13 @@ const ALL_REDUCES: &[&str] = &[
 ];
 
 impl Topology {
-    /// The steps of a cell, unless a scenario or a workload says them.
+    /// The steps of a cell, unless a scenario or a workload sets them.
     pub(super) fn steps(&self) -> &'static [&'static str] {
         if self.name == "tree" { ALL_REDUCES } else { MIXED }
     }
 }
 
-/// The topologies of a name: `p2p` means both of its forms.
+/// The topologies with a name; `p2p` stands for both of its forms.
 pub(super) fn named(name: &str) -> Result<Vec<Topology>, String> {
     let is_it = |topology: &&Topology| {
         topology.name == name || name == "p2p" && topology.name.starts_with("p2p-")

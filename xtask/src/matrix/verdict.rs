@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Events of a kind in all recordings of a cell.
+/// Numbers of events of a kind in all recordings of a cell.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) started: u64,
     pub(super) stopped: u64,
-    /// Whose parent had stopped before they started.
+    /// Events whose parent had stopped before they started.
     pub(super) late: u64,
-    /// Roles of the threads that started them.
+    /// Roles of the threads that started the events.
     pub(super) threads: BTreeSet<String>,
 }
 
-/// The recordings of a cell.
+/// The content of a cell's recordings.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) files: usize,
     pub(super) comms: u64,
     pub(super) api_version: u64,
     pub(super) kinds: BTreeMap<String, Count>,
-    /// Why events are open, with their kind.
+    /// Numbers of open events by (reason, kind).
     pub(super) open: BTreeMap<(String, String), u64>,
     /// `FILE: rule: what`.
     pub(super) violations: Vec<String>,

@@ -3,8 +3,8 @@
 
 use crate::nccl::Release;
 
-/// The releases: at least one of each profiler API version, 2.27.3, which loads plugins in a way of
-/// its own (`docs/loading.md`), and both wheels of 2.28.9.
+/// The releases: at least one for each profiler API version, 2.27.3, which has its own way of
+/// loading plugins (`docs/loading.md`), and both wheels of 2.28.9.
 pub(super) const RELEASES: &[&str] = &[
     "2.23.4",
     "2.24.3",
@@ -23,7 +23,7 @@ pub(super) const RELEASES: &[&str] = &[
 /// A release as one wheel has it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wheel {
-    /// As the command line names it.
+    /// The release's name on the command line.
     pub(super) label: String,
     pub(super) release: Release,
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The workloads of `docs/nccl-events.md`.
 
-/// A part of the page's table: the calls, and the steps that make them.
+/// A row of the page's table: the calls, and the steps that make them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Workload {
     pub(super) name: &'static str,
     pub(super) steps: &'static [&'static str],
-    /// For people.
+    /// Description for people.
     pub(super) about: &'static str,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requirements of some tests that a machine may lack. Without them those tests print that they are
-//! skipped, and pass, and these lines are easily missed among a thousand others. `cargo xtask test`
-//! therefore ends with a list of them. With `--with` it installs what is missing first, and the
-//! tests fail without it.
+//! Requirements of some tests that a machine may lack. Without them, these tests print that they
+//! are skipped and pass, and such lines are easily missed among a thousand others. `cargo xtask
+//! test` therefore ends with a list of them. With `--with` it installs what is missing first, and
+//! the tests fail without it.
 
 use clap::ValueEnum;
 
@@ -22,15 +22,15 @@ pub(super) enum With {
     Tmux,
 }
 
-/// What tests need besides what `cargo xtask test` fetches itself.
+/// A requirement of tests besides what `cargo xtask test` fetches itself.
 struct Need {
     what: &'static str,
     with: Option<With>,
-    /// Programs that must run.
+    /// Commands that must succeed.
     probes: &'static [&'static [&'static str]],
-    /// Debian's packages with it.
+    /// The Debian packages that provide it.
     packages: &'static [&'static str],
-    /// What a person types to add it.
+    /// The command with which a person adds it.
     add: &'static str,
 }
 
@@ -93,7 +93,7 @@ const NEEDS: &[Need] = &[
 ];
 
 impl With {
-    /// Installs it where it is missing. Returns the variable without which tests may be skipped.
+    /// Installs it if it is missing. Returns the variable without which tests may be skipped.
     pub(super) fn install(self) -> Outcome<&'static str> {
         for need in NEEDS.iter().filter(|need| need.with == Some(self) && !need.is_met()) {
             need.install()?;
@@ -115,7 +115,7 @@ impl Need {
         self.probes.iter().all(|words| runs(words))
     }
 
-    /// Installs the packages; asks the registry for its list where apt does not know them.
+    /// Installs the packages; updates apt's package list if apt does not know them.
     fn install(&self) -> Outcome<()> {
         let apt = |words: &[&str]| {
             let mut apt = process::command(&["apt-get", "--quiet", "--yes"]);
@@ -130,8 +130,8 @@ impl Need {
     }
 }
 
-/// The lines to print: one for each thing that is not here, with `torches`, the environments of
-/// PyTorch that are not here.
+/// The lines to print: one for each missing requirement. `torches` are the missing environments of
+/// PyTorch.
 pub(super) fn lines(torches: &[&str]) -> Vec<String> {
     let torch = (!torches.is_empty()).then(|| {
         line(&format!("PyTorch ({})", torches.join(", ")), "cargo xtask test --with torch")

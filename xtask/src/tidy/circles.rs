@@ -13,10 +13,10 @@ use super::source::{Source, is_test_file};
 use super::violation::Violation;
 use crate::outcome::Outcome;
 
-/// Modules by name (`a::b`; the root's is empty), each with those that it uses.
+/// Modules by name (`a::b`; that of the root is empty), each with the modules that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
-/// What the root of a crate re-exports: the module of each name.
+/// The re-exports of a crate's root: the module of each name.
 type Face = BTreeMap<String, String>;
 
 pub(super) fn check(paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
@@ -65,7 +65,7 @@ fn module(file: &str) -> String {
     path.replace('/', "::")
 }
 
-/// What a root with this code re-exports from its modules.
+/// The re-exports of a root with this code from its modules.
 fn face(root: &Source, modules: &BTreeSet<&str>) -> Face {
     let mut face = Face::new();
     for at in root.words("use").filter(|&at| is_re_export(&root.code[..at + "use".len()])) {
@@ -80,7 +80,7 @@ fn face(root: &Source, modules: &BTreeSet<&str>) -> Face {
     face
 }
 
-/// The modules that `name`, whose code is `source`, uses.
+/// The modules that module `name` with the code `source` uses.
 fn used(name: &str, source: &Source, modules: &BTreeSet<&str>, face: &Face) -> BTreeSet<String> {
     let here: Vec<&str> = name.split("::").filter(|part| !part.is_empty()).collect();
     let children = modules.iter().filter_map(|module| match module.rsplit_once("::") {
@@ -112,13 +112,13 @@ fn used(name: &str, source: &Source, modules: &BTreeSet<&str>, face: &Face) -> B
     found
 }
 
-/// Whether what stands before a path makes it a `pub use`.
+/// True if the text before a path makes it a `pub use`.
 fn is_re_export(before: &str) -> bool {
     let visibility = before.strip_suffix("use").map(str::trim_end);
     visibility.is_some_and(|text| text.ends_with("pub") || text.ends_with(')'))
 }
 
-/// The paths that begin at the start of `code`: several where a group follows.
+/// The paths at the start of `code`: several if it is a group.
 fn expand(code: &str) -> Vec<Vec<&str>> {
     let end = code.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(code.len());
     let (word, rest) = code.split_at(end);
@@ -152,7 +152,7 @@ fn items(group: &str) -> Vec<&str> {
     items
 }
 
-/// The module that a path leads to, seen from `here`.
+/// The module that a path leads to, resolved from `here`.
 fn resolve(here: &[&str], path: &[&str], modules: &BTreeSet<&str>) -> String {
     let mut at = here.to_vec();
     let mut rest = path;
@@ -178,7 +178,7 @@ fn resolve(here: &[&str], path: &[&str], modules: &BTreeSet<&str>) -> String {
     at.join("::")
 }
 
-/// Groups of modules of which each uses all others, by way of others or directly.
+/// Groups of modules in which each module uses all others, directly or indirectly.
 fn circles(uses: &Uses) -> Vec<Vec<&str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         uses.keys().map(|module| (module.as_str(), reach(module, uses))).collect();

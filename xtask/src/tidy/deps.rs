@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules on dependencies: the arrows between our crates, a written reason for each crate of
-//! others, and what must never get into the plugin.
+//! Rules on dependencies: the permitted arrows between our crates, a written reason for each
+//! external crate, and crates that must never get into the plugin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use crate::process;
 const REASONS: &str = "docs/dependencies.md";
 const PLUGIN: &str = "ncclscope-plugin";
 
-/// Which of our crates each of our crates may use. Dev-dependencies are free: they do not ship.
+/// The crates of ours that each of our crates may use. Dev-dependencies are not restricted, because
+/// they do not ship.
 const ARROWS: &[(&str, &[&str])] = &[
     (
         "ncclscope-cli",
@@ -129,8 +130,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["ncclscope-findings"]),
 ];
 
-/// Crates that start threads, runtimes or global subscribers, and TLS, which ranks do not speak:
-/// never inside the job. Nor macros that are programs: a sanitizer's flags break them.
+/// Crates that start threads, runtimes or global subscribers, and TLS, which ranks do not use:
+/// never inside the job. Also procedural macros, because a sanitizer's flags break them.
 const BANNED_IN_PLUGIN: &[&str] = &[
     "tokio",
     "reqwest",
@@ -145,7 +146,7 @@ const BANNED_IN_PLUGIN: &[&str] = &[
     "crossterm",
 ];
 
-/// One of our crates, as `cargo metadata` tells it.
+/// One of our crates, from `cargo metadata`.
 #[derive(Debug)]
 struct Package {
     name: String,
@@ -157,7 +158,7 @@ struct Package {
 #[derive(Debug)]
 struct Dependency {
     name: String,
-    /// `dev`, `build`, or nothing for a normal one.
+    /// `dev`, `build`, or empty for a normal dependency.
     kind: String,
 }
 
@@ -174,7 +175,7 @@ pub(super) fn check() -> Outcome<Vec<Violation>> {
     let reasons = std::fs::read_to_string(REASONS).unwrap_or_default();
     let table = workspace_table(&std::fs::read_to_string("Cargo.toml")?);
     found.extend(documented(&packages, &table, &reasons));
-    // With the features that a build of the whole workspace gives the plugin's libraries.
+    // With the features that a build of the whole workspace enables in the plugin's libraries.
     let tree = process::stdout(&mut process::command(&[
         "cargo",
         "tree",
@@ -233,7 +234,7 @@ fn arrows(packages: &[Package]) -> Vec<Violation> {
     found
 }
 
-/// Names in `[workspace.dependencies]` of the root Cargo.toml, each with its line.
+/// Names in `[workspace.dependencies]` of the root Cargo.toml, with line numbers.
 fn workspace_table(manifest: &str) -> BTreeMap<String, usize> {
     let lines = manifest.lines().enumerate();
     let table = lines.skip_while(|(_, line)| *line != "[workspace.dependencies]").skip(1);
@@ -245,8 +246,8 @@ fn workspace_table(manifest: &str) -> BTreeMap<String, usize> {
     names.collect()
 }
 
-/// Every crate of others has one row in [`REASONS`], which tells who uses it and why; no row and
-/// no line of the workspace table outlives its use.
+/// Checks that every external crate has one row in [`REASONS`] with its users and the reason, and
+/// that no row and no line of the workspace table remains when the crate is unused.
 fn documented(
     packages: &[Package],
     table: &BTreeMap<String, usize>,
@@ -283,7 +284,7 @@ fn documented(
     found
 }
 
-/// Crates of others: the manifest that names it first, and its users as the table writes them.
+/// External crates: the first manifest that names each, and its users as written in the table.
 fn users(packages: &[Package]) -> BTreeMap<String, (String, String)> {
     let ours: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
     let mut users: BTreeMap<String, (String, String)> = BTreeMap::new();
@@ -292,7 +293,7 @@ fn users(packages: &[Package]) -> BTreeMap<String, (String, String)> {
     for package in sorted {
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
         for Dependency { name, kind } in &package.dependencies {
-            // The empty kind, a normal dependency, sorts first and says all.
+            // The empty kind, a normal dependency, sorts first and covers the others.
             let first = kinds.entry(name).or_insert(kind);
             *first = (*first).min(kind);
         }
@@ -308,7 +309,7 @@ fn users(packages: &[Package]) -> BTreeMap<String, (String, String)> {
     users
 }
 
-/// A crate of ours as the table calls it.
+/// The name of our crate as written in the table.
 fn short(name: &str) -> &str {
     name.trim_start_matches("ncclscope-")
 }
@@ -321,22 +322,22 @@ struct Row<'a> {
     reason: &'a str,
 }
 
-/// The rows of the page's section `## Crates`, by crate.
+/// The rows of the page's section `## Crates`, by crate name.
 fn rows(page: &str) -> BTreeMap<&str, Row<'_>> {
     let lines = page.lines().enumerate().skip_while(|(_, line)| *line != "## Crates").skip(1);
     let section = lines.take_while(|(_, line)| !line.starts_with("## "));
     section.filter_map(|(index, line)| row(index + 1, line)).collect()
 }
 
-/// Reads `` | `crate` | used by | why | ``.
+/// Parses `` | `crate` | used by | why | ``.
 fn row(line: usize, text: &str) -> Option<(&str, Row<'_>)> {
     let mut cells = text.split('|').skip(1).map(str::trim);
     let name = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
     Some((name, Row { line, used_by: cells.next()?, reason: cells.next()? }))
 }
 
-/// Looks for [`BANNED_IN_PLUGIN`] below the plugin in `cargo tree` output: a package a line, with
-/// its depth before its name.
+/// Looks for [`BANNED_IN_PLUGIN`] below the plugin in the output of `cargo tree`, which has a line
+/// for each package with its depth before its name.
 fn banned(tree: &str) -> Vec<Violation> {
     let words = tree.lines().map(|line| {
         let mut words = line.split_whitespace();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Relative links of Markdown pages: the file and the heading they point at must exist; and the
-//! files that pages of docs/howto name without a link.
+//! Relative links of Markdown pages, whose file and heading must exist, and the files that pages of
+//! docs/howto name without a link.
 
 use std::collections::BTreeSet;
 
@@ -39,8 +39,8 @@ fn check_with(
     found
 }
 
-/// The files that a page names as code and that the repository does not have. A name without its
-/// folder is that of any file, as it is below a link that tells the folder.
+/// The files that a page names as code and that do not exist in the repository. A name without a
+/// folder matches any file, because a link before it may name the folder.
 fn unknown_files(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Violation> {
     let top = |word: &str| {
         let folder = word.split_once('/').map(|(folder, _)| format!("{folder}/"));
@@ -67,7 +67,7 @@ fn unknown_files(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Violat
     found
 }
 
-/// Whether a word of code looks like a file of the kinds that the repository has.
+/// True if a word of code looks like a file of a kind that the repository has.
 fn is_file(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let ending = word.rsplit_once('.').map_or("", |(_, ending)| ending);
@@ -75,11 +75,11 @@ fn is_file(word: &str) -> bool {
         && ["c", "h", "json", "md", "prom", "py", "rs", "toml"].contains(&ending)
 }
 
-/// The relative links of a page, each with its line: `[text](link)` and `[name]: link`.
+/// The relative links of a page with line numbers: `[text](link)` and `[name]: link`.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
-        // Between backquotes is code, where brackets are brackets.
+        // Text between backquotes is code, in which brackets are no links.
         for part in line.split('`').step_by(2) {
             let inline = part.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
             let reference = part
@@ -98,7 +98,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The lines outside fenced code, each with its number.
+/// The lines outside of fenced code, with line numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -110,7 +110,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// `link` as a path from the repository root, seen from the page at `from`.
+/// `link` as a path from the repository root, resolved from the page at `from`.
 fn resolve(from: &str, link: &str) -> String {
     if link.is_empty() {
         return from.into();
@@ -130,7 +130,8 @@ fn resolve(from: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Whether the page has the heading, by the anchor that forges make of it, or an `id` of the name.
+/// True if the page has the heading, by the anchor that forges derive from it, or an `id` of that
+/// name.
 fn has(page: &str, anchor: &str) -> bool {
     let slug = |heading: &str| -> String {
         let kept = heading.trim().to_lowercase();

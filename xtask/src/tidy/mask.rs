@@ -24,7 +24,7 @@ pub(super) fn mask(source: &str) -> String {
     String::from_utf8(masked).unwrap_or_default()
 }
 
-/// Offsets at which `word` stands in `code` as a whole identifier.
+/// Offsets of `word` in `code` as a whole identifier.
 pub(super) fn find_word<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         let before = code[..at].bytes().next_back();
@@ -60,7 +60,7 @@ pub(super) fn block(code: &str, from: usize, open: u8) -> Option<Range<usize>> {
     start.map(|start| start..code.len())
 }
 
-/// Where the comment or literal that starts at `at` ends; `None` where none starts there.
+/// End of the comment or literal that starts at `at`; `None` if none starts there.
 fn hidden_end(source: &[u8], at: usize) -> Option<usize> {
     let rest = &source[at..];
     match rest {
@@ -77,8 +77,8 @@ fn hidden_end(source: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Where the visible token at `at` ends: words are taken whole, so that the `r` of `for` starts no
-/// raw string.
+/// End of the visible token at `at`. Words are taken whole, so that the `r` of `for` does not start
+/// a raw string.
 fn visible_end(source: &[u8], at: usize) -> usize {
     let word = source[at..].iter().take_while(|&&byte| is_word(byte)).count();
     at + word.max(1)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask tidy`: the rules of CONTRIBUTING.md that neither rustc nor clippy checks.
 //!
-//! Each group of rules is a module with a pure check on text, so that its unit tests plant the
-//! violations. This page gathers the files that git tracks or would track, and prints what the
-//! groups found as `path:line: message`.
+//! Each group of rules is a module with a pure check on text, so that its unit tests can plant
+//! violations. This module collects the files that git tracks or would track, and prints the
+//! violations as `path:line: message`.
 
 mod circles;
 mod deps;
@@ -22,7 +22,7 @@ use crate::outcome::Outcome;
 use crate::process;
 use violation::Violation;
 
-/// Prints every violation in the tree; exit status 1 where there is one.
+/// Prints every violation in the tree; exit status 1 if there is one.
 pub(crate) fn run() -> Outcome {
     let paths = tree()?;
     let mut found = BTreeSet::new();
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Outcome {
     Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The repository's files, tracked or about to be, as paths from its root.
+/// The repository's files, tracked or not ignored, as paths from its root.
 fn tree() -> Outcome<BTreeSet<String>> {
     let list = process::stdout(&mut process::command(&[
         "git",

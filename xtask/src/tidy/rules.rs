@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules on what a file says: licence line, module page, `unsafe`, banned calls.
+//! Rules on the content of a file: licence line, module page, `unsafe`, banned calls.
 
 use super::mask::{block, find_word};
 use super::source::{Source, is_test_file};
 use super::violation::Violation;
 
-/// The licence line, after the comment sign.
+/// The licence line without the comment sign.
 const LICENCE: &str = "SPDX-License-Identifier: Apache-2.0";
 
-/// Where `unsafe` may be written, as prefixes of paths.
+/// Prefixes of the paths in which `unsafe` is allowed.
 const UNSAFE_PATHS: &[&str] = &[
     "crates/abi/",
     "crates/recorder/",
@@ -57,7 +57,7 @@ const NO_PANIC: &[&str] = &[
     "crates/plugin/src/",
 ];
 
-/// The licence line stands first, or second after a `#!` line.
+/// Checks that the licence line is the first line, or the second after a `#!` line.
 pub(super) fn licence(path: &str, text: &str) -> Option<Violation> {
     let comment = if path.ends_with(".rs") { "//" } else { "#" };
     let expected = format!("{comment} {LICENCE}");
@@ -66,7 +66,7 @@ pub(super) fn licence(path: &str, text: &str) -> Option<Violation> {
     missing.then(|| Violation::new(path, 1, format!("the first line must be `{expected}`")))
 }
 
-/// All rules on one Rust file.
+/// Checks all rules on one Rust file.
 pub(super) fn check(source: &Source) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut at = |offset, message: String| {
@@ -109,7 +109,7 @@ pub(super) fn check(source: &Source) -> Vec<Violation> {
     found
 }
 
-/// Whether a module file has no `//!` page. Tests are known by the names of their functions.
+/// True if a module file has no `//!` page. Tests need none.
 fn lacks_page(source: &Source) -> bool {
     let is_module = source.path.contains("/src/") && !is_test_file(&source.path);
     is_module && !source.text.lines().any(|line| line.starts_with("//!") || line.starts_with("/*!"))
@@ -147,7 +147,7 @@ fn doctests(text: &str) -> Vec<usize> {
     found
 }
 
-/// Offsets of `.unwrap(` and `.expect(` outside tests; `#[expect(…)]` has no dot.
+/// Offsets of `.unwrap(` and `.expect(` outside of tests; `#[expect(…)]` has no dot.
 fn panicking_calls(source: &Source) -> impl Iterator<Item = usize> + '_ {
     ["unwrap", "expect"].into_iter().flat_map(|name| source.words(name).collect::<Vec<_>>()).filter(
         |&at| {
@@ -157,7 +157,7 @@ fn panicking_calls(source: &Source) -> impl Iterator<Item = usize> + '_ {
     )
 }
 
-/// Offsets of `std::sync` and `core::sync` outside tests, also inside `use std::{…}`.
+/// Offsets of `std::sync` and `core::sync` outside of tests, also inside `use std::{…}`.
 fn uses_of_sync(source: &Source) -> impl Iterator<Item = usize> + '_ {
     let roots = ["std", "core"].into_iter().flat_map(|root| {
         source.words(root).map(move |at| (at, at + root.len())).collect::<Vec<_>>()
@@ -165,7 +165,7 @@ fn uses_of_sync(source: &Source) -> impl Iterator<Item = usize> + '_ {
     roots.filter(|&(at, end)| !source.in_test(at) && imports_sync(&source.code[end..])).map(|x| x.0)
 }
 
-/// Whether what follows `std` goes on with `::sync` or `::{…, sync…}`.
+/// True if the text after `std` continues with `::sync` or `::{…, sync…}`.
 fn imports_sync(rest: &str) -> bool {
     let Some(rest) = rest.trim_start().strip_prefix("::").map(str::trim_start) else {
         return false;
@@ -178,7 +178,7 @@ fn imports_sync(rest: &str) -> bool {
     top_level_items(group).into_iter().any(is_sync)
 }
 
-/// The items of `{a, b::{c, d}}` that no inner brace holds.
+/// The items of `{a, b::{c, d}}` that are not inside an inner brace.
 fn top_level_items(group: &str) -> Vec<&str> {
     let mut items = Vec::new();
     let (mut depth, mut start) = (0_u32, 0);
@@ -208,7 +208,7 @@ mod tests {
     const PAGE: &str = "//! Page.\n";
     const NO_LINES: [usize; 0] = [];
 
-    /// The lines, counted without the page, on which `code` in `path` breaks a rule.
+    /// The line numbers, not counting the module page, at which `code` in `path` breaks a rule.
     fn lines(path: &str, code: &str) -> Vec<usize> {
         let found = check(&Source::new(path, format!("{PAGE}{code}")));
         found.iter().map(|violation| violation.line - 1).collect()

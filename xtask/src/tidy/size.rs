@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits on how long a line, a function and a file may be.
+//! Limits on the length of a line, a function and a file.
 
 use super::mask::block;
 use super::source::Source;
 use super::violation::Violation;
 
-/// Longest line of a Rust file, characters.
+/// Maximum length of a line of a Rust file, characters.
 const LINE_CHARACTERS_MAX: usize = 100;
-/// Longest function, lines from its `fn` to its closing brace.
+/// Maximum length of a function, lines from its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Longest Rust file, lines.
+/// Maximum length of a Rust file, lines.
 const FILE_LINES_MAX: usize = 800;
 
 pub(super) fn check(source: &Source) -> Vec<Violation> {
@@ -40,7 +40,7 @@ pub(super) fn check(source: &Source) -> Vec<Violation> {
 #[derive(Debug, PartialEq)]
 struct Function {
     name: String,
-    /// Line of its `fn`, counted from 1.
+    /// Line of its `fn`, from 1.
     line: usize,
     /// Lines from its `fn` to its closing brace, both included.
     lines: usize,

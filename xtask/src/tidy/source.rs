@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One Rust file as the rules see it: its text, its code without literals, its test parts.
+//! One Rust file for the rules: its text, its code without literals, its test parts.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ impl Source {
         Self { path: path.into(), text, code, test_parts }
     }
 
-    /// The line, counted from 1, that holds the byte at `offset`.
+    /// The line number, from 1, of the byte at `offset`.
     pub(super) fn line(&self, offset: usize) -> usize {
         self.code[..offset].bytes().filter(|&byte| byte == b'\n').count() + 1
     }
@@ -45,12 +45,13 @@ impl Source {
     }
 }
 
-/// Whether the whole file is test code by where it lies.
+/// True if the whole file is test code, according to its path.
 pub(super) fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
-/// The items behind `#[cfg(test)]` and its like (`all(test, …)`), attribute to closing bracket.
+/// The ranges of items behind `#[cfg(test)]` and variants (`all(test, …)`), from the attribute to
+/// the closing bracket.
 fn test_parts(code: &str) -> Vec<Range<usize>> {
     let attributes = code.match_indices("#[cfg(").filter_map(|(start, _)| {
         let condition = block(code, start + 1, b'[')?;

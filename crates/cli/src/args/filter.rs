@@ -8,7 +8,7 @@ use ncclscope_trace::EventKind;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Seconds since 1970 below this are a mistake: a time from the start needs its `+`.
+/// Smaller numbers of seconds since 1970 are a mistake: a time after the start needs a `+`.
 const PLAUSIBLE: Duration = Duration::from_secs(100_000_000);
 
 /// What to see of a run.
@@ -55,16 +55,16 @@ pub(crate) struct FilterArgs {
 /// The first or the last time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
-    /// Nanoseconds since 1970.
+    /// A time in ns since 1970.
     At(u64),
-    /// So long after the start of the run.
+    /// A time after the start of the run.
     AfterStart(Duration),
-    /// So long before its end.
+    /// A time before the end of the run.
     BeforeEnd(Duration),
 }
 
 impl FilterArgs {
-    /// Whether none was given.
+    /// True if no filter was given.
     pub(crate) fn is_empty(&self) -> bool {
         *self == FilterArgs::default()
     }

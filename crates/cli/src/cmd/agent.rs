@@ -46,10 +46,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use target::{Target, variable};
 
-/// How often recordings are read: block rings are never read too late, whatever the interval.
+/// How often recordings are read: often enough that blocks are read before they are overwritten,
+/// whatever the interval.
 const POLL: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_secs(15);
-/// How long the end waits for the collector.
+/// How long the agent waits for the collector when it ends.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
@@ -88,13 +89,14 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
     if let Some(address) = exports.address {
         tell(format_args!("serving http://{address}/metrics"));
     }
-    // A job starts the agents of all nodes at one moment: they shall not export at one moment.
+    // The first window has a random length, because a job starts the agents of all nodes at the
+    // same time and they must not all export together.
     let mut window = interval / 2 + part_of(interval / 2);
     loop {
         let stop = watch(&mut node, window, &signals, &exports);
         window = interval;
         exports.export(&mut node, &mut output, stop);
-        // What hangs before its first communicator records nothing.
+        // A process that hangs before its first communicator records nothing.
         let unrecorded = Unrecorded::find(&directories);
         patience.look(&unrecorded, Instant::now()).into_iter().for_each(warn_lines);
         if stop {
@@ -104,7 +106,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Reads for the length of a window. True if a signal ends the agent.
+/// Reads recordings for the length of a window. True if a signal ends the agent.
 fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>, exports: &Exports) -> bool {
     let end = Instant::now() + interval;
     loop {
@@ -112,7 +114,7 @@ fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>, exports: &
         let stop = match signals.recv_timeout(left.min(POLL)) {
             Ok(()) => true,
             Err(RecvTimeoutError::Timeout) => false,
-            // Without the thread there are no signals any more.
+            // The signal thread is gone, so that no signals will come.
             Err(RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(left.min(POLL));
                 false
@@ -121,7 +123,7 @@ fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>, exports: &
         node.poll();
         if let Some(page) = &exports.page {
             page.set_vectors(node.vectors());
-            // Until the first window ends, the processes that there are.
+            // Until the first window ends, the page has only the number of processes.
             page.begin(|| output::own(node.count(), 0));
         }
         if stop || Instant::now() >= end {
@@ -130,12 +132,12 @@ fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>, exports: &
     }
 }
 
-/// SIGTERM and SIGINT, as messages.
+/// A channel that gets a message for SIGTERM and SIGINT.
 fn stop_signals() -> Result<Receiver<()>, Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|e| Failure::environment(format!("cannot handle signals: {e}")))?;
     let (sender, receiver) = mpsc::channel();
-    // It sleeps until a signal comes, and ends with us.
+    // The thread sleeps until a signal comes, and ends with the process.
     std::thread::spawn(move || signals.forever().try_for_each(|_| sender.send(())));
     Ok(receiver)
 }
@@ -167,7 +169,7 @@ fn interval(args: &AgentArgs) -> Result<Duration, Failure> {
     })
 }
 
-/// Where figures go.
+/// The destinations of metrics.
 #[derive(Debug)]
 struct Exports {
     page: Option<Page>,

@@ -25,7 +25,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What a side is read from.
+/// The kind of input for a side.
 #[derive(Debug)]
 enum Source {
     Recordings(Vec<RunInput>),
@@ -36,7 +36,7 @@ enum Source {
 #[derive(Debug, Default)]
 struct Side {
     runs: Vec<Run>,
-    /// The report of the newest of them, if there is one.
+    /// Report of the newest run, if there is one.
     newest: Option<Report>,
 }
 
@@ -50,7 +50,7 @@ impl Source {
     }
 }
 
-/// The fields of a row that a table has.
+/// The fields of a row that the table shows.
 const ROW: [&str; 21] = [
     "key.kind",
     "key.role",
@@ -81,7 +81,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     }
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
-    // A saved report has other times than recordings, which then become reports, too.
+    // A saved report has other times than recordings, which are therefore converted to reports,
+    // too.
     let has_saved = sources.iter().any(|source| matches!(source, Source::Saved(_)));
     let [a, b] = &sources;
     let recordings = sources.iter().flat_map(Source::recordings);
@@ -108,7 +109,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let hangs_now = comparison.a.hung.is_empty() && !comparison.b.hung.is_empty();
     let is_worse = is_slower || hangs_now && args.fail_above.is_some();
     Ok(match (bad, is_worse) {
-        // Unreadable or damaged input takes precedence: it may hide the actual difference.
+        // Unreadable or damaged input takes precedence, because it may hide the actual difference.
         (1.., _) => ExitCode::from(BAD_INPUT),
         (0, true) => ExitCode::from(FINDINGS),
         (0, false) => ExitCode::SUCCESS,
@@ -130,7 +131,7 @@ fn print(comparison: &Comparison, args: &CompareArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The comparison as a page, with the bandwidths of the newest run of each side.
+/// The comparison as an HTML page, with the bandwidths of the newest run of each side.
 fn page(comparison: &Comparison, sides: [&Side; 2], args: &CompareArgs) -> String {
     let reports: Option<[&Report; 2]> = match sides.map(|side| side.newest.as_ref()) {
         [Some(a), Some(b)] => Some([a, b]),
@@ -141,7 +142,7 @@ fn page(comparison: &Comparison, sides: [&Side; 2], args: &CompareArgs) -> Strin
     render_comparison(ComparisonContent { inputs, comparison, reports })
 }
 
-/// What a path holds; adds the recordings that cannot be read to `bad`.
+/// The content of a path; adds the number of unreadable recordings to `bad`.
 fn source(path: &Path, bad: &mut usize) -> Result<Source, Failure> {
     let saved = saved_in(path)?;
     if !saved.is_empty() {
@@ -152,7 +153,7 @@ fn source(path: &Path, bad: &mut usize) -> Result<Source, Failure> {
     Ok(Source::Recordings(runs))
 }
 
-/// The runs of a side from their recordings, with the report of the newest if it is wanted.
+/// The runs of a side from recordings, with the report of the newest one if requested.
 fn as_recorded(source: &Source, wants_report: bool) -> Side {
     let mut side = Side::default();
     let Source::Recordings(runs) = source else { return side };
@@ -165,7 +166,7 @@ fn as_recorded(source: &Source, wants_report: bool) -> Side {
     side
 }
 
-/// The runs of a side as reports, saved or made of recordings.
+/// The runs of a side as reports, which are saved or made from recordings.
 fn as_reports(source: &Source) -> Result<Side, Failure> {
     let defect = |error| Failure::environment(format!("a report cannot be compared: {error}"));
     let mut side = Side::default();
@@ -186,10 +187,11 @@ fn as_reports(source: &Source) -> Result<Side, Failure> {
     Ok(side)
 }
 
-/// Whether a run hangs, by the ends of its recordings. A saved report says it itself.
+/// True if a run hangs, according to the ends of its recordings. A saved report contains this
+/// itself.
 fn hangs_at_its_end(run: &RunInput) -> bool {
     let paths: Vec<PathBuf> = run.recordings.iter().map(|one| one.path().to_owned()).collect();
-    // What cannot be read was named already.
+    // Unreadable recordings were reported before.
     let job = hang::job(&paths, &InputOptions::default(), &mut Vec::new());
     job.is_ok_and(|job| reading::hangs(&job))
 }
@@ -208,7 +210,7 @@ fn read_saved(file: &Path) -> Result<Run, Failure> {
     saved::read(name, &bytes).map_err(cannot_read)
 }
 
-/// The command that says more.
+/// The command that shows more details.
 fn next(comparison: &Comparison, b: &Source, args: &CompareArgs) -> Option<String> {
     let is_one_run = matches!(b, Source::Recordings(runs) if runs.len() == 1);
     let path = shell_word(&args.b.to_string_lossy());

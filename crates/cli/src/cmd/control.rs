@@ -43,7 +43,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
     write_dumps(&chosen, args.output.as_deref())
 }
 
-/// Waits until the window is over everywhere, then dumps.
+/// Waits until the window has ended in all processes, then dumps.
 pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     if args.window.length.is_none() && args.window.steps.is_none() {
         return Err(Failure::usage("give the length of the window: --for 5s or --steps 10"));
@@ -80,7 +80,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     Ok(if problems.is_empty() { code } else { code_of(problems.into_iter()) })
 }
 
-/// When a window by time is over, for processes that are recorded anyway.
+/// When a window with a length ends, for processes that record anyway.
 fn end_of(window: &Window) -> Option<SystemTime> {
     let begin = match window.at {
         Some(at) => UNIX_EPOCH + at.since_1970(),
@@ -89,7 +89,8 @@ fn end_of(window: &Window) -> Option<SystemTime> {
     window.length.map(|length| begin + length)
 }
 
-/// A process that was already recording continues to: there the time, or its steps, decide.
+/// True if the window is over in a process. A process that was already recording continues to
+/// record; there the time or the number of steps decides.
 fn is_over(
     chosen: &mut [Process],
     ours: &[bool],
@@ -104,7 +105,7 @@ fn is_over(
         } else if let Some(over) = over {
             SystemTime::now() >= over
         } else {
-            // The step under way at first was not seen whole.
+            // The step in progress at the beginning was not recorded completely.
             let before = first.get(index).copied().flatten();
             match (process.status.step, steps) {
                 (Some(now), Some(steps)) => before.is_none_or(|b| now > b.saturating_add(steps)),
@@ -118,7 +119,7 @@ fn is_over(
     Ok(true)
 }
 
-/// The window of the requests to processes.
+/// The recording window as it is requested from processes.
 fn requested(window: &Window) -> Result<RecordingWindow, Failure> {
     let end = match (window.length, window.steps) {
         (None, None) => WindowEnd::Open,
@@ -132,20 +133,21 @@ fn requested(window: &Window) -> Result<RecordingWindow, Failure> {
     Ok(RecordingWindow { at, end, sample: window.sample.unwrap_or(1) })
 }
 
-/// The processes that answer, of `only` these unless that is empty, and what is wrong with others.
+/// The processes that answer, and problems with others. If `only` is not empty, only these process
+/// ids.
 fn asked(only: &[u32]) -> Result<(Vec<Process>, Vec<control::Problem>), Failure> {
     let dir = control::directory();
     let failed = |e: io::Error| Failure::environment(format!("cannot read {}: {e}", dir.display()));
     control::processes(&dir, only).map_err(failed)
 }
 
-/// Whether a process's job is the one that is `meant`, or a step of it (Slurm's `88.0` of `88`).
+/// True if a process's job is `meant` or a step of it (Slurm's `88.0` of `88`).
 fn is_of_job(job: &str, meant: &str) -> bool {
     let is_step = |rest: &str| rest.strip_prefix('.').is_some_and(|step| !step.is_empty());
     job.strip_prefix(meant).is_some_and(|rest| rest.is_empty() || is_step(rest))
 }
 
-/// The processes that are meant; the only one there is needs no word.
+/// The selected processes; if there is only one, no selection is needed.
 fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     let only = if target.all || target.job.is_some() { &[][..] } else { &target.pid };
     let (found, problems) = asked(only)?;
@@ -182,7 +184,7 @@ fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     }
 }
 
-/// The processes that are meant. If `--all` means several jobs, the user must confirm that.
+/// The selected processes. If `--all` selects several jobs, the user must confirm.
 fn confirmed(target: &Target) -> Result<Vec<Process>, Failure> {
     let chosen = chosen(target)?;
     confirm(target, &chosen)?;
@@ -210,8 +212,8 @@ fn confirm(target: &Target, chosen: &[Process]) -> Result<(), Failure> {
     }
 }
 
-/// Asks each selected process, and prints what it records now; one that refuses is named, and the
-/// others do it.
+/// Sends the request to each selected process, and prints what it records now. Processes that
+/// refuse are reported, and the others continue.
 fn each(
     target: &Target,
     ask: impl Fn(&Process) -> Result<Process, String>,
@@ -230,7 +232,7 @@ fn each(
     Ok(code_of(results.into_iter().filter_map(Result::err)))
 }
 
-/// Says on standard error what a snapshot waits for: what each process records now.
+/// Prints on standard error what a snapshot waits for: what each process records now.
 fn say_what_is_recorded(chosen: &mut [Process], ours: &[bool]) -> Result<(), Failure> {
     for process in chosen.iter_mut() {
         process.refresh().map_err(Failure::environment)?;
@@ -257,7 +259,7 @@ fn code_of(problems: impl Iterator<Item = String>) -> ExitCode {
     code
 }
 
-/// Dumps all at once, and prints where they are.
+/// Dumps all processes at the same time, and prints where the copies are.
 fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Failure> {
     let output = match output {
         Some(dir) => Some(std::path::absolute(dir).map_err(|e| Failure::write(dir, &e))?),

@@ -19,7 +19,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The fields of a verdict that a table has.
+/// The fields of a verdict that the table shows.
 const VERDICT: [&str; 13] = [
     "class",
     "name",
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let Input { job, ras, warnings } = match opened {
         Ok(input) => input,
         Err(error) => {
-            // What hangs before its first communicator records nothing.
+            // A process that hangs before its first communicator records nothing.
             unrecorded.into_iter().for_each(warn_lines);
             return Err(Failure::input(error));
         }
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     }
     let is_whole = warnings.is_empty() && job.damaged.is_empty();
     Ok(match (is_whole, found.findings.is_empty()) {
-        // Unreadable or damaged input takes precedence: it may hide the actual cause.
+        // Unreadable or damaged input takes precedence, because it may hide the actual cause.
         (false, _) => ExitCode::from(BAD_INPUT),
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
@@ -107,7 +107,7 @@ struct Printed<'a> {
     filter: Option<FindingsNote>,
 }
 
-/// The filter of the verdicts. A hang is what the end of a run shows.
+/// The filter of the verdicts, without times: a hang is the state at the end of a run.
 fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
     let is_of_time = args.from.is_some() || args.until.is_some() || args.steps.is_some();
     if is_of_time || !args.events.is_empty() {
@@ -118,7 +118,7 @@ fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
     Ok(timeless(args))
 }
 
-/// Checks that the filter matches something of the job. Not every input knows all of it.
+/// Checks that the filter matches something in the job. Not every input contains all facts.
 fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
     has_some_rank(filter, &job.processes.iter().filter_map(|process| process.rank).collect())?;
     let comms = job.comms.iter().filter(|comm| comm.parent.is_none());
@@ -147,9 +147,9 @@ fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
     }
 }
 
-/// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` for its tools,
-/// and one JSON file of all ranks. Not beside the input: it may be dumps of these names, and these
-/// would be input the next time.
+/// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` files for its
+/// tools, and one JSON file for all ranks. Refuses the input's directory, where the files could
+/// replace or later be taken for input.
 fn flight_recorder(job: &Job, directory: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::write(directory, &error))?;
     let place = directory.canonicalize().ok();

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &EnvArgs) -> Result<ExitCode, Failure> {
         Shell::Bash => {
             let mut out = std::io::stdout().lock();
             for (name, value) in &variables {
-                // The reader may be another shell, on another machine.
+                // The variables may be read by another shell, on another machine.
                 let value = match (&loading.folder, *name) {
                     (Some(folder), LIBRARY_PATH) => {
                         let rest = format!("\"${{{name}:+:${name}}}\"");

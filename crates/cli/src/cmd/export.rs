@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     }
     let shown = narrowed.shown(&input.recordings);
     size::foretell(shown, format);
-    // Of several recordings each one is read twice: for its definitions of tracks, and its arrows.
+    // Several recordings are read twice, for the definitions of tracks and for the arrows.
     let times = if input.recordings.len() > 1 { 2 } else { 1 };
     let progress = Watched::by_blocks("writing the trace", &input.recordings, times);
     if args.output == Path::new("-") {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     Ok(input.finish())
 }
 
-/// What `--to` says, else what the file's name ends in.
+/// The format given by `--to`, else by the file name's extension.
 fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
     let whole = match is_packed(&args.output) {
         true => args.output.with_extension(""),
@@ -84,7 +84,7 @@ fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
     })
 }
 
-/// Says why some network steps have no arrow to the other rank, where ranks are shown together.
+/// Prints why some network steps have no arrow to the other rank, if several ranks are shown.
 fn tell_missing_arrows(written: &Written) {
     let arrows = written.arrows;
     if arrows.linked != 0 && arrows.alone + arrows.unknowable != 0 {
@@ -100,7 +100,7 @@ fn tell_missing_arrows(written: &Written) {
     }
 }
 
-/// A file for each process, in a directory that is made if it is missing.
+/// Writes a file for each process into a directory, which is created if missing.
 fn per_process(shown: Shown<'_>, directory: &Path) -> Result<Written, Failure> {
     std::fs::create_dir_all(directory).map_err(|e| Failure::write(directory, &e))?;
     let mut exporter = Exporter::new(shown);
@@ -112,7 +112,7 @@ fn per_process(shown: Shown<'_>, directory: &Path) -> Result<Written, Failure> {
     Ok(written)
 }
 
-/// Writes a file that is there whole or not at all.
+/// Writes a file that appears complete or not at all.
 pub(super) fn to_file<T>(
     path: &Path,
     write: impl FnOnce(File) -> io::Result<T>,

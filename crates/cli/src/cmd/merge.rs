@@ -20,13 +20,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How often a trace is read: to find what is in it, and to copy it.
+/// How often a trace is read: once to find its content, once to copy it.
 const PASSES: u64 = 2;
 const ALL_LEFT_OUT: &str = "the filter leaves out the ranks of all traces";
 
 pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let mut files = args.kineto.clone();
-    // Run directories may stand behind the traces, and then look like some of them.
+    // Run directories may follow the traces on the command line, and then be parsed as traces.
     let mut runs = args.runs.clone();
     if runs.is_empty() {
         let is_run = |path: &PathBuf| path.is_dir() || is_recording_path(path);
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let names: Vec<String> = runs.iter().map(|run| run.display().to_string()).collect();
     let source = Source { input: &input, narrowed: &narrowed, name: names.join(" and ") };
     let done = merge(args, &files, &source);
-    // What is damaged may be why a trace could not be merged.
+    // Damage may be the reason that a trace could not be merged.
     let code = input.finish();
     Ok(if done? { code } else { ExitCode::from(BAD_INPUT) })
 }
@@ -65,7 +65,7 @@ fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<boo
         return into_one(files, source, &args.output).map(|()| true);
     }
     let outputs = outputs(files, &args.output)?;
-    // One trace may be merged in its own place, if that is what its user names.
+    // A single trace may be replaced by the merged one if the user names it as the output.
     if args.output.is_dir() {
         keep_inputs(files, &outputs)?;
     }
@@ -98,7 +98,7 @@ fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<boo
     Ok(failed == 0)
 }
 
-/// Where the merged traces go, one for each.
+/// The output path of each merged trace.
 fn outputs(files: &[PathBuf], output: &Path) -> Result<Vec<PathBuf>, Failure> {
     if files.len() == 1 && !output.is_dir() {
         return Ok(vec![output.into()]);
@@ -123,7 +123,7 @@ fn outputs(files: &[PathBuf], output: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(outputs)
 }
 
-/// Refuses to replace a trace that is read: it may be the only copy.
+/// Refuses to replace an input trace, which may be the only copy.
 fn keep_inputs(files: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Failure> {
     let file_of = |path: &PathBuf| {
         let about = std::fs::metadata(path).ok()?;
@@ -144,7 +144,7 @@ fn has_ending(path: &Path, end: &str) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes())
 }
 
-/// The recording that was read last: a rank often has several traces, which follow one another.
+/// The recording that was read last, because a rank often has several consecutive traces.
 #[derive(Default)]
 struct LastRead<'r>(Option<Timeline<'r>>);
 
@@ -158,7 +158,7 @@ impl<'r> LastRead<'r> {
 struct Source<'a> {
     input: &'a Input,
     narrowed: &'a Narrowed,
-    /// The run directories, as the user named them.
+    /// The run directories as the user named them.
     name: String,
 }
 
@@ -201,7 +201,7 @@ fn into_one(files: &[PathBuf], source: &Source<'_>, output: &Path) -> Result<(),
         let mut slices = 0;
         let mut shared = merged::Shared::default();
         merged::begin(out, base_ns).map_err(|e| Failure::write(output, &e))?;
-        // One timeline at a time: a rank's steps are most of the memory.
+        // One timeline at a time, because a rank's steps take most of the memory.
         for (trace, recording) in traces.iter().zip(&recordings) {
             let timeline = Timeline::read(recording, true);
             let rank = join(trace, &timeline, source)?;
@@ -268,7 +268,7 @@ fn join<'t, 'r>(
     Ok(rank.of(&source.narrowed.of(timeline.recording())))
 }
 
-/// Says how well a trace and its recording fit.
+/// Prints how well a trace and its recording match.
 fn say(rank: &Rank<'_, '_>) {
     let (trace, joined) = (rank.trace(), rank.joined());
     let file = trace.path.display();

@@ -8,12 +8,12 @@ use std::path::Path;
 
 const STDOUT: &str = "-";
 
-/// Whether the page goes to standard output, and so nothing else does.
+/// True if the page goes to standard output, which must then contain nothing else.
 pub(super) fn is_alone(file: Option<&Path>) -> bool {
     file == Some(Path::new(STDOUT))
 }
 
-/// Writes a page to a file, whole or not at all; a recording is never replaced.
+/// Writes a page to a file, completely or not at all; never replaces a recording.
 pub(super) fn write(file: &Path, page: &str) -> Result<(), Failure> {
     if is_alone(Some(file)) {
         let mut out = io::stdout().lock();

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &PluginPathArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the link; does not replace the file of another plugin.
+/// Creates the link; does not replace another plugin's file.
 fn link(plugin: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     let failed = |e: std::io::Error| Failure::write(folder, &e);
     std::fs::create_dir_all(folder).map_err(failed)?;

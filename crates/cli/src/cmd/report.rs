@@ -21,8 +21,8 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What `--format json` prints: the report, its answer, the filter of its figures, and what
-/// `ncclscope run` noted.
+/// What `--format json` prints: the report, its answer, the filter of its figures, and the content
+/// of `run.json`.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
@@ -95,19 +95,19 @@ pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
     output::text(&text::screen(content, Page::new(terminal::has_colour())))
 }
 
-/// What it shows, as an answer; `input` is what the next command reads.
+/// The answer for an assessment; `input` is the argument of the suggested commands.
 fn answer(Assessment { report, hang, slow, .. }: &Assessment, input: &str) -> Answer {
     Answer::of(Found { hang, slow, report }, input)
 }
 
-/// Paths, and the run that was chosen among theirs, as a shell reads them.
+/// Paths, and the id of the chosen run, as words for a shell.
 pub(super) fn words(paths: &[impl AsRef<Path>], run: Option<&str>) -> String {
     let paths = paths.iter().map(|path| shell_word(&path.as_ref().to_string_lossy()));
     let run = run.map(|id| format!("--run {}", shell_word(id)));
     paths.chain(run).collect::<Vec<_>>().join(" ")
 }
 
-/// The fields of an operation's row that a table has.
+/// The fields of an operation's row that the table shows.
 const OPERATION: [&str; 26] = [
     "comm",
     "comm_name",
@@ -136,7 +136,7 @@ const OPERATION: [&str; 26] = [
     "busbw_with_waiting_gbs",
     "transfer_unknown",
 ];
-/// The same of a group, behind its keys.
+/// The fields of a group's row that the table shows after its keys.
 const GROUP: [&str; 9] = [
     "count",
     "total_bytes",
@@ -166,14 +166,14 @@ fn sheet(report: &Report) -> Result<Sheet, Failure> {
     }
 }
 
-/// A filter that leaves no operation is a mistake; a run without any is not.
+/// An error if a filter leaves no operation; a run without operations is no error.
 fn no_operation(narrowed: &Narrowed) -> Result<(), Failure> {
     narrowed.text().map_or(Ok(()), |text| {
         Err(Failure::usage(format!("the filter leaves no operation: {text}")))
     })
 }
 
-/// A path as a shell reads it.
+/// A path as a word for a shell.
 pub(super) fn shell_word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !path.is_empty() && path.chars().all(is_plain) {

@@ -49,7 +49,7 @@ struct RunFile {
     started: String,
     ended: Option<String>,
     exit_code: Option<u8>,
-    /// Whose command this is, where each rank has its own.
+    /// Rank of the command, if each rank has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     rank: Option<u32>,
     versions: Versions,
@@ -77,11 +77,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if writes {
         save(&directory, &file).map_err(|e| Failure::write(&directory, &e))?;
     }
-    // Times of files may lag by a tick of the kernel's.
+    // File times may lag by one tick of the kernel's clock.
     let begun = SystemTime::now() - Duration::from_millis(100);
     let says = task.is_none_or(Task::is_first_of_node);
     let (code, seen) = execute(args, &loading, &directory, says)?;
-    // A command that did not start has said so.
+    // If the command did not start, that was reported.
     if seen.is_none() && is_new && writes {
         let _ = std::fs::remove_file(directory.join("run.json"));
         let _ = std::fs::remove_dir(&directory);
@@ -116,8 +116,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-/// Makes the run directory and returns its absolute path, as the command may change its own, and
-/// whether it was not there.
+/// Creates the run directory. Returns its absolute path, because the command may change its working
+/// directory, and whether it is new.
 fn prepare(args: &RunArgs, task: Option<Task>) -> Result<(PathBuf, bool), Failure> {
     if let (None, Some(task)) = (&args.output, task) {
         return Err(Failure::usage(format!(
@@ -133,7 +133,7 @@ fn prepare(args: &RunArgs, task: Option<Task>) -> Result<(PathBuf, bool), Failur
     let failed = |e: std::io::Error| Failure::write(&directory, &e);
     let is_new = std::fs::symlink_metadata(&directory).is_err();
     std::fs::create_dir_all(&directory).map_err(failed)?;
-    // Other ranks of this job may record already; of a run that is over, rank 0 wrote the end.
+    // Other ranks of this job may be recording already; at the end of a run, rank 0 writes `ended`.
     let is_over = || about_run(&directory).is_some_and(|run| run["ended"].is_string());
     let is_used = !recordings_in(&directory).map_err(failed)?.is_empty();
     if is_used && (task.is_none() || is_over()) {
@@ -151,8 +151,8 @@ fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
     std::fs::write(directory.join("run.json"), bytes)
 }
 
-/// Runs the command and returns its exit code as a shell would give it, and which of its processes
-/// had NCCL, if it could be started. `says` whether to name processes that do not record for long.
+/// Runs the command. Returns its exit code as a shell would, and its processes that loaded NCCL, if
+/// it was started. `says`: whether to report processes that record nothing for long.
 fn execute(
     args: &RunArgs,
     loading: &Loading,
@@ -167,7 +167,7 @@ fn execute(
     if let Some(mode) = &args.mode {
         command.env(MODE.name, mode);
     }
-    // Before the command starts, so that no signal ends us in between. Handlers of ours are
+    // Before the command starts, so that no signal ends this process in between. The handlers are
     // reset in the command, as always at exec.
     let signals =
         SignalsInfo::<WithOrigin>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
@@ -190,7 +190,7 @@ fn execute(
     }
 }
 
-/// Where a program that is not there was looked for.
+/// Where a missing program was searched.
 fn hint(program: &OsStr, error: &std::io::Error) -> String {
     if error.kind() != ErrorKind::NotFound || program.as_bytes().contains(&b'/') {
         return String::new();
@@ -202,7 +202,7 @@ fn hint(program: &OsStr, error: &std::io::Error) -> String {
 
 fn pass_on(mut signals: SignalsInfo<WithOrigin>, child: &Child) {
     let pid = Pid::from_child(child);
-    // It sleeps until a signal comes, and ends with us.
+    // The thread sleeps until a signal comes, and ends with the process.
     std::thread::spawn(move || {
         for Origin { signal, cause, .. } in signals.forever() {
             let signal = match signal {
@@ -212,7 +212,7 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, child: &Child) {
                 SIGUSR2 => Signal::USR2,
                 SIGINT if matches!(cause, Cause::Sent(_)) => Signal::INT,
                 SIGQUIT if matches!(cause, Cause::Sent(_)) => Signal::QUIT,
-                // The terminal gave it to the command as well.
+                // The terminal sent the signal to the command as well.
                 _ => continue,
             };
             let _ = kill_process(pid, signal);
@@ -225,8 +225,9 @@ fn code_of(status: ExitStatus) -> u8 {
     u8::try_from(status.code().or(signal).unwrap_or_default()).unwrap_or(ENVIRONMENT)
 }
 
-/// Fetches what killed ranks of this host left in memory, so that the directory can be moved.
-/// `is_shared`: it has the recordings of many hosts, and only those with this host's name are read.
+/// Adopts the lanes that killed ranks of this host left in memory, so that the directory can be
+/// moved. `is_shared`: it has recordings of several hosts; only those with this host's name are
+/// read.
 fn adopt_lanes(directory: &Path, is_shared: bool) {
     let host = if is_shared { host_name() } else { String::new() };
     let is_of_host = |path: &&PathBuf| {
@@ -237,7 +238,8 @@ fn adopt_lanes(directory: &Path, is_shared: bool) {
         Recording::open(path).ok().and_then(|recording| recording.header().lanes_file.clone())
     });
     for file in lanes {
-        // A rank that outlived the command still needs it; one that is gone was adopted already.
+        // A rank that outlived the command still uses its lanes; those of an exited rank were
+        // adopted already.
         match lanes_file::adopt(&file, geteuid().as_raw()) {
             Ok(Adopted::Orphan) => tell(format_args!(
                 "warning: the last records of a killed rank stay in {}: their recording is not \
@@ -253,7 +255,7 @@ fn adopt_lanes(directory: &Path, is_shared: bool) {
     }
 }
 
-/// Prints the report; what is wrong with recordings does not change how the command ended.
+/// Prints the report. Problems of recordings do not change the command's exit code.
 fn finish(directory: &Path) -> Result<(), Failure> {
     match Input::open(&[directory.to_owned()], None) {
         Ok(input) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope completions` and `man`: what shells and `man` show of the command line, generated
-//! from its definition.
+//! `ncclscope completions` and `man`: shell completions and manual pages, generated from the
+//! definition of the command line.
 
 use crate::args::{CommandLine, CompletionsArgs, ManArgs};
 use crate::failure::{Failure, tell};

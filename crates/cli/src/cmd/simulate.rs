@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Bytes of the largest scenario file.
+/// Maximum size of a scenario file, bytes.
 const SCENARIO_MAX: u64 = 1 << 20;
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// By the recordings that are there; a table of vectors is written at once.
+/// Progress by the number of existing recordings; a table of vectors is written at once.
 fn progress(scenario: &Scenario, output: &Path) -> Watched {
     let directory = output.to_owned();
     let all = if scenario.counters { 0 } else { u64::from(scenario.job.ranks) };
@@ -58,7 +58,7 @@ fn read_scenario(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The scenario of the file, if there is one, with the options of the command line.
+/// The scenario from the file, if there is one, and the command line's options.
 fn scenario(args: &SimulateArgs) -> Result<Scenario, Failure> {
     let mut scenario = match &args.scenario {
         None => Scenario::default(),

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The fields of a finding that a table has.
+/// The fields of a finding that the table shows.
 const FINDING: [&str; 10] = [
     "class",
     "name",
@@ -37,17 +37,17 @@ const FINDING: [&str; 10] = [
     "comms",
     "title",
 ];
-/// The column of findings in other tables.
+/// Head of the column of findings in other tables.
 const FINDING_HEAD: (&str, Align) = ("finding", Align::Left);
-/// In place of a finding.
+/// Cell of that column without a finding.
 const NOT_SLOW: &str = "-";
-/// The line of a text without findings.
+/// Line of the text without findings.
 const NOTHING: &str = "  nothing\n";
-/// The longest list in text; JSON has all.
+/// Maximum length of a list in text; JSON contains all entries.
 const LIST_MAX: usize = 20;
-/// The most lines of evidence of a finding that are printed.
+/// Maximum number of a finding's lines of evidence that are printed.
 const EVIDENCE_MAX: usize = 8;
-/// The most ranks of a finding whose places are printed.
+/// Maximum number of a finding's ranks whose locations are printed.
 const PLACES: usize = 4;
 
 pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
@@ -92,7 +92,8 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         let input = words(&args.inputs, args.run.id());
         tell(format_args!("the job hangs, see why: ncclscope diagnose {input}"));
     }
-    // Unreadable or damaged input takes precedence over findings: it may hide the actual cause.
+    // Unreadable or damaged input takes precedence over findings, because it may hide the actual
+    // cause.
     let is_found = code == ExitCode::SUCCESS && !report.findings.is_empty();
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
 }
@@ -107,12 +108,12 @@ struct Printed<'a> {
 
 struct Read {
     job: Job,
-    /// `diagnose` finds that it hangs.
+    /// `diagnose` finds that the job hangs.
     is_hung: bool,
     /// The exit code if there are no findings.
     code: ExitCode,
     filter: Filter,
-    /// The times to judge, on the job's clock, ns.
+    /// The time window to judge, ns on the job's clock.
     window: Option<(f64, f64)>,
 }
 
@@ -179,7 +180,7 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
     }
 }
 
-/// A job that is not of recordings.
+/// A job that was not read from recordings, to which time filters do not apply.
 fn without_times(job: Job, args: &FilterArgs) -> Result<Read, Failure> {
     if args.from.is_some() || args.until.is_some() {
         return Err(Failure::usage("--from and --until are for recordings; --steps is for all"));
@@ -204,7 +205,7 @@ fn kind(path: &Path) -> Kind {
     }
 }
 
-/// Says which files of the directories are not read, though they could be by themselves.
+/// Prints which files of the directories are ignored although they could be read on their own.
 fn tell_others(inputs: &[PathBuf], is_one: impl Fn(&str) -> bool) {
     for directory in inputs.iter().filter(|path| path.is_dir()) {
         tell_left_out(directory, &is_one, "of a directory, files of one kind are; name it alone");
@@ -225,8 +226,8 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The report as text: the findings first, then the causes of the waiting in the steps. Other verbs
-/// tell more where it is of recordings.
+/// The report as text: the findings first, then the causes of the waiting in the steps. For
+/// recordings, other verbs with more details are named.
 fn text(report: &SlowReport, is_recorded: bool) -> String {
     let mut text = format!(
         "{}, {}, {} {} of sends and receives, {} (from {})\n",
@@ -334,7 +335,7 @@ fn steps(text: &mut String, report: &SlowReport) {
     }
 }
 
-/// The codes of the findings whose root a part of the job is.
+/// The codes of the findings whose root is this part of the job.
 fn findings(part: Option<&SlowPart>, report: &SlowReport) -> String {
     let Some(part) = part else { return NOT_SLOW.into() };
     let fits = |named: Option<u32>, of: Option<u32>| named.is_none() || named == of;

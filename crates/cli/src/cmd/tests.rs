@@ -29,7 +29,7 @@ const LINE: &str = "ONE_VERB_OF_NCCLSCOPE";
 const SAYS: &str = "blocks decoded:";
 const SAYS_PASSES: &str = "passes over events:";
 
-/// Not a test by itself: what the others start.
+/// Not a test itself: the other tests start it in a process of its own.
 #[test]
 fn one_verb() {
     let Ok(line) = std::env::var(LINE) else { return };
@@ -40,12 +40,12 @@ fn one_verb() {
     eprintln!("{SAYS_PASSES} {}", ncclscope_operations::timeline::passes());
 }
 
-/// How many blocks a verb decodes.
+/// Number of blocks that a verb decodes.
 fn decoded(words: &[&str]) -> u64 {
     count(words, SAYS)
 }
 
-/// What a verb counts.
+/// A number that a verb prints after `says`.
 fn count(words: &[&str], says: &str) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "cmd::tests::one_verb", "--nocapture"]).env(LINE, words.join("\n"));
@@ -56,7 +56,7 @@ fn count(words: &[&str], says: &str) -> u64 {
     said.unwrap_or_else(|| panic!("{words:?}: {text}")).trim().parse().unwrap()
 }
 
-/// How many blocks with records of threads the recordings of a directory have.
+/// Number of blocks with records of threads in the recordings of a directory.
 fn blocks(directory: &Path) -> u64 {
     let files = crate::input::recordings_in(directory).unwrap();
     let recordings = files.iter().map(|file| Recording::open(file).unwrap());
@@ -108,7 +108,7 @@ fn verbs_decode_what_is_left_of_an_overwritten_recording_once() {
     }
 }
 
-/// The report reads a long recording as a stream; the answer comes of its end.
+/// The report reads a long recording as a stream; the answer is derived from its end.
 #[test]
 fn report_decodes_a_long_recording_and_its_end_and_finds_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn diagnose_decodes_the_end_of_a_recording_and_finds_the_same() {
     assert_eq!(truth["verdicts"][0]["class"], found.class.code());
 }
 
-/// The class and ranks that were planted, and those found first, how surely, and the damage.
+/// The planted class and ranks, those found first, their confidence, and the damage.
 fn planted_and_found(directory: &Path) -> (Value, Value, Confidence, Vec<String>) {
     let truth = std::fs::read_to_string(directory.join("truth.json")).unwrap();
     let truth: Value = serde_json::from_str(&truth).unwrap();
@@ -161,7 +161,8 @@ fn simulate_unmatched_send(ring_mib: u32, directory: &Path) {
     simulate(job, &[Fault::from_name("p2p-unmatched").unwrap()], directory);
 }
 
-/// The end says how many there were before it, also where these were overwritten.
+/// The end of a recording contains the number of earlier sends and receives, even if they were
+/// overwritten.
 #[test]
 fn diagnose_knows_all_sends_and_receives_from_the_end_of_a_recording() {
     for ring_mib in [0, 1] {
@@ -183,9 +184,9 @@ fn diagnose_knows_all_sends_and_receives_from_the_end_of_a_recording() {
     }
 }
 
-/// Where a recording's end does not say them, because that is damaged, the sends and receives
-/// before it are counted: their blocks are decoded once, and without the network steps, which are
-/// most of a recording. The damage among them makes that vain, and is told.
+/// If a recording's end lacks these numbers because it is damaged, the earlier sends and receives
+/// are counted: their blocks are decoded once, without the network steps, which are most of a
+/// recording. Damage among them makes the count useless, and is reported.
 #[test]
 fn diagnose_counts_sends_and_receives_that_the_end_does_not_tell() {
     let dir = tempfile::tempdir().unwrap();
@@ -213,7 +214,7 @@ fn diagnose_counts_sends_and_receives_that_the_end_does_not_tell() {
     assert_eq!(damaged[0].matches("torn block at byte").count(), 1, "{damaged:?}");
 }
 
-/// Two traces of a rank, which follow one another.
+/// Two consecutive traces of one rank.
 #[test]
 fn traces_of_a_rank_read_its_recording_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -240,7 +241,7 @@ fn traces_of_a_rank_read_its_recording_once() {
     assert_eq!(decoded(&words), blocks(Path::new(&run)));
 }
 
-/// Where a call is that has not returned: found in the pass that reads everything else.
+/// Whether a call has not returned is found in the pass that reads everything else.
 #[test]
 fn a_call_that_does_not_return_costs_no_second_look() {
     for (is_ending, expected) in [(true, Pending::Inside), (false, Pending::OpenGroup)] {
@@ -260,7 +261,8 @@ fn a_call_that_does_not_return_costs_no_second_look() {
     }
 }
 
-/// What `stragglers` says depends on who the processes are, never on the order of files.
+/// The result of `stragglers` depends on the identities of the processes, never on the order of
+/// files.
 #[test]
 fn the_order_of_recordings_does_not_matter_to_stragglers() {
     let dir = tempfile::tempdir().unwrap();
@@ -276,7 +278,7 @@ fn the_order_of_recordings_does_not_matter_to_stragglers() {
     };
     let expected = report(&files);
     assert!(expected.contains("\"S1\""), "the planted rank");
-    // A few shuffles of a linear congruence.
+    // Several permutations from a linear congruential generator.
     let mut state = 1_u64;
     for _ in 0..6 {
         for at in (1..files.len()).rev() {
@@ -287,7 +289,7 @@ fn the_order_of_recordings_does_not_matter_to_stragglers() {
     }
 }
 
-/// As many events in 2,000 communicators as in 20 cost each verb as many passes over them.
+/// With the same number of events, 2,000 communicators need as many passes over the events as 20.
 #[test]
 fn verbs_do_not_go_over_all_events_for_each_communicator() {
     let dir = tempfile::tempdir().unwrap();

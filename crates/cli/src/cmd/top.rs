@@ -28,12 +28,12 @@ use watch::{Source, Watch, printable};
 /// How long `--once` waits for rates: longer than two windows of an agent.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How often, and for how long, `--once` looks for ranks that began a moment ago. A rank that ended
-/// in its first second, or an empty file, never is one that runs.
+/// How often `--once` looks for ranks that have just started; `BEGINNING_AT_MOST` limits for how
+/// long. A rank that ended in its first second, or an empty file, never becomes a running one.
 const BEGINNING: Duration = Duration::from_millis(100);
 const BEGINNING_AT_MOST: Duration = Duration::from_secs(3);
 
-/// How many readings with rates it takes: so many show a straggler.
+/// Number of readings with rates that `--once` takes, which is enough to show a straggler.
 const ENOUGH: u32 = 3;
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints one picture. The first readings show what is in flight and no rates yet, and a rank that
-/// began a moment ago is not in them.
+/// Prints one picture. The first readings contain operations in flight but no rates, and not the
+/// ranks that have just started.
 fn once(mut watch: Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
     let interval = Duration::from_secs_f64(args.interval);
     let (begin, mut picture) = (Instant::now(), watch.look()?);

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ViewArgs) -> Result<ExitCode, Failure> {
         ));
         tell(format_args!("or open {} at {}, from wherever you like", path.display(), args.ui));
     }
-    // There is always a sender: the server keeps one.
+    // A sender always exists, because the server keeps one.
     let _ = end.recv();
     Ok(prepared.exit_code)
 }
@@ -63,7 +63,7 @@ fn cannot(what: &str, error: &io::Error) -> Failure {
     Failure::environment(format!("cannot {what}: {error}"))
 }
 
-/// An address of a page, which the script of ours may contain as it is.
+/// The viewer's address, checked so that it can be inserted into the page's script unchanged.
 fn checked(ui: &str) -> Result<String, Failure> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/%[]".contains(c);
     let is_http = ui.starts_with("https://") || ui.starts_with("http://");
@@ -71,7 +71,7 @@ fn checked(ui: &str) -> Result<String, Failure> {
     (is_http && ui.chars().all(is_plain)).then(|| ui.to_owned()).ok_or_else(refused)
 }
 
-/// 128 random bits.
+/// A random token of 128 bits.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -86,7 +86,7 @@ fn title(inputs: &[PathBuf]) -> String {
     inputs.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// A trace to show, and the directory of ours, which goes away with it.
+/// A trace to show, and a temporary directory that is removed with it.
 struct Prepared {
     path: PathBuf,
     directory: PathBuf,
@@ -108,7 +108,7 @@ impl Prepared {
             Some(_) => None,
             None => Some(narrowed(args)?),
         };
-        // Its name is not the token: /tmp can be listed.
+        // The name is not the token, because /tmp can be listed.
         let name = token().map_err(|e| cannot("make a name", &e))?;
         let directory = std::env::temp_dir().join(format!("ncclscope-view-{name}"));
         let made = DirBuilder::new().mode(0o700).create(&directory);
@@ -124,7 +124,7 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// A page that leads to an address.
+    /// A page that redirects to an address.
     fn leading_to(&self, url: &str) -> Option<PathBuf> {
         let path = self.directory.join("open.html");
         let page = format!(
@@ -149,7 +149,7 @@ impl Drop for Prepared {
     }
 }
 
-/// The recordings, and the filter of what to show.
+/// The recordings, and the filter.
 fn narrowed(args: &ViewArgs) -> Result<(Input, Narrowed), Failure> {
     let mut input = Input::open(&args.inputs, args.run.id())?;
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Needed)?;
@@ -159,7 +159,7 @@ fn narrowed(args: &ViewArgs) -> Result<(Input, Narrowed), Failure> {
     Ok((input, narrowed))
 }
 
-/// A file that `export` wrote, by its name: anything else must be a recording.
+/// True for the name of a file that `export` writes; any other file must be a recording.
 fn is_trace(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let is_known = matches!(ending, "pftrace" | "perfetto-trace" | "tar" | "json" | "gz");
@@ -180,13 +180,13 @@ fn end_by_signal(end: Sender<()>) -> Result<(), Failure> {
         .map_err(|e| cannot("start a thread", &e))
 }
 
-/// Asks the desktop to open a page; false where there is none to ask.
+/// Asks the desktop to open a page; false if there is no desktop.
 fn open(page: &Path) -> bool {
     let has = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let by_variable = std::env::var_os("BROWSER").filter(|value| !value.is_empty());
     let opener = match by_variable {
         Some(browser) => browser,
-        // Without a screen xdg-open finds browsers that run in the terminal.
+        // Without a display, xdg-open would find browsers that run in the terminal.
         None if has("DISPLAY") || has("WAYLAND_DISPLAY") => "xdg-open".into(),
         None => return false,
     };

@@ -3,17 +3,17 @@
 
 use serde::Serialize;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
     Ok,
-    /// It works, with a limit that is worth knowing.
+    /// It works, but with a limitation.
     Warn,
     Fail,
 }
 
-/// One thing that was looked at.
+/// One check with its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) name: &'static str,

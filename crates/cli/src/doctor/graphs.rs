@@ -5,8 +5,8 @@ use super::check::Check;
 use ncclscope_control::releases::{InGraphs, of_release};
 use ncclscope_control::value::KernelEvents;
 
-/// Of a release (23007 is 2.30.7) with a value of `NCCLSCOPE_KERNEL`; nothing where these events
-/// are off.
+/// The check for a release (23007 is 2.30.7) with a value of `NCCLSCOPE_KERNEL`; `None` if these
+/// events are off.
 pub(super) fn check(version: u32, kernel: KernelEvents) -> Option<Check> {
     let release = of_release(version);
     let is_on = match kernel {

@@ -6,10 +6,10 @@ use crate::nccl::find_all;
 use crate::plugin::{GlibcVersion, needed_glibc};
 use std::path::{Path, PathBuf};
 
-/// What precedes the version in glibc itself.
+/// The text before the version in glibc's binary.
 const BEFORE_VERSION: &[u8] = b"stable release version ";
 
-/// Of the plugin at `path`; none if one of the versions is not known.
+/// The check for the plugin at `path`; `None` if a version is unknown.
 pub(super) fn check(path: &Path) -> Option<Check> {
     Some(compared(needed_glibc(path)?, of_host()?))
 }

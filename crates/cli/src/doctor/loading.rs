@@ -8,10 +8,10 @@ use crate::nccl::Release;
 use crate::plugin;
 use std::path::Path;
 
-/// What sets both variables for every release.
+/// Advice that sets both variables for every release.
 const MEND: &str = "use `ncclscope run`, or `eval \"$(ncclscope env)\"`";
 
-/// What `ncclscope run` and `env` set for the plugin at `path`.
+/// Checks what `ncclscope run` and `env` would set for the plugin at `path`.
 pub(super) fn own(path: &Path) -> Check {
     let name = "loading";
     match Loading::of(path) {
@@ -28,13 +28,13 @@ pub(super) fn own(path: &Path) -> Check {
     }
 }
 
-/// What is wrong with the variable as it is set, for each library that the job may load.
+/// Problems of the variable's present value, for each library that the job may load.
 pub(super) fn checks(libraries: &[Library]) -> Vec<Check> {
     let Ok(value) = std::env::var(PLUGIN) else { return vec![] };
     let folders = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
     let is_there = |name: &str| match name.contains('/') {
         true => Path::new(name).is_file(),
-        // Beside the plugin the tool may lie, which has the short name.
+        // The folder of the plugin may also contain the tool, which has the short name.
         false => std::env::split_paths(&folders).any(|folder| {
             let file = folder.join(name);
             file.is_file() && plugin::fault(&file).is_none()
@@ -55,14 +55,14 @@ pub(super) fn checks(libraries: &[Library]) -> Vec<Check> {
     if !wrong.is_empty() {
         return wrong;
     }
-    // Without a release that is known: what most of them do.
+    // Without a known release, checks what most of them do.
     if releases.is_empty() && !is_there(&value) {
         return vec![absent(&value, &value)];
     }
     vec![Check::ok(PLUGIN, value)]
 }
 
-/// What no release loads the plugin for.
+/// Problems for which no release loads the plugin.
 fn value_alone(value: &str) -> Option<Check> {
     if value.eq_ignore_ascii_case("none") {
         let advice = "`ncclscope run` sets it anew; elsewhere use `ncclscope env`";
@@ -75,7 +75,7 @@ fn value_alone(value: &str) -> Option<Check> {
     None
 }
 
-/// What a release would miss.
+/// The problem with one release, if any.
 fn of_release(value: &str, release: &Release, is_there: impl Fn(&str) -> bool) -> Option<Check> {
     let asks = release.asks_for(Some(value));
     if release.api().is_none() || asks.iter().any(|name| is_there(name)) {
@@ -98,7 +98,7 @@ fn absent(value: &str, asks: &str) -> Check {
     if value.contains('/') {
         return Check::fail(PLUGIN, format!("{value} is missing"), MEND);
     }
-    // The loader has folders of its own, which may have it.
+    // The dynamic loader searches further folders, which may contain the file.
     Check::warn(PLUGIN, format!("{asks} is in no folder of {LIBRARY_PATH}"), MEND)
 }
 

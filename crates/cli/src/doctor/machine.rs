@@ -9,13 +9,14 @@ use std::fs::{File, remove_file};
 use std::io::Write;
 use std::path::Path;
 
-/// A process's recording with the default ring, and the live memory of its callbacks.
+/// Memory for a process's recording with the default ring, and for its lanes, bytes.
 const PROCESS_BYTES: u64 = 160 << 20;
 
 pub(super) fn directory(path: &Path) -> Check {
     let name = "directory";
     let advice = "choose another one with -o or NCCLSCOPE_DIR";
-    // The plugin makes it: then its nearest ancestor must be writable.
+    // If the directory does not exist, the plugin creates it, so that its nearest ancestor must be
+    // writable.
     let existing = path.ancestors().find(|p| p.exists() && !p.as_os_str().is_empty());
     let existing = existing.unwrap_or_else(|| Path::new("."));
     let probe = existing.join(format!(".ncclscope-{}", std::process::id()));
@@ -46,7 +47,7 @@ pub(super) fn shared_memory() -> Check {
     let size = fs.f_blocks.saturating_mul(fs.f_frsize);
     let free = fs.f_bavail.saturating_mul(fs.f_frsize);
     let detail = format!("{}, {} free", bytes(size), bytes(free));
-    // Docker's default of 64 MiB is a classic reason for NCCL to fail.
+    // Docker's default of 64 MiB is a frequent reason for NCCL to fail.
     if free < 64 << 20 {
         return Check::warn(name, detail, "NCCL may need more: docker run --shm-size=1g");
     }

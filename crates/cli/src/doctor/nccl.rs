@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds libnccl, and lists what a release shows a profiler.
+//! Finds libnccl, and describes what a release reports to a profiler.
 
 use super::check::Check;
 use super::graphs;
@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A libnccl, and its own description.
+/// A libnccl and the release that it contains.
 pub(super) struct Library {
     path: PathBuf,
     release: io::Result<Option<Release>>,
@@ -25,13 +25,13 @@ impl Library {
     }
 }
 
-/// The given one, or all that are found.
+/// The given library, or all that are found.
 pub(super) fn find(given: Option<&Path>) -> Vec<Library> {
     let paths = given.map_or_else(libraries, |path| BTreeSet::from([path.to_owned()]));
     paths.into_iter().map(|path| Library { release: Release::of(&path), path }).collect()
 }
 
-/// One check for each.
+/// One check for each library.
 pub(super) fn checks(libraries: &[Library]) -> Vec<Check> {
     if libraries.is_empty() {
         return vec![Check::warn(
@@ -72,7 +72,7 @@ fn check(library: &Library) -> Vec<Check> {
     }
 }
 
-/// What kernel events cost with a release, and what is blind without them.
+/// The cost of kernel events with a release, and what cannot be seen without them.
 fn kernel_events(api: u32, release: &releases::Release) -> Check {
     let name = "kernel events";
     let blind = "without them no duration is the GPU's, and operations within a node show no end";
@@ -94,7 +94,7 @@ fn kernel_events(api: u32, release: &releases::Release) -> Check {
     }
 }
 
-/// Every libnccl in the places where jobs find theirs, without duplicates by link.
+/// All libnccl files in the usual places, without duplicates by links.
 fn libraries() -> BTreeSet<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -108,7 +108,7 @@ fn libraries() -> BTreeSet<PathBuf> {
     files.filter_map(|file| file.canonicalize().ok()).collect()
 }
 
-/// Where Python's `nvidia-nccl-*` wheels put the library.
+/// The folders of Python's `nvidia-nccl-*` wheels.
 fn python_folders() -> Vec<PathBuf> {
     let script = "import site, sysconfig; \
                   print(*site.getsitepackages(), site.getusersitepackages(), \

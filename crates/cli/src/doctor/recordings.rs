@@ -9,7 +9,7 @@ use std::path::Path;
 
 pub(super) fn checks(directory: &Path) -> Vec<Check> {
     let name = "recordings";
-    // That the directory cannot be read is another check's word.
+    // Another check reports an unreadable directory.
     let files = recordings_in(directory).unwrap_or_default();
     let mut losses = Losses::default();
     let (mut read, mut damaged) = (0, Vec::new());

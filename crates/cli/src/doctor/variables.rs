@@ -33,9 +33,9 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// A directory for control sockets that the plugin does not use.
+/// Warns of a directory for control sockets that the plugin would not use.
 fn sockets(directory: &Path) -> Option<Check> {
-    // The plugin makes one that is not there.
+    // The plugin creates a missing directory.
     let found = std::fs::symlink_metadata(directory).ok()?;
     let why = is_private(&found, geteuid().as_raw()).err()?;
     let detail = format!("{} is not used: {why}", directory.display());
@@ -44,14 +44,14 @@ fn sockets(directory: &Path) -> Option<Check> {
     Some(Check::warn(CONTROL.name, detail, advice))
 }
 
-/// A directory for lanes that the plugin does not use.
+/// Warns of a directory for lanes that the plugin would not use.
 fn lanes(directory: &Path) -> Option<Check> {
     let detail = format!("{} is not a directory", directory.display());
     let advice = "a kill of a rank loses up to 80 ms of its records: name one in a tmpfs";
     (!directory.is_dir()).then(|| Check::warn(LANES.name, detail, advice))
 }
 
-/// The plugins behind ours. The loader searches for a name without a folder.
+/// Checks the chained plugins. The dynamic loader searches for names without a folder.
 fn chained(paths: &[String]) -> Vec<Check> {
     let check = |path: &String| {
         let fault = match Path::new(path) {

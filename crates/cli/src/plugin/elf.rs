@@ -12,7 +12,7 @@ use std::path::Path;
 /// The ELF machine number (`e_machine`) of this program.
 const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
-/// What is wrong with the file, as the end of a sentence about it.
+/// The problem with the file, as the end of a sentence; `None` if it is a plugin.
 pub(crate) fn fault(path: &Path) -> Option<String> {
     let is_program = match fault_of_headers(path) {
         Ok(is_program) => is_program,
@@ -23,13 +23,13 @@ pub(crate) fn fault(path: &Path) -> Option<String> {
         Ok(found) if found.iter().flatten().all(String::is_empty) => {
             Some("is not an NCCL profiler plugin: it has no symbol ncclProfiler_v*".into())
         }
-        // The tool contains those names too, and may lie beside the plugin.
+        // The tool's binary contains the same names, and may lie beside the plugin.
         Ok(_) if is_program => Some("is not an NCCL profiler plugin: it is a program".into()),
         Ok(_) => None,
     }
 }
 
-/// What is wrong with the headers, or whether they are a program's.
+/// The problem with the headers, else whether they are those of a program.
 fn fault_of_headers(path: &Path) -> Result<bool, String> {
     let read = |error| format!("cannot be read: {error}");
     let file = File::open(path).map_err(read)?;
@@ -60,14 +60,14 @@ fn fault_of_headers(path: &Path) -> Result<bool, String> {
 pub(crate) struct GlibcVersion(pub(crate) u32, pub(crate) u32);
 
 impl GlibcVersion {
-    /// Reads `2.34`; a third number does not count.
+    /// Parses a version such as `2.34`; a third number is ignored.
     pub(crate) fn parse(text: &str) -> Option<GlibcVersion> {
         let mut numbers = text.split('.').map(str::parse);
         Some(GlibcVersion(numbers.next()?.ok()?, numbers.next()?.ok()?))
     }
 }
 
-/// The newest version of glibc whose symbols the file needs.
+/// The newest glibc version that the file's symbols require.
 pub(crate) fn needed_glibc(path: &Path) -> Option<GlibcVersion> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let data = &cache;
@@ -87,7 +87,7 @@ pub(crate) fn needed_glibc(path: &Path) -> Option<GlibcVersion> {
     newest
 }
 
-/// The end of the program headers: a complete file has at least as many bytes.
+/// End of the program headers. A complete file has at least as many bytes.
 fn after(header: &FileHeader64<Endianness>, endian: Endianness) -> u64 {
     let size = u64::from(header.e_phentsize(endian)) * u64::from(header.e_phnum(endian));
     header.e_phoff(endian).saturating_add(size)

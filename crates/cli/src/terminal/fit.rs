@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Long lines of text that other crates compose, on a narrow terminal.
+//! Wraps long lines of text from other crates for a narrow terminal.
 
 use super::width;
 use crate::printable::columns_of;
 
-/// A label at the beginning of a line has at most so many columns.
+/// Maximum width of a label at the beginning of a line, columns.
 const LABEL: usize = 24;
-/// Text behind a label needs so many columns.
+/// Minimum width of the text after a label, columns.
 const ROOM: usize = 10;
-/// A line with so many gaps of several blanks is a row of a table, which fits as it is or not at
-/// all.
+/// A line with at least this many gaps of several blanks is a row of a table, and is not wrapped.
 const GAPS: usize = 3;
 
-/// The text with lines that fit the terminal, if standard output is one: further lines begin below
-/// the text behind the label, or are indented.
+/// The text wrapped to the terminal, if standard output is one. Further lines are aligned with the
+/// text after the label, or indented.
 pub(crate) fn fitted(text: &str) -> String {
     width().map_or_else(|| text.to_owned(), |width| within(text, width))
 }
@@ -48,12 +47,12 @@ fn within(text: &str, width: usize) -> String {
     fitted
 }
 
-/// How many gaps of two blanks or more a line has.
+/// Number of gaps of two blanks or more in a line.
 fn gaps(line: &str) -> usize {
     line.split("  ").filter(|part| !part.trim().is_empty()).count().saturating_sub(1)
 }
 
-/// Where further lines of a line begin.
+/// Column at which the continuation of a line begins.
 fn indent(line: &str, width: usize) -> usize {
     let start = line.len() - line.trim_start().len();
     let label = line[start..].find("  ").filter(|&label| label <= LABEL).map(|label| {
@@ -76,7 +75,7 @@ mod tests {
                         note: all is over\n";
         assert_eq!(within(text, 26), expected);
         assert_eq!(within(text, 80), text);
-        // A word that is too long stands alone, and no width makes it fail.
+        // A word that is too long gets a line of its own; no width causes an error.
         let path = "wrote /a/long/path/host-4711.nscope there\n";
         assert_eq!(within(path, 12), "wrote\n  /a/long/path/host-4711.nscope\n  there\n");
         for width in 0..40 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Colours in text that other crates compose: headings, and the classes of findings.
+//! Adds colours to text from other crates: headings, and classes of findings.
 
 use super::has_colour;
 use crate::printable::Colour;

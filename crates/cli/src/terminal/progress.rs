@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Progress of long work on standard error, with the time left. Only on a terminal.
+//! Progress of long work with the time left, on standard error if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ncclscope_kineto::file::bytes_read;
@@ -12,18 +12,18 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Work that is shorter shows nothing.
+/// Shorter work shows no progress.
 const QUICK: Duration = Duration::from_secs(1);
-/// Between two looks at work that is watched.
+/// Interval of looking at watched work.
 const LOOK: Duration = Duration::from_millis(200);
 /// A line of progress.
 const TEMPLATE: &str = "{msg} [{wide_bar}] {percent:>3} %, {elapsed}, {eta} left";
-/// The same where the length of the work is not known.
+/// Format of the line if the length of the work is unknown.
 const ENDLESS: &str = "{msg} {spinner} {elapsed}";
 
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Writes to the terminal while the line of progress is erased.
+/// Writes to the terminal while the progress line is erased.
 pub(crate) fn beside_progress(write: impl FnOnce()) {
     let shown = SHOWN.lock().map(|shown| shown.clone()).unwrap_or_default();
     match shown {
@@ -38,7 +38,7 @@ fn show(bar: Option<ProgressBar>) {
     }
 }
 
-/// A line of progress, which is erased when this is dropped.
+/// A progress line, which is erased when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -47,7 +47,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Progress of `all` pieces of work.
+    /// Progress of `all` units of work.
     pub(crate) fn new(what: &str, all: u64) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::hidden());
         bar.set_style(style(all));
@@ -55,7 +55,7 @@ impl Progress {
         Progress { bar, begun: Instant::now(), is_shown: false }
     }
 
-    /// So many pieces are done, of as many as are known now.
+    /// Sets the units done, and the number known now.
     fn at_of(&mut self, done: u64, all: u64) {
         if self.bar.length() != Some(all) {
             self.bar.set_style(style(all));
@@ -64,7 +64,7 @@ impl Progress {
         self.at(done.min(all));
     }
 
-    /// So many pieces are done.
+    /// Sets the number of units done.
     pub(crate) fn at(&mut self, done: u64) {
         if !self.is_shown && self.begun.elapsed() >= QUICK && io::stderr().is_terminal() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -76,7 +76,7 @@ impl Progress {
     }
 }
 
-/// How a line of work of so many pieces looks.
+/// The style of a line for `all` units.
 fn style(all: u64) -> ProgressStyle {
     let template = if all == 0 { ENDLESS } else { TEMPLATE };
     let style = ProgressStyle::with_template(template);
@@ -93,8 +93,7 @@ impl Drop for Progress {
     }
 }
 
-/// Progress of work that cannot report it: a thread looks how far the work is, until this is
-/// dropped.
+/// Progress of work that cannot report it: a thread queries it until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
     end: Option<Sender<()>>,
@@ -102,7 +101,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Of `all` pieces, of which so many are `done`; the time left is not shown if `all` is 0.
+    /// Progress of `all` units, with the number done from `done`; no time left is shown if `all` is
+    /// 0.
     pub(crate) fn new(
         what: &'static str,
         all: u64,
@@ -111,8 +111,8 @@ impl Watched {
         Watched::growing(what, move || (done(), all))
     }
 
-    /// Of work whose length is known only later: how many pieces are done, and how many there are,
-    /// 0 if that is not known yet.
+    /// Progress of work whose length is known only later: (units done, all units), with 0 while
+    /// unknown.
     pub(crate) fn growing(
         what: &'static str,
         look: impl Fn() -> (u64, u64) + Send + 'static,
@@ -132,7 +132,7 @@ impl Watched {
         Watched { end: Some(end), thread }
     }
 
-    /// Of work that decodes all blocks of the recordings so many times.
+    /// Progress of work that decodes all blocks of the recordings `times` times.
     pub(crate) fn by_blocks<'r>(
         what: &'static str,
         recordings: impl IntoIterator<Item = &'r Recording>,
@@ -144,7 +144,7 @@ impl Watched {
         Watched::new(what, all, move || decoded_blocks() - first)
     }
 
-    /// Of work that reads traces so many times at least.
+    /// Progress of work that reads traces at least `times` times.
     pub(crate) fn by_traces<'p>(
         what: &'static str,
         files: impl IntoIterator<Item = &'p PathBuf>,
@@ -168,7 +168,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         drop(self.end.take());
-        // The line must be erased before anything else is written.
+        // The line must be erased before anything else is printed.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A comparison on one screen: at most 60 lines.
+//! A comparison as text on one screen: at most 60 lines.
 
 use super::page::{Page, or_dash};
 use crate::printable::Colour;
@@ -8,16 +8,16 @@ use ncclscope_compare::schema::{Answer, Kind, Row, RowKey, Side, State, Verdict}
 use ncclscope_compare::{Comparison, name};
 use ncclscope_operations::human::{self, duration, three};
 
-/// The most rows of the table.
+/// Maximum number of rows of the table.
 const ROWS: usize = 30;
-/// The most settings.
+/// Maximum number of settings.
 const SETTINGS: usize = 8;
-/// The most notes.
+/// Maximum number of notes.
 const NOTES: usize = 3;
-/// The longest value of a setting.
+/// Maximum length of a setting's value.
 const VALUE_MAX: usize = 40;
 
-/// The answer, then one screen, or all.
+/// The answer, then one screen or everything.
 pub(crate) fn comparison(comparison: &Comparison, is_full: bool, mut page: Page) -> String {
     answer(&mut page, &comparison.answer);
     let limit = |few: usize| if is_full { usize::MAX } else { few };
@@ -28,7 +28,7 @@ pub(crate) fn comparison(comparison: &Comparison, is_full: bool, mut page: Page)
     page.into_text()
 }
 
-/// At most five lines.
+/// The answer, in at most five lines.
 fn answer(page: &mut Page, answer: &Answer) {
     let colour = match answer.state {
         State::Slower => Colour::Red,
@@ -92,7 +92,7 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     }
 }
 
-/// A share in percent with its sign; what rounds to nothing has none of its own.
+/// A share in percent with its sign; a value that rounds to zero has none.
 fn tenths(share: f64) -> String {
     let text = format!("{:+.1}", 100.0 * share);
     if text == "-0.0" { "+0.0".into() } else { text }

@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
     pub(crate) answer: &'a Answer,
-    /// The filter that the figures are of, in words.
+    /// The filter of the figures as text.
     pub(crate) filter: Option<&'a str>,
     pub(crate) report: &'a Report,
     /// The content of `run.json`.

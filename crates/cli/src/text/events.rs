@@ -10,7 +10,7 @@ use ncclscope_report::schema::{EventCounts, RankRow};
 use ncclscope_trace::EventKind;
 use std::collections::BTreeMap;
 
-/// With more ranks, only the sum is shown.
+/// If there are more ranks, only the sum is shown.
 const COLUMNS_MAX: usize = 8;
 
 pub(super) fn table(page: &mut Page, report: &Report) {
@@ -24,7 +24,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     }
     let sums = ["all", "stopped", "open", "dropped", "stale", "orphan"];
     columns.extend(sums.map(|name| (name, Align::Right)));
-    // The ranks first, the last of them first: the sums are what matters.
+    // The ranks' columns are left out first, from the last one on, because the sums matter most.
     let ranks = names.iter().rev().map(String::as_str).filter(|_| is_wide);
     let spare: Vec<&str> = ranks.chain(["stale", "orphan", "stopped"]).collect();
     let mut table = Table::new(&columns).spare(&spare);

@@ -32,7 +32,7 @@ pub(crate) fn groups(content: Content<'_>, groups: &Groups, page: Page) -> Strin
     page.into_text()
 }
 
-/// Says what the times are of, where that is less than all operations, or more than NCCL's time.
+/// Explains the times if they cover less than all operations, or add up to more than NCCL's time.
 fn explain_times(page: &mut Page, groups: &Groups) {
     if has_timed(groups) {
         let text = "timed: the operations that the time is of; the others did not end, or their \
@@ -54,7 +54,7 @@ fn explain_times(page: &mut Page, groups: &Groups) {
     }
 }
 
-/// Whether times are of noticeably fewer operations than there are.
+/// True if noticeably fewer operations have times than there are.
 fn has_timed(groups: &Groups) -> bool {
     groups.rows.iter().any(|row| is_part(row.timed, row.count))
 }
@@ -73,7 +73,7 @@ fn table(groups: &Groups) -> Table {
     table
 }
 
-/// What people read for a key (docs/glossary.md): the column `bytes` beside it is a sum.
+/// The heading of a key (docs/glossary.md): the column `bytes` beside it is a sum.
 fn head(by: &'static str) -> &'static str {
     match by {
         "bytes" => "size",

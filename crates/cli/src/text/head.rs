@@ -10,14 +10,14 @@ use ncclscope_report::schema::Fact;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest command that is shown in full.
+/// Maximum length of a command that is shown in full.
 const COMMAND_MAX: usize = 240;
-/// The longest values of a variable on one screen.
+/// Maximum length of a variable's values on one screen.
 const VALUE_MAX: usize = 40;
-/// How many names of a kind are listed.
+/// Maximum number of names of a kind that are listed.
 const NAMES: usize = 8;
 
-/// How much there is room for.
+/// How much room there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Screen,
@@ -60,7 +60,7 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>, room:
     fact(page, "lost", &summary(report));
 }
 
-/// A line with a label. A line break in a name is shown, and begins no line.
+/// A line with a label. Line breaks in names are escaped, so that they start no line.
 fn fact(page: &mut Page, label: &str, text: &str) {
     page.wrapped(&format!("  {label:<12}"), &in_a_line(text));
 }
@@ -92,7 +92,7 @@ fn variables(page: &mut Page, report: &Report, room: Room) {
     }
 }
 
-/// The values of a key in the processes' identities.
+/// The distinct values of a key in the processes' identities.
 fn facts<'a>(report: &'a Report, key: &str) -> BTreeSet<&'a str> {
     let values = report.processes.iter().filter_map(|process| process.identity.get(key));
     values
@@ -126,7 +126,7 @@ fn command(page: &mut Page, run: &Value) {
     page.line(&format!("  ended       {ended}"));
 }
 
-/// A text, or its first characters.
+/// A text, cut to its first characters if necessary.
 fn cut(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{} ...", &text[..end]),
@@ -134,7 +134,7 @@ fn cut(text: &str, characters: usize) -> String {
     }
 }
 
-/// The communicators, a line each.
+/// The communicators, one line each.
 pub(super) fn communicators(page: &mut Page, report: &Report) {
     page.heading("COMMUNICATORS");
     let mut comms: BTreeMap<&str, (BTreeSet<&str>, Option<u32>, usize)> = BTreeMap::new();
@@ -155,7 +155,7 @@ pub(super) fn communicators(page: &mut Page, report: &Report) {
     }
 }
 
-/// A few names, or how many there are.
+/// The names if they are few, else their number.
 fn some(names: &BTreeSet<&str>) -> String {
     let shown: Vec<&str> = names.iter().copied().take(NAMES).collect();
     match names.len() - shown.len() {

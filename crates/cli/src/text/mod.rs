@@ -31,7 +31,7 @@ pub(crate) fn screen(content: Content<'_>, mut page: Page) -> String {
     page.into_text()
 }
 
-/// The answer and all of the report.
+/// The answer and the whole report.
 pub(crate) fn full(content: Content<'_>, mut page: Page) -> String {
     let Content { report, run, .. } = content;
     answer(&mut page, content);

@@ -9,7 +9,7 @@ use ncclscope_report::Report;
 use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow, RankRow};
 use std::collections::BTreeSet;
 
-/// The columns that a narrow terminal need not show, the first of them first.
+/// The columns that a narrow terminal need not show, in the order of leaving out.
 const SPARE: [&str; 11] = [
     "algbw GB/s",
     "datatype",
@@ -96,7 +96,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     explain(page, &report.operations);
 }
 
-/// What a communicator is for, as the application says, else its name.
+/// The role of a communicator as declared by the application, else its name.
 pub(super) fn role<'a>(report: &'a Report, comm: &str) -> Option<&'a str> {
     let of_comm = |row: &&RankRow| row.comm.as_deref() == Some(comm);
     let text = |row: &'a RankRow| row.role.as_deref().or(row.comm_name.as_deref());
@@ -128,12 +128,12 @@ fn cells(row: &OperationRow) -> Vec<String> {
     ]
 }
 
-/// Of the transfer, else the least that it may be.
+/// Bus bandwidth of the transfer, else its lower bound.
 fn busbw(row: &OperationRow) -> String {
     bandwidth(row.busbw_gbs, row.busbw_with_waiting_gbs)
 }
 
-/// The rank that the others waited for, if it was mostly the same, and they did wait.
+/// The rank that the others waited for, if they waited noticeably and mostly for the same rank.
 fn last(row: &OperationRow) -> String {
     let waits = |transfer: &Durations| row.waiting_ns.is_some_and(|w| w.p50 > transfer.p50 / 10);
     let last = row.last_rank.filter(|last| last.times > row.transfers / 2);
@@ -183,7 +183,7 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
     }
 }
 
-/// Names the rows whose times are of noticeably fewer operations than there are.
+/// Names the rows in which noticeably fewer operations have times than there are.
 fn explain_timed(page: &mut Page, rows: &[OperationRow]) {
     const FEW: usize = 3;
     let all = |row: &OperationRow| row.timings.values().sum::<u64>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page that the parts of the report write to: lines under headings.
+//! The page to which the parts of the report are written: lines under headings.
 
 use crate::output::in_a_line;
 use crate::printable::{Colour, columns_of};
@@ -8,13 +8,13 @@ use crate::table::Table;
 use crate::terminal;
 use ncclscope_operations::human::three;
 
-/// The longest list; JSON has all.
+/// Maximum length of a list; JSON contains all entries.
 pub(super) const LIST_MAX: usize = 20;
-/// Columns of a paragraph at most.
+/// Maximum width of a paragraph, columns.
 const PARAGRAPH: usize = 100;
-/// In front of the lines of a table.
+/// Indentation of a table's lines.
 const INDENT: &str = "  ";
-/// Columns of a label and the gap behind it.
+/// Width of a label with the following gap, columns.
 const LABEL: usize = 6;
 
 /// Lines under headings.
@@ -22,12 +22,12 @@ const LABEL: usize = 6;
 pub(crate) struct Page {
     text: String,
     has_colour: bool,
-    /// Of the terminal that will show it.
+    /// Width of the terminal that will show the page.
     columns: Option<usize>,
     is_markdown: bool,
 }
 
-/// The least bandwidth that is shown, GB/s.
+/// Minimum bandwidth that is shown, GB/s.
 const SLOWEST: f64 = 0.01;
 
 impl Page {
@@ -58,7 +58,7 @@ impl Page {
         self.line(&title);
     }
 
-    /// Adds a line. A line break in a name of a recording begins no other.
+    /// Adds a line. Line breaks in names of a recording are escaped, so that they start no line.
     pub(super) fn line(&mut self, line: &str) {
         if self.is_markdown {
             let line = escaped(&in_a_line(line.trim()));
@@ -103,7 +103,7 @@ impl Page {
         }
     }
 
-    /// Adds a table, and a line that names the columns for which the terminal has no room.
+    /// Adds a table, and a line with the columns that do not fit the terminal.
     pub(super) fn table(&mut self, table: &Table) {
         let excess = table.excess(INDENT);
         self.table_without(table, excess);
@@ -131,7 +131,7 @@ impl Page {
 
     fn left_out(&mut self, columns: &[String]) {
         if !columns.is_empty() && !self.is_markdown {
-            // A bar groups columns.
+            // A bar before a name only groups columns.
             let names: Vec<&str> =
                 columns.iter().map(|name| name.trim_start_matches(['|', ' '])).collect();
             let names = names.join(", ");
@@ -161,8 +161,8 @@ impl Page {
         self.broken((first, indent), indent, text, columns);
     }
 
-    /// Adds a paragraph of at most so many columns. It begins with a text, which may have colours,
-    /// of so many columns.
+    /// Adds a paragraph of at most `columns` columns. `first` is its beginning, which may contain
+    /// colours, and that beginning's width.
     fn broken(&mut self, first: (&str, usize), indent: usize, text: &str, columns: usize) {
         let (mut line, mut length) = (first.0.to_owned(), first.1);
         for word in text.split_whitespace() {
@@ -187,7 +187,7 @@ impl Page {
     }
 }
 
-/// A bandwidth, and else the least that it may be. Sizes of a few bytes have none to speak of.
+/// A bandwidth, else its lower bound. Operations of a few bytes have no meaningful bandwidth.
 pub(super) fn bandwidth(known: Option<f64>, least: Option<f64>) -> String {
     let matters = |gbs: &f64| *gbs >= SLOWEST;
     match (known, least.filter(matters)) {
@@ -197,7 +197,7 @@ pub(super) fn bandwidth(known: Option<f64>, least: Option<f64>) -> String {
     }
 }
 
-/// Whether times are of noticeably fewer operations than there are: more than 1 % have none.
+/// True if more than 1 % of the operations have no times.
 pub(super) fn is_part(timed: u64, all: u64) -> bool {
     all.saturating_sub(timed).saturating_mul(100) > all
 }
@@ -207,7 +207,7 @@ pub(super) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> St
     value.map_or_else(|| "-".into(), text)
 }
 
-/// A rank in the job, else the one in the communicator, which is then called that.
+/// A job rank, else the communicator rank, which is then labelled as such.
 pub(super) fn rank_text(rank: Option<u32>, comm_rank: Option<i32>) -> String {
     match (rank, comm_rank) {
         (Some(rank), _) => format!("rank {rank}"),

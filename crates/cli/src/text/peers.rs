@@ -9,7 +9,7 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
 use ncclscope_report::schema::PeerRow;
 
-/// What the columns are. A step of a transfer waits most of the time in a healthy job, too.
+/// Explanations of the columns. In a healthy job, too, a step spends most of its time waiting.
 const LEGEND: [&str; 3] = [
     "src: what the sender's transfers waited for: its own GPU's data, the peer's buffer, the wire. \
      Waits for a GPU contain all of its other work, and are long in a healthy job, too",
@@ -45,7 +45,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
         ["fit", "GB/s", "| latency us", "flush", "comm", "transfers", "peer", "role", "bytes"];
     let mut table = Table::new(&columns).spare(&spare);
     let mut order: Vec<&PeerRow> = peers.iter().collect();
-    // If there are too many, only the busiest ones are shown.
+    // Only the busiest links if there are too many.
     if peers.len() > LIST_MAX {
         order.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.transfers)));
     }

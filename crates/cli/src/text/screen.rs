@@ -11,11 +11,11 @@ use ncclscope_report::Report;
 use ncclscope_report::schema::{RoleRow, SizeRow};
 use std::collections::BTreeMap;
 
-/// The most rows of a table of the time, and of the sizes.
+/// Maximum number of rows of the table of times, and of that of sizes.
 const ROWS: usize = 10;
-/// The most ranks that are named, and sentences of a section.
+/// Maximum number of ranks that are named, and of sentences in a section.
 const FEW: usize = 3;
-/// A rank counts as late from this share of the time in NCCL.
+/// Minimum share of the time in NCCL for which a rank counts as late.
 const LATE: f64 = 0.02;
 
 pub(super) fn write(page: &mut Page, content: Content<'_>) {
@@ -29,7 +29,7 @@ pub(super) fn write(page: &mut Page, content: Content<'_>) {
     few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable);
 }
 
-/// Where the time in NCCL goes.
+/// The section about time in NCCL by role.
 fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>) {
     let rows: &[RoleRow] = &report.roles;
     let of = match filter {
@@ -67,7 +67,7 @@ fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>) {
     explain_bounds(page, rows.get(..ROWS).unwrap_or(rows));
 }
 
-/// Says why shares are bounds, or unknown.
+/// Explains why shares are bounds or unknown.
 fn explain_bounds(page: &mut Page, rows: &[RoleRow]) {
     let texts = [
         (">=", "time >=: when some operations came to the GPU, or ended, is not known"),
@@ -121,7 +121,7 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
     more(page, rows.len(), ROWS);
 }
 
-/// The ranks for which others waited in collectives.
+/// The ranks that others waited for in collectives.
 fn late(page: &mut Page, report: &Report) {
     let total: f64 = report.roles.iter().filter_map(|row| row.in_nccl_ns).map(to_f64).sum();
     let mut ranks: BTreeMap<(Option<u32>, i32), f64> = BTreeMap::new();

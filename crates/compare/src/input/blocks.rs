@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The blocks of a run: its training steps, or its time where no steps are known.
+//! The blocks of a run: its training steps, or slices of time if it has no steps.
 
 use crate::run::BLOCKS;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_stragglers::steps::{Step, StepSource, Steps};
 
-/// With so many steps the first one is left out: connections are made in it, and kernels compiled.
+/// With this many steps the first one is left out, because it makes connections and compiles
+/// kernels.
 const MANY: usize = 10;
 
-/// Which block a step or a time belongs to.
+/// Assigns steps or times to blocks.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// The block of each step; `None` for what is no step.
+    /// The block of each step; `None` for operations outside of steps.
     of_step: Vec<Option<u32>>,
-    /// Start and length of the run, where it has no steps.
+    /// Start and length of the run, if it has no steps.
     span: Option<(f64, f64)>,
     pub(super) steps: usize,
 }
 
 impl Blocks {
-    /// The blocks of a run that has these steps; `start` and `end` are its first and last time.
+    /// The blocks of a run with these steps; `start` and `end` are its first and last time.
     pub(super) fn new(steps: &Steps, (start, end): (f64, f64)) -> Blocks {
         let real = (0..steps.list.len()).filter(|&at| steps.list[at].number != Step::NONE);
         let mut real: Vec<usize> = real.collect();
@@ -36,13 +37,13 @@ impl Blocks {
         Blocks { of_step, span, steps }
     }
 
-    /// The block of what belongs to a step and ends at a time.
+    /// The block of something that belongs to a step and ends at a time.
     pub(super) fn of(&self, step: usize, end: f64) -> Option<u32> {
         match self.span {
             Some((start, length)) if length > 0.0 => {
                 let part = to_f64(BLOCKS as u64) * (end - start) / length;
                 let last = u32::try_from(BLOCKS - 1).unwrap_or(u32::MAX);
-                // The last time is the end of the last block.
+                // The last time is still in the last block.
                 Some(u32::try_from(to_u64(part.floor())).unwrap_or(last).min(last))
             }
             Some(_) => None,

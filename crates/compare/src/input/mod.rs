@@ -13,13 +13,13 @@ pub mod saved;
 use crate::run::Shape;
 use ncclscope_operations::human;
 
-/// An operation in the configuration.
+/// Name of an operation in the configuration.
 fn operation(role: &str, func: &str, bytes: Option<u64>) -> String {
     let size = bytes.map_or_else(String::new, |bytes| format!(" of {}", human::bytes(bytes)));
     format!("{func}{size} on {role}")
 }
 
-/// How NCCL did it, in the configuration.
+/// How NCCL executed an operation, as text in the configuration.
 fn how(shape: &Shape) -> String {
     let Shape { algo, proto, channels } = shape;
     let channels = match channels.as_str() {

@@ -33,7 +33,7 @@ pub fn run(name: String, recordings: &[Recording]) -> Run {
     of_recordings(name, recordings, &recording::job(recordings))
 }
 
-/// The run of these recordings, of which the job was read.
+/// The run of these recordings, from which `job` was read.
 #[must_use]
 pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
     let mut run = of_job(name, job);
@@ -57,7 +57,7 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
     run
 }
 
-/// The run of a job, without what only its recordings tell.
+/// The run of a job, without the facts that only recordings contain.
 #[must_use]
 pub fn of_job(name: String, job: &Job) -> Run {
     let clocks = Clocks::fit(job);
@@ -116,7 +116,7 @@ struct Reader<'a> {
     series: BTreeMap<Measure, Series>,
 }
 
-/// Values of a measure with their blocks, and who they are from.
+/// The values of a measure with their blocks, and the ranks or links they come from.
 #[derive(Debug)]
 struct Gathered<S> {
     values: Values,
@@ -133,7 +133,7 @@ impl<S> Default for Gathered<S> {
 #[derive(Debug, Default)]
 struct Values {
     whole: Vec<(u32, f64)>,
-    /// Those that are the least that something took.
+    /// Values that are lower bounds.
     least: Vec<(u32, f64)>,
 }
 
@@ -157,7 +157,8 @@ impl Reader<'_> {
     /// The durations of steps.
     fn steps(&mut self, run: &mut Run) {
         let numbered: Vec<(usize, u32)> = self.blocks.numbered().collect();
-        // The last step ends with its last operation, the others with the next one's first.
+        // Without the last step, which ends with its last operation; the others end with the first
+        // operation of the next step.
         let whole = &numbered[..numbered.len().saturating_sub(1)];
         let values = whole.iter().map(|&(at, block)| (block, self.steps.list[at].duration));
         let values: Vec<(u32, f64)> = values.collect();
@@ -169,7 +170,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The block of a collective; `None` where it is of no step, or some of its ranks are missing.
+    /// The block of a collective; `None` if it belongs to no step, or if some of its ranks are
+    /// missing.
     fn block(&self, at: usize, collective: &Collective) -> Option<u32> {
         let members = self.job.classes[collective.class].members as usize;
         if collective.parts.len() < members.max(2) {
@@ -202,7 +204,7 @@ impl Reader<'_> {
         self.add(gathered);
     }
 
-    /// Sends and receives, where both sides are known.
+    /// Sends and receives of which both sides are known.
     fn batches(&mut self) {
         let job = self.job;
         let mut gathered: BTreeMap<Operation, Gathered<usize>> = BTreeMap::new();
@@ -236,7 +238,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The waiting of a rank in the collectives of a function that a step has.
+    /// The waiting time of a rank in the collectives of a function, by step.
     fn waiting(&mut self) {
         let job = self.job;
         let mut waits: BTreeMap<(&str, &str), Waits> = BTreeMap::new();
@@ -261,14 +263,15 @@ impl Reader<'_> {
             if !values.is_empty() {
                 let per_step = Some(count(values.len()) / count(self.blocks.steps.max(1)));
                 let measure = Measure::Waiting { role: role.into(), func: func.into() };
-                // The ends that are not known are those of both: of a few it hardly matters.
+                // Most ends are unknown: then the values are lower bounds. A few unknown ends
+                // hardly matter.
                 let is_least = least > whole;
                 self.series.insert(measure, Series { values, per_step, is_least });
             }
         }
     }
 
-    /// The wire time per byte of links, all channels and communicators of a role together.
+    /// The wire time per byte of links; all channels and communicators of a role are combined.
     fn links(&mut self) {
         let job = self.job;
         let mut links: BTreeMap<Measure, TimeBlocks> = BTreeMap::new();
@@ -287,13 +290,13 @@ impl Reader<'_> {
     }
 }
 
-/// The waiting in the collectives of a function.
+/// Waiting times in the collectives of one function.
 #[derive(Debug, Default)]
 struct Waits {
-    /// By step, of all ranks, ns.
+    /// Sum over all ranks by step, ns.
     steps: BTreeMap<usize, f64>,
     workers: BTreeSet<usize>,
-    /// In collectives of which the ends are not known, and in the others, ns.
+    /// Waiting in collectives with unknown ends, and in the others, ns.
     ns: [f64; 2],
 }
 

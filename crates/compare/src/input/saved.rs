@@ -18,15 +18,15 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Schemas of reports that can be read begin with it.
+/// Prefix of the schemas of reports.
 const SCHEMA: &str = "ncclscope.report/";
-/// Versions of earlier ncclscopes: without the times of transfers, and with other names.
+/// Schemas of earlier versions, which lack the times of transfers and use other names.
 const OLD: [&str; 2] = ["ncclscope.report/1", "ncclscope.report/2"];
 
-/// The answer of a report of a job that hangs.
+/// The state in the answer of a report of a hung job.
 const HUNG: &str = "HUNG";
 
-/// The part of a report that is compared. Everything else may be missing.
+/// The part of a report that is compared; all other fields may be missing.
 #[derive(Deserialize)]
 struct Saved {
     #[serde(default)]
@@ -35,7 +35,7 @@ struct Saved {
     processes: Vec<Process>,
     #[serde(default)]
     operations: Vec<Row>,
-    /// Missing in what is no whole report.
+    /// Missing if the file is not a complete report.
     answer: Option<Answer>,
 }
 
@@ -106,10 +106,10 @@ pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
     Ok(of_saved(name, &saved))
 }
 
-/// The run of a report, as if it had been saved.
+/// The run of a report, converted as if it had been saved.
 ///
 /// # Errors
-/// Why it cannot be read: a defect of ncclscope.
+/// Why it cannot be read, which would be a defect of ncclscope.
 pub fn of_report(name: String, report: &Report) -> Result<Run, String> {
     let json = serde_json::to_vec(report).map_err(|error| error.to_string())?;
     read(name, &json)
@@ -151,7 +151,7 @@ fn roles(ranks: &[Rank]) -> BTreeMap<&str, String> {
         let Some(comm) = row.comm.as_deref() else { continue };
         let said = row.role.as_deref().or(row.comm_name.as_deref());
         let known = roles.entry(comm).or_insert_with(|| role_or_size(said, row.nranks));
-        // The application may have said it to some of its ranks only.
+        // The application may have declared the role on some of its ranks only.
         if let Some(role) = said {
             *known = role.to_owned();
         }

@@ -22,26 +22,26 @@ use ncclscope_trace::{open_to_read, read_header};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// A process that writes no record for three heartbeat periods counts as gone.
+/// A process that writes no record for this time (three heartbeat periods) counts as gone, ns.
 const SILENCE_NS: u64 = 3_500_000_000;
-/// Added to that between hosts, whose clocks may differ by so much.
+/// Added to that if processes of different hosts are compared, whose clocks may differ by this, ns.
 const CLOCKS_NS: u64 = 2_000_000_000;
-/// In a killed job, operations in flight for this long count as stuck.
+/// In a killed job, operations in flight for this time count as stuck, ns.
 const KILLED_NS: u64 = 2_000_000_000;
 
-/// The same if some of its processes ended in order before the others were killed.
+/// That time if some processes ended in order before the others were killed, ns.
 const ENDED_NS: u64 = 100_000_000;
-/// The most ranks that a communicator can have: a damaged recording may say any number.
+/// Maximum number of ranks of a communicator; a damaged recording may contain any number.
 pub(super) const MAX_RANKS: u32 = 1 << 18;
-/// The most members without input of all communicators together.
+/// Maximum number of members without input, summed over all communicators.
 const MAX_MISSING: usize = 1 << 20;
-/// How many damaged recordings are named.
+/// Maximum number of damaged recordings that are named.
 const NAMED: usize = 8;
 
-/// The job of these processes.
+/// Assembles the job of these processes.
 ///
 /// # Errors
-/// One sentence, if there is no run that the settings name.
+/// One sentence, if there is no run with the requested name.
 pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
     let snapshots = one_run(all, settings, &mut job)?;
@@ -53,7 +53,7 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     for (snapshot, process) in snapshots.iter().zip(0u32..) {
         let now = ends.now(snapshot);
         for member in &snapshot.comms {
-            // Without a hash (API v1 to v3) only names distinguish communicators.
+            // Without a hash (API v1 to v3), communicators are distinguished only by name.
             groups
                 .entry((member.hash, member.name.clone()))
                 .or_default()
@@ -87,7 +87,7 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     Ok(job)
 }
 
-/// The processes of one run by rank; a note names what is left out.
+/// The processes of one run, sorted by rank; a note names the runs that are left out.
 fn one_run(
     all: Vec<Snapshot>,
     settings: &InputOptions,
@@ -109,7 +109,7 @@ fn one_run(
     Ok(snapshots)
 }
 
-/// All processes are over, and not all ended in order.
+/// True if no process runs any more and not all of them ended in order.
 fn is_killed(snapshots: &[Snapshot]) -> bool {
     let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
     let is_killed = snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed);
@@ -137,7 +137,7 @@ fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: 
             lower(KILLED_NS, note);
         }
     }
-    // What a watchdog reported, and what is still in flight, is stuck.
+    // An operation that a watchdog reported and that is still in flight is stuck.
     let reported = snapshots.iter().flat_map(|snapshot| {
         let is_reported = |m: &&Member| m.is_inside() && m.born_ns < Some(snapshot.reported_ns);
         let since = snapshot.comms.iter().filter(is_reported).filter_map(|m| m.since_ns);
@@ -180,13 +180,13 @@ fn process(
     }
 }
 
-/// The process's GPU: that of its communicators, or of the process where none tells.
+/// The GPU of a process's communicators, else that of the process; `None` if unknown.
 fn device(snapshot: &Snapshot) -> Option<u32> {
     let told = snapshot.comms.iter().find_map(|member| member.device);
     told.or(snapshot.facts.identity.device)
 }
 
-/// One note for each damaged recording, up to a few.
+/// Adds a note for each damaged recording, up to [`NAMED`].
 fn name_damage(snapshots: &[Snapshot], job: &mut Job) {
     let damaged = || snapshots.iter().filter(|snapshot| !snapshot.damage.is_empty());
     for snapshot in damaged().take(NAMED) {
@@ -200,7 +200,8 @@ fn name_damage(snapshots: &[Snapshot], job: &mut Job) {
     job.notes.extend(job.damaged.iter().cloned());
 }
 
-/// A note about what was not read, where damage may go unnoticed; ranks of one process count once.
+/// A note about parts that were not read, whose damage is unknown. The ranks of one process count
+/// once.
 fn unread(snapshots: &[Snapshot]) -> Option<String> {
     let files: BTreeMap<&Path, Option<(u64, u64)>> =
         snapshots.iter().map(|one| (one.facts.path.as_path(), one.part)).collect();
@@ -220,7 +221,7 @@ fn unread(snapshots: &[Snapshot]) -> Option<String> {
     ))
 }
 
-/// The latest recorded time of each host.
+/// The latest recorded time of each host, and of all.
 struct HostEnds {
     by_machine: HashMap<String, u64>,
     latest: u64,
@@ -241,7 +242,8 @@ impl HostEnds {
         self.by_machine.get(snapshot.facts.identity.machine()).copied().unwrap_or(0)
     }
 
-    /// The time up to which a process's ages count: while it runs, the latest time of its host.
+    /// The time up to which a process's ages are counted: the latest time of its host while it
+    /// runs.
     fn now(&self, snapshot: &Snapshot) -> u64 {
         let host = self.of_host(snapshot);
         if snapshot.is_closed || host > snapshot.end_ns + SILENCE_NS {
@@ -251,9 +253,9 @@ impl HostEnds {
         }
     }
 
-    /// Whether the process runs, and why that is uncertain. Only its own host shows that it ended:
-    /// the end of its recording, or other recordings that go on, unless ranks of that host waited
-    /// for it while it was still recorded.
+    /// Whether the process runs, and a doubt about that. Only its own host shows that it ended, by
+    /// the end of its recording or by other recordings that continue, unless ranks of that host
+    /// waited for it while it was still recorded.
     fn status(
         &self,
         snapshot: &Snapshot,
@@ -266,9 +268,9 @@ impl HostEnds {
         }
         let is_behind_host = self.of_host(snapshot) > snapshot.end_ns + SILENCE_NS;
         let is_behind = self.latest > snapshot.end_ns + SILENCE_NS + CLOCKS_NS;
-        // The others do not wait for a process that was itself waiting when it died. One that ended
-        // in order while its work was under way, as always, did not wait: by a trifle of the time
-        // that they then waited for it.
+        // A process that was itself waiting when it died is not what the others wait for. A process
+        // that ended in order with work in flight, as is normal, counts as waiting only if it had
+        // waited for a tenth of the time for which the others then waited for it.
         let awaited_ns = awaited.map(|awaited| awaited.since_ns);
         let theirs = awaited_ns.map_or(0, |since| self.latest.saturating_sub(since));
         let trifle = if snapshot.is_closed { (theirs / 10).min(KILLED_NS) } else { 0 };
@@ -286,7 +288,8 @@ impl HostEnds {
         if snapshot.is_closed && (is_behind_host || is_behind || awaited_ns.is_some()) {
             return (ProcessStatus::Ended, None);
         }
-        // A process that lived on while the others waited for it is late, whenever it died.
+        // A process that continued for a while after the others began to wait for it is late, no
+        // matter when it died.
         let lived = |since: u64| snapshot.end_ns >= since.saturating_add(SILENCE_NS + CLOCKS_NS);
         let on_host = awaited.and_then(|awaited| awaited.on_host_ns).map(lived);
         let anywhere = awaited_ns.is_some_and(lived);
@@ -311,17 +314,17 @@ impl HostEnds {
     }
 }
 
-/// The recording was still written after it was read.
+/// True if the recording was written to after it was read.
 fn goes_on(snapshot: &Snapshot) -> bool {
     let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
     read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
 }
 
-/// Since when others wait for a process, ns by their clocks.
+/// Since when other processes wait for a process, ns by their own clocks.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     since_ns: u64,
-    /// The same of those on its own host, whose clock is its own.
+    /// Since when processes on its own host wait for it, whose clock is the same.
     on_host_ns: Option<u64>,
 }
 
@@ -334,8 +337,8 @@ impl Awaited {
     }
 }
 
-/// Since when others wait for each process: by position in the job, as `machines` is, and `closed`,
-/// which has when a process ended in order.
+/// Since when other processes wait for each process. `machines` and `closed` are indexed by
+/// position in the job; `closed` is the time at which a process ended in order.
 fn awaited<'a>(
     groups: impl Iterator<Item = &'a Vec<PlacedMember<'a>>>,
     machines: &[&str],
@@ -390,8 +393,8 @@ fn awaited<'a>(
     awaited
 }
 
-/// The members that ended in order within an operation that all members had entered, and when: the
-/// others wait for them from then on, and for no other.
+/// Members that ended in order inside an operation that all members had entered, with the time:
+/// from then on the others wait for these members and no others.
 fn left_behind(members: &[PlacedMember<'_>], closed: &[Option<u64>]) -> Vec<(u32, u64)> {
     let Some((_, first, _)) = members.first() else { return Vec::new() };
     let entered = members.iter().map(|(_, member, _)| member.entered()).min().unwrap_or(0);
@@ -411,7 +414,7 @@ fn left_behind(members: &[PlacedMember<'_>], closed: &[Option<u64>]) -> Vec<(u32
     members.iter().filter_map(ended).collect()
 }
 
-/// By operation: since when some member waits in that one, or in a later one, ns.
+/// For each operation: since when some member has waited in it or in a later one, ns.
 fn since_by_front<'a>(members: impl Iterator<Item = &'a PlacedMember<'a>>) -> BTreeMap<u64, u64> {
     let mut by_front: BTreeMap<u64, u64> = BTreeMap::new();
     for (_, member, _) in members.filter(|(_, member, _)| member.is_inside()) {
@@ -465,7 +468,7 @@ fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
     job.comms.push(comm);
 }
 
-/// Adds the pairs of ranks with a send or receive in flight, or whose two sides differ.
+/// Adds the pairs of ranks that have a send or receive in flight, or whose two sides differ.
 fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, job: &mut Job) {
     type PairSides<'a> = [Option<(u32, &'a Member, u64, PairSide)>; 2];
     let mut pairs: BTreeMap<(u32, u32), PairSides<'_>> = BTreeMap::new();
@@ -524,10 +527,11 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
     }
 }
 
-/// Processes without input, by communicator (position in [`Job::comms`]) and rank in it.
+/// Processes without input, by communicator (position in [`Job::comms`]) and rank in the
+/// communicator.
 type SilentRanks = BTreeMap<(usize, u32), u32>;
 
-/// Adds the processes without input that the communicators imply.
+/// Adds the processes without input that must exist as members of communicators.
 pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
     let known = job.processes.iter().zip(0u32..);
     let mut known: BTreeMap<u32, u32> = known.filter_map(|(p, at)| Some((p.rank?, at))).collect();
@@ -546,7 +550,8 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
         for rank in missing {
             let global = layout.and_then(|layout| layout.at(rank)).or(layouts.only_missing);
             let process = match global.and_then(|global| known.get(&global).copied()) {
-                // That process has input and is not in this communicator: the guess is wrong.
+                // The process has input but is not in this communicator, so that the guessed rank
+                // is wrong.
                 Some(at) if job.processes[at as usize].status != ProcessStatus::Silent => continue,
                 Some(at) => at,
                 None => {
@@ -566,8 +571,8 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
     silent
 }
 
-/// A communicator of more ranks than there can be, and those that come after too many missing ranks
-/// in all, count as of unknown size.
+/// Sets the size of communicators to unknown if they have more ranks than possible, or once there
+/// are too many missing ranks in total.
 fn forget_impossible_sizes(job: &mut Job) {
     let mut left = MAX_MISSING;
     let mut forgotten = Vec::new();
@@ -588,15 +593,15 @@ fn forget_impossible_sizes(job: &mut Job) {
     }
 }
 
-/// Which ranks of the job the ranks of a communicator are. A missing member has no input that says
-/// its rank in the job. Launchers usually form groups of ranks at a constant distance, so the
-/// distance between known members tells; if only one is known, the distance in other communicators
-/// of the same size and role does.
+/// Maps ranks of a communicator to ranks of the job. A missing member has no input with its job
+/// rank. Launchers usually form groups of ranks at a constant distance, which known members show;
+/// if only one member is known, the distance in other communicators of the same size and role is
+/// used.
 struct RankLayouts {
-    /// The distance in the job between neighbours in a communicator, by its number of ranks and its
-    /// role, where all such communicators agree.
+    /// Distance of job ranks between neighbours in a communicator, by number of ranks and role;
+    /// `None` if such communicators differ.
     steps: BTreeMap<(u32, Option<String>), Option<i64>>,
-    /// The missing rank of the job, if only one is missing.
+    /// The missing rank of the job, if exactly one is missing.
     only_missing: Option<u32>,
 }
 
@@ -630,7 +635,7 @@ impl RankLayouts {
     }
 }
 
-/// Ranks of the job as a linear function of the ranks of a communicator.
+/// Job ranks as a linear function of the ranks of a communicator.
 #[derive(Clone, Copy)]
 struct RankLayout {
     start: i64,
@@ -660,8 +665,8 @@ fn layout(job: &Job, comm: &Communicator) -> Option<RankLayout> {
 mod tests {
     use super::*;
 
-    /// The members of a communicator of three, by how many operations each has entered; all have
-    /// completed 24.
+    /// The members of a communicator of three ranks, which have entered these numbers of
+    /// operations; all have completed 24.
     fn members(entered: &[u64]) -> Vec<Member> {
         let member = |(&enqueued, rank): (&u64, u32)| Member {
             nranks: 3,

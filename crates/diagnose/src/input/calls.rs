@@ -9,7 +9,7 @@ direction, so the peer is none with which the rank has already done the same.
 use super::snapshot::{Member, P2pCall, PlacedMember};
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Vector};
 
-/// The members for which one that connects may wait.
+/// The members for which a member that is connecting may wait.
 pub(super) fn awaited<'a>(
     member: &'a Member,
     members: &'a [PlacedMember<'a>],
@@ -24,7 +24,7 @@ fn may_await(member: &Member, rank: u32) -> bool {
     new && rank != member.rank
 }
 
-/// Adds the calls of a communicator's members, each with the members that it may wait for.
+/// Adds the calls of a communicator's members, each with the members for which it may wait.
 pub(super) fn add(members: &[PlacedMember<'_>], parent: usize, job: &mut Job) {
     let in_call = |placed: &&PlacedMember<'_>| placed.1.connects_p2p.is_some();
     for &(process, member, now) in members.iter().filter(in_call) {

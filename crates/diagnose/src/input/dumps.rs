@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dumps among the input's files: those of the Flight Recorder, and the output of RAS.
+//! The dumps among the input files: Flight Recorder dumps and the output of RAS.
 
 use super::file::load_dump;
 use super::json::{self, Keep};
 use super::{flight, pickle, ras};
 use std::path::Path;
 
-/// What the files contain.
+/// The dumps that were read.
 #[derive(Debug)]
 pub(super) struct Dumps {
     /// Dumps of the Flight Recorder.
@@ -16,7 +16,8 @@ pub(super) struct Dumps {
 }
 
 impl Dumps {
-    /// No file yet. Dumps of the Flight Recorder are read only if there is nothing better.
+    /// Starts without files. Flight Recorder dumps are read only if `is_flight_read`: if there are
+    /// no recordings.
     pub(super) fn new(is_flight_read: bool) -> Dumps {
         Dumps { flight: flight::Dumps::default(), ras: None, is_flight_read }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads whole files, and the beginning of JSON files.
+//! Reads whole files, and the beginnings of JSON files.
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Bytes of the largest dump that is read: in memory, a dump takes several times its file.
+/// Maximum size of a dump that is read, bytes. In memory a dump takes several times its file size.
 pub(super) const MAX_DUMP: u64 = 256 << 20;
-/// Bytes of a JSON file in which one of [`DUMP_KEYS`] is looked for.
+/// Number of bytes of a JSON file that are searched for one of [`DUMP_KEYS`].
 const BEGINNING: u64 = 64 << 10;
 /// Keys of the outermost object of a Flight Recorder dump and of RAS's output.
 const DUMP_KEYS: [&str; 8] = [
@@ -36,16 +36,17 @@ pub(super) fn load_dump(path: &Path) -> Result<Vec<u8>, String> {
     load(path)
 }
 
-/// True if the beginning of a JSON file has a key of a dump: traces and reports have none.
+/// True if the beginning of a JSON file has a key of a dump. Traces and reports have none.
 pub(super) fn is_json_dump(file: File) -> bool {
     let mut json = serde_json::Deserializer::from_reader(BufReader::new(file.take(BEGINNING)));
     let mut is_dump = false;
-    // The visitor stops at the key, and the beginning of a file is rarely valid JSON.
+    // The visitor stops at the key, and the beginning of a file is rarely valid JSON, so that
+    // errors are expected.
     let _stopped = json.deserialize_map(DumpKey { is_found: &mut is_dump });
     is_dump
 }
 
-/// Looks for a key of a dump, and keeps nothing else.
+/// Looks for a key of a dump; keeps no values.
 struct DumpKey<'a> {
     is_found: &'a mut bool,
 }

@@ -15,15 +15,17 @@ use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
 
-/// A heartbeat and a half: a process that writes none for so long, while others do, is gone.
+/// A process whose records end this much before those of the others is gone, ns: a heartbeat and a
+/// half.
 const BEFORE_NS: u64 = 1_500_000_000;
-/// A heartbeat and a little: the last records of processes that are killed at once differ by less.
+/// Processes killed together differ in their last records by less than this, ns: a heartbeat and a
+/// little.
 const AT_ONCE_NS: u64 = 1_200_000_000;
-/// So many processes of a host must show when they were killed.
+/// Minimum number of processes of a host that must show when they were killed.
 const LEAST: usize = 3;
 
-/// A note that names the ranks that ended first, if the recordings of a killed job show it. Those
-/// of which a verdict can say that they are gone are left out.
+/// A note that names the ranks that ended first, if the recordings of a killed job show them. Ranks
+/// that a verdict can call gone are left out.
 pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<String> {
     let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     for (snapshot, process) in snapshots.iter().zip(processes) {
@@ -34,7 +36,7 @@ pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<Stri
     let closed = snapshots.iter().filter(|one| one.is_closed).count();
     let find: fn(&[&Snapshot]) -> Option<First> = match closed {
         0 => broke_off,
-        // Else the job was about to end.
+        // Otherwise the job was about to end.
         few if 2 * few <= snapshots.len() => ended_in_order,
         _ => return None,
     };
@@ -67,12 +69,11 @@ pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<Stri
 /// The ranks of a host that ended first.
 struct First {
     ranks: Vec<u32>,
-    /// How long before the others of the host, ns, if there are any.
+    /// How long before the other ranks of the host, ns; `None` if there are no others.
     before_ns: Option<u64>,
 }
 
-/// The ranks of a host that closed their recordings, unless those that were killed there ended
-/// before.
+/// The ranks of a host that closed their recordings before the killed ranks of that host ended.
 fn ended_in_order(all: &[&Snapshot]) -> Option<First> {
     let killed = all.iter().filter(|one| !one.is_closed).map(|one| one.end_ns).max();
     let is_before = |end: u64| killed.is_none_or(|killed| end < killed);
@@ -83,8 +84,8 @@ fn ended_in_order(all: &[&Snapshot]) -> Option<First> {
     Some(First { ranks: first.iter().map(|one| one.rank).collect(), before_ns })
 }
 
-/// The ranks of the process of a host whose records end before those of all others, which end at
-/// once; and how long before, ns.
+/// The ranks of the process whose records end clearly before those of the host's other processes,
+/// which all end together.
 fn broke_off(all: &[&Snapshot]) -> Option<First> {
     // A process may have several ranks.
     let ends: BTreeMap<_, u64> =
@@ -106,7 +107,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Of processes of one host by when they ended, ms, and whether in order.
+    /// The note for processes of one host, each with its end (ms) and whether it ended in order.
     fn found(ends: &[(u64, bool)]) -> Option<String> {
         let one = |(&(end, is_closed), rank): (&(u64, bool), u32)| {
             let mut one = Snapshot { rank, end_ns: end * MS, is_closed, ..Snapshot::default() };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this machine's kernel says about the process of a recording, if it is a process of this
+//! What the local kernel knows about the process of a recording, if the process runs on this
 //! machine.
 
 use super::snapshot::Snapshot;
@@ -9,25 +9,25 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A process whose recording ends so near to our time, on a host whose clock is its own, may live.
+/// A process on another host, whose clock may differ, may be alive if its recording ended within
+/// this time of now.
 const RECENT: Duration = Duration::from_secs(60);
-/// Twice the time between two heartbeats: a process that lives has written one.
+/// Two heartbeat periods: a live process writes a heartbeat in this time.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// The state of a process in `proc_pid_stat(5)`, such as `R`, and when it began, in clock ticks
-/// after boot.
+/// State of a process (`R` etc., `proc_pid_stat(5)`) and its start in clock ticks after boot.
 struct Stat {
     state: u8,
     start_ticks: Option<u64>,
 }
 
-/// The process still exists on this machine.
+/// True if the process still exists on this machine.
 pub(super) fn is_alive(snapshot: &Snapshot) -> bool {
     state(snapshot).is_some_and(|state| !matches!(state, b'Z' | b'X'))
 }
 
-/// One of the processes that this machine cannot see (of other hosts, of containers) still writes
-/// its recording. Of a job that was just killed this waits; the latest recording tells for all.
+/// True if a process that is not visible here (on another host or in a container) still writes its
+/// recording. If the job was just killed, this waits; the latest recording stands for all.
 pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
     let is_unseen = |one: &&Snapshot| !one.is_closed && !one.is_copy && !is_here(one);
     let latest = snapshots.iter().filter(is_unseen).max_by_key(|one| one.end_ns);
@@ -36,7 +36,7 @@ pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
     latest.filter(is_recent).is_some_and(|one| is_written(&one.facts.path, WAIT))
 }
 
-/// The file is written to within this time.
+/// True if the file is written to within this time.
 fn is_written(path: &Path, wait: Duration) -> bool {
     let written = || std::fs::metadata(path).and_then(|file| file.modified()).ok();
     let (before, begun) = (written(), Instant::now());
@@ -49,8 +49,8 @@ fn is_written(path: &Path, wait: Duration) -> bool {
     false
 }
 
-/// What stops the process, which exists on this machine and has written no record for this time,
-/// ns; `None` if it is gone, or runs.
+/// What stops a process that exists on this machine and has written no record for `silence_ns`;
+/// `None` if the process is gone or runs.
 pub(super) fn stopped_by(snapshot: &Snapshot, silence_ns: u64) -> Option<Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let end = Duration::from_nanos(snapshot.end_ns.saturating_add(silence_ns));
@@ -64,9 +64,9 @@ pub(super) fn stopped_by(snapshot: &Snapshot, silence_ns: u64) -> Option<Stop> {
     }
 }
 
-/// A process in these groups (`/proc/PID/cgroup`) is frozen. Version 1 shows it in the state of its
-/// freezer, version 2 in the events of the group; both show a frozen parent, too
-/// (`Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst`, `cgroup-v2.rst`).
+/// True if a process in these control groups (`/proc/PID/cgroup`) is frozen. Version 1 shows that
+/// in the state of its freezer, version 2 in the events of the group; both also show a frozen
+/// parent (`Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst`, `cgroup-v2.rst`).
 fn is_frozen(groups: &str, mount: &Path) -> bool {
     let is_it = |line: &str| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -86,22 +86,23 @@ fn is_frozen(groups: &str, mount: &Path) -> bool {
     groups.lines().any(|line| is_it(line) == Some(true))
 }
 
-/// The name of this machine, and the id of its boot: asked for each of very many processes.
+/// The name of this machine and its boot id; cached, because they are needed for very many
+/// processes.
 static MACHINE: LazyLock<[String; 2]> = LazyLock::new(|| {
     ["hostname", "random/boot_id"]
         .map(|name| read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default())
 });
 
-/// The process is or was one of this machine, with the number that we know.
+/// True if the process is or was on this machine, under the process id that we know.
 fn is_here(snapshot: &Snapshot) -> bool {
     let [here, boot] = &*MACHINE;
     let identity = &snapshot.facts.identity;
-    // A recording names its host up to the first dot.
+    // A recording contains the host name only up to the first dot.
     identity.boot_id.as_deref().is_none_or(|id| id == boot.trim())
         && here.trim().split('.').next() == snapshot.host.split('.').next()
 }
 
-/// The state of the process; `None` if it is gone, or is of another machine.
+/// The state of the process; `None` if it is gone or on another machine.
 fn state(snapshot: &Snapshot) -> Option<u8> {
     if !is_here(snapshot) {
         return None;
@@ -116,13 +117,13 @@ fn state(snapshot: &Snapshot) -> Option<u8> {
 }
 
 fn stat(text: &str) -> Option<Stat> {
-    // The name, in parentheses, may hold any character.
+    // The name, in parentheses, may contain any character.
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     let state = *fields.next()?.as_bytes().first()?;
     Some(Stat { state, start_ticks: fields.nth(18).and_then(|ticks| ticks.parse().ok()) })
 }
 
-/// The process of this number began before the recording ended.
+/// True if the process with this id started before the recording ended.
 fn has_begun_before(snapshot: &Snapshot) -> bool {
     let made = std::fs::metadata(format!("/proc/{}", snapshot.pid)).and_then(|of| of.modified());
     let made = made.ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());

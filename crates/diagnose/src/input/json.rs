@@ -12,19 +12,19 @@ use serde_json::{Map, Number, Value};
 use std::cell::Cell;
 use std::fmt;
 
-/// What the values of a file may cost: about 40 bytes each.
+/// Maximum cost of a file's values, in values; one takes about 40 bytes.
 const MAX_COST: usize = 5_000_000;
-/// Bytes that all its texts may have.
+/// Maximum total length of a file's texts, bytes.
 const MAX_TEXT: usize = 128 << 20;
-/// What an array and an object cost in addition, for the room that they reserve.
+/// Additional cost of an array for the room that it reserves; `OBJECT_COST` is that of an object.
 const ARRAY_COST: usize = 4;
 const OBJECT_COST: usize = 8;
-/// Stacks: most of a dump, and of no use here.
+/// Key of the stacks, which are most of a dump and not needed.
 const SKIPPED: &str = "frames";
-/// What RAS's output has.
+/// Keys that RAS's output has.
 const RAS_KEYS: [&str; 2] = ["nccl_version", "communicators"];
 
-/// Which values of the outermost object are kept; of the others only the keys are.
+/// Which values of the outermost object are kept; of the others only the keys are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     /// All values are kept.
@@ -33,14 +33,14 @@ pub(super) enum Keep {
     Ras,
 }
 
-/// Parses JSON, and accepts commas before closing brackets.
+/// Parses JSON, and tolerates commas before closing brackets.
 ///
 /// # Errors
-/// A sentence with the position, or that there is too much.
+/// A sentence with the position, or that the limits were exceeded.
 pub(super) fn parse(bytes: &[u8], keep: Keep) -> Result<Value, String> {
     let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
     let first = read(bytes, keep, &budget);
-    // What is too much stays too much.
+    // A document that exceeds the limits does so without the commas, too.
     let read = match first {
         Err(error) if error.is_syntax() => {
             let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
@@ -81,7 +81,7 @@ fn without_commas(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How much more may be read.
+/// The remaining limits.
 struct Budget {
     values: Cell<usize>,
     text: Cell<usize>,
@@ -101,7 +101,7 @@ impl Budget {
     }
 }
 
-/// Reads one value; of an object only what is kept.
+/// Reads one value; of the outermost object only what is to be kept.
 struct Bounded<'a> {
     budget: &'a Budget,
     keep: Option<&'a [&'a str]>,

@@ -45,7 +45,7 @@ use ncclscope_trace::names::is_recording_path;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
-/// How many files that cannot be read are named in notes.
+/// Maximum number of unreadable files that are named in notes.
 const NAMED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ struct InputFiles {
     warnings: Vec<String>,
 }
 
-/// The job, and a line for each file that cannot be read.
+/// The job that was read, and a warning for each file that could not be read.
 #[derive(Debug)]
 pub struct Input {
     /// The job.
@@ -110,7 +110,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
                     only"
             .into());
     }
-    // What is not read beside tables is no damage of theirs.
+    // Files beside tables of vectors that were not read do not make the tables doubtful.
     let mut damage = std::mem::take(&mut warnings);
     let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
     pickles.iter().for_each(|path| dumps.pickle(path, &mut warnings));
@@ -132,7 +132,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     Ok(Input { job, ras, warnings })
 }
 
-/// Names in notes what cannot be read, and the ranks of which it may be.
+/// Adds notes that name what could not be read, and the ranks that may be concerned.
 fn name_unreadable<'a>(job: &mut Job, warnings: impl Iterator<Item = &'a String>) {
     let unreadable: Vec<&String> =
         warnings.filter(|line| line.starts_with("cannot read ")).collect();
@@ -163,7 +163,7 @@ fn nothing(paths: &[PathBuf], damage: &[String], warnings: &[String]) -> String 
 }
 
 impl InputFiles {
-    /// How many files there are, or lines about them.
+    /// Number of files, and of lines about them.
     fn count(&self) -> usize {
         let files = [&self.recordings, &self.vectors, &self.pickles, &self.json];
         files.iter().map(|list| list.len()).sum::<usize>() + self.warnings.len()
@@ -183,20 +183,20 @@ impl InputFiles {
             if let Err(error) = self.add(&file) {
                 self.warnings.push(error);
             }
-            // One that was put aside under another name is not of the run, as in all verbs.
+            // A recording that was renamed does not belong to the run, as in all verbs.
             self.recordings.pop_if(|last| *last == file && !is_recording_path(&file));
         }
         Ok(())
     }
 
-    /// Adds a file to those of its kind; false if it is of no known kind.
+    /// Adds a file to those of its kind; false if its kind is unknown.
     fn add(&mut self, path: &Path) -> Result<bool, String> {
         let cannot_read = |error| format!("cannot read {}: {error}", path.display());
         if !path.is_file() {
             return Err(format!("cannot read {}: it is not an ordinary file", path.display()));
         }
         let mut first = Vec::new();
-        // A file of /proc may wait for the system, too.
+        // Reading a file of /proc may block, too.
         let mut file = ncclscope_trace::open_to_read(path).map_err(cannot_read)?;
         (&mut file).take(64).read_to_end(&mut first).map_err(cannot_read)?;
         file.rewind().map_err(cannot_read)?;
@@ -205,7 +205,8 @@ impl InputFiles {
             FileKind::Vectors => &mut self.vectors,
             FileKind::Pickle => &mut self.pickles,
             FileKind::Json if is_json_dump(file) => &mut self.json,
-            // Another file is ignored, but a recording or a table is worth a warning.
+            // Other files are ignored, except that a recording or table that cannot be read causes
+            // a warning.
             FileKind::Other if is_recording_path(path) => {
                 let what = if first.is_empty() { "empty" } else { "no recording, or damaged" };
                 return Err(format!("cannot read {}: it is {what}", path.display()));
@@ -222,7 +223,7 @@ impl InputFiles {
     }
 }
 
-/// `NAME.vectors`.
+/// True for a file name such as `NAME.vectors`.
 fn is_named_as_table(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(ncclscope_trace::vectors::SUFFIX)

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sends and receives before the end of a recording, which only count.
+//! The sends and receives before the part of a recording that was read; they are only counted.
 
 use ncclscope_trace::reader::OlderPart;
 use ncclscope_trace::{Detail, EventKind, PairCount, Record, Recording, StrId};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a forged record says at most, so that sums with it are numbers.
+/// Maximum of a number in a forged record, so that sums do not overflow.
 pub(super) const MOST: u64 = 1 << 62;
 
-/// How many sends and receives there were before what was read of a recording.
+/// Numbers of the sends and receives before the part of a recording that was read.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OlderPairs {
     by_comm: HashMap<u16, OlderComm>,
-    /// All sends and receives are known.
+    /// All sends and receives are counted.
     pub(super) is_complete: bool,
-    /// The older part was read, and its damage is known.
+    /// The older part was read, so that its damage is known.
     pub(super) is_read: bool,
     pub(super) damage: Vec<String>,
 }
 
-/// The sends and receives of a communicator.
+/// The numbers for one communicator.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OlderComm {
     pub(super) all: u64,
-    /// By (is a send, the other rank).
+    /// Numbers by (is a send, other rank).
     pub(super) pairs: BTreeMap<(bool, u32), u64>,
 }
 
 impl OlderPairs {
-    /// Of a recording, as its end says them. Where it does not, the older part is read.
+    /// The numbers that the end of a recording contains; if it does not, the older part is read.
     pub(super) fn of(recording: &Recording) -> OlderPairs {
         let Some(counts) = recording.pairs_before() else { return OlderPairs::read(recording) };
         let mut older = OlderPairs { is_complete: true, ..OlderPairs::default() };
@@ -38,8 +38,8 @@ impl OlderPairs {
         older
     }
 
-    /// Reads the older part of a recording, unless something of it was overwritten: then they
-    /// cannot be counted.
+    /// Counts by reading the older part of a recording, unless part of it was overwritten, with
+    /// which counting is impossible.
     fn read(recording: &Recording) -> OlderPairs {
         let mut older = OlderPairs::default();
         let (lanes, kind) = (recording.lanes(), EventKind::P2p.bit());
@@ -59,8 +59,8 @@ impl OlderPairs {
         older
     }
 
-    /// Adds those of a communicator and function with another rank. A forged recording may say any
-    /// number.
+    /// Adds `count` operations of a communicator and function with another rank. In a forged
+    /// recording the numbers may be arbitrary.
     fn add(&mut self, recording: &Recording, (comm, func, peer): (u16, StrId, i32), count: u64) {
         let comm = self.by_comm.entry(comm).or_default();
         let add = |sum: &mut u64| *sum = sum.saturating_add(count).min(MOST);
@@ -75,7 +75,7 @@ impl OlderPairs {
         self.by_comm.is_empty()
     }
 
-    /// Of the communicator of this index, if there are any.
+    /// The numbers for the communicator with this index, if there are any.
     pub(super) fn of_comm(&self, index: u16) -> Option<&OlderComm> {
         self.by_comm.get(&index)
     }

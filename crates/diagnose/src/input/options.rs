@@ -10,20 +10,20 @@ use std::time::Duration;
 pub struct InputOptions {
     /// In a job that still runs, an operation in flight for less than this is not stuck.
     pub hang: Duration,
-    /// The run to read where the recordings are of several; the newest if `None`.
+    /// Id of the run to read if there are recordings of several; `None`: the newest.
     pub run: Option<String>,
-    /// All of the recordings is read beside this, so that their damage is known.
+    /// The whole recordings are read in parallel, so that all damage is known.
     pub is_checked: bool,
-    /// How far the reading of recordings is.
+    /// Progress of reading the recordings.
     pub progress: InputProgress,
 }
 
-/// How many recordings there are to read, and how many of them were read.
+/// Numbers of recordings to read and read so far.
 #[derive(Clone, Debug, Default)]
 pub struct InputProgress(Arc<(AtomicU64, AtomicU64)>);
 
 impl InputProgress {
-    /// Recordings that were read, of all; 0 of 0 until these are known.
+    /// (Recordings read, all recordings); 0 of 0 until their number is known.
     #[must_use]
     pub fn get(&self) -> (u64, u64) {
         let (done, all) = &*self.0;

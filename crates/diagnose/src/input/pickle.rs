@@ -11,14 +11,14 @@ those of Python's `pickletools`.
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 
-/// Values that a pickle may unfold to.
+/// Maximum number of values that a pickle may expand to.
 const MAX_NODES: usize = 5_000_000;
-/// Bytes that all its texts may unfold to: the memo shares one text among any number of places.
+/// Maximum total length of the expanded texts, bytes: the memo shares one text among many places.
 const MAX_TEXT: usize = 128 << 20;
-/// How deep it may be nested.
+/// Maximum depth of nesting.
 const MAX_DEPTH: usize = 64;
 
-/// A value; containers hold positions of others, so that shared ones stay shared.
+/// A value. Containers hold positions of other nodes, so that shared nodes stay shared.
 #[derive(Debug, Clone)]
 enum Node {
     Plain(Value),
@@ -35,7 +35,7 @@ struct Machine<'a> {
     memo: HashMap<u64, usize>,
 }
 
-/// How much more may be unfolded.
+/// The remaining limits of the expansion.
 #[derive(Debug)]
 struct Budget {
     nodes: usize,
@@ -55,10 +55,10 @@ impl Budget {
     }
 }
 
-/// The data of a pickle; keys of dictionaries become texts.
+/// Decodes a pickle; keys of dictionaries become texts.
 ///
 /// # Errors
-/// A sentence: what is cut off, unknown or refused.
+/// A sentence: what is truncated, unknown or refused.
 pub fn read(bytes: &[u8]) -> Result<Value, String> {
     let mut machine = Machine { rest: bytes, ..Machine::default() };
     while machine.step()? {}
@@ -67,14 +67,14 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
     machine.unfold(root, 0, &mut left)
 }
 
-/// True if `bytes` may be a pickle: of protocol 2 or later, or of an earlier one that is a dict.
+/// True if `bytes` may be a pickle: protocol 2 or later, or an earlier one that contains a dict.
 #[must_use]
 pub fn looks_like(bytes: &[u8]) -> bool {
     matches!(bytes, [0x80, 1..=5, ..] | [b'}', b'q' | b'p', ..] | [b'(', b'd', ..])
 }
 
 impl<'a> Machine<'a> {
-    /// Does one opcode; false at the end.
+    /// Executes one opcode; false at the end of the pickle.
     fn step(&mut self) -> Result<bool, String> {
         let code = self.u8()?;
         match code {
@@ -184,7 +184,7 @@ impl<'a> Machine<'a> {
             b'U' | b'C' | 0x8c => self.length(1)?,
             0x8d | 0x8e => self.length(8)?,
             _ => {
-                // The quotes of protocol 0; escapes are left as they are.
+                // The quotes of protocol 0; escape sequences are not decoded.
                 let line = self.line()?.trim_matches(['\'', '"']).to_owned();
                 self.push(Value::String(line));
                 return Ok(());
@@ -263,7 +263,8 @@ impl<'a> Machine<'a> {
                 for &(key, value) in pairs {
                     let key = match self.unfold(key, depth + 1, left)? {
                         Value::String(text) => text,
-                        // Python has no such keys, and each level would double the one below it.
+                        // Python allows no such keys, and each nesting level would double the size
+                        // of the one below.
                         Value::Object(_) => return Err("pickle: a dictionary is a key".into()),
                         other => other.to_string(),
                     };
@@ -289,7 +290,7 @@ impl<'a> Machine<'a> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// A length of so many bytes, little-endian.
+    /// A little-endian length of this many bytes.
     fn length(&mut self, bytes: usize) -> Result<usize, String> {
         let mut wide = [0; 8];
         wide[..bytes].copy_from_slice(self.take(bytes)?);
@@ -315,7 +316,7 @@ fn float(number: f64) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 
-/// A little-endian number in two's complement; one that does not fit 64 bits is rounded.
+/// A little-endian number in two's complement, rounded if it does not fit 64 bits.
 fn long(bytes: &[u8]) -> Value {
     let is_negative = bytes.last().is_some_and(|&b| b & 0x80 != 0);
     if bytes.len() <= 8 {
@@ -374,24 +375,24 @@ mod tests {
 
     #[test]
     fn a_small_pickle_cannot_become_a_huge_value() {
-        // Each list holds the one before it twice.
+        // Each list contains the previous one twice.
         let mut bomb = b"\x80\x02]q\x00".to_vec();
         for level in 0..40u8 {
             bomb.extend([b'0', b']', b'(', b'h', level, b'h', level, b'e', b'q', level + 1]);
         }
         bomb.push(b'.');
         assert!(read(&bomb).unwrap_err().contains("too many values"));
-        // A list that holds one text many times.
+        // A list that contains one text many times.
         let mut texts = b"\x80\x02X\x00\x00\x10\x00".to_vec();
         texts.resize(texts.len() + (1 << 20), b'x');
         texts.extend(b"q\x000](");
         (0..=MAX_TEXT >> 20).for_each(|_| texts.extend(b"h\x00"));
         texts.extend(b"e.");
         assert!(read(&texts).unwrap_err().contains("too much text"));
-        // Dictionaries as keys, each in the next.
+        // Dictionaries as keys, each nested in the next.
         let keys = [&b"\x80\x02"[..], &b"}".repeat(50), &b"Ns".repeat(49), b"."].concat();
         assert!(read(&keys).unwrap_err().contains("is a key"));
-        // A list that holds itself.
+        // A list that contains itself.
         assert!(read(b"\x80\x02]q\x00h\x00a.").unwrap_err().contains("nested"));
     }
 

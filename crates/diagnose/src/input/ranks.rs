@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes with several ranks: JAX runs eight GPUs in one. Each rank counts as a process of its
-//! own, because one of them may wait for another.
+//! Processes with several ranks: JAX runs eight GPUs in one process. Each rank counts as a process
+//! of its own, because one of them may wait for another.
 
 use super::snapshot::{Member, Snapshot};
 use ncclscope_trace::local_ranks::{LocalMember, local_ranks};
 use std::collections::BTreeMap;
 
-/// The ranks of a process, one snapshot each. Threads and the call that has not returned belong to
-/// a rank that the recording does not name, so that ranks of one process have neither.
+/// Splits a process into one snapshot per rank. The recording does not say to which rank a thread
+/// or the call that has not returned belongs, so that none of several ranks gets them.
 pub(super) fn split(snapshot: Snapshot) -> Vec<Snapshot> {
     let places = snapshot.comms.iter().map(|member| LocalMember {
         hash: member.hash,

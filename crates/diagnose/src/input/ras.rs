@@ -41,7 +41,7 @@ pub fn is_ras(value: &Value) -> bool {
 /// Parses JSON of a dump, and accepts commas before closing brackets.
 ///
 /// # Errors
-/// A sentence with the position, or that there is too much.
+/// A sentence with the position, or that the limits were exceeded.
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     json::parse(bytes, json::Keep::Dump)
 }
@@ -67,7 +67,7 @@ impl Ras {
         Ras { comms }
     }
 
-    /// A job from RAS alone: launches count as enqueued, and completions are unknown.
+    /// The job from RAS alone: launches count as enqueued operations, and completions are unknown.
     #[must_use]
     pub fn job(&self) -> Job {
         let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
@@ -104,7 +104,7 @@ impl Ras {
                     comm.vectors.push(launched(process, member));
                 }
             }
-            // A rank that launched more waits for one that launched less: launches show no more.
+            // A rank with more launches waits for those with fewer; launches show nothing more.
             let least = comm.vectors.iter().map(|v| v.enqueued).min().unwrap_or(0);
             for vector in &mut comm.vectors {
                 vector.done = least.min(vector.enqueued);
@@ -118,7 +118,8 @@ impl Ras {
         job
     }
 
-    /// Adds RAS's view of the ranks at fault, which are found by process id, to the evidence.
+    /// Adds what RAS shows about the ranks at fault to the evidence. The ranks are matched by
+    /// process id.
     pub fn add_to(&self, diagnosis: &mut Diagnosis, job: &Job) {
         let processes = job.processes.iter().filter_map(|one| Some((one.rank?, one.pid?)));
         let pids: HashMap<u32, u32> = processes.collect();

@@ -41,17 +41,17 @@ use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Recording, State}
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Two samples of a thread must be at least this far apart to show whether it works, ns.
+/// Minimum time between two samples of a thread that show whether it runs, ns.
 const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
-/// How many of the latest calls of a communicator are kept for comparison.
+/// Maximum number of the latest calls of a communicator that are kept for comparison.
 const MAX_CALLS: usize = 64;
 
-/// The least segments of a recording's ring that are read, and how many times as many where these
-/// are too few: little is then read twice.
+/// Minimum number of segments read from the end of a recording's ring. If they are too few, the
+/// number is multiplied by `MORE_SEGMENTS`, so that little is read twice.
 const LEAST_SEGMENTS: usize = 2;
 const MORE_SEGMENTS: usize = 8;
 
-/// How many sizes are kept: one side is rarely further ahead of the other.
+/// Maximum number of sizes kept; one side is rarely further ahead of the other.
 const MAX_SIZES: usize = 8;
 
 /// The job that the recordings show.
@@ -94,8 +94,8 @@ pub fn job(
     assemble(snapshots, settings)
 }
 
-/// The progress of the processes, where proxy threads work for others (PXN): that work belongs to
-/// the process whose operation it is.
+/// The progress of the processes if proxy threads work for other processes (PXN): that work is
+/// assigned to the process whose operation it is.
 fn with_pxn(paths: &[PathBuf]) -> Vec<Snapshot> {
     let ends: Vec<Recording> = paths.iter().filter_map(|path| open_end(path).ok()).collect();
     let pxn = Pxn::read(&ends.iter().collect::<Vec<_>>());
@@ -108,13 +108,13 @@ fn with_pxn(paths: &[PathBuf]) -> Vec<Snapshot> {
 /// The job of these processes.
 ///
 /// # Errors
-/// One sentence, if there is no run that the settings name.
+/// One sentence, if there is no run with the requested name.
 pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     super::assemble::job(snapshots, settings)
 }
 
-/// The progress of the process of a recording, of which only the end is read where it suffices;
-/// with what others did for it (PXN).
+/// The progress of a recording's process, including what others did for it (PXN). Only the end of
+/// the recording is read if that is enough.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -122,7 +122,7 @@ pub fn snapshot(path: &Path, work: Option<&Work>) -> Result<Snapshot, ncclscope_
     Ok(of(&open_end(path)?, work))
 }
 
-/// As much of a recording as is needed.
+/// Reads as much of the end of a recording as is needed.
 fn open_end(path: &Path) -> Result<Recording, ncclscope_trace::Error> {
     let mut segments = LEAST_SEGMENTS;
     loop {
@@ -142,8 +142,8 @@ fn of(recording: &Recording, work: Option<&Work>) -> Snapshot {
     reader.finish(&Whole::of(timeline))
 }
 
-/// What was read of a recording begins before the operations that are in flight and the latest
-/// call.
+/// True if the part of a recording that was read contains the start of all operations in flight and
+/// of the latest call.
 fn reaches_back(recording: &Recording) -> bool {
     let header = recording.header();
     if recording.is_whole() {
@@ -170,12 +170,12 @@ fn reaches_back(recording: &Recording) -> bool {
     call.saturating_sub(margin) > first && recording.comms().iter().all(is_covered)
 }
 
-/// Takes note, while the records of a recording are decoded, of what its events do not hold.
+/// Collects, while a recording is decoded, the facts that its events do not contain.
 #[derive(Debug, Default)]
 pub struct SnapshotReader(GroupEnds);
 
 impl SnapshotReader {
-    /// Takes a record of a lane, as [`Timeline::read_with`] gives it.
+    /// Takes a record of a lane, as [`Timeline::read_with`] passes it.
     pub fn record(&mut self, lane: usize, record: &Record) {
         self.0.add(lane, record);
     }
@@ -187,42 +187,42 @@ impl SnapshotReader {
     }
 }
 
-/// What the recording of a process shows of its progress.
+/// Derives a process's progress from its recording.
 struct Progression<'t, 'a> {
     recording: &'a Recording,
     timeline: &'t Timeline<'a>,
     operations: &'t [Operation],
-    /// What there is of each communicator, by its position: a process may have thousands of them.
+    /// The data of each communicator, by position; a process may have thousands of communicators.
     comms: Vec<OfComm>,
-    /// Transfers in flight, by handle, as the drain thread last recorded them.
+    /// The last recorded state of transfers in flight, by handle.
     in_progress_ops: HashMap<u64, OpProgress>,
     group_ends: &'t GroupEnds,
-    /// Groups that the application ended, and in which NCCL has launched nothing: it connects to
-    /// other ranks; and when they were ended, ns.
+    /// Groups that the application has ended but in which NCCL has launched nothing, because it
+    /// connects to other ranks; with the time at which they were ended, ns.
     connecting: Vec<(EventId, u64)>,
     is_partial: bool,
-    /// What was not read.
+    /// What is known about the part that was not read.
     older: OlderPairs,
 }
 
 /// The operations, calls and progress of one communicator.
 #[derive(Clone, Debug, Default)]
 struct OfComm {
-    /// Positions of its operations, in the order in which they were started.
+    /// Positions of its operations, in order of start.
     operations: Vec<usize>,
-    /// The recorded calls of its collectives, likewise.
+    /// Ids of its recorded calls of collectives, in order.
     calls: Vec<EventId>,
     progress: Option<Progress>,
     checkpoints: Option<Checkpoints>,
 }
 
 impl OfComm {
-    /// Recording was stopped or sampled.
+    /// True if recording was stopped or sampled.
     fn is_partial(&self) -> bool {
         self.progress.is_some_and(|progress| progress.flags & flags::PARTIAL != 0)
     }
 
-    /// One for each communicator of a recording.
+    /// The data of each communicator of a recording.
     fn all(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<OfComm> {
         let recording = timeline.recording();
         let mut comms = vec![OfComm::default(); recording.comms().len()];
@@ -323,8 +323,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
-    /// When the application last called NCCL. A heartbeat knows it a second too late at most: it
-    /// counts where calls are missing in the recording.
+    /// When the application last called NCCL. If calls are missing in the recording, the heartbeats
+    /// are used, which are up to a second late.
     fn last_call(&self) -> u64 {
         let progress = self.recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
             Heartbeat::Progress(progress) => Some(progress.beat),
@@ -362,7 +362,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         };
         self.fill_counts(position, &progress, &mut member);
         if self.recording.comm_end(comm.index).is_some() || progress.flags & flags::ENDED != 0 {
-            // Operations that seem open were aborted with the communicator.
+            // Operations that look open were aborted with the communicator.
             (member.done, member.is_blind, member.has_left) = (member.enqueued, true, true);
         } else {
             self.fill_connecting(position, &mut member);
@@ -401,14 +401,14 @@ impl<'t, 'a> Progression<'t, 'a> {
         member.done = progress.done + new(&colls);
         member.is_blind = progress.flags & flags::NO_END != 0;
         let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
-        // A call that was captured into a graph is enqueued at each replay: what NCCL enqueued is
-        // numbered alike on all ranks, and calls are not.
+        // A captured call is enqueued at each replay. The enqueued operations are numbered alike on
+        // all ranks, but the calls are not.
         let calls = if is_captured { Vec::new() } else { calls };
         if progress.flags & flags::PARTIAL == 0 && has_all_calls(self.recording) {
             member.calls = self.latest_calls((member.api, &calls), (first, &colls));
         }
         if is_partial {
-            // The record knows for how long, too. Without it, the rank would seem to wait for none.
+            // Without the age, the rank would look as if it waited for nothing.
             let age_ns = u64::from(progress.age_ms) * 1_000_000;
             let since = self.timeline.ns(progress.ticks).saturating_sub(age_ns);
             member.since_ns = (member.is_inside() && age_ns > 0).then_some(since);
@@ -424,9 +424,9 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
         let latest = member.started;
         let is_open = |&(number, (op, event)): &(u64, &(&Operation, &Event))| {
-            // A kernel that ran only on some channels is not over: others may still start.
+            // A kernel with events on only some channels may not be over: others may still start.
             let lacks = self.kernel(op).is_some_and(|(all, some, _)| 0 < some && some < all);
-            // The rank itself may know that a network part or a kernel is still to come.
+            // The rank itself may know that a network part or a kernel is still missing.
             let is_unseen = op.completion == Completion::Unseen && !is_new(event);
             let is_awaited = is_unseen && progress.done < number;
             op.completion == Completion::Open || is_awaited || lacks && latest == Some(number)
@@ -436,7 +436,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             && colls.last().is_some_and(|(op, _)| op.completion == Completion::Unseen);
         member.done = open.map_or(member.enqueued, |(number, _)| number - 1);
         if let Some((at, (op, event))) = open {
-            // On its stream it waits for the operation before it.
+            // On its stream, the operation waits for the one before it.
             let ended = |(op, _): &(&Operation, &Event)| match op.completion {
                 Completion::Done(ticks) => Some(ticks),
                 Completion::Open | Completion::Unseen => None,
@@ -450,8 +450,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
-    /// The latest calls with their numbers: of the API, of which the last one is known, or else of
-    /// what was enqueued, of which the first one is.
+    /// The latest calls with their numbers: API calls, of which the number of the last one is
+    /// known, else enqueued operations, of which that of the first one is known.
     fn latest_calls(
         &self,
         (last, calls): (u64, &[(&Event, ApiCall)]),
@@ -511,7 +511,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
-    /// Channels of the operation's kernel: (all, started, stopped).
+    /// Channels of the operation's kernel: (all, started, stopped); `None` if not recorded.
     fn kernel(&self, op: &Operation) -> Option<(u32, u32, u32)> {
         let children = self.timeline.children(op.event).iter().map(|&id| self.timeline.event(id));
         let (mut started, mut stopped) = (0, 0);
@@ -529,13 +529,13 @@ impl<'t, 'a> Progression<'t, 'a> {
             let counts = event.stop.is_some() || op.open.contains(&id);
             counts.then(|| self.transfer(op, event)).flatten()
         });
-        // A kernel without any event may just not be recorded.
+        // A kernel without any events may just not have been recorded.
         let kernel = self.kernel(op).filter(|kernel| kernel.1 > 0);
         InFlightOp { kernel, transfers: transfers.collect(), ..InFlightOp::default() }
     }
 
-    /// All its data was moved. NCCL stops its network transfers together with those to other peers
-    /// in the same kernel.
+    /// True if all data of the operation was moved and only stops are missing: NCCL stops its
+    /// transfers together with those to other peers in the same kernel.
     fn is_only_unstopped(&self, op: &Operation) -> bool {
         let is_moved = |&id: &EventId| {
             let transfer = self.transfer(op, self.timeline.event(id));
@@ -575,7 +575,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             ready: latest.map_or(ready, |latest| latest.ready),
             transmitted: latest.map_or(transmitted, |latest| latest.transmitted),
             done: latest.map_or(done, |latest| latest.done),
-            // A heartbeat is older than the steps themselves, where these are in the recording.
+            // If the recording contains the steps themselves, they are newer than the heartbeat.
             reached: reached.or_else(|| latest.and_then(|latest| latest.reached)),
             still_ns: self.age(since),
             in_progress: event.first_state.is_some()
@@ -587,7 +587,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         })
     }
 
-    /// When an operation last advanced, ns.
+    /// When the operation last advanced, ns.
     fn since(&self, op: &Operation, event: &Event) -> u64 {
         let mut latest = event.start.ticks;
         for &id in self.timeline.children(op.event) {
@@ -606,7 +606,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         end.saturating_sub(self.timeline.ns(ticks))
     }
 
-    /// What the process has called on the communicator, while NCCL connects.
+    /// Fills in what the process has called on the communicator while NCCL connects.
     fn fill_connecting(&self, position: usize, member: &mut Member) {
         for &(group, since) in &self.connecting {
             let calls = self.timeline.children(group).iter().map(|&id| self.timeline.event(id));
@@ -629,7 +629,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
-    /// Where the latest call is, if it has not returned.
+    /// The state of the latest call, if it has not returned.
     fn pending_call(&self) -> Option<Pending> {
         let of = |kind: EventKind| self.timeline.events().filter(move |(_, e)| e.kind() == kind);
         let (_, group) = of(EventKind::GroupApi).max_by_key(|(_, event)| event.start.ticks)?;
@@ -659,7 +659,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             let side = PairSide { issued: count, done: count, ..PairSide::default() };
             member.pairs.insert(pair, side);
         }
-        // Without a record of the counts, they begin with the recording.
+        // Without a record of the counts, they start with the recording.
         let is_partial = self.is_partial || progress.flags & flags::PARTIAL != 0;
         let is_known = !is_partial && first > 0 && (progress.ticks > 0 || member.counts_pairs);
         member.p2p_enqueued = is_known.then_some(latest);
@@ -689,9 +689,9 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
-    /// No send or receive of a communicator is unknown. What was not read must be as much as the
-    /// heartbeats count, which also know what was not recorded; `first` is the number of the first
-    /// that was read.
+    /// True if all sends and receives of a communicator are known: the number not read must equal
+    /// the number that heartbeats count, which includes what was not recorded. `first` is the
+    /// number of the first one that was read.
     fn has_all_pairs(&self, first: u64, progress: &Progress, older: Option<&OlderComm>) -> bool {
         let before = older.map_or(0, |older| older.all);
         let is_all_there = self.recording.is_whole() && self.older.is_empty();
@@ -724,7 +724,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let has_api = has_api(self.recording.lanes().iter().map(|lane| lane.header.kinds));
         let state = |(tid, samples): (u32, Vec<Thread>)| {
             let last = *samples.last()?;
-            // About the latest ten seconds.
+            // The span covers about the latest ten seconds.
             let before = samples.iter().rev().nth(10).or_else(|| samples.first()).copied()?;
             let clock = self.timeline.clock();
             let wall = to_u64(clock.duration_ns(last.ticks.saturating_sub(before.ticks)));
@@ -732,7 +732,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 tid,
                 state: last.state,
                 place: self.recording.string(last.place).unwrap_or_default().to_owned(),
-                // A shorter time shows nothing.
+                // A shorter span shows nothing.
                 span_ns: Some(wall).filter(|&wall| wall >= MIN_SAMPLE_GAP_NS).unwrap_or(0),
                 cpu_ns: last.cpu_ns.saturating_sub(before.cpu_ns),
                 delay_ns: last.run_delay_ns.saturating_sub(before.run_delay_ns),
@@ -754,8 +754,8 @@ fn believable(progress: Progress) -> Progress {
     }
 }
 
-/// The latest group of each thread, if the application ended it and NCCL has launched nothing in
-/// it.
+/// The latest group of each thread, if the application has ended it and NCCL has launched nothing
+/// in it; with the time of its end, ns.
 fn connecting(timeline: &Timeline<'_>, ends: &GroupEnds) -> Vec<(EventId, u64)> {
     let mut latest: BTreeMap<u8, (EventId, &Event)> = BTreeMap::new();
     let groups = timeline.events().filter(|(_, event)| event.kind() == EventKind::GroupApi);
@@ -773,8 +773,7 @@ fn connecting(timeline: &Timeline<'_>, ends: &GroupEnds) -> Vec<(EventId, u64)> 
     ended.filter(|(id, _)| !timeline.children(*id).iter().any(|&id| is_launched(id))).collect()
 }
 
-/// The groups whose end the application called, the lane in which it did, and when. They are many,
-/// and few of them are looked for.
+/// The ends of groups: (lane, handle of the group, ticks). Many; few of them are looked up.
 #[derive(Debug, Default)]
 struct GroupEnds(Vec<(usize, Handle, u64)>);
 
@@ -785,7 +784,7 @@ impl GroupEnds {
         }
     }
 
-    /// When the end was called, where the group began, in ticks.
+    /// When the application ended this group, in ticks; `None` if it has not.
     fn at(&self, group: &Event) -> Option<u64> {
         let is_it = |end: &&(usize, Handle, u64)| {
             (end.0, end.1) == (usize::from(group.lane), group.start.handle)

@@ -9,22 +9,22 @@ use std::collections::{BTreeMap, VecDeque};
 /// The progress of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// In the job; known once the run is.
+    /// Rank in the job; set once the run is known.
     pub(super) rank: u32,
     pub(super) host: String,
     pub(super) pid: u32,
-    /// The recording and its process.
+    /// Facts about the recording and its process.
     pub(super) facts: ProcessFacts,
-    /// Blocks that the recording had when it was read.
+    /// Number of blocks that the recording had when it was read.
     pub(super) blocks: u64,
     pub(super) damage: Vec<String>,
-    /// How many bytes of its events were read, and of how many, if not all.
+    /// (Bytes of events read, all bytes of events); `None` if all were read.
     pub(super) part: Option<(u64, u64)>,
     /// The latest recorded time, by the host's clock, ns.
     pub(super) end_ns: u64,
-    /// When the application last called NCCL, or an event last completed.
+    /// When the application last called NCCL, or an event last completed, ns.
     pub(super) change_ns: u64,
-    /// When the application last called NCCL.
+    /// When the application last called NCCL, ns.
     pub(super) last_call_ns: u64,
     pub(super) is_closed: bool,
     pub(super) is_copy: bool,
@@ -32,13 +32,13 @@ pub struct Snapshot {
     /// Its proxy threads worked for other processes (PXN).
     pub(super) has_foreign: bool,
     pub(super) entered: Option<Pending>,
-    /// Events are missing between those that there are.
+    /// Events are missing between recorded ones.
     pub(super) lacks_events: bool,
     /// NCCL reports no calls on some communicator.
     pub(super) hides_calls: bool,
     pub(super) threads: Vec<ThreadState>,
     pub(super) reports: Vec<String>,
-    /// When the latest of them was made, ns; 0: there is none.
+    /// When the latest of these reports was made, ns; 0 if there is none.
     pub(super) reported_ns: u64,
 }
 
@@ -64,15 +64,15 @@ pub(super) struct Member {
     pub(super) enqueued: u64,
     pub(super) started: Option<u64>,
     pub(super) done: u64,
-    /// When the operation that it is in last advanced, ns.
+    /// When the operation that the process is in last advanced, ns.
     pub(super) since_ns: Option<u64>,
     /// When that operation was issued, ns.
     pub(super) born_ns: Option<u64>,
     pub(super) is_blind: bool,
-    /// It has destroyed or aborted the communicator.
+    /// The process has destroyed or aborted the communicator.
     pub(super) has_left: bool,
-    /// [`crate::job::Vector::connects`]; `since_ns` and `born_ns` are the call's, where no earlier
-    /// operation is in flight.
+    /// See [`crate::job::Vector::connects`]. If no earlier operation is in flight, `since_ns` and
+    /// `born_ns` are the times of that call.
     pub(super) connects: bool,
     /// The sends and receives of a call in which NCCL has launched nothing.
     pub(super) connects_p2p: Option<P2pCall>,
@@ -81,11 +81,11 @@ pub(super) struct Member {
     pub(super) flight: Option<InFlightOp>,
     pub(super) hashes: Vec<(u64, u64)>,
     pub(super) calls: BTreeMap<u64, Call>,
-    /// The number of its latest send or receive on the communicator, where known.
+    /// Number of the latest send or receive on the communicator, if known.
     pub(super) p2p_enqueued: Option<u64>,
     /// Sends and receives, by (is a send, rank of the other side).
     pub(super) pairs: BTreeMap<(bool, u32), PairSide>,
-    /// All sends and receives are in the recording, so that they can be counted.
+    /// All sends and receives are known, so that they can be counted.
     pub(super) counts_pairs: bool,
 }
 
@@ -99,12 +99,13 @@ pub(super) struct P2pCall {
 }
 
 impl Member {
-    /// It is in a collective.
+    /// True if the process is in a collective.
     pub(super) fn is_inside(&self) -> bool {
         self.done < self.enqueued && !self.is_blind || self.connects
     }
 
-    /// The latest collective that it called, if NCCL has taken it or connects for it.
+    /// Number of the latest collective that the process called, if NCCL has enqueued it or connects
+    /// for it.
     pub(super) fn entered(&self) -> u64 {
         self.enqueued + u64::from(self.connects)
     }
@@ -119,11 +120,11 @@ pub(super) struct PairSide {
     pub(super) issued: u64,
     pub(super) done: u64,
     pub(super) open: u64,
-    /// The number of the first that is open, among all on the communicator, where known.
+    /// Number of the first open one among all sends and receives on the communicator, if known.
     pub(super) number: Option<u64>,
     pub(super) since_ns: Option<u64>,
     pub(super) born_ns: Option<u64>,
     pub(super) flight: InFlightOp,
-    /// (number, bytes) of the latest.
+    /// (Number, bytes) of the latest ones.
     pub(super) sizes: VecDeque<(u64, u64)>,
 }

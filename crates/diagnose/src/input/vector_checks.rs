@@ -12,10 +12,10 @@ use ncclscope_trace::vectors::{Vector, vector_flags};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// A process does not know its rank in a communicator.
+/// The rank of a process that does not know its rank in the communicator.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Leaves out the vectors that contradict themselves, and returns how many these are.
+/// Removes vectors that contradict themselves, and returns their number.
 pub(super) fn keep_possible(vectors: &mut Vec<Vector>) -> usize {
     let all = vectors.len();
     vectors.retain(is_possible);
@@ -37,11 +37,11 @@ fn is_possible(vector: &Vector) -> bool {
         && (!has_link || is_member(peer.cast_unsigned()) && peer.cast_unsigned() != rank)
 }
 
-/// Keeps one vector of each process in each communicator, that which is further: a process is there
-/// twice where its agent was asked twice. Returns how many are left out.
+/// Keeps one vector for each process in each communicator, the most advanced one; there are two if
+/// an agent was queried twice. Returns the number of removed vectors.
 ///
-/// Without a hash (API v1 to v3) a process may be in several communicators that look like one, and
-/// none of these is kept.
+/// Without a hash (API v1 to v3), a process may be in several communicators that look the same;
+/// then none of them is kept.
 pub(super) fn keep_one_of_each(vectors: &mut Vec<Vector>) -> usize {
     let all = vectors.len();
     let mut kept: HashMap<(u64, u32, u64, u64), usize> = HashMap::with_capacity(all);

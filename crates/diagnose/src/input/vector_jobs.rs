@@ -12,19 +12,19 @@ use ncclscope_trace::vectors::{Vector, vector_flags};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What distinguishes a process: its job, its rank there, and its origin.
+/// The key of a process: its job, its rank in the job, and its origin.
 pub(super) type ProcessKey = (u64, u32, u64);
 
 #[derive(Debug, Default)]
 pub(super) struct JobVectors<'a> {
     pub(super) vectors: Vec<&'a Vector>,
-    /// Its processes, in their order.
+    /// The processes of the job, in order.
     pub(super) processes: Vec<ProcessKey>,
-    /// How many of them are not silent.
+    /// Number of processes that are not silent.
     living: usize,
 }
 
-/// Finds processes by their vectors, whose order is usually theirs.
+/// Finds the process of a vector; fast if vectors come in the order of the processes.
 #[derive(Debug)]
 pub(super) struct Finder<'a> {
     keys: &'a [ProcessKey],
@@ -36,7 +36,7 @@ impl Finder<'_> {
         Finder { keys, last: 0 }
     }
 
-    /// The position of a vector's process.
+    /// Position of a vector's process.
     pub(super) fn find(&mut self, vector: &Vector) -> usize {
         let key = key(vector);
         let near =
@@ -50,10 +50,10 @@ fn key(vector: &Vector) -> ProcessKey {
     (vector.job, vector.process, vector.origin)
 }
 
-/// Splits vectors by job: that with the most living processes first.
+/// Splits vectors by job; the job with the most living processes comes first.
 pub(super) fn split(all: &[Vector]) -> Vec<JobVectors<'_>> {
     let mut keys: Vec<ProcessKey> = all.iter().map(key).collect();
-    // Stable: it makes use of the order that there is.
+    // A stable sort, which is fast if the keys are almost sorted.
     keys.sort();
     keys.dedup();
     let is_same_rank = |pair: &[ProcessKey]| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1);
@@ -81,7 +81,7 @@ pub(super) fn split(all: &[Vector]) -> Vec<JobVectors<'_>> {
     jobs
 }
 
-/// The component of each process: over communicators, and over jobs that are not `doubtful`.
+/// The component of each process: connected by communicators, and by jobs that are not `doubtful`.
 fn components(all: &[Vector], keys: &[ProcessKey], doubtful: &BTreeSet<u64>) -> Vec<u32> {
     let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let mut nodes: HashMap<(bool, u64), u32> = HashMap::new();
@@ -90,7 +90,7 @@ fn components(all: &[Vector], keys: &[ProcessKey], doubtful: &BTreeSet<u64>) -> 
     for vector in all {
         let process = number(finder.find(vector));
         let job = (!doubtful.contains(&vector.job)).then_some((true, vector.job));
-        // Without a hash (API v1 to v3) a communicator is not known elsewhere.
+        // Without a hash (API v1 to v3), a communicator cannot be recognised in another process.
         let comm = (vector.comm != 0).then_some((false, vector.comm));
         for key in job.into_iter().chain(comm) {
             let next = number(keys.len() + nodes.len());

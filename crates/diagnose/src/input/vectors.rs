@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables of vectors (`*.vectors`): jobs of which only the counters are known.
+//! Tables of vectors (`*.vectors`): jobs of which only counters are known.
 
 use super::file::load;
 use super::vector_checks::{keep_one_of_each, keep_possible};
@@ -12,15 +12,14 @@ use ncclscope_trace::vectors::{self, Edge, Table, vector_flags};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// Jobs that a line names, and damaged tables that notes name.
+/// Maximum number of jobs that a line names, and of damaged tables that notes name.
 const NAMED: usize = 8;
 
-/// The job that the tables describe: of several that with the id `run`, or that with the most
-/// living processes. Adds a line to `warnings` for each table that is damaged; with any there, each
-/// process is doubtful.
+/// The job that the tables describe: the job with the id `run`, else the one with the most living
+/// processes. Adds a warning for each damaged table; if there is one, all processes are doubtful.
 ///
 /// # Errors
-/// One sentence, if no table has a vector that can be read, or if none has such a job.
+/// One sentence, if no table has a readable vector, or none has a job with that id.
 pub fn job(
     paths: &[PathBuf],
     run: Option<&str>,
@@ -65,7 +64,7 @@ pub fn job(
     Ok(job)
 }
 
-/// What a table has lost may be of each process, and of others that the job has not.
+/// Adds a doubt to all processes: what a table has lost may concern any of them, or others.
 fn doubt_all(job: &mut Job, damage: &[String]) {
     job.notes.extend(damage.iter().take(NAMED).cloned());
     let more = damage.len().saturating_sub(NAMED);
@@ -80,14 +79,14 @@ fn doubt_all(job: &mut Job, damage: &[String]) {
     }
 }
 
-/// The job of these vectors, whose jobs have these names: of several, that with the most living
-/// processes.
+/// The job of these vectors; `names` are the names of jobs by id. If there are several jobs, the
+/// one with the most living processes.
 #[must_use]
 pub fn build(all: &[vectors::Vector], names: &BTreeMap<u64, String>) -> Job {
     choose(all, names, None).unwrap_or_default()
 }
 
-/// [`build`] of the job with the id `run`.
+/// Like [`build`], for the job with the id `run`.
 fn choose(
     all: &[vectors::Vector],
     names: &BTreeMap<u64, String>,
@@ -116,8 +115,8 @@ fn choose(
     Ok(job)
 }
 
-/// What the user types to choose a job: its name, or else its first communicator. Equal ones are
-/// numbered.
+/// The text with which the user chooses a job: its name, else its first communicator. Equal ones
+/// are numbered.
 fn ids(jobs: &[JobVectors<'_>], names: &BTreeMap<u64, String>) -> Vec<String> {
     let id = |job: &JobVectors<'_>| {
         let known = job.processes.iter().find_map(|(number, ..)| names.get(number));
@@ -136,7 +135,7 @@ fn ids(jobs: &[JobVectors<'_>], names: &BTreeMap<u64, String>) -> Vec<String> {
     numbered.collect()
 }
 
-/// `"4711.0" (16 processes), "0x1f" (1 process)`, but for one of them.
+/// The jobs as text, without job `but`: `"4711.0" (16 processes), "0x1f" (1 process)`.
 fn listed(jobs: &[JobVectors<'_>], ids: &[String], but: Option<usize>) -> String {
     let others = jobs.iter().zip(ids).enumerate().filter(|&(at, _)| Some(at) != but);
     let mut shown: Vec<String> = others
@@ -156,7 +155,7 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
     let mut positions: HashMap<u64, usize> = HashMap::new();
     let mut finder = Finder::new(keys);
     let ranks: BTreeSet<u32> = keys.iter().map(|key| key.1).collect();
-    // Where two have one rank, it is not that in the job.
+    // If two processes have the same rank, it is not their rank in the job.
     let known = |rank: u32| Some(rank).filter(|_| ranks.len() == keys.len());
     job.processes =
         keys.iter().map(|key| Process { rank: known(key.1), ..Process::default() }).collect();
@@ -203,10 +202,10 @@ fn doubt_calls(job: &mut Job) {
     }
 }
 
-/// Adds a vector.
+/// Adds a vector to a communicator.
 fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
     let has = |flag: u8| vector.flags & u32::from(flag) != 0;
-    // The calls that were captured into graphs cannot be compared with what was enqueued.
+    // Calls that were captured into graphs cannot be compared with enqueued operations.
     let no_calls = partial::NO_API | partial::CAPTURED;
     let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
     let age = (vector.age_ms != 0).then(|| u64::from(vector.age_ms) * 1_000_000);
@@ -248,7 +247,8 @@ mod tests {
     use crate::engine::{Options, diagnose};
     use ncclscope_findings::{Confidence, FindingClass};
 
-    /// A process of a job in its communicator, which all but the late ones are in.
+    /// A process of a job in its communicator, whose operation all have entered except the late
+    /// ones.
     fn vector(job: u64, rank: u32, is_late: bool) -> vectors::Vector {
         let enqueued = if is_late { 4 } else { 5 };
         vectors::Vector {
@@ -279,7 +279,7 @@ mod tests {
     fn jobs_of_one_table_stay_apart() {
         let late = |job, late| (0..4).map(move |rank| vector(job, rank, rank == late));
         let mut all: Vec<vectors::Vector> = late(7, 3).chain(late(9, 2)).collect();
-        // Of the second, a process is silent.
+        // A process of the second job is silent.
         all[4].flags = vector_flags::SILENT;
         let names = BTreeMap::from([(7, "a".into()), (9, "b".into())]);
         let job = build(&all, &names);
@@ -293,10 +293,11 @@ mod tests {
         let missing = choose(&all, &names, Some("c")).unwrap_err();
         let all_of_them = "\"a\" (4 processes), \"b\" (4 processes)";
         assert_eq!(missing, format!("there is no run \"c\" here, but {all_of_them}"));
-        // Without names, a communicator is one.
+        // Without names, the id is a communicator.
         let unnamed = choose(&all, &BTreeMap::new(), Some("0x6b")).unwrap();
         assert_eq!(ranks_of(&unnamed), [(LATE.0, LATE.1, vec![3])]);
-        // Without ids, ranks that are there twice are of two jobs; one communicator makes one.
+        // Without job ids, two processes with one rank belong to two jobs, unless they share a
+        // communicator.
         all.iter_mut().for_each(|vector| vector.job = 0);
         let job = build(&all, &BTreeMap::new());
         assert_eq!((ranks_of(&job), job.processes.len()), (vec![(LATE.0, LATE.1, vec![3])], 4));
@@ -326,10 +327,10 @@ mod tests {
         let class = |all: &[vectors::Vector]| ranks_of(&build(all, &BTreeMap::new()));
         let call = FindingClass::CallNotEnqueued;
         assert_eq!(class(&all), [(call, Confidence::Suspect, vec![3])]);
-        // What is captured into a graph is called and not enqueued.
+        // A captured call is counted as called but not as enqueued.
         all[3].flags = u32::from(partial::CAPTURED);
         assert_eq!(class(&all), [(LATE.0, LATE.1, vec![3])]);
-        // Sends and receives that NCCL has not enqueued: it may connect for them.
+        // Sends and receives that NCCL has not enqueued: it may be connecting for them.
         all[3].flags = vector_flags::IN_P2P_CALL;
         all[3].api = 4;
         assert_eq!(class(&all), [(LATE.0, Confidence::Suspect, vec![3])]);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Communicators and names of a process, by the numbers that its records use.
+The communicators and names of a process, by the numbers in its records.
 
-Memory is bounded by the number of live communicators. At most [`MOST_KEYS`] have a key of their own
-at a time; the figures of all others are counted in [`CommKey::others`], and stay there. A
-communicator that ended is removed when none of its operations is outstanding.
+Memory is bounded by the number of live communicators. At most [`MOST_KEYS`] have their own key at a
+time; the figures of all others are counted in [`CommKey::others`], and stay there. A finalized
+communicator is removed when none of its operations is outstanding.
 */
 
 use super::streams::Streams;
@@ -18,36 +18,37 @@ use ncclscope_operations::{Facts, KernelOrder, Launched};
 use ncclscope_trace::{Comm, CommDevice, Handle, Start, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Communicators that have a key of their own at a time. A rank of a large job is in some twenty.
+/// Most communicators that have their own key at a time. A rank of a large job is in about twenty.
 const MOST_KEYS: usize = 64;
-/// Stands for communicators without a key of their own; no process counts so far.
+/// The place of communicators without their own key; no process uses this index.
 pub(super) const OTHERS: u16 = u16::MAX - 1;
 
 /// Names and communicators.
 #[derive(Debug, Default)]
 pub(super) struct Comms {
-    /// No bound: each that ever was has a key of its own.
+    /// Every communicator has its own key, without a limit.
     pub(super) tells_all: bool,
     names: Vec<Name>,
     comms: Map<u16, State>,
-    /// Communicators with a key of their own, and of how many numbers of this process.
+    /// Communicators with their own key, each with the number of this process's indices that it
+    /// has.
     keys: BTreeMap<CommKey, u32>,
-    /// Numbers of communicators that were forgotten; something late may still come.
+    /// Indices of communicators that were forgotten, of which late records may still come.
     forgotten: CommSet,
-    /// When the latest window ended, in ticks.
+    /// End of the latest window, in ticks.
     window_end: u64,
-    /// The latest window had operations in flight of communicators without a key.
+    /// Whether the latest window had operations in flight of communicators without a key.
     others_had_in_flight: bool,
     /// Calls that were captured into CUDA graphs.
     captured: Map<Handle, ()>,
     pub(super) streams: Streams,
-    /// KernelCh events were lost: that one is missing says nothing.
+    /// KernelCh events were lost, so a missing one proves nothing.
     pub(super) kernels_lost: bool,
-    /// Operations whose kernel times are discarded.
+    /// Finds the operations whose kernel times are discarded.
     pub(super) drifts: Drifts,
 }
 
-/// Captured calls that are kept; at more, all are forgotten.
+/// Most captured calls that are kept; beyond that all are forgotten.
 const MOST_CAPTURED: usize = 1 << 16;
 
 /// The known facts about a communicator.
@@ -56,24 +57,26 @@ struct State {
     key: CommKey,
     rank: i32,
     device: Option<Device>,
-    /// Calls captured into CUDA graphs in this window, and operations of such that show nothing.
+    /// Number of calls captured into CUDA graphs in this window, and of operations of such calls
+    /// without kernels or network traffic.
     graphs: (u64, u64),
-    /// The state that its kernels show.
+    /// The order of its kernels.
     order: KernelOrder,
     /// Start of its first operation, in ticks.
     first: Option<u64>,
-    /// NCCL's profiler API has kernel events (v4 and later).
+    /// The profiler API has kernel events with times (v4 and later).
     has_kernels: bool,
-    /// When the latest operation ended, in ticks.
+    /// End of the latest operation, in ticks.
     last_end: Option<u64>,
     had_in_flight: bool,
-    /// It was defined.
+    /// It has a definition.
     is_known: bool,
-    /// It has figures of its own.
+    /// It has its own key.
     is_told: bool,
     /// When it was finalized, in ticks.
     ended: Option<u64>,
-    /// By the rank's watchdog nothing is in flight that started before, in ticks.
+    /// According to the rank's watchdog, no operation is in flight that started before this time,
+    /// in ticks.
     past: u64,
 }
 
@@ -107,7 +110,7 @@ impl State {
     }
 }
 
-/// One more number of a communicator. False if there is no room for one more of those.
+/// Adds an index to a communicator's key. False if the key is new and `has_room` is false.
 fn join(told: &mut BTreeMap<CommKey, u32>, key: &CommKey, has_room: bool) -> bool {
     if let Some(numbers) = told.get_mut(key) {
         *numbers += 1;
@@ -119,7 +122,7 @@ fn join(told: &mut BTreeMap<CommKey, u32>, key: &CommKey, has_room: bool) -> boo
     has_room
 }
 
-/// One number of a communicator less. True if that was the last.
+/// Removes an index from a communicator's key. True if that was the last, and the key was removed.
 fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
     let Some(numbers) = told.get_mut(key) else { return false };
     *numbers = numbers.saturating_sub(1);
@@ -134,7 +137,7 @@ fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
     pub(super) count: u64,
-    /// When the oldest operation started, in ticks.
+    /// Start of the oldest operation, in ticks.
     pub(super) oldest: u64,
     pub(super) facts: Facts,
 }
@@ -151,13 +154,13 @@ impl Comms {
         }
     }
 
-    /// The string; empty where NCCL gave none.
+    /// The string; empty if NCCL gave none.
     pub(super) fn name(&self, id: StrId) -> Name {
         self.names.get(usize::from(id.0)).cloned().unwrap_or_default()
     }
 
-    /// A communicator, or additional facts about one. Returns the one that had its number until
-    /// now, if nothing more will come of that.
+    /// Takes a definition of a communicator, new or updated. Returns the key that had the index
+    /// before, if it gets no more figures.
     pub(super) fn comm(&mut self, comm: &Comm) -> Option<CommKey> {
         self.forgotten.remove(comm.index);
         self.drifts.comm(comm);
@@ -167,13 +170,13 @@ impl Comms {
         let mut gone = None;
         if state.is_known && state.key != key {
             if state.is_told && leave(&mut self.keys, &state.key) {
-                // What was counted before the hash was learned stays.
+                // A key without a hash is kept, because figures were counted under it.
                 gone = Some(state.key.clone()).filter(|key| key.hash != 0);
             }
             state.is_known = false;
         }
         if state.ended.is_some_and(|at| comm.ticks > at) {
-            // Another one has its number.
+            // The index now belongs to another communicator.
             let is_known = state.is_known;
             *state = State { is_known, is_told: state.is_told, ..State::default() };
         }
@@ -192,32 +195,34 @@ impl Comms {
         gone
     }
 
-    /// The communicator was finalized at `ticks`.
+    /// Notes that a communicator was finalized at `ticks`.
     pub(super) fn end(&mut self, comm: u16, ticks: u64) {
         if let Some(state) = self.comms.get_mut(&comm) {
             state.ended = Some(ticks);
         }
     }
 
-    /// By the rank's watchdog nothing of the communicator is in flight that started before `ticks`.
+    /// Notes that according to the rank's watchdog no operation of the communicator is in flight
+    /// that started before `ticks`.
     pub(super) fn past(&mut self, comm: u16, ticks: u64) {
         if let Some(state) = self.comms.get_mut(&comm) {
             state.past = ticks;
         }
     }
 
-    /// For how long before the time of [`Comms::past`] an operation started, in ticks.
+    /// Time from `start`, the start of an operation, to the time of [`Comms::past`], in ticks; 0 if
+    /// it started later.
     pub(super) fn past_since(&self, comm: u16, start: u64) -> u64 {
         self.comms.get(&comm).map_or(0, |state| state.past.saturating_sub(start))
     }
 
-    /// Communicators that ended in a time that `is_past`.
+    /// Communicators that were finalized at a time for which `is_past` is true.
     pub(super) fn ended(&self, is_past: impl Fn(u64) -> bool) -> BTreeSet<u16> {
         let ended = self.comms.iter().filter(|(_, state)| state.ended.is_some_and(&is_past));
         ended.map(|(comm, _)| *comm).collect()
     }
 
-    /// Forgets communicators that ended. Returns those of which nothing more will come.
+    /// Forgets finalized communicators. Returns the keys that get no more figures.
     pub(super) fn forget(&mut self, comms: &BTreeSet<u16>) -> Vec<CommKey> {
         let mut gone = Vec::new();
         for comm in comms {
@@ -230,8 +235,8 @@ impl Comms {
         gone
     }
 
-    /// A window ended at `now` ticks. Tells communicators apart for which there was no room before:
-    /// from now on.
+    /// Ends a window at `now` ticks: communicators for which there was no room get their own key
+    /// from now on, if there is room.
     pub(super) fn make_use_of_room(&mut self, now: u64) {
         self.window_end = now;
         for state in self.comms.values_mut().filter(|state| !state.is_told) {
@@ -257,12 +262,12 @@ impl Comms {
         known().filter_map(|state| Some((state.rank_key(), state.device.clone()?))).collect()
     }
 
-    /// Communicators with a key of their own.
+    /// Communicators with their own key.
     pub(super) fn keys(&self) -> impl Iterator<Item = &CommKey> {
         self.keys.keys()
     }
 
-    /// The number under which figures of a communicator are kept.
+    /// The place under which figures of a communicator are counted: its index, or [`OTHERS`].
     pub(super) fn place(&self, comm: u16) -> u16 {
         match self.comms.get(&comm) {
             Some(state) if !state.is_told => OTHERS,
@@ -275,28 +280,28 @@ impl Comms {
         let (is_forgotten, window_end) = (self.forgotten.contains(comm), self.window_end);
         self.comms.entry(comm).or_insert_with(|| State {
             is_told: !is_forgotten,
-            // It is forgotten once more.
+            // So that it is forgotten again.
             ended: is_forgotten.then_some(window_end),
             ..State::default()
         })
     }
 
-    /// The communicator of a [`Comms::place`], or an unnamed one where it was not defined.
+    /// The key of a [`Comms::place`]; [`CommKey::others`] if the communicator is not defined.
     pub(super) fn key(&self, place: u16) -> CommKey {
         self.comms.get(&place).map_or_else(CommKey::others, |state| state.key.clone())
     }
 
-    /// Number of ranks, if NCCL reports it.
+    /// Number of ranks; `None` if NCCL does not report it.
     pub(super) fn ranks(&self, comm: u16) -> Option<u32> {
         self.comms.get(&comm).map(|state| state.key.ranks).filter(|&ranks| ranks != 0)
     }
 
-    /// The process's rank; -1 unknown.
+    /// The process's rank in the communicator; -1 if unknown.
     pub(super) fn rank(&self, comm: u16) -> i32 {
         self.comms.get(&comm).map_or(-1, |state| state.rank)
     }
 
-    /// What an event says about the rank (API v1 to v3: `init` does not).
+    /// Takes the rank from an event, if `init` did not have it (API v1 to v3).
     pub(super) fn learn_rank(&mut self, comm: u16, rank: i32) {
         let state = self.state(comm);
         if state.rank < 0 {
@@ -311,21 +316,21 @@ impl Comms {
         self.streams.kernel(operation, stream);
     }
 
-    /// A look begins: which kernels are believed may have changed.
+    /// Begins a look: updates the times from which kernels are not used.
     pub(super) fn begin_look(&mut self) {
         for (&comm, state) in &mut self.comms {
             state.order.believe_until(self.drifts.since(comm));
         }
     }
 
-    /// What the kernels of a communicator show; `None` where some were lost, so that a missing one
-    /// says nothing.
+    /// The order of a communicator's kernels; `None` if kernel events were lost, because a missing
+    /// one then proves nothing.
     fn order(&self, comm: u16) -> Option<&KernelOrder> {
         self.comms.get(&comm).map(|state| &state.order).filter(|_| !self.kernels_lost)
     }
 
-    /// Tells an operation's evidence what the other kernels of its communicator and of its stream
-    /// show.
+    /// Adds the conclusions from other kernels of an operation's communicator and stream to its
+    /// evidence.
     pub(super) fn add_order(
         &self,
         evidence: &mut Evidence,
@@ -338,13 +343,14 @@ impl Comms {
         evidence.add_stream(self.streams.is_followed(operation, stream));
     }
 
-    /// Whether an operation of which no kernel was seen waits for its own.
+    /// Whether the kernel of an operation without a recorded kernel may still start.
     pub(super) fn awaits_kernel(&self, facts: &Facts, operation: &Start) -> bool {
         let own = Launched::of(operation);
         self.order(operation.comm).is_some_and(|order| order.awaits(facts, own))
     }
 
-    /// The kernel of an operation was seen on so many channels; `is_over` if no more will come.
+    /// Takes the number of channels on which the kernel of an operation was recorded; `is_over` if
+    /// no more will come.
     pub(super) fn saw_channels(&mut self, comm: u16, seen: usize, facts: &Facts, is_over: bool) {
         let is_whole = !self.kernels_lost;
         if let Some(state) = self.comms.get_mut(&comm) {
@@ -365,13 +371,14 @@ impl Comms {
         }
     }
 
-    /// When the first operation started, as long as no kernel shows whether NCCL reports them.
+    /// Start of the first operation, in ticks, until a kernel shows that NCCL reports kernels; then
+    /// `None`.
     pub(super) fn untried_since(&self, comm: u16) -> Option<u64> {
         let state = self.comms.get(&comm).filter(|state| state.has_kernels)?;
         if state.order.has_kernels() { None } else { state.first }
     }
 
-    /// A call was captured into a CUDA graph.
+    /// Notes that a call was captured into a CUDA graph.
     pub(super) fn captured(&mut self, call: &Start) {
         self.state(call.comm).graphs.0 += 1;
         if self.captured.len() >= MOST_CAPTURED {
@@ -380,8 +387,8 @@ impl Comms {
         self.captured.insert(call.handle, ());
     }
 
-    /// An operation shows neither kernels nor network traffic. True if its call was captured: it
-    /// was not executed then, and each replay is as invisible.
+    /// Takes an operation without recorded kernels and network traffic. True if its call was
+    /// captured: then it was not executed, and its replays are invisible as well.
     pub(super) fn is_invisible_replay(&mut self, operation: &Start) -> bool {
         let is_captured = self.captured.contains_key(&operation.parent);
         if is_captured {
@@ -390,7 +397,7 @@ impl Comms {
         is_captured
     }
 
-    /// States what was captured.
+    /// Adds the counts of captured calls and invisible operations to the window.
     pub(super) fn state_graphs(&mut self, metrics: &mut Metrics) {
         for state in self.comms.values_mut().filter(|state| state.graphs != (0, 0)) {
             let (captured, invisible) = std::mem::take(&mut state.graphs);
@@ -418,7 +425,7 @@ impl Comms {
         }
     }
 
-    /// States what is in flight, also that nothing is any longer.
+    /// Adds the operations in flight to the window; 0 if there were some in the previous window.
     pub(super) fn state_in_flight(
         &mut self,
         in_flight: &Map<u16, InFlight>,

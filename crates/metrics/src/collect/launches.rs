@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which kernel launch belongs to which operation, and how long it took by CUDA events.
+Finds the kernel launch of each operation, and its duration from CUDA events.
 
 An operation's API call and the launch have the same group call as their parent. Nothing is stored
-before the first measured launch: without `NCCLSCOPE_CUDA_EVENTS` this costs nothing. This module
-does **not** look at operations; they ask by their parent when they settle.
+before the first measured launch, so without `NCCLSCOPE_CUDA_EVENTS` this costs nothing. This module
+does **not** process operations; a caller looks up the launch by the operation's API call when the
+operation settles.
 */
 
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::LaunchEnd;
 use ncclscope_trace::{Detail, Handle, Start};
 
-/// Calls and launches that are kept; at more, all are forgotten.
+/// Most calls and launches that are kept; beyond that all are forgotten.
 const MOST: usize = 1 << 16;
 
 /// A group call on one communicator.
@@ -21,25 +22,25 @@ type Group = (Handle, u16);
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     is_used: bool,
-    /// Of API calls.
+    /// The group of each API call.
     groups: Map<Handle, Group>,
-    /// Of launches that were not measured yet.
+    /// The group of each launch that was not measured yet.
     launches: Map<Handle, Group>,
     /// Launches that were measured before their start was read, ns.
     early: Map<Handle, u64>,
     counts: Map<Group, Count>,
-    /// When the last launch of each communicator began that was measured, in ticks.
+    /// Start of the last measured launch of each communicator, in ticks.
     measured: Map<u16, u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     calls: u32,
-    /// Sends and receives among them.
+    /// Sends and receives among the calls.
     p2ps: u32,
     launches: u32,
     measured: u32,
-    /// When the first launch began, in ticks.
+    /// Start of the first launch, in ticks.
     first: Option<u64>,
     ns: Option<u64>,
 }
@@ -62,7 +63,7 @@ impl Count {
 }
 
 impl Launches {
-    /// An event other than a step started.
+    /// Takes the start of an API call or launch; ignores other events.
     pub(super) fn start(&mut self, start: &Start) {
         if !self.is_used {
             return;
@@ -113,8 +114,9 @@ impl Launches {
         self.is_used = true;
     }
 
-    /// What is known of the launch that was for the operation of this API call. One that was not
-    /// measured runs on, as long as nothing later was measured and more `is_to_come`.
+    /// The state of the launch for the operation of this API call. A launch that is not measured
+    /// counts as running while only earlier launches were measured and more records are expected
+    /// (`is_to_come`).
     pub(super) fn of_call(&self, call: Handle, is_to_come: bool) -> LaunchEnd {
         let group = self.groups.get(&call);
         let Some((group, count)) = group.and_then(|group| Some((group, self.counts.get(group)?)))
@@ -128,7 +130,7 @@ impl Launches {
         LaunchEnd { ended: end.ended.or_else(|| runs.then_some(false)), ..end }
     }
 
-    /// The operation of this API call has settled.
+    /// Forgets this API call, whose operation has settled.
     pub(super) fn forget(&mut self, call: Handle) {
         if let Some(group) = self.groups.remove(&call)
             && let Some(count) = self.counts.get(&group)
@@ -153,7 +155,7 @@ mod tests {
         Start { ticks: 1, comm: 0, handle, parent, detail }
     }
 
-    /// Calls in one group with one launch each.
+    /// Adds calls in one group, with one launch each.
     fn play(launches: &mut Launches, group: u64, calls: u64) {
         let parent = handle(EventKind::GroupApi, group);
         for call in 0..calls {

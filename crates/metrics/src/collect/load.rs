@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How busy a proxy progress thread is.
+//! The load of a proxy progress thread.
 
 use crate::window::Proxy;
 
-/// One lane's ProxyOps that move something, as a union of intervals.
+/// The union of the intervals of a lane's ProxyOps that move data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     stopped: u64,
     open: u64,
-    /// Until here it is counted, while any is open.
+    /// Time up to which `busy` is counted, in ticks, while a ProxyOp is open.
     since: u64,
-    /// When the last one stopped.
+    /// Stop of the last ProxyOp, in ticks.
     idle_from: u64,
-    /// Ticks of this window. A window that ended later than the records that came until then
-    /// says counted too much: the next one counts that much less.
+    /// Busy ticks of this window. Negative if the previous window counted too much, because it
+    /// ended later than the stop of a ProxyOp whose record came after it.
     busy: i64,
 }
 
 impl Load {
-    /// A ProxyOp that started at `start` ticks is under way.
+    /// Adds an open ProxyOp that started at `start` ticks.
     pub(super) fn begin(&mut self, start: u64) {
         if self.open == 0 {
             self.since = start.max(self.idle_from);
@@ -26,13 +26,13 @@ impl Load {
         self.open += 1;
     }
 
-    /// One that was under way stopped.
+    /// An open ProxyOp stopped.
     pub(super) fn stop(&mut self, ticks: u64) {
         self.stopped += 1;
         self.abandon(ticks);
     }
 
-    /// One that was under way is not looked at any longer.
+    /// An open ProxyOp is no longer tracked.
     pub(super) fn abandon(&mut self, ticks: u64) {
         self.open = self.open.saturating_sub(1);
         if self.open == 0 {
@@ -70,11 +70,11 @@ mod tests {
         load.begin(100);
         load.begin(150);
         load.stop(200);
-        // Ends while one is open, and later than the records that it had seen.
+        // The window ends while a ProxyOp is open, and later than its records so far.
         assert_eq!(load.take(260, 1.0), Some(Proxy { operations: 1, busy: 160.0 }));
         load.stop(240);
         assert_eq!(load.take(300, 1.0), Some(Proxy { operations: 1, busy: 0.0 }));
-        // Started before the last one stopped, seen after it.
+        // It started before the last one stopped, and is read after that.
         load.begin(230);
         load.stop(280);
         assert_eq!(load.take(300, 1.0), Some(Proxy { operations: 1, busy: 20.0 }));

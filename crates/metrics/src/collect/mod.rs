@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-From a process's records to windows, while the records come: [`Collector`].
+Collects a process's records into windows, as they come: [`Collector`].
 
 The caller of [`Collector::close`] decides when a window ends, by time or by [`Collector::events`].
 An operation belongs to the window in which it settles, with all its children: it is never split. An
-operation that does not settle is counted as in flight, and delays no window. Links, channels and
-proxy threads are counted as their records come, also those of operations in flight.
+operation that does not settle is counted as in flight, and does not delay a window. Links, channels
+and proxy threads are counted when their records come, including those of operations in flight.
 */
 
 mod collector;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which operations are over, and their results.
+Finds the operations that are over, and adds their results to the window.
 
 An operation is over by the same rule as in reports and in the watchdog
 ([`ncclscope_operations::ends`]). Children start late: ProxyOps start after the operation was
@@ -24,28 +24,30 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::StrId;
 use ncclscope_trace::kind::KINDS;
 
-/// Time for which an operation must have been over, ns. A record of another lane may be read
-/// 250 ms late.
+/// Time for which an operation must have been over before it settles, ns. A record of another lane
+/// may be read 250 ms late.
 const SETTLE_NS: f64 = 500e6;
 
-/// The same for an operation without any child: the proxy progress thread may be held up.
+/// As `SETTLE_NS`, for an operation without children, because the proxy progress thread may be
+/// delayed.
 const CHILD_NS: f64 = 2e9;
-/// The same for one whose kernel is missing, and for how long a communicator's first operations
-/// show whether kernels are reported at all.
+/// As `SETTLE_NS`, for an operation whose kernel is missing. Also the time within which a
+/// communicator's first operations show whether kernels are reported at all.
 const KERNEL_NS: f64 = 10e9;
 
-/// So long after a communicator was finalized, ns, nothing of it is waited for.
+/// Time after a communicator was finalized at which its open operations count as unfinished, ns.
 const UNFINISHED_NS: f64 = 15e9;
 
-/// The operations of a communicator complete in the order of their launches, and those of one group
-/// are launched within this time, ns: where one that started so much later is over, so is this one.
+/// An operation is over if one that started this much later is over, ns: the operations of a
+/// communicator complete in the order of their launches, and those of one group are launched within
+/// this time.
 const OVERTAKEN_NS: f64 = 30e9;
 
-/// The rank's watchdog knows what was lost. Where it sees nothing in flight that started until so
-/// long after an operation, ns, this one is over: what is read late has been read by then.
+/// An operation is over if the oldest operation that the rank's watchdog sees in flight started
+/// this much later, ns. The watchdog knows the losses, and late records have been read by then.
 const PAST_NS: f64 = 5e9;
 
-/// An operation's key by the numbers of the records.
+/// An operation's key in the numbers of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Class {
     comm: u16,
@@ -54,7 +56,7 @@ struct Class {
     proto: StrId,
     is_p2p: bool,
     channels: u8,
-    /// `None` unknown.
+    /// As [`OperationKey::size_class`]; `None` if unknown.
     size_class: Option<u8>,
     timing: Timing,
     network: bool,
@@ -64,40 +66,40 @@ struct Class {
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     operations: Map<Class, Operations>,
-    /// Communicator, start and end.
+    /// Communicator, start and end (ticks) of the operations that settled in this look.
     times: Vec<(u16, u64, u64)>,
-    /// Operations that did not end before their communicator did, by kind.
+    /// Number of operations that were open when their communicator was finalized, by kind.
     pub(super) unfinished: [u64; KINDS],
-    /// Operations whose end is lost: a later one of the communicator is over, or the rank's
-    /// watchdog says so; by kind.
+    /// Number of operations whose end was lost, by kind: a later one of the communicator is over,
+    /// or the rank's watchdog reports them as over.
     pub(super) overtaken: [u64; KINDS],
     pub(super) in_flight: Map<u16, InFlight>,
-    /// The latest operations that were over, by communicator.
+    /// The starts of the latest operations that are over, by communicator.
     latest: Map<u16, Latest>,
-    /// What ended until here, in ticks, was before we began, and does not count.
+    /// Start of counting, in ticks: operations that ended before it are ignored.
     pub(super) began: Option<u64>,
 }
 
-/// Starts, in ticks, of the latest operations of a communicator that were over.
+/// Starts, in ticks, of the latest operations of a communicator that are over.
 #[derive(Clone, Copy, Debug, Default)]
 struct Latest {
-    /// By anything, such as its own stop.
+    /// Of any operation that is over, even if only its own stop shows it.
     any: u64,
-    /// By its children: the GPU worked on it.
+    /// Of an operation whose children show that the GPU ran it.
     seen: u64,
 }
 
-/// How an operation is looked at.
+/// The parameters of a look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) now: u64,
     pub(super) ns_per_tick: f64,
-    /// There is no later look: what is over settles.
+    /// It is the last look, in which all operations that are over settle.
     pub(super) is_last: bool,
 }
 
 impl Settled {
-    /// Lets operations settle. Returns communicator, start and end of those that did.
+    /// Lets operations settle. Returns communicator, start and end (ticks) of those that did.
     pub(super) fn look(
         &mut self,
         look: Look,
@@ -154,7 +156,7 @@ impl Settled {
 }
 
 impl Look {
-    /// For how long an operation must be over.
+    /// The time for which an operation must have been over, ns.
     fn wait_ns(&self, head: &Head, facts: &Facts, evidence: &Evidence, comms: &Comms) -> f64 {
         let comm = head.start.comm;
         let is_new = |first| self.ns_since(first) < KERNEL_NS;
@@ -162,7 +164,7 @@ impl Look {
             Some(has_some) if has_some || comms.awaits_kernel(facts, &head.start) => KERNEL_NS,
             Some(_) if comms.untried_since(comm).is_some_and(is_new) => KERNEL_NS,
             _ if evidence.is_childless() => CHILD_NS,
-            // What comes next would show its end.
+            // A later kernel may still show its end.
             _ if evidence.completion() == Completion::Unseen => KERNEL_NS,
             _ => SETTLE_NS,
         }
@@ -172,7 +174,7 @@ impl Look {
         since.is_some_and(|since| self.ns_since(since) >= wait_ns)
     }
 
-    /// Whether by the rank's watchdog an operation that seems open is not in flight.
+    /// Whether an operation that seems open is not in flight according to the rank's watchdog.
     fn is_past(&self, head: &Head, comms: &Comms) -> bool {
         let by = comms.past_since(head.start.comm, head.start.ticks);
         to_f64(by) * self.ns_per_tick >= PAST_NS
@@ -182,7 +184,7 @@ impl Look {
         to_f64(self.now.saturating_sub(since)) * self.ns_per_tick
     }
 
-    /// Long enough after `since` for what came late to have come.
+    /// Whether `since` is so long ago that all late records have come.
     pub(super) fn is_long_after(&self, since: u64) -> bool {
         self.ns_since(since) >= SETTLE_NS
     }
@@ -203,7 +205,7 @@ fn judge(
     for part in family.parts.iter().filter_map(|&at| families.part(at)) {
         match part.kind {
             _ if facts.is_copy() => evidence.add_child(part.stop),
-            // NCCL starts ProxyOps of shared memory, and never moves or stops them.
+            // NCCL also starts ProxyOps for shared memory, and never advances or stops them.
             PartKind::Proxy | PartKind::Adopted
                 if part.moved || part.place.is_some_and(|p| network.is_known(p)) =>
             {
@@ -221,8 +223,9 @@ fn judge(
 }
 
 impl Settled {
-    /// Whether a later operation shows that this one is over: its end was lost. One whose own stop
-    /// alone is missing is so after any other, since calls are made one after another.
+    /// Whether a later operation shows that this one is over and its end was lost. For an operation
+    /// without children any later operation that is over proves it, because calls are made one
+    /// after another.
     fn is_overtaken(&self, head: &Head, evidence: &Evidence, look: Look) -> bool {
         let Some(latest) = self.latest.get(&head.start.comm) else { return false };
         let by = if evidence.is_childless() { latest.any } else { latest.seen };
@@ -308,7 +311,7 @@ impl Settled {
         sums.transfer_seconds += to_f64(sent.ticks) * ns_per_tick / 1e9;
     }
 
-    /// Ends the window.
+    /// Moves the sums of the settled operations to the window.
     pub(super) fn take(&mut self, metrics: &mut Metrics, comms: &Comms) {
         for (class, sums) in self.operations.drain() {
             let key = OperationKey {
@@ -328,7 +331,7 @@ impl Settled {
     }
 }
 
-/// The power of two below `bytes`.
+/// The exponent of the greatest power of two that is at most `bytes`.
 fn size_class(bytes: u64) -> u8 {
     u8::try_from(bytes.max(1).ilog2()).unwrap_or(u8::MAX)
 }

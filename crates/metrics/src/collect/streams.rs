@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-On which CUDA stream an operation runs, as its API call says, and which streams went on to later
-kernels: these show that a kernel whose stop is not its end is over.
+The CUDA stream of each operation, from its API call, and the latest kernel of each stream, which
+shows that an earlier kernel is over even if its stop is not its end.
 
-A captured call says nothing: its kernel runs where its graph is replayed.
+Captured calls are ignored, because their kernels run on the stream on which the graph is replayed.
 */
 
 use ncclscope_operations::hash::Map;
@@ -11,19 +11,19 @@ use ncclscope_operations::{Launched, StreamOrder};
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::{Handle, Start};
 
-/// Calls that are kept; at more, all are forgotten.
+/// Most calls that are kept; beyond that all are forgotten.
 const MOST_CALLS: usize = 1 << 14;
 
 /// The streams of a process.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// Of the calls whose operations have not settled.
+    /// The streams of calls whose operations have not settled.
     calls: Map<Handle, u64>,
     order: StreamOrder,
 }
 
 impl Streams {
-    /// A call started.
+    /// Takes the start of an API call.
     pub(super) fn call(&mut self, start: &Start, call: &ApiCall) {
         if call.graph || call.stream == 0 {
             return;
@@ -34,12 +34,12 @@ impl Streams {
         self.calls.insert(start.handle, call.stream);
     }
 
-    /// The stream of an operation; 0 unknown.
+    /// The stream of an operation; 0 if unknown.
     pub(super) fn of(&self, operation: &Start) -> u64 {
         self.calls.get(&operation.parent).copied().unwrap_or(0)
     }
 
-    /// A kernel of the operation was seen.
+    /// Takes the start of a kernel of an operation.
     pub(super) fn kernel(&mut self, operation: &Start, stream: u64) {
         self.order.kernel(stream, Launched::of(operation));
     }
@@ -49,7 +49,7 @@ impl Streams {
         self.order.is_followed(stream, Launched::of(operation))
     }
 
-    /// The operation has settled.
+    /// Forgets the call of an operation that has settled.
     pub(super) fn forget(&mut self, operation: &Start) {
         self.calls.remove(&operation.parent);
     }

@@ -12,12 +12,12 @@ pub enum Attribute {
     Text(Arc<str>),
     /// A number.
     Int(i64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Attribute {
-    /// As a label of Prometheus, which are all texts.
+    /// The value as a label of Prometheus, whose labels are all texts.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -37,8 +37,8 @@ impl From<&str> for Attribute {
 /// Attributes of a point, in the order of [`ATTRIBUTES`].
 pub type Attributes = Vec<(&'static str, Attribute)>;
 
-/// Attributes that multiply series by the size of the job, each only on request. Without an
-/// attribute, the points that differ only in it become one.
+/// Attributes that multiply the number of series by the size of the job, so each is exported only
+/// on request. Without an attribute, points that differ only in it are merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     /// `nccl.rank` and `nccl.proxy.lane`.
@@ -65,12 +65,12 @@ impl Labels {
     }
 }
 
-/// The attribute of a series that stands for those over the cap, after OpenTelemetry.
+/// The attribute of the series that merges those over the cap, as in OpenTelemetry.
 pub const OVERFLOW: &str = "otel.metric.overflow";
 
-/// The CUDA device, as the process counts them.
+/// The CUDA device, by its index in the process.
 pub const DEVICE: &str = "nccl.device.index";
-/// The same by its UUID.
+/// The CUDA device, by its UUID.
 pub const DEVICE_UUID: &str = "nccl.device.uuid";
 
 pub(crate) const OPERATION: &str = "nccl.operation.name";
@@ -97,7 +97,7 @@ pub(crate) const CHANNEL: &str = "nccl.channel.id";
 pub(crate) const LIBRARY: &str = "nccl.library";
 pub(crate) const LANE: &str = "nccl.proxy.lane";
 
-/// Each attribute and what it says.
+/// Each attribute with its description.
 pub const ATTRIBUTES: &[(&str, &str)] = &[
     (OPERATION, "NCCL's function: `AllReduce`, `Send`, …"),
     (TYPE, "`collective` or `p2p`"),
@@ -150,7 +150,7 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (OVERFLOW, "`true`: the sum of the series over the cap; it has no other attributes"),
 ];
 
-/// Collects attributes; those that NCCL does not report are absent.
+/// Collects attributes; unknown ones are left out.
 #[derive(Default)]
 pub(crate) struct Builder(pub(crate) Attributes);
 
@@ -240,7 +240,7 @@ fn direction(is_send: bool) -> &'static str {
     if is_send { "send" } else { "receive" }
 }
 
-/// The sizes of a class: `1MiB-2MiB`.
+/// The range of a size class as text: `1MiB-2MiB`.
 fn bucket(class: u8) -> String {
     let text = |power: u8| {
         let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

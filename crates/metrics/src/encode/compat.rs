@@ -13,8 +13,8 @@ mod mosaic;
 pub use inspector::inspector;
 pub use mosaic::mosaic;
 
-/// The process whose metrics they are, for labels: each is optional, and what is empty is not known
-/// (Inspector's word for that is `unknown`; Mosaic's label is then absent).
+/// The process that the metrics belong to, for labels. A field that is empty is unknown:
+/// Inspector's label is then `unknown`, Mosaic's is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Version of the profiler API and of the format, such as `v5.1`.

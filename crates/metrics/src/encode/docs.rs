@@ -120,7 +120,7 @@ channel's transfers is that of the link to its peer.
 Both stop at the cap; `ncclscope_series_over_cap` is then the number of missing series.
 ";
 
-/// The page.
+/// The page as Markdown.
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(INTRODUCTION);
@@ -129,7 +129,7 @@ pub fn markdown() -> String {
         let attributes: Vec<String> = attributes.map(|name| format!("`{name}`")).collect();
         let attributes =
             if attributes.is_empty() { "no attributes".into() } else { attributes.join(", ") };
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = write!(out, "\nWith {attributes}:\n{HEAD}");
         for metric in alike {
             let (name, kind, unit) = (metric.name, metric.kind.name(), metric.unit);

@@ -8,23 +8,23 @@ use super::prom;
 use super::value::{Kind, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The greatest number of series.
+/// A limit of the number of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// The most series, overflow series included. Less than those need is what they need.
+    /// Most series, including the overflow series; at least the number of overflow series.
     pub max_series: usize,
-    /// Series that a histogram counts for.
+    /// Number of series that a histogram counts as.
     pub per_histogram: usize,
 }
 
 impl Cap {
-    /// A cap on points of OTLP, where a histogram is one.
+    /// A cap on points of OTLP, in which a histogram is one point.
     #[must_use]
     pub const fn points(max_series: usize) -> Cap {
         Cap { max_series, per_histogram: 1 }
     }
 
-    /// A cap on lines of the Prometheus text format, where a histogram is many.
+    /// A cap on lines of the Prometheus text format, in which a histogram is many lines.
     #[must_use]
     pub const fn lines(max_series: usize) -> Cap {
         Cap { max_series, per_histogram: prom::LINES_PER_HISTOGRAM }
@@ -35,20 +35,20 @@ impl Cap {
     }
 }
 
-/// Holds each export to a [`Cap`].
+/// Limits each export to a [`Cap`].
 ///
-/// First come, first served, since a series that came and went would look like a counter that was
-/// set back: what was exported the last time stays. New series of the smallest families come
-/// first, so that losses are not crowded out. The rest of a family becomes one series, with the
-/// attribute `otel.metric.overflow`. Of totals, what went there once stays there, also when its
-/// communicator is gone: that counter must not fall either.
+/// Series of the last export are kept, because a series that disappears and returns would look like
+/// a counter reset. New series are admitted from the smallest families first, so that counts of
+/// losses are not crowded out. The rest of a family is merged into one series with the attribute
+/// `otel.metric.overflow`. With cumulative totals, a series that was merged stays merged, even
+/// after its communicator is gone, because the overflow counter must not decrease either.
 #[derive(Debug)]
 pub struct Limiter {
     cap: Cap,
     admitted: BTreeSet<Id>,
-    /// The series over the cap at the last export; of totals only.
+    /// The series over the cap at the last export; used with cumulative totals only.
     folded: BTreeMap<Id, Value>,
-    /// The sum of the series over the cap that have ended.
+    /// The sum of the series over the cap that no longer exist, by metric.
     sunk: BTreeMap<&'static str, Value>,
     dropped: u64,
 }
@@ -57,7 +57,7 @@ pub struct Limiter {
 type Id = (&'static str, Attributes);
 
 impl Limiter {
-    /// A limiter that has seen nothing.
+    /// A limiter before the first export.
     #[must_use]
     pub fn new(cap: Cap) -> Limiter {
         Limiter {
@@ -69,8 +69,8 @@ impl Limiter {
         }
     }
 
-    /// Folds what is too much, and adds the count of it: of all exports, or with `delta` of this
-    /// one.
+    /// Merges the series over the cap, and adds a metric with their number: in all exports, or with
+    /// `delta` in this one.
     #[must_use]
     pub fn apply(&mut self, mut families: Vec<Family>, delta: bool) -> Vec<Family> {
         let reserved: usize = METRICS.iter().map(|metric| self.cap.weight(metric)).sum();
@@ -105,8 +105,8 @@ impl Limiter {
         families
     }
 
-    /// Takes a family's points out for which there is no room, and returns how many. Of totals,
-    /// those that were out `before` have none.
+    /// Removes the points of a family for which there is no room, and returns their number. With
+    /// cumulative totals, points that were removed `before` are removed again.
     fn fold(
         &mut self,
         family: &mut Family,
@@ -133,7 +133,8 @@ impl Limiter {
         dropped
     }
 
-    /// Keeps what was over the cap `before` and is not there any more. States are not kept.
+    /// Adds series that were over the cap `before` and no longer exist to `sunk`. States are not
+    /// added.
     fn sink(&mut self, before: BTreeMap<Id, Value>) {
         for (id, value) in before {
             let metric = METRICS.iter().find(|metric| metric.name == id.0);
@@ -144,7 +145,7 @@ impl Limiter {
         }
     }
 
-    /// One series for all that is over the cap of each metric.
+    /// Adds one series for all series over the cap of each metric.
     fn add_overflow(&mut self, families: &mut Vec<Family>, delta: bool) {
         let mut over = if delta { BTreeMap::new() } else { self.sunk.clone() };
         for ((name, _), value) in &self.folded {

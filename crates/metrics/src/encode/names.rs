@@ -18,19 +18,19 @@ use crate::window::{Channel, Link, Mode, Operations, Proxy, Rank};
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its unit, after UCUM.
     pub unit: &'static str,
-    /// Its text.
+    /// Its description.
     pub description: &'static str,
     /// The attributes of its series.
     pub attributes: &'static [&'static str],
-    /// The place of the value.
+    /// The place of its values in a [`Metrics`](crate::Metrics).
     pub(crate) source: Source,
 }
 
-/// A figure of `T`; `None` where there is none.
+/// Reads a value from a `T`; `None` if it has none.
 type Take<T> = fn(&T) -> Option<Value>;
 
 /// The place of a metric's values in a `Metrics`.
@@ -40,9 +40,9 @@ pub(crate) enum Source {
     Link(Take<Link>),
     /// One series for each value of an attribute.
     LinkBy(&'static str, &'static [(&'static str, Take<Link>)]),
-    /// Of channels with a peer.
+    /// From channels with a peer.
     Transfers(Take<Channel>),
-    /// Of channels without one.
+    /// From channels without a peer.
     Kernels(Take<Channel>),
     Rank(Take<Rank>),
     Proxy(Take<Proxy>),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-OTLP: `ExportMetricsServiceRequest` as protobuf, and the answer to it.
+Encodes OTLP's `ExportMetricsServiceRequest` as protobuf, and decodes the response.
 
 Field numbers are those of `opentelemetry/proto/metrics/v1/metrics.proto` and of
 `collector/metrics/v1/metrics_service.proto` (OpenTelemetry protocol 1.x).
@@ -17,19 +17,19 @@ use ncclscope_protobuf::Message;
 const DELTA: u64 = 1;
 const CUMULATIVE: u64 = 2;
 
-/// What holds for all points of a request.
+/// The properties that all points of a request share.
 #[derive(Clone, Copy, Debug)]
 pub struct Export<'a> {
     /// Attributes of the resource, `service.name` among them.
     pub resource: &'a [(String, String)],
     /// Our version.
     pub version: &'a str,
-    /// Since when the figures count, ns since the epoch.
+    /// Start of the time that the values cover, ns since 1970.
     pub start_ns: u64,
-    /// Until when, likewise.
+    /// End of that time, ns since 1970.
     pub now_ns: u64,
-    /// The figures are those from `start_ns` to `now_ns` and the next request's start there;
-    /// otherwise every request counts from the same start.
+    /// Delta temporality: the next request starts at `now_ns`. Else cumulative: every request has
+    /// the same start.
     pub delta: bool,
 }
 
@@ -131,18 +131,17 @@ fn attribute(pair: &mut Message, name: &str, value: &Attribute) {
     });
 }
 
-/// The answer of a collector.
+/// The response of a collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// Points that it did not take.
+    /// Number of points that it rejected.
     pub rejected: u64,
-    /// Why, or another thing that it has to say.
+    /// The reason, or another message.
     pub message: String,
 }
 
 impl Response {
-    /// What there is to say of it, the same each time for the same reason; `None` after a full
-    /// success.
+    /// A line for the log, which is the same for the same reason; `None` after a full success.
     #[must_use]
     pub fn line(&self) -> Option<String> {
         match (self.rejected, self.message.as_str()) {
@@ -153,8 +152,8 @@ impl Response {
     }
 }
 
-/// Reads an `ExportMetricsServiceResponse`; an empty one is a full success. `None` where the bytes
-/// are none.
+/// Decodes an `ExportMetricsServiceResponse`; an empty one is a full success. `None` if the bytes
+/// are invalid.
 #[must_use]
 pub fn parse_response(bytes: &[u8]) -> Option<Response> {
     let mut response = Response::default();
@@ -177,7 +176,7 @@ pub fn parse_response(bytes: &[u8]) -> Option<Response> {
     Some(response)
 }
 
-/// The fields of a message that are not read yet.
+/// The unread fields of a message.
 struct Fields<'a>(&'a [u8]);
 
 enum Field<'a> {
@@ -187,7 +186,7 @@ enum Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The next field; `Some(None)` at the end, `None` where the bytes make no sense.
+    /// The next field; `Some(None)` at the end, `None` if the bytes are invalid.
     #[expect(clippy::option_option, reason = "the end is no error")]
     fn next(&mut self) -> Option<Option<(u64, Field<'a>)>> {
         if self.0.is_empty() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a `Metrics` to points: what all encoders share.
+//! Converts a `Metrics` to points, for all encoders.
 
 use super::attributes::{
     self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, LIBRARY, Labels, RANK,
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Point {
     /// Its attributes.
     pub attributes: Attributes,
-    /// Its figure.
+    /// Its value.
     pub value: Value,
 }
 
@@ -41,8 +41,8 @@ pub fn families(metrics: &Metrics, labels: Labels) -> Vec<Family> {
     METRICS.iter().map(family).filter(|family| !family.points.is_empty()).collect()
 }
 
-/// Links without the ranks that were not requested. A regression has to be merged before the line
-/// is drawn: lines of several links do not merge.
+/// Merges links that differ only in ranks that were not requested. This is done before the
+/// regression, because the lines of several links cannot be merged.
 fn links(metrics: &Metrics, labels: Labels) -> BTreeMap<LinkKey, Link> {
     let mut merged: BTreeMap<LinkKey, Link> = BTreeMap::new();
     for (key, link) in &metrics.links {
@@ -58,7 +58,7 @@ fn links(metrics: &Metrics, labels: Labels) -> BTreeMap<LinkKey, Link> {
     merged
 }
 
-/// The device of a rank whose process has several.
+/// The device of a rank if its process has several ranks; else `None`.
 fn device<'m>(metrics: &'m Metrics, comm: &CommKey, rank: i32) -> Option<&'m Device> {
     if metrics.devices.is_empty() {
         return None;
@@ -77,7 +77,7 @@ impl Points {
         self.add_on(None, attributes, value);
     }
 
-    /// Adds a value of a rank that is on this device, if its process has several.
+    /// Adds a value of a rank, with its device if the process has several ranks.
     fn add_on(
         &mut self,
         device: Option<&Device>,
@@ -99,7 +99,7 @@ impl Points {
         }
     }
 
-    /// The network's part of channels, or the kernels'.
+    /// Adds a value of each channel with a peer (network), or without one (kernels).
     fn channels(&mut self, metrics: &Metrics, has_peer: bool, take: fn(&Channel) -> Option<Value>) {
         for (key, of) in metrics.channels.iter().filter(|(key, _)| key.peer.is_some() == has_peer) {
             let device = device(metrics, &key.comm, key.rank);

@@ -5,7 +5,7 @@ The Prometheus text exposition format, version 0.0.4.
 Names are derived from OpenTelemetry's by the rules of its specification ("Prometheus and
 OpenMetrics Compatibility"): underscores, the unit, `_total` for counters. The format has no
 exponential histograms, so they become classic ones. Their bounds are powers of two, which are also
-bounds of the exponential buckets: the counts are exact.
+bounds of the exponential buckets, so the counts are exact.
 */
 
 use super::names::Metric;
@@ -17,11 +17,11 @@ use std::fmt::Write;
 /// The greatest number of finite bounds of a unit.
 const MOST_BOUNDS: usize = 14;
 
-/// Lines of a histogram at most: its buckets, one without a bound, the sum and the count.
+/// Most lines of a histogram: its buckets, the one without a bound, the sum and the count.
 pub const LINES_PER_HISTOGRAM: usize = MOST_BOUNDS + 3;
 
 /// Exponents of the bounds of a unit: 1 us to 64 s; 256 B to 4 GiB; 64 MiB/s to 512 GiB/s; 1 to
-/// 2^26 of what is counted.
+/// 2^26 for counts.
 pub(crate) fn bounds(unit: &str) -> impl Iterator<Item = i32> + use<> {
     let (low, step, count) = match unit {
         "s" => (-20, 2, 14),
@@ -32,11 +32,11 @@ pub(crate) fn bounds(unit: &str) -> impl Iterator<Item = i32> + use<> {
     (0..count).map(move |at| low + step * at)
 }
 
-/// Writes points. Each line also has the labels of `constant`, names first, as far as the format
-/// allows them and the point has none of that name.
+/// Writes points. Each line also has the labels (name, value) of `constant` whose names the format
+/// allows and the point does not have.
 #[must_use]
 pub fn encode(families: &[Family], constant: &[(&str, &str)]) -> String {
-    // The limiter was here before: this is no second cap.
+    // The [`super::Limiter`] has already limited the points.
     let mut text = Text::new(usize::MAX);
     let constant = constant_labels(constant);
     for family in families {
@@ -66,12 +66,12 @@ pub fn encode(families: &[Family], constant: &[(&str, &str)]) -> String {
 
 type Labels = Vec<(String, String)>;
 
-/// Labels with names that may be used, each once.
+/// The labels with allowed names, without duplicates.
 fn constant_labels(given: &[(&str, &str)]) -> Labels {
     let mut labels = Labels::new();
     for (name, value) in given {
         let name = label(name);
-        // Prometheus has its own use for these.
+        // Prometheus reserves these names.
         let is_reserved = name == "le" || name == "quantile" || name.starts_with("__");
         if !is_reserved && labels.iter().all(|(known, _)| *known != name) {
             labels.push((name, (*value).to_owned()));
@@ -97,7 +97,7 @@ pub fn name(metric: &Metric) -> String {
     name
 }
 
-/// A name with nothing but letters, digits and underscores, and no digit first.
+/// Converts a name to letters, digits and underscores, without a digit at the start.
 #[must_use]
 pub fn label(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -108,8 +108,8 @@ pub fn label(name: &str) -> String {
     out
 }
 
-/// The value of a label. Control characters, which would act on the terminal of a reader, become
-/// `\u001b` as text.
+/// Escapes the value of a label. Control characters, which would affect a reader's terminal, become
+/// text such as `\u001b`.
 fn escaped(value: &str) -> String {
     let mut out = String::new();
     for c in value.chars() {
@@ -124,7 +124,7 @@ fn escaped(value: &str) -> String {
     out
 }
 
-/// A number, the shortest that reads back as the same.
+/// Formats a number in the shortest form that reads back as the same.
 #[must_use]
 pub fn number(value: f64) -> String {
     match value {
@@ -135,7 +135,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Lines of the format, up to a number of samples.
+/// Writes lines of the format, up to a number of samples.
 #[derive(Debug)]
 pub(crate) struct Text {
     out: String,
@@ -144,12 +144,12 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// No lines yet, and at most `max_series` samples.
+    /// An empty text for at most `max_series` samples.
     pub(crate) fn new(max_series: usize) -> Text {
         Text { out: String::new(), room: max_series, over: 0 }
     }
 
-    /// The text; where there were too many samples, also how many more.
+    /// The text; if there were too many samples, with a sample of their number.
     pub(crate) fn finish(mut self) -> String {
         if self.over > 0 {
             let help = "Series that the cap left out of this text";
@@ -160,13 +160,13 @@ impl Text {
         self.out
     }
 
-    /// The description of a metric.
+    /// Writes the description of a metric.
     pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.push(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
-    /// A sample.
+    /// Writes a sample.
     pub(crate) fn line<N: AsRef<str>>(&mut self, name: &str, labels: &[(N, String)], value: &str) {
         if self.room == 0 {
             self.over += 1;
@@ -198,13 +198,13 @@ impl Text {
     }
 
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = self.out.write_fmt(text);
     }
 }
 
-/// How many values are certainly at most `2^exponent`: those of the buckets that end there or
-/// before. Exact unless a bucket is wider than a doubling.
+/// Number of values in buckets that end at `2^exponent` or before. Exact unless a bucket is wider
+/// than a doubling.
 pub(crate) fn up_to(of: &Histogram, exponent: i32) -> u64 {
     let shift = |number: i32, by: i32| i64::from(number) << by.clamp(0, 32);
     let (scale, bound) = (of.scale(), shift(exponent, of.scale()));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn counts_are_exact_at_the_bounds() {
-        // Each bound, and a little more.
+        // Each bound, and a value slightly above it.
         let values = (-30..10).map(|at| f64::from(at).exp2()).flat_map(|at| [at, at * 1.001]);
         let values: Vec<f64> = values.collect();
         let mut histogram = Histogram::default();

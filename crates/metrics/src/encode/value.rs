@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The value of a point, and how two values are combined.
+//! The value of a point, and the combination of values.
 
 use ncclscope_operations::Histogram;
 use ncclscope_operations::stats::to_f64;
@@ -7,18 +7,18 @@ use ncclscope_operations::stats::to_f64;
 /// The kind of a metric, and how values of several series are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows; figures add up.
+    /// A counter that only grows; values are added.
     Counter,
-    /// A state, of which all series together have the sum.
+    /// A state; values of several series are added.
     Sum,
-    /// A state, of which all series together have the greatest.
+    /// A state; of several series the greatest value is used.
     Max,
-    /// A base-2 exponential histogram; they merge.
+    /// A base-2 exponential histogram; histograms are merged.
     Histogram,
 }
 
 impl Kind {
-    /// Whether it counts from the beginning on, and is no state.
+    /// Whether values accumulate over time, which states do not.
     #[must_use]
     pub const fn adds_up(self) -> bool {
         matches!(self, Kind::Counter | Kind::Histogram)
@@ -35,24 +35,24 @@ impl Kind {
     }
 }
 
-/// The figure of a point.
+/// The value of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A whole number.
     Count(u64),
-    /// Any number.
+    /// A number that need not be whole.
     Sum(f64),
     /// A distribution.
     Histogram(Box<Histogram>),
 }
 
 impl Value {
-    /// A distribution; `None` where nothing was measured.
+    /// The distribution as a value; `None` if it is empty.
     pub(crate) fn histogram(histogram: &Histogram) -> Option<Value> {
         (histogram.count > 0).then(|| Value::Histogram(Box::new(histogram.clone())))
     }
 
-    /// The number; of a distribution its sum.
+    /// The number; for a distribution its sum.
     #[must_use]
     pub fn number(&self) -> f64 {
         match self {
@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// Makes one figure of two, as `kind` says.
+    /// Combines two values by the rule of `kind`.
     pub(crate) fn merge(&mut self, kind: Kind, other: Value) {
         match (self, other) {
             (Value::Histogram(mine), Value::Histogram(other)) => mine.merge(&other),

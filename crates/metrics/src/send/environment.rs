@@ -6,19 +6,19 @@
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
 
-/// How long a request may take by default.
+/// The default time limit of a request.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// The variable with the temporality that a collector prefers; see [`is_delta`].
 pub const TEMPORALITY: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
 
-/// Names exporters of metrics.
+/// The variable that names the exporters of metrics.
 const EXPORTER: &str = "OTEL_METRICS_EXPORTER";
 
-/// A variable's value.
+/// The environment: returns a variable's value, or `None` if it is not set.
 pub type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A variable of the exporter, such as `TIMEOUT`: that of metrics, else that of all signals. Its
-/// whole name and its value.
+/// Full name and value of a variable of the exporter, such as `TIMEOUT`: the one for metrics, else
+/// the one for all signals.
 #[must_use]
 pub fn signal(get: Get<'_>, name: &str) -> Option<(String, String)> {
     let names =
@@ -26,8 +26,8 @@ pub fn signal(get: Get<'_>, name: &str) -> Option<(String, String)> {
     names.into_iter().find_map(|name| get(&name).map(|value| (name, value)))
 }
 
-/// Where metrics go, path included, and which variable says so: that of metrics as it is, else that
-/// of all signals with the path of metrics behind it.
+/// The URL for metrics with its path, and the variable that sets it: the one for metrics unchanged,
+/// else the one for all signals with the path of metrics appended.
 #[must_use]
 pub fn endpoint(get: Get<'_>) -> Option<(&'static str, String)> {
     const OWN: &str = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT";
@@ -38,7 +38,7 @@ pub fn endpoint(get: Get<'_>) -> Option<(&'static str, String)> {
     })
 }
 
-/// A URL with the path of metrics where it has none.
+/// Appends the path of metrics to a URL that has no path.
 #[must_use]
 pub fn with_path(url: &str) -> String {
     let after_host = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -48,26 +48,26 @@ pub fn with_path(url: &str) -> String {
     }
 }
 
-/// Host and port of a URL: of what leads to a collector, all else may be a secret (a password, a
-/// key in the path or the query).
+/// Host and port of a URL, for messages. Other parts of a collector's URL may be secret (a
+/// password, a key in the path or the query).
 #[must_use]
 pub fn place(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
     let port = place.rsplit_once(':').map_or("", |(_, port)| port);
-    // Otherwise it is a name and a password that has a slash in it.
+    // Otherwise it is a user name and a password with a slash in it.
     let is_port = port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit());
     if is_port { place } else { "a URL without a place" }
 }
 
-/// Headers of each request.
+/// Headers for each request.
 #[must_use]
 pub fn headers(get: Get<'_>) -> Vec<(String, String)> {
     signal(get, "HEADERS").map(|(_, value)| pairs(&value)).unwrap_or_default()
 }
 
-/// Attributes of the resource: `OTEL_RESOURCE_ATTRIBUTES`, and `OTEL_SERVICE_NAME` before its
+/// Attributes of the resource: `OTEL_RESOURCE_ATTRIBUTES`, in which `OTEL_SERVICE_NAME` replaces
 /// `service.name`.
 #[must_use]
 pub fn resource(get: Get<'_>) -> Vec<(String, String)> {
@@ -79,14 +79,14 @@ pub fn resource(get: Get<'_>) -> Vec<(String, String)> {
     resource
 }
 
-/// Milliseconds, more than none.
+/// Parses a positive number of milliseconds.
 #[must_use]
 pub fn milliseconds(text: &str) -> Option<Duration> {
     text.parse().ok().filter(|&ms| ms > 0).map(Duration::from_millis)
 }
 
-/// Whether a value of [`TEMPORALITY`] asks for what happened since the last export, not since the
-/// beginning; `None` if it is no value of it.
+/// Whether a value of [`TEMPORALITY`] requests deltas since the last export and not cumulative
+/// totals; `None` if the value is invalid.
 #[must_use]
 pub fn is_delta(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
@@ -96,14 +96,15 @@ pub fn is_delta(value: &str) -> Option<bool> {
     }
 }
 
-/// True where a switch of OpenTelemetry turns all metrics off.
+/// Whether a variable of OpenTelemetry switches all metrics off.
 #[must_use]
 pub fn is_off(get: Get<'_>) -> bool {
     let is = |name: &str, off: &str| get(name).is_some_and(|v| v.eq_ignore_ascii_case(off));
     is("OTEL_SDK_DISABLED", "true") || is(EXPORTER, "none")
 }
 
-/// The variable that names exporters of metrics, and its value, where OTLP is not among them.
+/// The variable that names the exporters of metrics, with its value, if OTLP is not among them;
+/// else `None`.
 #[must_use]
 pub fn other_exporter(get: Get<'_>) -> Option<(String, String)> {
     let value = get(EXPORTER)?;
@@ -111,7 +112,7 @@ pub fn other_exporter(get: Get<'_>) -> Option<(String, String)> {
     (!is_otlp).then(|| (EXPORTER.to_owned(), value))
 }
 
-/// Variables of which [`headers`] or [`resource`] leave out parts, and how many.
+/// Variables of which [`headers`] or [`resource`] ignore invalid parts, with the number of these.
 #[must_use]
 pub fn left_out(get: Get<'_>) -> Vec<(String, usize)> {
     const RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
@@ -124,8 +125,8 @@ pub fn left_out(get: Get<'_>) -> Vec<(String, usize)> {
     counted.filter(|&(_, count)| count > 0).collect()
 }
 
-/// `name=value,…`, percent-encoded, as W3C Baggage writes it. What has no name or no `=` is left
-/// out.
+/// Parses `name=value,…`, percent-encoded, as in W3C Baggage. Parts without a name or without `=`
+/// are ignored.
 fn pairs(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(',').filter_map(pair);
     let decode = |value| percent_decode_str(value).decode_utf8_lossy().into_owned();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ureq::config::Config;
 use ureq::unversioned::transport::{Connector, DefaultConnector};
 
-/// Bytes of an answer that are read.
+/// Most bytes of a response that are read.
 const ANSWER_BYTES: u64 = 64 << 10;
 
 /// The destination of requests.
@@ -20,8 +20,8 @@ pub struct Target {
     pub headers: Vec<(String, String)>,
 }
 
-/// An HTTP client for a [`super::Sender`], for its builder to add to. It follows no redirect:
-/// headers are secrets, and meant for one place.
+/// The configuration of an HTTP client for a [`super::Sender`], to which the caller may add. It
+/// does not follow redirects, because headers may contain secrets for one host.
 #[must_use]
 pub fn client(
     timeout: Duration,
@@ -38,25 +38,25 @@ pub fn client(
 pub struct Http {
     target: Target,
     agent: ureq::Agent,
-    /// Another agent, as new.
+    /// Creates a new agent.
     renewed: Box<dyn Fn() -> ureq::Agent + Send>,
 }
 
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Headers are secrets.
+        // Without the headers, which may contain secrets.
         f.debug_struct("Http").field("agent", &self.agent).finish_non_exhaustive()
     }
 }
 
 impl Http {
-    /// The way to `target`, by what [`client`] built. Without TLS.
+    /// A transport to `target` without TLS; `config` comes from [`client`].
     #[must_use]
     pub fn new(target: Target, config: Config) -> Http {
         Http::over(target, config, DefaultConnector::default)
     }
 
-    /// The same over connections of the caller's, which may have TLS.
+    /// As [`Http::new`], over connections of the caller, which may use TLS.
     #[must_use]
     pub fn over<C: Connector>(
         target: Target,
@@ -76,7 +76,7 @@ impl Transport for Http {
         }
         let mut answer = match post.send(request) {
             Ok(answer) => answer,
-            // What the URL or the headers make impossible stays so.
+            // An invalid URL or header does not become valid later.
             Err(ureq::Error::BadUri(_)) => {
                 // The error has the whole URL, which may have a password in it.
                 return Answer::Refused("the URL cannot be used".into());
@@ -86,7 +86,7 @@ impl Transport for Http {
         };
         let status = answer.status();
         match status.as_u16() {
-            // Read to its end, the connection can be used again.
+            // The body is read to its end, so that the connection can be reused.
             200..=299 => {
                 let body = answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec();
                 Answer::Taken(body.unwrap_or_default())
@@ -101,7 +101,7 @@ impl Transport for Http {
         }
     }
 
-    /// A panic leaves the client's locks poisoned.
+    /// Replaces the agent, whose locks a panic has poisoned.
     fn renew(&mut self) {
         self.agent = (self.renewed)();
     }

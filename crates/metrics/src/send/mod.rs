@@ -3,10 +3,10 @@
 Sends OTLP, for a rank and for the agent: the destination ([`environment`]) and the delivery
 ([`Sender`]).
 
-This module does **not** encode anything and starts no thread: its caller does, since a rank's
-thread must be shielded from the host's signals. It does not decide what happens on an invalid
-value: a rank continues without metrics, the agent exits. It does not speak gRPC, which needs a
-runtime, and does not compress. The agent adds both, as a [`Transport`].
+This module does **not** encode anything or start a thread: its caller does, because a rank's thread
+must block the host's signals. It does not decide what happens on an invalid value: a rank continues
+without metrics, the agent exits. It does not speak gRPC, which needs a runtime, and does not
+compress. The agent adds both, as a [`Transport`].
 */
 
 pub mod environment;

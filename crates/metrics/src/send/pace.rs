@@ -2,24 +2,25 @@
 /*!
 The pause before the next attempt.
 
-Pauses grow, and each has a random part, so that ranks that lost their collector at the same moment
-do not return at the same moment. The pause that the collector requests is a minimum, up to
+Pauses grow, and each has a random part, so that ranks that lost their collector at the same time do
+not retry at the same time. The pause that the collector requests is a minimum, up to
 [`LONGEST_ASKED`].
 */
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The first pause of ours, and the longest.
+/// The first pause (`FIRST`) and the longest, if the collector requests none.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest pause that a collector may request: a longer one would end the metrics.
+/// The longest pause that a collector may request; a longer one would in effect stop the metrics.
 pub(crate) const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// A random part of a time: none of it to all of it.
+/// A random duration from 0 to `whole`.
 #[must_use]
 pub fn part_of(whole: Duration) -> Duration {
-    // The keys are the system's random numbers, other ones in each process and at each call.
+    // The hasher's keys are random numbers of the system, different in each process and at each
+    // call.
     let draw = RandomState::new().hash_one(0u8) >> 32;
     let nanoseconds = whole.as_nanos().saturating_mul(draw.into()) >> 32;
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
@@ -32,13 +33,13 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The first pause comes next.
+    /// Starts with the first pause.
     pub(crate) const fn new() -> Pace {
         Pace { own: FIRST }
     }
 
-    /// The next pause: what the collector asks for, or half of ours where that is longer, and up to
-    /// half as much again of whichever is longer.
+    /// The next pause: at least the one that the collector requests, and at least half of our own;
+    /// plus a random part of up to half of the longer one.
     pub(crate) fn next(&mut self, asked: Option<Duration>) -> Duration {
         let least = asked.unwrap_or_default().min(LONGEST_ASKED).max(self.own / 2);
         let pause = least + part_of(least.max(self.own) / 2);

@@ -3,7 +3,7 @@
 //!
 //! The HTTP client's own resolver starts a thread for every connection, and panics if it cannot
 //! (3.5.1, `resolve_async`): in a container at its limit of processes that would end the sending
-//! thread. The system's resolver has time limits of its own.
+//! thread. The system's resolver has its own time limits.
 
 use std::net::ToSocketAddrs;
 use ureq::Error;
@@ -12,10 +12,10 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// Addresses that are tried at most: as many as the client has room for.
+/// Most addresses that are tried: as many as the client can hold.
 const MOST: usize = 16;
 
-/// Looks names up where it is called.
+/// A resolver that looks names up on the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here;
 

@@ -2,9 +2,9 @@
 /*!
 Sends requests to a collector, through a queue.
 
-The caller adds encoded requests and continues; a collector that is slow, down or returns errors
-costs it nothing. The queue is bounded: when it is full, the oldest request is dropped and counted.
-A request is retried, with growing pauses, while the answer may still change. A [`Transport`]
+The caller adds encoded requests and continues; it does not wait for a collector that is slow, down
+or returns errors. The queue is bounded: when it is full, the oldest request is dropped and counted.
+A request is retried, with growing pauses, while the error may be temporary. A [`Transport`]
 delivers it. A transport that panics loses its request, and the thread continues.
 */
 
@@ -20,24 +20,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Requests that wait at most.
+/// Most requests in the queue.
 const QUEUE: usize = 64;
-/// Reasons that are distinguished until a request arrives.
+/// Most different reasons that are reported until a request arrives.
 const REASONS: usize = 8;
 
-/// How long [`Sender::farewell`] waits at most: for a collector that answered the last time.
+/// Time limit of [`Sender::farewell`] if the collector accepted or refused the last request.
 const WELL_PATIENCE: Duration = Duration::from_secs(1);
-/// The same for one that was never asked.
+/// Time limit of [`Sender::farewell`] if there was no request yet.
 const NEW_PATIENCE: Duration = Duration::from_millis(500);
-/// The same for one that failed the last time, or owes an answer for [`WELL_PATIENCE`].
+/// Time limit of [`Sender::farewell`] if the last request failed, or has had no answer for
+/// [`WELL_PATIENCE`].
 const ILL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Requests that did not arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// The queue was full, or the request was larger than the queue may be.
+    /// The queue was full, or the request was larger than the whole queue.
     pub dropped: u64,
-    /// The collector refused them or a part of them for good, or they could not be sent.
+    /// The collector rejected them or a part of them permanently, or they could not be sent.
     pub refused: u64,
 }
 
@@ -60,7 +61,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// A request, and what is lost if it does not arrive.
+/// A request, and the losses that it reports, which are counted again if it does not arrive.
 #[derive(Debug)]
 struct Request {
     body: Vec<u8>,
@@ -71,31 +72,32 @@ struct Request {
 struct State {
     waiting: VecDeque<Request>,
     bytes: usize,
-    /// Since when the thread has one in its hands.
+    /// When the thread began to send the present request; `None` if it sends none.
     sending: Option<Instant>,
-    /// Goes up to end the pause that is under way.
+    /// Incremented to end the present pause.
     wakes: u64,
-    /// Until when the collector asks for no request: nothing shortens that.
+    /// End of the pause that the collector requested, which is never shortened.
     asked_until: Option<Instant>,
     health: Health,
     failures: u64,
 }
 
-/// What the last attempt shows about the collector.
+/// The state of the collector, from the last attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Health {
-    /// There was none.
+    /// There was no attempt.
     #[default]
     New,
-    /// It answered.
+    /// It accepted or refused the request.
     Well,
-    /// It did not answer, or asked to wait.
+    /// It did not answer, or requested a pause.
     Ill,
 }
 
 impl Sender {
-    /// A sender, and what its thread runs, for ever. Requests of `queue_bytes` in all wait at most.
-    /// `tell` gets the reason of a failure, each once until a request arrives again.
+    /// A sender, and the function that its thread must run, which does not return. The queue holds
+    /// at most `queue_bytes`. `tell` is called with the reason of a failure, once for each reason
+    /// until a request arrives.
     pub fn over(
         mut transport: impl Transport,
         queue_bytes: usize,
@@ -113,13 +115,13 @@ impl Sender {
         (Sender(shared), move || body.run(&mut transport))
     }
 
-    /// Takes a request; never waits for the network.
+    /// Adds a request to the queue; does not wait for the network.
     pub fn send(&self, request: Vec<u8>) {
         self.send_what_tells(request, Lost::default());
     }
 
-    /// The same for a request that is the only one to tell of `tells`: if it does not arrive,
-    /// [`Sender::lost`] has them once more.
+    /// As [`Sender::send`], for a request that is the only one to report the losses `tells`: if it
+    /// does not arrive, [`Sender::lost`] includes them again.
     pub fn send_what_tells(&self, body: Vec<u8>, tells: Lost) {
         let request = Request { body, tells };
         let size = request.body.len();
@@ -141,8 +143,8 @@ impl Sender {
         self.0.changed.notify_all();
     }
 
-    /// What did not arrive so far, as a running total. What was reported by requests that did not
-    /// arrive either is in it again.
+    /// The running total of requests that did not arrive. Losses whose report did not arrive are
+    /// counted again.
     #[must_use]
     pub fn lost(&self) -> Lost {
         Lost {
@@ -151,11 +153,11 @@ impl Sender {
         }
     }
 
-    /// The end of the process: what waits is tried at once, and once, unless the collector asks for
-    /// a longer pause. Returns how many requests are left, as soon as everything is sent, a try
-    /// fails, or no more can be tried; after half a second at the latest, or a second where the
-    /// collector answered the last time. One that failed the last time has a tenth of a second,
-    /// which is enough for it to refuse again.
+    /// Called at the end of the process: ends the present pause, unless the collector requested a
+    /// longer one, and waits until the queue is sent, an attempt fails, or the time limit passes.
+    /// Returns the number of requests that are left. The limit is half a second if there was no
+    /// attempt yet, a second if the last one succeeded, and a tenth of a second if it failed, which
+    /// is enough for another refusal.
     pub fn farewell(&self) -> usize {
         let state = self.0.lock();
         let owes = state.sending.is_some_and(|since| since.elapsed() >= WELL_PATIENCE);
@@ -168,9 +170,9 @@ impl Sender {
         self.0.finish(state, patience)
     }
 
-    /// A farewell with a patience of the caller's: it can be longer than the pause that the
-    /// collector asks for. After a failure there is a second try: the collector may only have been
-    /// busy when the last request came.
+    /// As [`Sender::farewell`] with a time limit of the caller, which may be longer than the pause
+    /// that the collector requests. After a failure there is a second attempt, because the
+    /// collector may only have been busy.
     pub fn farewell_within(&self, patience: Duration) -> usize {
         let end = Instant::now() + patience;
         match self.0.finish(self.0.lock(), patience) {
@@ -195,7 +197,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it is over, for `patience` at most.
+    /// Waits until `is_over` returns true, or at most for `patience`.
     fn wait<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -207,8 +209,8 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Ends the pause under way, and waits until everything is sent or a try fails. Returns how
-    /// many requests are left.
+    /// Ends the present pause, and waits until everything is sent or an attempt fails. Returns the
+    /// number of requests that are left.
     fn finish(&self, mut state: MutexGuard<'_, State>, patience: Duration) -> usize {
         let asked = state.asked_until.map(|until| until.saturating_duration_since(Instant::now()));
         if asked.is_some_and(|asked| asked > patience) {
@@ -266,7 +268,7 @@ impl Shared {
         }
     }
 
-    /// The thread is no longer sending a request. The collector asks for a pause of `asked`.
+    /// Notes the end of an attempt, and the pause `asked` that the collector requests (0: none).
     fn note(&self, has_failed: bool, asked: Duration) {
         let mut state = self.lock();
         state.sending = None;
@@ -293,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a request. Also returns how often pauses were ended until now.
+    /// Waits for a request. Also returns the present value of `wakes`.
     fn take(&self) -> (Request, u64) {
         let mut state = self.lock();
         loop {
@@ -306,7 +308,7 @@ impl Shared {
         }
     }
 
-    /// The request comes first again, unless the queue is full of newer ones.
+    /// Puts a request back to the front of the queue; drops it if newer ones fill the queue.
     fn put_back(&self, request: Request) {
         let mut state = self.lock();
         let size = request.body.len();
@@ -318,8 +320,8 @@ impl Shared {
         }
     }
 
-    /// Waits before the next try. A wake since the last one began ends what the collector has not
-    /// asked for.
+    /// Pauses before the next attempt. A change of `wakes` ends the pause, except the part that the
+    /// collector requested.
     fn rest(&self, (pause, asked): (Duration, Duration), wakes: u64) {
         let state = self.wait(self.lock(), asked, |_| false);
         let more = pause.saturating_sub(asked);

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The interface of a way to a collector, for the sending thread.
+//! The interface through which the sending thread delivers requests.
 
 use std::time::Duration;
 
-/// The way to a collector. The sending thread owns it.
+/// Delivers requests to a collector. The sending thread owns it.
 pub trait Transport: Send + 'static {
-    /// Brings a request there. May take its time, but not for ever.
+    /// Delivers a request. It may block, but not forever.
     fn post(&self, request: &[u8]) -> Answer;
 
-    /// [`Transport::post`] panicked: starts anew whatever that may have left half done.
+    /// Called after [`Transport::post`] panicked: resets state that the panic may have left
+    /// inconsistent.
     fn renew(&mut self) {}
 }
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The collector has it; what it answers, or what of that is worth reading.
+    /// The collector accepted it; its response, or the relevant part.
     Taken(Vec<u8>),
-    /// The collector has it, and says something about it: the text. It did not take so many points.
+    /// The collector accepted it with a message; the number of points that it rejected, and the
+    /// message.
     Remarked(u64, String),
-    /// It will never take it; the text says why.
+    /// The collector rejected it permanently, for this reason.
     Refused(String),
-    /// The request is sent again, after the pause that the collector requests; the text gives the
-    /// reason.
+    /// The request is to be sent again, after the pause that the collector requests; the text is
+    /// the reason.
     Later(Option<Duration>, String),
 }

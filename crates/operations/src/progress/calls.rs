@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! API calls and launches of each thread (API v5 on) that have been entered and not left.
+//! API calls and launches of each thread (API v5 on) that have not returned.
 
 use crate::hash::Map;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::{GroupApi, KernelLaunch};
 use ncclscope_trace::{Detail, EventKind, Handle, Start, State, StrId};
 
-/// Stops that wait for their start at most.
+/// Most stops that are kept until their start is read.
 const MAX_EARLY: usize = 1 << 10;
-/// Seconds for which they wait.
+/// Seconds for which such stops are kept.
 const EARLY_S: u64 = 10;
 
-/// A group of API calls that has been entered and not left; a call outside a group is one, too.
+/// A group of API calls that has not returned; a call outside of a group has an implicit one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Its GroupApi event.
@@ -22,15 +22,15 @@ pub struct Call {
     pub lane: usize,
     /// When it began, in ticks.
     pub start: u64,
-    /// Collectives in it so far.
+    /// Number of collectives in it so far.
     pub colls: u32,
-    /// Sends and receives in it so far.
+    /// Number of sends and receives in it so far.
     pub p2ps: u32,
     /// Function of its first call.
     pub func: StrId,
     /// When `ncclGroupEnd` was entered, in ticks.
     pub ending: Option<u64>,
-    /// The launch of its kernel, where that has begun.
+    /// The launch of its kernel, if it has begun.
     pub launch: Option<Launch>,
     /// Its calls are captured into a CUDA graph.
     pub graph: bool,
@@ -51,10 +51,10 @@ pub struct Launch {
     pub stop: Option<u64>,
 }
 
-/// The state of a kernel launch on the GPU, by CUDA events.
+/// The state of a kernel launch on the GPU, from CUDA events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchFate {
-    /// Nothing is known.
+    /// The state is unknown.
     Unknown,
     /// Its stream has not reached it.
     Waits,
@@ -75,14 +75,15 @@ pub enum LaunchFate {
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     call: Option<Call>,
-    /// The latest launch of this thread.
+    /// The latest launch on this lane.
     launch: Option<Launch>,
 }
 
 /// The calls and launches of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// By lane, as far as lanes are used: there may be [`LANES`], and most processes have four.
+    /// Indexed by lane, up to the highest that is used, because most processes use few of
+    /// [`LANES`].
     lanes: Vec<Lane>,
     early: Map<Handle, u64>,
 }
@@ -148,13 +149,13 @@ impl Calls {
             }
             _ => return,
         }
-        // Another thread ended what was begun on a lane that is read later.
+        // Another thread stopped the event, and the lane with its start is read later.
         if self.early.len() < MAX_EARLY {
             self.early.insert(handle, ticks);
         }
     }
 
-    /// Tells the group that a launch belongs to that it returned.
+    /// Updates the returned launch in its group.
     fn launched(&mut self, launch: Launch) {
         let mut calls = self.lanes.iter_mut().filter_map(|lane| lane.call.as_mut());
         let same = |of: &Launch| of.handle == launch.handle;
@@ -171,15 +172,16 @@ impl Calls {
         }
     }
 
-    /// The launch that an operation of this thread belongs to: NCCL enqueues right after it. One
-    /// that a graph replays comes from another thread, and has none.
+    /// The launch that an operation on this lane belongs to: the latest, because NCCL enqueues
+    /// right after it. `None` for an operation of a graph's replay, which another thread enqueues.
     pub(super) fn launch_of(&self, lane: usize, start: &Start) -> Option<Launch> {
         let is_callers = start.parent.is_null() || start.parent.lane() == lane;
         let launch = self.lanes.get(lane)?.launch.filter(|_| is_callers)?;
         (launch.start <= start.ticks && launch.comm == start.comm).then_some(launch)
     }
 
-    /// A launch has no record: what follows belongs to none that is known.
+    /// Forgets the latest launches after one was lost, because the next operations belong to the
+    /// lost one.
     pub(super) fn forget_launches(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.launch = None);
     }
@@ -195,7 +197,7 @@ impl Calls {
         calls
     }
 
-    /// Forgets what started until these ticks.
+    /// Forgets calls and launches that started at `until` or before.
     pub(super) fn forget(&mut self, until: u64) {
         for lane in &mut self.lanes {
             lane.call.take_if(|call| call.start <= until);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Communicators of a process: their counts, and which events their operations usually have.
+//! The communicators of a process: their counts, and the events that their operations usually have.
 
 use super::usual::Usual;
 use crate::comm_set::CommSet;
@@ -10,20 +10,21 @@ use crate::order::KernelOrder;
 use ncclscope_trace::StrId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Operations that are over and kept, a communicator.
+/// Number of finished operations that are kept per communicator.
 const PAST: usize = 8;
-/// Sorts of collectives that each communicator distinguishes.
+/// Most sorts of collectives that a communicator distinguishes.
 const SORTS: usize = 64;
 
-/// One direction to another rank.
+/// One direction between this process and another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Link {
     pub(super) peer: i32,
     pub(super) is_send: bool,
 }
 
-/// Collectives that use the same links, as far as NCCL tells: a link carries all protocols. Which
-/// channels they work on NCCL does not tell, and each may cross the network at another rank.
+/// A key of collectives that probably use the same links. The protocol is not part of it, because a
+/// link carries all protocols. The number of channels is, because NCCL does not report which
+/// channels a collective uses, and each channel may cross the network at another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sort {
     func: StrId,
@@ -42,9 +43,9 @@ impl Sort {
 /// The known facts about a communicator.
 #[derive(Debug, Default)]
 pub(super) struct CommState {
-    /// This process's rank, where that is known.
+    /// This process's rank; `None` if unknown.
     pub(super) rank: Option<i32>,
-    /// 0 unknown.
+    /// The communicator's hash; 0 if unknown.
     pub(super) hash: u64,
     pub(super) order: KernelOrder,
     pub(super) ended: bool,
@@ -52,31 +53,32 @@ pub(super) struct CommState {
     pub(super) proxy_lane: Option<usize>,
     /// Lane of the thread that started its latest kernel channel.
     pub(super) kernel_lane: Option<usize>,
-    /// Collectives, and sends and receives, whose start was read.
+    /// Number of collectives (`colls`), and of sends and receives (`p2ps`), whose start was read.
     pub(super) colls: u64,
     pub(super) p2ps: u64,
     /// Number of the latest collective whose kernel started.
     pub(super) started: u64,
-    /// CUDA events showed a launch.
+    /// Whether CUDA events reported a launch.
     pub(super) is_timed: bool,
-    /// Start of the latest collective that used the network.
+    /// Start of the latest collective that used the network, in ticks.
     pub(super) networked: Option<u64>,
-    /// Whether all collectives of a sort used the network.
+    /// The sorts of collectives, each with whether all of them used the network.
     sorts: Vec<(Sort, bool)>,
     links: Map<Link, ()>,
     pub(super) over: u64,
-    /// When the latest operation that is over ended, in ticks.
+    /// Latest end of an operation that is over, in ticks.
     past_end: u64,
-    /// When the latest operation ended whose end something shows, whether it is over or may be.
+    /// Latest end of an operation that is over or probably over and whose end is recorded, in
+    /// ticks.
     pub(super) last_end: u64,
     past: VecDeque<FinishedOperation>,
-    /// How long operations stood still that are over, but the first.
+    /// How long operations that are over took without progress, except the first.
     usual: Usual,
     look: Look,
 }
 
-/// Whether an operation in flight is only unstopped, its start and its number: those that are count
-/// as the oldest only if there is no other.
+/// Sort key of operations in flight: whether the operation is only unstopped, its start, its
+/// number. Operations that are only unstopped come last.
 type Began = (bool, u64, u64);
 
 /// The result of the last look.
@@ -84,7 +86,7 @@ type Began = (bool, u64, u64);
 struct Look {
     open_p2ps: u64,
     oldest_coll: Option<u64>,
-    /// When the oldest operation began, and when it last changed.
+    /// Key of the oldest operation in flight, and its last change in ticks.
     oldest: Option<(Began, u64)>,
 }
 
@@ -93,7 +95,7 @@ struct Look {
 pub struct FinishedOperation {
     /// Its number among the communicator's collectives, or sends and receives; from 1.
     pub number: u64,
-    /// What it was.
+    /// Its description.
     pub facts: Facts,
     /// When it started, in ticks.
     pub start: u64,
@@ -114,29 +116,30 @@ pub struct CommView {
     pub started: u64,
     /// Sends and receives whose start was read.
     pub p2ps: u64,
-    /// The number of them in flight.
+    /// Sends and receives in flight.
     pub open_p2ps: u64,
-    /// Operations that are over.
+    /// Number of operations that are over.
     pub over: u64,
-    /// When the latest operation ended whose end something shows, in ticks; 0 with none. It need
-    /// not be over: more of it may come for a while.
+    /// Latest end of an operation whose end is recorded, in ticks; 0 if there is none. The
+    /// operation may still get more events.
     pub last_end: u64,
     /// Lane of the thread that started its latest ProxyOp.
     pub proxy_lane: Option<usize>,
     /// Lane of the thread that started its latest kernel channel.
     pub kernel_lane: Option<usize>,
-    /// When the oldest operation in flight started, in ticks; one that is only unstopped if there
-    /// is no other.
+    /// Start of the oldest operation in flight, in ticks. One that is only unstopped counts only if
+    /// there is no other.
     pub oldest: Option<u64>,
-    /// When that last changed, or the one before it ended, in ticks.
+    /// When the oldest operation last changed, or the operation before it ended, in ticks.
     pub since: Option<u64>,
-    /// Kernel channels were seen.
+    /// Whether kernel channels were recorded.
     pub has_kernels: bool,
-    /// A collective used the network.
+    /// Whether a collective used the network.
     pub is_networked: bool,
-    /// Something can be seen that ends after the enqueuing.
+    /// Whether events that end after the enqueuing were recorded: kernels, network transfers or
+    /// CUDA events.
     pub has_ends: bool,
-    /// It was finalized.
+    /// Whether it was finalized.
     pub ended: bool,
 }
 
@@ -149,19 +152,20 @@ impl CommState {
         self.links.contains_key(&link)
     }
 
-    /// A kernel of the operation was seen; `number` is a collective's.
+    /// Takes the start of a kernel of an operation; `number` is the collective's, `None` for a send
+    /// or receive.
     pub(super) fn saw_kernel(&mut self, own: Launched, number: Option<u64>) {
         self.order.kernel(own, number.is_none());
         self.started = self.started.max(number.unwrap_or(0));
     }
 
-    /// A collective of this sort used the network.
+    /// Notes that a collective of this sort used the network.
     pub(super) fn saw_network(&mut self, start: u64, sort: Sort) {
         self.networked = self.networked.max(Some(start));
         self.saw_sort(sort, true);
     }
 
-    /// A collective of this sort is over, and used no network.
+    /// Notes that a collective of this sort is over and used no network.
     pub(super) fn saw_no_network(&mut self, sort: Sort) {
         self.saw_sort(sort, false);
     }
@@ -174,19 +178,20 @@ impl CommState {
         }
     }
 
-    /// A later collective than one of this start used the network: this one's part is over.
+    /// Whether a collective that started later than `start` used the network, so that the network
+    /// part of one that started then is over.
     pub(super) fn is_networked_after(&self, start: u64) -> bool {
         self.networked.is_some_and(|latest| start < latest)
     }
 
-    /// Whether the network part of a collective that shows none can be outstanding.
+    /// Whether the network part of a collective without a recorded one may still start.
     pub(super) fn awaits_network(&self, start: u64, sort: Option<Sort>) -> bool {
         let is_expected = sort.is_some_and(|sort| self.sorts.contains(&(sort, true)));
         let is_next = self.networked.is_some_and(|latest| start > latest);
         is_expected && is_next && !self.order.is_settled(start)
     }
 
-    /// An operation is over; `is_usual` if what it took says something of others.
+    /// Takes an operation that is over; `is_usual` if its time counts for [`CommState::usual`].
     pub(super) fn add_past(&mut self, past: FinishedOperation, is_usual: bool) {
         if self.over > 0 && is_usual {
             let begins = past.start.max(self.past_end);
@@ -200,12 +205,12 @@ impl CommState {
         self.past.push_back(past);
     }
 
-    /// Nothing of an operation is in flight, and what shows that was so since these ticks.
+    /// Notes that an operation has nothing in flight since these ticks.
     pub(super) fn saw_end(&mut self, ticks: u64) {
         self.last_end = self.last_end.max(ticks);
     }
 
-    /// For how many ticks operations like this one stand still, but one in a thousand.
+    /// Ticks within which all but one in a thousand operations like this one progressed.
     pub(super) fn usual(&self, facts: &Facts) -> u64 {
         self.usual.longest(facts)
     }
@@ -244,13 +249,13 @@ impl CommState {
     }
 }
 
-/// The rank of this process that has handed over the fewest collectives of a communicator.
+/// The rank of this process that has enqueued the fewest collectives of a communicator.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     rank: Option<i32>,
     colls: u64,
-    /// A rank of this process uses the network: then NCCL may report more for some than for others
-    /// (graphs).
+    /// Whether a rank of this process uses the network. NCCL may then report more operations for
+    /// some ranks than for others (graphs).
     is_networked: bool,
 }
 
@@ -258,13 +263,13 @@ struct Last {
 #[derive(Debug, Default)]
 pub(super) struct Comms {
     states: BTreeMap<u16, CommState>,
-    /// Those that were forgotten; something late may still come.
+    /// Communicators that were forgotten, of which late records may still come.
     forgotten: CommSet,
-    /// By hash, as of this look.
+    /// By the communicator's hash, as of this look.
     last: Map<u64, Last>,
-    /// The latest time, in ticks, in which the process did not run.
+    /// Start and end of the latest time in which the process did not run, in ticks.
     pub(super) away: (u64, u64),
-    /// NCCL reports no further child of what started before, in ticks.
+    /// Operations that started before this time get no more children, in ticks.
     pub(super) settled: u64,
 }
 
@@ -275,7 +280,8 @@ impl Comms {
         states.entry(comm).or_insert_with(new)
     }
 
-    /// A communicator, which may have the number of one that was forgotten.
+    /// The state of a defined communicator. If its number is that of a forgotten one, the state is
+    /// new.
     pub(super) fn known(&mut self, comm: u16) -> &mut CommState {
         if self.forgotten.remove(comm) {
             self.states.remove(&comm);
@@ -283,18 +289,19 @@ impl Comms {
         self.get(comm)
     }
 
-    /// The communicator is forgotten: what may still come of it is of one that has ended.
+    /// Removes the state of a communicator. Late records of its number count as those of a
+    /// finalized one.
     pub(super) fn forget(&mut self, comm: u16) {
         self.states.remove(&comm);
         self.forgotten.insert(comm);
     }
 
-    /// The look is over: what came late of forgotten communicators goes, too.
+    /// Ends a look: removes state that late records of forgotten communicators created.
     pub(super) fn end_look(&mut self) {
         self.states.retain(|&comm, _| !self.forgotten.contains(comm));
     }
 
-    /// An operation of `comm` is over.
+    /// Takes an operation of `comm` that is over.
     pub(super) fn add_past(&mut self, comm: u16, past: FinishedOperation) {
         let (from, until) = self.away;
         self.get(comm).add_past(past, past.end < from || past.start > until);
@@ -304,7 +311,8 @@ impl Comms {
         self.states.get(&comm)
     }
 
-    /// `are_whole` if NCCL reported all operations of the process.
+    /// Begins a look. `are_whole`: all operations of the process are recorded, so counts of its
+    /// ranks can be compared.
     pub(super) fn begin_look(&mut self, drifts: &Drifts, are_whole: bool) {
         self.last.clear();
         for (&comm, state) in &mut self.states {
@@ -322,7 +330,8 @@ impl Comms {
         }
     }
 
-    /// A rank of this process that has not entered a communicator's collective of this number.
+    /// A rank of this process that has not entered collective `number` of a communicator; `None` if
+    /// there is none.
     pub(super) fn absent(&self, comm: u16, number: u64) -> Option<i32> {
         let last = self.last.get(&self.find(comm)?.hash)?;
         last.rank.filter(|_| !last.is_networked && last.colls < number)

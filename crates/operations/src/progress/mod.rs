@@ -4,15 +4,16 @@ The operations in flight in one process, updated record by record.
 
 [`Tracker`] takes the words of each lane as the drain thread reads them. From time to time
 [`Tracker::look`] finds the operations that are over: by [`crate::ends`], and, if CUDA events are
-on, not before they show the end of the kernel ([`LaunchFate`]). An operation of which NCCL reports
-only the enqueuing counts as over, so that it is never reported as stuck.
+on, not before they show the end of the kernel ([`LaunchFate`]). An operation for which NCCL reports
+only the enqueuing counts as over, so that it is never reported as hung.
 
-A step costs an array access, every other record at most two hash lookups. Memory is bounded: if
-there are more operations than there is room for, the oldest are kept. A lost event must not look
-like an operation that hangs: a [`LostEvent`] affects only the operation that it belongs to, and all
-operations are forgotten only if that one is unknown.
+A step costs one array access, any other record at most two hash lookups. Memory is bounded: of too
+many operations the oldest are kept. A lost event must not look like an operation that hangs: a
+[`LostEvent`] affects only the operation that it belongs to, and all operations are forgotten only
+if that one is unknown.
 
-This module does **not** know why an operation is stuck, or how long is too long: its caller does.
+This module does **not** decide why an operation hangs, or after which time it counts as hung: its
+caller does.
 */
 
 mod calls;
@@ -39,30 +40,31 @@ use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State, StrId};
 use ops::Ops;
 use proxies::Proxies;
 
-/// Facts that are not in the records.
+/// Facts from outside of the records.
 #[expect(missing_debug_implementations, reason = "functions")]
 pub struct LiveState<'a> {
-    /// Whether a ProxyOp has not stopped, which is better than a record that may still be unread.
+    /// Whether a ProxyOp has not stopped, from its slot; more current than records, which may be
+    /// unread.
     pub is_live: &'a dyn Fn(Handle) -> bool,
-    /// What became of a launch.
+    /// The state of a launch on the GPU.
     pub fate: &'a dyn Fn(Handle) -> LaunchFate,
 }
 
 /// An event that happened and has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostEvent {
-    /// An event started: nothing more will be heard of it.
+    /// The start of an event, of which no records will follow.
     Start {
         /// Its kind.
         kind: EventKind,
         /// Its parent.
         parent: Handle,
     },
-    /// This event stopped.
+    /// The stop of this event.
     Stop(Handle),
 }
 
-/// What is in flight in one process.
+/// Tracks the operations, ProxyOps and calls in flight in one process.
 #[derive(Debug, Default)]
 pub struct Tracker {
     comms: Comms,
@@ -70,20 +72,21 @@ pub struct Tracker {
     proxies: Proxies,
     calls: Calls,
     names: Names,
-    /// There is no room for one more operation, by the last look.
+    /// Whether the last look left no room for another operation.
     is_full: bool,
-    /// Operations were omitted for lack of room.
+    /// Whether operations were left out because there was no room.
     left_out: bool,
-    /// Ticks of a second, as of the last look.
+    /// Ticks per second, as of the last look.
     hz: u64,
     is_lossy: bool,
     is_partial: bool,
-    /// What started before is not believed: records of that time were lost.
+    /// Operations that started before this time are ignored, in ticks, because records of that time
+    /// were lost.
     doubt: u64,
 }
 
 impl Tracker {
-    /// A communicator, or additional facts about one.
+    /// Takes a definition of a communicator, new or updated.
     pub fn comm(&mut self, comm: &Comm) {
         let state = self.comms.known(comm.index);
         state.rank = Some(comm.rank).filter(|&rank| rank >= 0);
@@ -93,29 +96,31 @@ impl Tracker {
         self.names.drifts.comm(comm);
     }
 
-    /// A string of the process's table.
+    /// Takes a definition of the process's string table.
     pub fn string(&mut self, id: StrId, text: &str) {
         self.names.string(id, text);
     }
 
-    /// The communicator was finalized: the next look is the last that finds something of it.
+    /// Notes that a communicator was finalized. The next look is the last that reports its
+    /// operations.
     pub fn end_comm(&mut self, index: u16) {
         self.comms.get(index).ended = true;
     }
 
-    /// The communicator was finalized, and a look has found what was left of it: a process may have
-    /// tens of thousands, one after another. What comes late does not bring it back.
+    /// Removes a finalized communicator after the last look, because a process may create tens of
+    /// thousands. Late records do not bring it back.
     pub fn forget_comm(&mut self, index: u16) {
         self.comms.forget(index);
         self.names.drifts.forget(index);
     }
 
-    /// Words of a lane, whole records, in the lane's order.
+    /// Takes words of a lane, which must be whole records in the lane's order.
     pub fn words(&mut self, lane: usize, words: &[u64]) {
         let mut rest = words;
         while let Some(&head) = rest.first() {
             let code = head.to_le_bytes()[0];
-            // By far the most frequent: three of its words say all that counts here.
+            // Steps are by far the most frequent records, and only three of their words are needed
+            // here.
             if code == STEP
                 && let Some((step, after)) = rest.split_first_chunk()
             {
@@ -147,7 +152,7 @@ impl Tracker {
         }
     }
 
-    /// A record of a lane, in the lane's order, that was decoded for others, too.
+    /// Takes a decoded record of a lane, in the lane's order.
     pub fn record(&mut self, lane: usize, record: &Record) {
         match *record {
             Record::Step(step) => self.proxies.stepped(lane, &step),
@@ -231,46 +236,50 @@ impl Tracker {
         }
     }
 
-    /// An event happened at `now` or before, and has no record. What has one was read before.
+    /// Takes an event without a record, which happened at `now` or before. All records up to `now`
+    /// must have been read.
     pub fn missed(&mut self, missed: LostEvent, now: u64) {
         self.is_lossy = true;
         match missed {
-            // Its time is not known better.
+            // The exact time is unknown.
             LostEvent::Stop(handle) => self.stop(now, handle),
             LostEvent::Start { kind: EventKind::KernelLaunch, .. } => self.calls.forget_launches(),
             LostEvent::Start { kind, parent } => self.ops.missed(&mut self.comms, kind, parent),
         }
     }
 
-    /// The process did not run between two moments, in ticks: what an operation took meanwhile says
-    /// nothing of others.
+    /// Notes that the process did not run from `from` to `until`, in ticks. Times of operations in
+    /// flight then are not used as usual times.
     pub const fn was_away(&mut self, from: u64, until: u64) {
         self.comms.away = (from, until);
     }
 
-    /// No child is recorded any more of what started before `ticks`: the window in which that was
-    /// enqueued ended long ago. What shows none is over, for all that can be known of it.
+    /// Notes that operations that started before `ticks` get no more children, because the
+    /// recording window in which they were enqueued ended long ago. Those without children then
+    /// count as over.
     pub const fn settled(&mut self, ticks: u64) {
         self.comms.settled = ticks;
     }
 
-    /// Something was lost, which need not have to do with what is in flight.
+    /// Notes that an event was lost, perhaps of an operation that is not in flight.
     pub const fn lost(&mut self) {
         self.is_lossy = true;
     }
 
-    /// Operations of the process are not recorded: the counts of its ranks are not compared.
+    /// Notes that some operations of the process are not recorded, so that the counts of its ranks
+    /// are not compared.
     pub const fn partial(&mut self) {
         self.is_partial = true;
     }
 
-    /// True once something was lost.
+    /// Whether any event was lost.
     #[must_use]
     pub const fn is_lossy(&self) -> bool {
         self.is_lossy || self.doubt > 0 || self.left_out
     }
 
-    /// Forgets what started until these ticks: unknown ends were lost until then.
+    /// Forgets all operations that started at `until` or before, because ends of unknown events
+    /// were lost up to then.
     pub fn forget(&mut self, until: u64) {
         self.doubt = self.doubt.max(until.saturating_add(1));
         self.ops.forget(until);
@@ -278,14 +287,15 @@ impl Tracker {
         self.calls.forget(until);
     }
 
-    /// Sees what is over at `now` ticks; a second has `hz` of them.
+    /// Finds the operations that are over at `now` ticks; `hz` is the number of ticks per second.
     pub fn look(&mut self, now: u64, hz: u64, outside: &LiveState<'_>) {
         self.hz = hz;
         self.look_at(now, outside, false);
     }
 
-    /// Too much is in flight to wait for what may come late. If all of it is, what comes is left
-    /// out until something ends: what hangs is among the oldest.
+    /// Removes finished operations without waiting for late records, because too many are tracked.
+    /// If all are in flight, new ones are left out until one ends; those that hang are among the
+    /// oldest.
     #[cold]
     fn make_room(&mut self, now: u64) {
         let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
@@ -323,7 +333,7 @@ impl Tracker {
         self.comms.views()
     }
 
-    /// One of the communicators.
+    /// A communicator, as of the last look.
     #[must_use]
     pub fn comm_view(&self, index: u16) -> Option<CommView> {
         self.comms.view(index)
@@ -345,7 +355,7 @@ impl Tracker {
         all
     }
 
-    /// ProxyOps in flight that move something over the network, the oldest first.
+    /// ProxyOps in flight that move data over the network, the one with the oldest change first.
     #[must_use]
     pub fn proxies(&self) -> Vec<ProxyView> {
         self.proxies.views()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The meaning of the names of functions and algorithms, of which records have only the numbers.
+//! Looks up the names of functions and algorithms, which records contain as string ids.
 
 use crate::facts::Facts;
 use crate::hash::Map;
@@ -10,7 +10,7 @@ use ncclscope_trace::StrId;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     texts: Map<StrId, String>,
-    /// Operations whose kernel times are discarded.
+    /// Finds the operations whose kernel events are not used.
     pub(super) drifts: Drifts,
 }
 

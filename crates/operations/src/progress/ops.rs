@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations in flight, with what their children show.
+//! Operations in flight, with the state of their children.
 
 use super::calls::{Launch, LaunchFate};
 use super::comms::{CommState, Comms, FinishedOperation, Sort};
@@ -12,17 +12,18 @@ use crate::order::StreamOrder;
 use ncclscope_trace::{EventKind, Handle, Start};
 use std::collections::hash_map::Entry;
 
-/// Operations in flight, and kernel channels, at most: then the oldest are kept.
+/// Most tracked operations (`MAX_OPS`) and kernel channels (`MAX_CHILDREN`); of more the oldest are
+/// kept.
 pub(super) const MAX_OPS: usize = 1 << 13;
 const MAX_CHILDREN: usize = 1 << 14;
-/// An operation that is over settles after half a second, for lanes are read up to a quarter of a
-/// second late; and after two where it has ProxyOps that may yet move.
+/// Half seconds without change after which an operation that is over settles: lanes are read up to
+/// a quarter of a second late, and ProxyOps that have not moved may still move (`MAY_MOVE_HALVES`).
 const SETTLES_HALVES: u64 = 1;
 const MAY_MOVE_HALVES: u64 = 4;
-/// Half seconds after which a kernel that was seen on fewer channels than NCCL said is complete,
-/// unless kernels of its communicator work on all of them.
+/// Half seconds after which a kernel that was recorded on fewer channels than NCCL announced counts
+/// as complete, unless kernels of its communicator always run on all channels.
 const LACKS_HALVES: u64 = 2;
-/// Seconds after which children whose operation never came are given up.
+/// Seconds after which children whose operation's start was not read are removed.
 const PATIENCE_S: u64 = 10;
 
 /// An operation in flight, at the last look.
@@ -34,45 +35,46 @@ pub struct OpView {
     pub comm: u16,
     /// Its number among the communicator's collectives, or sends and receives; from 1.
     pub number: u64,
-    /// What it is.
+    /// Its description.
     pub facts: Facts,
     /// When it started, in ticks.
     pub start: u64,
-    /// NCCL has handed it over.
+    /// NCCL has enqueued it.
     pub enqueued: bool,
-    /// When something of it changed last, or the operation before it ended, in ticks.
+    /// Time of its last change, or of the end of the operation before it if that is later, in
+    /// ticks.
     pub since: u64,
-    /// Channels whose kernel started, as bits, modulo 64.
+    /// Channels on which its kernel started, as bits; channel numbers are taken modulo 64.
     pub started: u64,
-    /// Channels whose kernel stopped, likewise.
+    /// Channels on which its kernel stopped, in the same form.
     pub stopped: u64,
-    /// Whether NCCL should report its kernel.
+    /// Whether its kernel has not started, so that NCCL has still to report it.
     pub awaits_kernel: bool,
-    /// Whether NCCL should report its kernel, already reported, on further channels.
+    /// Whether its kernel has started on some channels, and NCCL has still to report others.
     pub awaits_channels: bool,
     /// Whether the stop of its kernel is not its end.
     pub stops_early: bool,
-    /// A rank of this process that has not entered it.
+    /// A rank of this process that has not entered it; `None` if there is none.
     pub absent: Option<i32>,
-    /// Whether NCCL should report its network part, and has not.
+    /// Whether NCCL has still to report its network part.
     pub awaits_network: bool,
     /// The launch of its kernel, if NCCL reported one.
     pub launch: Option<Launch>,
-    /// Starts of its kernel channels or ProxyOps have no record, or get none.
+    /// Records of its kernel channels or ProxyOps were lost, or are no longer written.
     pub is_lossy: bool,
     /// No operation of its communicator is over yet.
     pub is_first: bool,
-    /// Ticks that all earlier ones of its communicator, function and size stood still for at most,
-    /// but one in a thousand; 0 if there was none.
+    /// Ticks without progress that all but one in a thousand earlier operations of its
+    /// communicator, function and size did not exceed; 0 if there was none.
     pub usual: u64,
-    /// All its data was moved, and NCCL has not stopped its ProxyOps: it stops them together with
-    /// those to other peers in the same kernel.
+    /// All its data was moved, and NCCL has not stopped its ProxyOps, because it stops them
+    /// together with those to other peers in the same kernel.
     pub is_only_unstopped: bool,
     /// Its ProxyOps in flight on the network.
     pub proxies: Vec<ProxyView>,
 }
 
-/// An operation, or children whose operation was not read yet.
+/// An operation, or only its children if its start was not read yet.
 #[derive(Debug, Default)]
 struct Op {
     head: Option<Head>,
@@ -83,9 +85,10 @@ struct Op {
     open_kernels: u32,
     open_parts: u32,
     open_proxies: u32,
-    /// A ProxyOp of it moved.
+    /// A ProxyOp of it moved data.
     network: bool,
-    /// ProxyOps in flight that moved, at this look, and those of them that have moved all.
+    /// Number of its ProxyOps in flight that moved data, in this look (`moving`), and of those that
+    /// moved all of it.
     moving: u32,
     moved_all: u32,
     /// It is only in flight because NCCL has not stopped its ProxyOps.
@@ -94,7 +97,7 @@ struct Op {
     runs: bool,
     /// It has ended, by CUDA events.
     ended: bool,
-    /// Starts of kernel channels, and of ProxyOps, have no record.
+    /// Starts of kernel channels (`lacks_kernels`), or of ProxyOps, were lost.
     lacks_kernels: bool,
     lacks_proxies: bool,
     changed: u64,
@@ -113,13 +116,13 @@ struct Head {
 }
 
 impl Head {
-    /// Its number among the collectives.
+    /// Its number among the collectives; `None` for a send or receive.
     fn coll(&self) -> Option<u64> {
         (!self.facts.is_p2p()).then_some(self.number)
     }
 }
 
-/// All operations that are tracked.
+/// All tracked operations.
 #[derive(Debug, Default)]
 pub(super) struct Ops {
     ops: Map<Handle, Op>,
@@ -129,17 +132,18 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    /// True if there is no room for one more.
+    /// Whether there is no room for another operation.
     pub(super) fn is_full(&self) -> bool {
         self.ops.len() >= MAX_OPS
     }
 
-    /// True while the operation is in flight, or was shortly before the last look.
+    /// Whether the operation is tracked: in flight, or over but not settled at the last look.
     pub(super) fn has(&self, handle: Handle) -> bool {
         self.ops.contains_key(&handle)
     }
 
-    /// An operation, whose start may not have been read yet; `None` where there is no room for one.
+    /// The entry of an operation, whose start may not have been read yet; `None` if there is no
+    /// room for it.
     fn place(&mut self, handle: Handle) -> Option<&mut Op> {
         let is_full = self.ops.len() >= MAX_OPS;
         match self.ops.entry(handle) {
@@ -148,15 +152,15 @@ impl Ops {
         }
     }
 
-    /// Forgets what started until these ticks.
+    /// Forgets operations that started at `until` or before.
     pub(super) fn forget(&mut self, until: u64) {
-        // What comes before its operation says no more than that this began earlier still.
+        // If only children were read, the operation started before their last change.
         let start = |op: &Op| op.head.as_ref().map_or(op.changed, |head| head.own.start);
         self.ops.retain(|_, op| start(op) > until);
         self.children.retain(|_, (parent, _)| self.ops.contains_key(parent));
     }
 
-    /// An operation starts. Where there is no room for it, it is only counted.
+    /// Takes the start of an operation. If there is no room for it, it is only counted.
     pub(super) fn head(&mut self, comms: &mut Comms, start: &Start, launch: Option<Launch>) {
         let Some(facts) = Facts::of(&start.detail) else { return };
         let own = Launched::of(start);
@@ -178,7 +182,7 @@ impl Ops {
         op.head = Some(head);
     }
 
-    /// An operation was handed over: its own event stopped.
+    /// Takes the stop of an operation's own event: it is enqueued.
     pub(super) fn enqueued(&mut self, handle: Handle, ticks: u64) {
         let Some(op) = self.place(handle) else { return };
         op.enqueued = true;
@@ -205,7 +209,7 @@ impl Ops {
         if is_followed {
             op.open_kernels += 1;
         } else {
-            // Its stop will not be known from any other's.
+            // It is not tracked as a child, so its stop cannot be found and is assumed.
             op.stopped |= bit(channel);
         }
         op.changed = op.changed.max(start.ticks);
@@ -216,7 +220,7 @@ impl Ops {
         self.streams.kernel(head.launch.map_or(0, |launch| launch.stream), head.own);
     }
 
-    /// A part of a copy-engine collective starts.
+    /// Takes the start of a part of a copy-engine collective.
     pub(super) fn part(&mut self, start: &Start) {
         if start.parent.is_null() || self.children.len() >= MAX_CHILDREN {
             return;
@@ -227,7 +231,7 @@ impl Ops {
         op.changed = op.changed.max(start.ticks);
     }
 
-    /// A kernel channel or a part stopped.
+    /// Takes the stop of a kernel channel or of a part of a copy-engine collective.
     pub(super) fn child_stopped(&mut self, handle: Handle, ticks: u64) {
         let Some((parent, channel)) = self.children.remove(&handle) else { return };
         let Some(op) = self.ops.get_mut(&parent) else { return };
@@ -240,7 +244,7 @@ impl Ops {
         op.changed = op.changed.max(ticks);
     }
 
-    /// A ProxyOp starts. False if there is no room for its operation.
+    /// Takes the start of a ProxyOp. False if there is no room for its operation.
     pub(super) fn proxy(&mut self, parent: Handle, ticks: u64) -> bool {
         let Some(op) = self.place(parent) else { return false };
         op.open_proxies += 1;
@@ -265,7 +269,8 @@ impl Ops {
         }
     }
 
-    /// A child of `parent` started, and has no record: what shows none of its kind may have some.
+    /// Takes the lost start of a child of `parent`: the operation may have children of that kind
+    /// without a record.
     pub(super) fn missed(&mut self, comms: &mut Comms, kind: EventKind, parent: Handle) {
         if parent.is_null() || !matches!(kind, EventKind::KernelCh | EventKind::ProxyOp) {
             return;
@@ -278,7 +283,7 @@ impl Ops {
         }
     }
 
-    /// Asks for the end of each launch that has events.
+    /// Updates the state of the launch of each operation, from CUDA events.
     pub(super) fn ask(&mut self, comms: &mut Comms, fate: &dyn Fn(Handle) -> LaunchFate) {
         for op in self.ops.values_mut() {
             let Some((comm, launch)) = op.head.as_ref().map(|head| (head.comm, head.launch)) else {
@@ -288,7 +293,7 @@ impl Ops {
             let did_run = op.runs;
             op.runs =
                 matches!(fate, LaunchFate::Waits | LaunchFate::Runs { .. } | LaunchFate::Lost);
-            // What was in flight and is not known any more has ended.
+            // A launch that ran and is no longer known has ended.
             op.ended |= matches!(fate, LaunchFate::Ended { .. }) || did_run && !op.runs;
             if let LaunchFate::Runs { since: at } | LaunchFate::Ended { at } = fate {
                 op.changed = op.changed.max(at);
@@ -297,7 +302,8 @@ impl Ops {
         }
     }
 
-    /// Sees which are over, and removes those that are so for long enough, or all `in_a_hurry`.
+    /// Finds the operations that are over, and removes those that are over for long enough; with
+    /// `in_a_hurry` all that are over.
     pub(super) fn look(
         &mut self,
         comms: &mut Comms,
@@ -312,7 +318,8 @@ impl Ops {
         self.ops.retain(|&handle, op| {
             let quiet = now.saturating_sub(op.changed);
             let Some(head) = &op.head else { return quiet < hz.saturating_mul(PATIENCE_S) };
-            // A collective moves something to, or from, every rank.
+            // Only for collectives, because a rank that has not entered cannot hold up a send or
+            // receive between others.
             let absent = (!head.facts.is_p2p()).then(|| comms.absent(head.comm, head.number));
             op.absent = absent.flatten();
             let comm = comms.get(head.comm);
@@ -332,7 +339,7 @@ impl Ops {
             }
             (op.moving, op.moved_all) = (0, 0);
             let halves = if op.open_proxies > 0 { MAY_MOVE_HALVES } else { SETTLES_HALVES };
-            // Of a communicator that has ended nothing more comes.
+            // No more records come of a finalized communicator.
             let is_quiet = comm.ended || in_a_hurry || quiet >= hz / 2 * halves;
             let settles = !op.is_open && is_quiet;
             if settles {
@@ -363,7 +370,8 @@ impl Ops {
         }
     }
 
-    /// What operations show of others like them, before any is judged: the map has no order.
+    /// Collects what operations imply about others, before any is judged, because the map is
+    /// unordered.
     fn learn(&self, comms: &mut Comms) {
         for op in self.ops.values() {
             let Some(head) = &op.head else { continue };
@@ -375,7 +383,7 @@ impl Ops {
         }
     }
 
-    /// Those in flight, the oldest first, without their ProxyOps.
+    /// The operations in flight, the oldest first, without their ProxyOps.
     pub(super) fn views(&self, comms: &Comms, names: &Names) -> Vec<OpView> {
         let open = self.ops.iter().filter(|(_, op)| op.is_open);
         let mut all: Vec<OpView> = open
@@ -414,7 +422,7 @@ impl Ops {
 }
 
 impl Op {
-    /// Whether it is in flight: the rule of [`crate::ends`]. `passed` if a later kernel of its
+    /// Whether it is in flight, by the rule of [`crate::ends`]. `passed`: a later kernel of its
     /// stream has started.
     fn is_in_flight(
         &self,
@@ -426,7 +434,8 @@ impl Op {
         let awaits = if self.kernels == 0 && !self.network {
             self.awaits_kernel(head, comm) || self.awaits_network(head, comm)
         } else {
-            // NCCL reports the last channels later, but does not always use all that it announces.
+            // NCCL may report the last channels later, but does not always use all that it
+            // announces.
             let is_late = quiet < hz / 2 * LACKS_HALVES && self.lacks_channels(head, comm);
             is_late || self.awaits_channels(head, comm)
         };
@@ -446,7 +455,7 @@ impl Op {
         signs.over() == Over::No
     }
 
-    /// Whether more is known of it than that it was enqueued.
+    /// Whether any record besides the enqueuing shows its end.
     const fn shows_its_end(&self) -> bool {
         self.kernels > 0 || self.network || self.ended
     }

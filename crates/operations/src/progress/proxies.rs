@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-ProxyOps in flight, by the slot that their handle names: a lookup is an index.
+ProxyOps in flight, indexed by the slot in their handle.
 
 NCCL also starts ProxyOps for shared memory and peer access, and never advances or stops them. A
 ProxyOp therefore counts only when it, or an earlier one of the same link, has advanced.
@@ -11,11 +11,11 @@ use crate::hash::Map;
 use ncclscope_trace::record::{ProxyOp, STEP_SHIFT};
 use ncclscope_trace::{Handle, Record, Start, Step};
 
-/// A ProxyOp, as long as its slot is its own.
+/// A ProxyOp, kept until its slot is used again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proxy {
     pub(super) handle: Handle,
-    /// The operation; null for another process's (PXN).
+    /// The handle of its operation; null if that is another process's (PXN).
     pub(super) op: Handle,
     pub(super) changed: u64,
     pub(super) moved: bool,
@@ -27,7 +27,7 @@ pub(super) struct Proxy {
     lane: u8,
     channel: u8,
     is_open: bool,
-    /// Its operation is kept until it is over.
+    /// Whether its operation is tracked.
     belongs: bool,
     pub(super) foreign: bool,
 }
@@ -37,7 +37,7 @@ pub(super) struct Proxy {
 pub struct ProxyView {
     /// Its handle.
     pub handle: Handle,
-    /// The communicator; meaningless for another process's.
+    /// The communicator's index; meaningless if the ProxyOp is for another process.
     pub comm: u16,
     /// The lane of the proxy thread.
     pub lane: usize,
@@ -47,13 +47,13 @@ pub struct ProxyView {
     pub peer: i32,
     /// A send; else a receive.
     pub is_send: bool,
-    /// Work for another process of the node (PXN).
+    /// Whether it is for another process of the node (PXN).
     pub foreign: bool,
-    /// Steps in all, as NCCL said.
+    /// Number of all its steps, as NCCL announced it.
     pub steps: u32,
     /// Steps that stopped.
     pub done: u32,
-    /// When it last changed, in ticks, by the records.
+    /// Time of its last change in the records, in ticks.
     pub changed: u64,
 }
 
@@ -64,7 +64,8 @@ pub(super) struct Proxies {
 }
 
 impl Proxies {
-    /// A ProxyOp starts. Returns the earlier one of its slot, if the end of that was not seen.
+    /// Takes the start of a ProxyOp. Returns the earlier ProxyOp of its slot, if that has not
+    /// stopped in the records.
     pub(super) fn start(
         &mut self,
         lane: usize,
@@ -95,7 +96,7 @@ impl Proxies {
         self.slots.get_mut(at)?.replace(proxy).filter(|before| before.is_open)
     }
 
-    /// A step stopped: the words of its short record (`Step::short`).
+    /// Takes a step that stopped, as the words of its short record (`Step::short`).
     #[inline]
     pub(super) fn step(
         &mut self,
@@ -106,7 +107,7 @@ impl Proxies {
         self.ended(lane, op_ref, start.wrapping_add((third_and_end >> 32) << STEP_SHIFT));
     }
 
-    /// A step of long durations stopped.
+    /// Takes a step that stopped, as the words of its long record.
     #[cold]
     pub(super) fn long_step(&mut self, lane: usize, words: &[u64]) {
         if let Some(Record::Step(step)) = Record::unpack(words) {
@@ -133,7 +134,7 @@ impl Proxies {
         }
     }
 
-    /// A ProxyOp changed state.
+    /// Takes a state of a ProxyOp.
     pub(super) fn moved(&mut self, handle: Handle, ticks: u64) {
         if let Some(proxy) = self.get(handle) {
             proxy.moved = true;
@@ -141,16 +142,16 @@ impl Proxies {
         }
     }
 
-    /// A ProxyOp stopped. Returns it the first time.
+    /// Takes the stop of a ProxyOp. Returns it at its first stop.
     pub(super) fn stop(&mut self, handle: Handle) -> Option<Proxy> {
         let proxy = self.get(handle).filter(|proxy| proxy.is_open)?;
         proxy.is_open = false;
-        // Its stop distinguishes it from those that never stop.
+        // ProxyOps that move no data never stop, so this one does.
         proxy.moved = true;
         Some(*proxy)
     }
 
-    /// Sees which of them are on the network. Returns those that stopped without a record.
+    /// Finds the ProxyOps that are on the network. Returns those that stopped without a record.
     pub(super) fn look(
         &mut self,
         comms: &mut Comms,
@@ -172,24 +173,24 @@ impl Proxies {
         gone
     }
 
-    /// Those in flight that move something over the network for an operation of this process.
+    /// The ProxyOps in flight that move data over the network for an operation of this process.
     pub(super) fn on_network(&self) -> impl Iterator<Item = &Proxy> {
         let all = self.slots.iter().flatten();
         all.filter(|proxy| proxy.is_open && proxy.moved && !proxy.foreign)
     }
 
-    /// The operation of a ProxyOp is kept.
+    /// Notes that the operation of a ProxyOp is tracked.
     pub(super) fn belongs(&mut self, handle: Handle) {
         self.get(handle).into_iter().for_each(|proxy| proxy.belongs = true);
     }
 
-    /// Those of operations that are, or were, kept that have not moved since they started.
+    /// The ProxyOps of operations that are or were tracked that have not moved since they started.
     pub(super) fn still(&self) -> impl Iterator<Item = &Proxy> {
         let all = self.slots.iter().flatten();
         all.filter(|proxy| proxy.is_open && !proxy.moved && proxy.belongs)
     }
 
-    /// Those in flight on the network, by their operation.
+    /// The ProxyOps in flight on the network, by operation.
     pub(super) fn by_op(&self) -> Map<Handle, Vec<ProxyView>> {
         let mut all: Map<Handle, Vec<ProxyView>> = Map::default();
         for proxy in self.on_network() {
@@ -205,7 +206,7 @@ impl Proxies {
         all
     }
 
-    /// Forgets those in which nothing has changed since these ticks.
+    /// Forgets the ProxyOps that have not changed after `until`.
     pub(super) fn forget(&mut self, until: u64) {
         for slot in &mut self.slots {
             slot.take_if(|proxy| proxy.changed <= until);
@@ -218,8 +219,8 @@ impl Proxies {
 }
 
 impl Proxy {
-    /// It has moved all that NCCL said it would. NCCL stops it together with those of other peers
-    /// in the same kernel.
+    /// Whether all announced steps have stopped. NCCL stops a ProxyOp together with those to other
+    /// peers in the same kernel.
     pub(super) const fn has_moved_all(&self) -> bool {
         self.steps > 0 && self.done >= self.steps
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in flight and what is not, by records as NCCL makes them.
+//! Which operations are in flight, from records as NCCL causes them.
 
 mod network;
 
@@ -15,7 +15,7 @@ const PROXY: usize = 1;
 const HZ: u64 = 1_000_000_000;
 const MS: u64 = HZ / 1000;
 
-/// A process, whose records are read at once.
+/// A process whose records are read immediately.
 struct Rank {
     tracker: Tracker,
     now: u64,
@@ -31,7 +31,7 @@ impl Rank {
     }
 
     fn put(&mut self, lane: usize, packed: &Packed) {
-        // Both ways say the same.
+        // Decoded records and words have the same effect.
         match Record::unpack(packed.words()).filter(|_| (self.now / 1_000).is_multiple_of(2)) {
             Some(record) => self.tracker.record(lane, &record),
             None => self.tracker.words(lane, packed.words()),
@@ -58,7 +58,7 @@ impl Rank {
         self.put(lane, &Record::stop(self.now, handle));
     }
 
-    /// A collective over two channels that was handed over.
+    /// A collective over two channels that is enqueued.
     fn coll(&mut self) -> Handle {
         self.coll_of(StrId::NONE)
     }
@@ -157,7 +157,7 @@ fn a_kernel_that_runs_is_in_flight_and_what_is_behind_it() {
 #[test]
 fn what_operations_take_as_a_rule_is_known_by_their_size() {
     let mut rank = Rank::new();
-    // The first one connects: that is no rule.
+    // The first operation connects and does not count.
     for wait_ms in [900, 3, 40, 2] {
         let op = rank.coll();
         let kernel = [rank.kernel(op, 0), rank.kernel(op, 1)];
@@ -189,7 +189,7 @@ fn a_kernel_that_starts_on_some_channels_only_is_in_flight_where_all_are_used() 
         rank.now += 20 * HZ;
         rank.look()
     };
-    // Up to API v3 NCCL tells the most channels that there may be.
+    // Up to API v3 NCCL reports an upper bound of the channels.
     for (api_version, is_open) in [(3, false), (4, true)] {
         let mut rank = Rank::new();
         let comm = Comm { index: 0, rank: 0, ranks: 2, api_version, ..Comm::default() };
@@ -208,7 +208,7 @@ fn a_kernel_that_starts_on_some_channels_only_is_in_flight_where_all_are_used() 
     }
 }
 
-/// The first look that sees them all judges by what they show together.
+/// A look judges each operation by what all of them show.
 #[test]
 fn what_others_show_counts_in_whatever_order_they_are_looked_at() {
     for before in 1..32 {
@@ -288,7 +288,7 @@ fn a_kernel_that_never_starts_is_missed_only_where_kernels_are_told_of() {
 }
 
 impl Rank {
-    /// Sends to these ranks in one group, handed over.
+    /// Sends to these ranks in one group, enqueued.
     fn sends<const N: usize>(&mut self, peers: [i32; N]) -> [Handle; N] {
         let group = self.start(API, Handle::NULL, Detail::Group);
         peers.map(|peer| {
@@ -328,7 +328,7 @@ fn what_a_communicator_leaves_undone_is_told_once() {
     assert_eq!(rank.comm().oldest_coll, None);
 }
 
-/// A process may have tens of thousands, one after another.
+/// A process may create tens of thousands of communicators.
 #[test]
 fn what_comes_late_of_a_communicator_that_is_forgotten_does_not_bring_it_back() {
     let mut rank = Rank::new();
@@ -352,7 +352,7 @@ fn what_comes_late_of_a_communicator_that_is_forgotten_does_not_bring_it_back() 
     assert_eq!((rank.comm().colls, rank.comm().ended), (1, false));
 }
 
-/// As of communicators that are aborted: else their kernels leave no room for those of others.
+/// Kernels of aborted communicators are forgotten; else they would leave no room for others.
 #[test]
 fn kernels_that_a_communicator_leaves_open_are_forgotten() {
     let mut rank = Rank::new();
@@ -468,7 +468,7 @@ fn what_cuda_events_show_running_is_in_flight() {
     assert_eq!(look(&mut rank, first, LaunchFate::Ended { at: ended }), [(two, ended)], "in order");
     assert_eq!(look(&mut rank, second, LaunchFate::Lost), [(two, ended)], "it does not end");
     assert_eq!(look(&mut rank, second, LaunchFate::Unknown), [], "nothing is known of it any more");
-    // Of another communicator's launch on this thread nothing follows.
+    // The launch of another communicator on this thread is not this operation's.
     let start = Start {
         ticks: rank.now,
         comm: 5,
@@ -519,7 +519,7 @@ fn calls_that_do_not_return_are_told_with_their_launch() {
     rank.stop(API, launch);
     assert_eq!(rank.tracker.calls()[0].launch.unwrap().stop, Some(rank.now));
     let op = rank.coll();
-    // Another thread may end it, and be read first.
+    // Another thread may stop it, and its lane may be read first.
     rank.stop(2, group);
     assert_eq!(rank.tracker.calls(), []);
     let kernels = [rank.kernel(op, 0)];
@@ -647,8 +647,8 @@ impl Rank {
     }
 }
 
-/// Where thread 0 of the kernel is through before the others, what waits behind it shows that the
-/// kernel has not ended.
+/// If thread 0 of the kernel finishes before the others, an operation that waits behind it shows
+/// that the kernel has not ended.
 #[test]
 fn an_early_stop_is_no_end_while_the_next_operation_waits() {
     for (text, is_early) in [("TREE", true), ("NVLS", true), ("PAT", true), ("RING", false)] {
@@ -670,7 +670,7 @@ fn an_early_stop_is_no_end_while_the_next_operation_waits() {
     }
 }
 
-/// What is in flight where a kernel of a second communicator, on this stream, has started between
+/// The operations in flight if a kernel of a second communicator, on `stream`, has started between
 /// an early stop and the operation that waits behind it.
 fn led_before_another(stream: u64) -> Vec<u64> {
     let mut rank = Rank::new();
@@ -705,7 +705,8 @@ fn after_an_early_stop_a_later_kernel_of_the_stream_shows_the_end() {
     assert_eq!(led_before_another(1), [1, 11, 2], "a default stream may be another device's");
 }
 
-/// Two ranks of one process, rank 0 with an early stop. What is in flight, and who is absent.
+/// Two ranks of one process, rank 0 with an early stop. Returns the operations in flight with the
+/// absent rank.
 fn led_beside(other: u64, change: impl FnOnce(&mut Rank)) -> Vec<(Handle, Option<i32>)> {
     let mut rank = Rank::new();
     for (index, hash) in [(0, 0xc0ffee), (1, other)] {
@@ -736,7 +737,8 @@ fn an_early_stop_is_no_end_while_a_rank_of_the_process_has_not_entered() {
     assert_eq!(led_beside(0xc0ffee, |rank| rank.tracker.partial()), [], "not all is recorded");
 }
 
-/// What a window began, and whose kernel or network NCCL starts long after its end, shows none.
+/// Operations that were enqueued in a window, and whose kernel or network part starts long after
+/// its end, have no children.
 #[test]
 fn what_is_told_of_no_more_is_over_and_later_operations_are_not() {
     let [mut rank, mut led, mut networked] = [0; 3].map(|_| Rank::new());
@@ -745,7 +747,7 @@ fn what_is_told_of_no_more_is_over_and_later_operations_are_not() {
     assert_eq!(rank.look()[0].handle, late, "its kernel may come");
     let running = rank.coll();
     rank.kernel(running, 0);
-    // A tree's kernel, of which thread 0 is through, and one behind it.
+    // A TREE kernel whose thread 0 has finished, and an operation behind it.
     led.tracker.string(StrId(9), "TREE");
     led.led(StrId(9));
     led.coll();

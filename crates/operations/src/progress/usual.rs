@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long operations of a communicator usually stand still, by function and size.
+//! How long operations of a communicator usually take without progress, by function and size.
 
 use crate::facts::Facts;
 use crate::histogram::Histogram;
 use crate::stats::{to_f64, to_u64};
 use ncclscope_trace::StrId;
 
-/// Sorts that are distinguished; further ones share the last place.
+/// Most sorts that are distinguished; further ones share the last entry.
 const SORTS: usize = 64;
-/// One in a thousand makes no rule.
+/// The quantile that counts as usual: the longest one in a thousand is ignored.
 const ALL_BUT_FEW: f64 = 0.999;
 
 /// All sorts of one communicator.
@@ -17,16 +17,16 @@ pub(super) struct Usual {
     sorts: Vec<(Sort, Histogram)>,
 }
 
-/// Operations that take about the same time.
+/// Operations of similar duration: same function and order of magnitude of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sort {
     func: StrId,
-    /// Bits of the count of elements.
+    /// Number of bits of the count of elements.
     size: u32,
 }
 
 impl Usual {
-    /// One took `ticks`.
+    /// Adds an operation that took `ticks`.
     pub(super) fn add(&mut self, facts: &Facts, ticks: u64) {
         let sort = Sort::of(facts);
         let known = self.sorts.iter().position(|(other, _)| *other == sort);
@@ -39,7 +39,7 @@ impl Usual {
         self.sorts[at].1.add(to_f64(ticks));
     }
 
-    /// Ticks that all but one in a thousand took at most; 0 if there was none.
+    /// Ticks that all but one in a thousand did not exceed; 0 if there was none.
     pub(super) fn longest(&self, facts: &Facts) -> u64 {
         let sort = Sort::of(facts);
         let known = self.sorts.iter().find(|(other, _)| *other == sort);

@@ -9,14 +9,14 @@ pub(crate) struct Figure<'a> {
     /// Its id, unique in the page.
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
-    /// What there is to see, for people who do not see it.
+    /// A description for people who cannot see the chart.
     pub(crate) description: &'a str,
-    /// Its size; it is shown no larger than that, and smaller where there is less room.
+    /// Maximum size; the chart shrinks if there is less room.
     pub(crate) size: [f64; 2],
 }
 
 impl Figure<'_> {
-    /// The chart: its caption, `drawing`, and what stands below it.
+    /// The figure: caption, `drawing`, and what stands below it.
     pub(crate) fn draw(&self, drawing: &Markup, below: &Markup) -> Markup {
         let Figure { id, title, description, size: [width, height] } = self;
         let view = format!("0 0 {} {}", px(*width), px(*height));
@@ -35,7 +35,7 @@ impl Figure<'_> {
     }
 }
 
-/// How an entry of a legend looks.
+/// The symbol of an entry in a legend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Swatch {
     /// A filled square.
@@ -51,11 +51,11 @@ pub(crate) enum Swatch {
 /// An entry of a legend.
 #[derive(Clone, Debug)]
 pub(crate) struct Legend {
-    /// The class that gives its colour.
+    /// The CSS class of its colour.
     pub(crate) class: String,
     pub(crate) swatch: Swatch,
     pub(crate) label: String,
-    /// The role that it is of; hidden with it.
+    /// The role to which the entry belongs; hidden together with that role.
     pub(crate) role: Option<String>,
 }
 

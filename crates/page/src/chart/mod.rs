@@ -17,7 +17,7 @@ pub(crate) use scale::{Scale, linear_ticks, log_ticks, size_ticks};
 
 use ncclscope_operations::human::duration;
 
-/// How many colours there are for series: the classes `s0` to `s7`.
+/// Number of colours for series: the classes `s0` to `s7`.
 pub(crate) const SERIES: usize = 8;
 
 /// The rectangle of a chart that its axes enclose.
@@ -29,13 +29,13 @@ pub(crate) struct Plot {
     pub(crate) bottom: f64,
 }
 
-/// A coordinate as text: one digit after the point, which is less than a pixel.
+/// A coordinate as text with one decimal, which is less than a pixel.
 pub(crate) fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// A duration as the label of an axis, whose marks are round: `50 ms`.
+/// A round duration as the label of an axis: `50 ms`.
 pub(crate) fn round_duration(ns: f64) -> String {
     if ns <= 0.0 {
         return "0".into();
@@ -49,7 +49,7 @@ pub(crate) fn round_duration(ns: f64) -> String {
 
 pub(crate) use ncclscope_operations::stats::count;
 
-/// Text of at most so many characters; what is cut off is in the element's title.
+/// Text cut to at most `most` characters; if it was cut, the element's title has all of it.
 pub(crate) fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
@@ -57,7 +57,7 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     }
 }
 
-/// How many of `all` rows or columns go into one, so that at most `most` remain.
+/// Number of rows or columns that are combined into one, so that at most `most` of `all` remain.
 pub(crate) fn per_bin(all: usize, most: usize) -> usize {
     all.div_ceil(most).max(1)
 }

@@ -17,7 +17,7 @@ impl Scale {
         Scale { low, high: if high > low { high } else { low + 1.0 }, from, to, is_log: false }
     }
 
-    /// The same by the logarithm of the values, which are positive.
+    /// A logarithmic scale; the values must be positive.
     pub(crate) fn log([low, high]: [f64; 2], range: [f64; 2]) -> Scale {
         let (low, high) = (low.max(f64::MIN_POSITIVE), high.max(f64::MIN_POSITIVE));
         Scale { is_log: true, ..Scale::linear([low.ln(), high.ln()], range) }
@@ -31,7 +31,7 @@ impl Scale {
     }
 }
 
-/// Round values from 0 to `high`, about `most` of them. The last one is at least `high`.
+/// About `most` round values from 0 to at least `high`.
 pub(crate) fn linear_ticks(high: f64, most: u32) -> Vec<f64> {
     if !(high > 0.0 && high.is_finite()) {
         return vec![0.0, 1.0];
@@ -65,7 +65,7 @@ pub(crate) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     all[first..=last].to_vec()
 }
 
-/// Powers of two that enclose `low..high`, at most about `most` of them.
+/// About `most` powers of two that enclose `low..high`.
 pub(crate) fn size_ticks(low: f64, high: f64, most: u32) -> Vec<f64> {
     let first = low.max(1.0).log2().floor();
     let last = high.max(low).max(1.0).log2().ceil().max(first + 1.0);

@@ -5,17 +5,17 @@ use super::slab::PLUGINS;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use ncclscope_runtime::context::{COMMS, NO_COMM, comm_of, context};
 
-/// The contexts of a communicator.
+/// The contexts of all plugins for one communicator.
 #[derive(Debug)]
 pub(super) struct Comm {
     contexts: [AtomicU64; PLUGINS],
-    /// Bits of the plugins that have been initialised.
+    /// Bit set of the plugins that were initialised for it.
     has: AtomicU8,
-    /// Bits of those that are to be finalized.
+    /// Bit set of the plugins that must still be finalized for it.
     lives: AtomicU8,
 }
 
-/// All communicators of the process. A context is never reused: NCCL may use it after the
+/// The communicators of the process. A context is never reused, because NCCL may use it after the
 /// communicator is gone.
 #[derive(Debug)]
 pub(super) struct Comms {
@@ -34,7 +34,8 @@ impl Comms {
         Comms { comms: (0..COMMS).map(|_| comm()).collect(), nonce, next: AtomicU16::new(0) }
     }
 
-    /// Adds a communicator: its index, and the context for NCCL. No index if there are too many.
+    /// Adds a communicator; returns its entry and the context for NCCL. No entry if there are too
+    /// many.
     pub(super) fn add(&self) -> (Option<&Comm>, u64) {
         let one_more = |next| (next < COMMS).then_some(next + 1);
         let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
@@ -50,7 +51,7 @@ impl Comms {
 }
 
 impl Comm {
-    /// A plugin was initialised.
+    /// Stores the context of a plugin that was initialised.
     pub(super) fn set(&self, plugin: usize, context: u64) {
         if let Some(place) = self.contexts.get(plugin) {
             place.store(context, Ordering::Relaxed);
@@ -59,14 +60,14 @@ impl Comm {
         }
     }
 
-    /// A plugin's context, also when it is finalized.
+    /// A plugin's context, even after it was finalized; `None` if the plugin was not initialised.
     #[inline]
     pub(super) fn context(&self, plugin: usize) -> Option<u64> {
         let has = self.has.load(Ordering::Acquire) & 1 << plugin != 0;
         has.then(|| self.contexts.get(plugin).map_or(0, |place| place.load(Ordering::Relaxed)))
     }
 
-    /// The communicator ends: `true` once for each plugin that was initialised.
+    /// Marks the communicator as ended for a plugin: `true` once if the plugin was initialised.
     pub(super) fn end(&self, plugin: usize) -> bool {
         self.lives.fetch_and(!(1 << plugin), Ordering::Relaxed) & 1 << plugin != 0
     }

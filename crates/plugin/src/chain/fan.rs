@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passes the callbacks to our plugin and to those behind it: each gets what NCCL would pass to it
-//! if it were alone. This module does not allocate, lock, wait or make system calls; the other
-//! plugins may.
+//! Passes the callbacks to our plugin and to the chained plugins: each gets what NCCL would pass to
+//! it if it were the only plugin. This module does not allocate, lock, wait or make system calls;
+//! the other plugins may.
 
 use super::comms::{Comm, Comms};
 use super::member::{Member, pointer};
@@ -16,36 +16,37 @@ use ncclscope_abi::older::Parents;
 use ncclscope_abi::{Descr, EventMask, EventState, EventType, EventView, NcclResult, Version};
 use ncclscope_runtime::sys;
 
-/// Our plugin, and those behind it.
+/// Our plugin and the chained plugins.
 #[derive(Debug)]
 pub(super) struct Fan {
-    /// The variable that our `init` gets as NCCL's activation mask.
+    /// The activation mask of our plugin, which our `init` gets in place of NCCL's.
     pub(super) mask: AtomicI32,
-    /// NCCL's activation mask: the events that any of the plugins requests.
+    /// NCCL's activation mask: the union of the masks of all plugins.
     pub(super) union: Union,
-    /// Those behind ours; the first has number 1.
+    /// The chained plugins; the first has number 1.
     pub(super) members: Vec<Member>,
     pub(super) comms: Comms,
     pub(super) slab: Slab,
 }
 
-/// Whose context, parents and mask an event comes with.
+/// The context, parents and masks of an event, and which plugins get it.
 struct Origin<'a> {
     context: *mut c_void,
     comm: Option<&'a Comm>,
     parent: Option<Entry>,
     group: Option<Entry>,
     masks: [u32; PLUGINS],
-    /// The bits of which a mask needs at least one.
+    /// A plugin gets the event only if its mask has at least one of these bits.
     needed: u32,
-    /// The plugin needs a handle for the parent, too.
+    /// A plugin gets the event only if it gave a handle for the parent.
     needs_parent: bool,
-    /// Another process's operation (PXN): its context and parent mean nothing here.
+    /// The operation belongs to another process (PXN), whose context and parent have no meaning
+    /// here.
     foreign: bool,
 }
 
 impl Fan {
-    /// The mask of each plugin as it is now.
+    /// The current mask of each plugin.
     #[inline]
     fn masks(&self) -> [u32; PLUGINS] {
         let mut masks = [0; PLUGINS];
@@ -56,7 +57,7 @@ impl Fan {
         masks
     }
 
-    /// The events to request from NCCL.
+    /// The activation mask to request from NCCL: the union of all plugins' masks.
     pub(super) fn wanted(&self) -> i32 {
         let all = self.members.iter().map(|member| member.mask.load(Ordering::Relaxed));
         all.fold(self.mask.load(Ordering::Relaxed), |union, mask| union | mask)
@@ -82,7 +83,7 @@ impl Fan {
         };
         let (needed, needs_parent) = match (event, &view.descr) {
             (Some(event), _) => (rule::needed(native, event), rule::needs_parent(native, event)),
-            // Of an unknown type only the bit is known.
+            // Of an unknown event type, only its bit is known.
             (None, Descr::Unknown(bits)) => (u32::try_from(*bits).unwrap_or(0), false),
             (None, _) => (0, false),
         };
@@ -91,7 +92,7 @@ impl Fan {
 }
 
 impl Origin<'_> {
-    /// Whether NCCL would start the event for a plugin.
+    /// True if NCCL would start the event for this plugin.
     #[inline]
     fn takes(&self, plugin: usize) -> bool {
         let mask = self.masks.get(plugin).copied().unwrap_or(0);
@@ -99,7 +100,7 @@ impl Origin<'_> {
             && (!self.needs_parent || handle_of(self.parent.as_ref(), plugin) != 0)
     }
 
-    /// The handles of the parents for a plugin.
+    /// The handles that this plugin gave for the event's parents.
     #[inline]
     fn links(&self, plugin: usize) -> Links {
         let [parent, group] = [&self.parent, &self.group]
@@ -107,13 +108,13 @@ impl Origin<'_> {
         Links { parent, group }
     }
 
-    /// The context of a plugin behind ours; `None` if it does not know the communicator.
+    /// The context of a chained plugin; `None` if it was not initialised for the communicator.
     #[inline]
     fn context(&self, number: usize, member: &Member) -> Option<*mut c_void> {
         if let (Some(comm), false) = (self.comm, self.foreign) {
             return comm.context(number).map(pointer);
         }
-        // Of another process's operation, or of a step of one, which is known by its parent.
+        // An operation of another process, or a step of one, which is recognised by its parent.
         let known = self.foreign || handle_of(self.parent.as_ref(), number) != 0;
         (known && member.ready.load(Ordering::Relaxed)).then_some(core::ptr::null_mut())
     }
@@ -127,7 +128,7 @@ fn handle_of(entry: Option<&Entry>, plugin: usize) -> u64 {
 /// `startEvent` of version `V`.
 ///
 /// # Safety
-/// As [`ours::start`]; strings of the descriptor are null or readable.
+/// As for [`ours::start`]; strings of the descriptor are null or readable.
 pub(super) unsafe fn start<V: Version<Descr: Parents>>(
     fan: &Fan,
     context: *mut c_void,
@@ -149,7 +150,7 @@ pub(super) unsafe fn start<V: Version<Descr: Parents>>(
     if let Some(ours) = handles.first_mut()
         && origin.takes(0)
     {
-        // First, so that our time stamps do not depend on the others.
+        // Our plugin comes first, so that its time stamps do not depend on the others.
         // SAFETY: the caller's promise is the same.
         *ours = unsafe { start_ours::<V>(&origin, descr) };
     }
@@ -174,7 +175,7 @@ pub(super) unsafe fn start<V: Version<Descr: Parents>>(
 }
 
 /// # Safety
-/// As [`start`], and `descr` is not null.
+/// As for [`start`], and `descr` is not null.
 #[inline]
 unsafe fn start_ours<V: Version<Descr: Parents>>(
     origin: &Origin<'_>,
@@ -192,7 +193,7 @@ unsafe fn start_ours<V: Version<Descr: Parents>>(
         }
     }
     let mut handle = core::ptr::null_mut();
-    // SAFETY: the slot is valid, and the descriptor is the caller's but for the handles in it.
+    // SAFETY: the slot is valid, and the descriptor is the caller's except for the handles in it.
     unsafe { probe::start_either::<V>(context, &raw mut handle, &raw mut copy) };
     handle.addr() as u64
 }
@@ -206,7 +207,7 @@ fn keep(fan: &Fan, origin: &Origin<'_>, descr: &Descr, handles: [u64; PLUGINS]) 
         _ => fan.slab.keep(descr.event_type(), handles, origin.masks),
     };
     if kept == 0 {
-        // NCCL cannot stop it.
+        // NCCL gets no handle and cannot stop the event.
         stop_all(fan, &handles);
     }
     kept
@@ -229,7 +230,7 @@ fn stop_all(fan: &Fan, handles: &[u64; PLUGINS]) {
     }
     for (member, &handle) in fan.members.iter().zip(others) {
         if handle != 0 {
-            // SAFETY: the plugin gave it.
+            // SAFETY: the plugin returned this handle.
             unsafe { member.stop(handle) };
         }
     }
@@ -238,7 +239,7 @@ fn stop_all(fan: &Fan, handles: &[u64; PLUGINS]) {
 /// `recordEventState` of version `V`.
 ///
 /// # Safety
-/// As [`ours::record`].
+/// As for [`ours::record`].
 pub(super) unsafe fn record<V: Version>(
     fan: &Fan,
     handle: *mut c_void,
@@ -246,8 +247,8 @@ pub(super) unsafe fn record<V: Version>(
     args: *mut V::StateArgs,
 ) -> NcclResult {
     let Some(entry) = fan.slab.read(handle.addr() as u64) else { return NcclResult::SUCCESS };
-    // NCCL tells of a step's states where it has a handle for the operation, of its thread's own
-    // where the mask still has them.
+    // NCCL reports a step's states if it has a handle for the operation, and the states of the
+    // proxy thread itself if the mask has the bit.
     let wants = |plugin: usize, mask: &AtomicI32| match entry.event {
         Some(EventType::ProxyStep) => entry.has_op >> plugin & 1 != 0,
         Some(EventType::ProxyCtrl) => {
@@ -264,7 +265,7 @@ pub(super) unsafe fn record<V: Version>(
     for ((number, member), handle) in (1..).zip(&fan.members).zip(others) {
         if handle != 0 && wants(number, &member.mask) {
             let (version, args) = (member.version, args.cast());
-            // SAFETY: the plugin gave the handle, and the arguments are of its version.
+            // SAFETY: the plugin returned the handle, and the arguments are of its version.
             let call = |args| unsafe { member.record(handle, state, args) };
             // SAFETY: the caller's promise is the same.
             unsafe { shim::state(V::NUMBER, version, state, args, call) };
@@ -276,19 +277,19 @@ pub(super) unsafe fn record<V: Version>(
 /// `finalize` of an NCCL whose API version is `native`.
 pub(super) fn finalize(fan: &Fan, native: u8, context: *mut c_void) -> NcclResult {
     let Some(comm) = fan.comms.get(context.addr() as u64) else {
-        // SAFETY: any context will do.
+        // SAFETY: any context is safe.
         return unsafe { ours::finalize(context) };
     };
     if comm.end(0) {
         let context = comm.context(0).map_or(core::ptr::null_mut(), pointer);
-        // SAFETY: any context will do.
+        // SAFETY: any context is safe.
         unsafe { ours::finalize(context) };
     }
     for (number, member) in (1..).zip(&fan.members) {
         let context = comm.context(number).filter(|_| comm.end(number));
-        // From 2.28 on NCCL does not finalize a context of NULL.
+        // From 2.28 on, NCCL does not call `finalize` for a NULL context.
         if let Some(context) = context.filter(|&context| context != 0 || native <= 4) {
-            // SAFETY: the plugin gave it.
+            // SAFETY: the plugin returned this context.
             unsafe { member.finalize(pointer(context)) };
         }
     }

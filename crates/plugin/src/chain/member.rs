@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A profiler plugin behind ours: how it is loaded, and the arguments that it gets.
+//! A chained profiler plugin: how it is loaded, and the arguments of its calls.
 
 use super::rule;
 use crate::init::NAME;
@@ -9,7 +9,7 @@ use ncclscope_abi::common::{InitV1, InitV4, InitV5};
 use ncclscope_abi::{CommInfo, EventState, NcclResult};
 use std::ffi::CString;
 
-/// `ncclProfiler_vN_t` of any version. A member may be null, and may change until `init` is over.
+/// `ncclProfiler_vN_t` of any version. Members may be null, and may change until `init` returns.
 #[repr(C)]
 struct Table {
     name: *const c_char,
@@ -20,33 +20,34 @@ struct Table {
     finalize: Option<unsafe extern "C" fn(*mut c_void) -> NcclResult>,
 }
 
-/// A plugin behind ours.
+/// A plugin chained behind ours.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// As the user wrote it.
+    /// The path as the user wrote it.
     pub(super) path: String,
-    /// The API version that it is called with.
+    /// The API version with which it is called.
     pub(super) version: u8,
     table: *const Table,
-    /// The variable that its `init` gets as NCCL's activation mask.
+    /// The activation mask of the plugin, which its `init` gets in place of NCCL's.
     pub(super) mask: AtomicI32,
-    /// An `init` failed: it gets no further communicator.
+    /// An `init` failed: the plugin gets no further communicators.
     dropped: AtomicBool,
     /// An `init` succeeded.
     pub(super) ready: AtomicBool,
 }
 
-// SAFETY: the table is not written by us, and NCCL, too, calls a plugin's functions on any thread.
+// SAFETY: our code does not write the table, and NCCL, too, calls a plugin's functions on any
+// thread.
 unsafe impl Sync for Member {}
 // SAFETY: as above.
 unsafe impl Send for Member {}
 
 impl Member {
-    /// Loads the library `path` for an NCCL whose API version is `native`. `known` are those that
-    /// are loaded already.
+    /// Loads the library `path` for an NCCL whose API version is `native`. `known` are the plugins
+    /// loaded before.
     ///
     /// # Errors
-    /// The reason, in one sentence.
+    /// The reason in one sentence.
     pub(super) fn load(path: &str, native: u8, known: &[Member]) -> Result<Member, String> {
         let library = open(path)?;
         let found =
@@ -54,9 +55,9 @@ impl Member {
         let Some((version, table)) = found else {
             return Err(format!("it has no ncclProfiler_v1 to ncclProfiler_v{native}"));
         };
-        // SAFETY: the symbol is such a table by its name.
+        // SAFETY: by its name, the symbol is such a table.
         let Table { name, init, .. } = unsafe { table.read() };
-        // SAFETY: not null, and NCCL prints it as a string.
+        // SAFETY: not null, and a string, which NCCL prints.
         if !name.is_null() && unsafe { CStr::from_ptr(name) } == NAME {
             return Err("it is ncclscope itself".into());
         }
@@ -70,8 +71,9 @@ impl Member {
         Ok(Member { path: path.into(), version, table, mask: AtomicI32::new(0), dropped, ready })
     }
 
-    /// A communicator of an NCCL whose API version is `native`: its context, or why there is none.
-    /// `None` if the plugin was dropped, or speaks newer than this NCCL (two of them in a process).
+    /// Initialises the plugin for a communicator of an NCCL whose API version is `native`. Returns
+    /// its context or the reason for failure. `None` if the plugin was dropped, or if its version
+    /// is newer than this NCCL's (two NCCLs in a process).
     pub(super) fn init(
         &self,
         native: u8,
@@ -90,7 +92,7 @@ impl Member {
         self.ready.store(true, Ordering::Relaxed);
         let mask = self.mask.load(Ordering::Relaxed).cast_unsigned();
         let settled = rule::settled(native, self.version, mask).cast_signed();
-        // If it has written the mask again meanwhile, the new value counts.
+        // If the plugin has changed the mask again meanwhile, the new value stays.
         let (strict, loose) = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.mask.compare_exchange(mask.cast_signed(), settled, strict, loose);
         Some(Ok(context))
@@ -103,46 +105,46 @@ impl Member {
         context: *mut *mut c_void,
         comm: Option<&CommInfo>,
     ) -> Option<NcclResult> {
-        // SAFETY: the table stays, as the library does.
+        // SAFETY: the library is never closed, so that the table stays.
         let init = unsafe { (*self.table).init }?;
         let mask: *mut c_int = self.mask.as_ptr();
         if self.version <= 3 {
             // SAFETY: versions 1 to 3 have this signature.
             let init = unsafe { core::mem::transmute::<unsafe extern "C" fn(), InitV1>(init) };
-            // SAFETY: both pointers are valid; the mask stays.
+            // SAFETY: both pointers are valid; the mask is never freed.
             return Some(unsafe { init(context, mask) });
         }
-        // Only NCCL with version 4 or later loads plugins of version 4, and it reports this.
+        // Only an NCCL of version 4 or later loads plugins of version 4, and it passes this.
         let &CommInfo { comm_id, comm_name, n_nodes, n_ranks, rank, logfn } = comm?;
         let name = comm_name.as_ptr();
         Some(if self.version == 4 {
             // SAFETY: version 4 has this signature.
             let init = unsafe { core::mem::transmute::<unsafe extern "C" fn(), InitV4>(init) };
-            // SAFETY: the pointers are valid; the mask stays.
+            // SAFETY: the pointers are valid; the mask is never freed.
             unsafe { init(context, mask, name, comm_id, n_nodes, n_ranks, rank, logfn) }
         } else {
             // SAFETY: versions from 5 on have this signature.
             let init = unsafe { core::mem::transmute::<unsafe extern "C" fn(), InitV5>(init) };
-            // SAFETY: the pointers are valid; the mask stays.
+            // SAFETY: the pointers are valid; the mask is never freed.
             unsafe { init(context, comm_id, mask, name, n_nodes, n_ranks, rank, logfn) }
         })
     }
 
-    /// `startEvent`: the handle, 0 for none.
+    /// Calls `startEvent`; returns the handle, 0 if there is none.
     ///
     /// # Safety
-    /// The context is this plugin's or null, and `descr` a descriptor of its version.
+    /// The context is this plugin's or null, and `descr` is a descriptor of its version.
     #[inline]
     pub(super) unsafe fn start(&self, context: *mut c_void, descr: *mut c_void) -> u64 {
         // SAFETY: the table stays.
         let Some(start) = (unsafe { (*self.table).start }) else { return 0 };
         let mut handle = core::ptr::null_mut();
-        // SAFETY: the caller's promise, and the slot is valid.
+        // SAFETY: by the caller's promise, and the slot is valid.
         unsafe { start(context, &raw mut handle, descr) };
         handle.expose_provenance() as u64
     }
 
-    /// `stopEvent`.
+    /// Calls `stopEvent`.
     ///
     /// # Safety
     /// The handle is this plugin's.
@@ -155,10 +157,10 @@ impl Member {
         }
     }
 
-    /// `recordEventState`.
+    /// Calls `recordEventState`.
     ///
     /// # Safety
-    /// The handle is this plugin's, and `args` are null or such of its version.
+    /// The handle is this plugin's, and `args` is null or points to arguments of its version.
     #[inline]
     pub(super) unsafe fn record(&self, handle: u64, state: EventState, args: *mut c_void) {
         // SAFETY: the table stays.
@@ -168,7 +170,7 @@ impl Member {
         }
     }
 
-    /// `finalize`.
+    /// Calls `finalize`.
     ///
     /// # Safety
     /// The context is this plugin's.
@@ -181,14 +183,14 @@ impl Member {
     }
 }
 
-/// A plugin's handle as the original pointer.
+/// A handle or context of a plugin as the pointer that the plugin returned.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "`abi` compiles for 64-bit machines only")]
 pub(super) fn pointer(handle: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(handle as usize)
 }
 
-/// Opens a library as NCCL does: by its name unchanged, and as a short name.
+/// Opens a library as NCCL does: by the name as given, then as a short name.
 fn open(path: &str) -> Result<*mut c_void, String> {
     let exact = open_exactly(path);
     if exact.is_ok() || path.contains('/') || (path.starts_with("lib") && path.ends_with(".so")) {
@@ -199,7 +201,7 @@ fn open(path: &str) -> Result<*mut c_void, String> {
 
 fn open_exactly(path: &str) -> Result<*mut c_void, String> {
     let name = CString::new(path).map_err(|error| error.to_string())?;
-    // SAFETY: running the library's initialisers is what the user asks for. It is never closed.
+    // SAFETY: the user wants the library's initialisers to run. It is never closed.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !library.is_null() {
         return Ok(library);
@@ -209,7 +211,7 @@ fn open_exactly(path: &str) -> Result<*mut c_void, String> {
     if error.is_null() {
         return Err("it cannot be opened".into());
     }
-    // SAFETY: not null, and a string until this thread's next call of the loader.
+    // SAFETY: not null, and a string until this thread's next call to the dynamic linker.
     Err(unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned())
 }
 

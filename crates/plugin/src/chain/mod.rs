@@ -38,17 +38,17 @@ use slab::{Slab, Touched};
 use std::sync::OnceLock;
 use union::Union;
 
-/// The greatest number of plugins behind ours.
+/// Maximum number of chained plugins.
 const MOST: usize = slab::PLUGINS - 1;
-/// How long a later change of a plugin's mask may wait until NCCL gets it.
+/// Maximum delay until NCCL gets a change that a plugin makes to its mask after `init`.
 const PERIOD: Duration = Duration::from_millis(10);
-/// The same while there is no communicator.
+/// The period while there is no communicator.
 const IDLE: Duration = Duration::from_millis(250);
 
-/// `None` inside: there was no memory for it.
+/// The inner `None` means that there was no memory for the chain.
 static FAN: OnceLock<Option<Fan>> = OnceLock::new();
 
-/// Whether there is anything to chain.
+/// True if `NCCLSCOPE_CHAIN` names plugins.
 pub(crate) fn is_wanted() -> bool {
     !CHAIN.value(&environment).is_empty()
 }
@@ -60,7 +60,7 @@ fn get() -> Option<&'static Fan> {
 /// `init` of version `V`, for all plugins.
 ///
 /// # Safety
-/// As [`init::init`].
+/// As for [`init::init`].
 pub(crate) unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
     let comm = args.comm.as_ref();
     let _ = guard::guard(|| {
@@ -74,7 +74,8 @@ pub(crate) unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
     let mut ours = core::ptr::null_mut();
     let own =
         InitArgs { context: &raw mut ours, e_activation_mask: fan.mask.as_ptr(), comm: args.comm };
-    // SAFETY: the caller's promise for the name; the pointers are valid, and the mask stays.
+    // SAFETY: the name is as the caller promised; the pointers are valid, and the mask is never
+    // freed.
     let _ = unsafe { init::init(u32::from(V::NUMBER), &own, args.e_activation_mask.addr()) };
     if !args.context.is_null() {
         // SAFETY: not null, so valid by the caller's promise.
@@ -93,20 +94,20 @@ pub(crate) unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
             }
         }
         if !args.e_activation_mask.is_null() {
-            // SAFETY: not null, so valid by the caller's promise, until its last `finalize`.
+            // SAFETY: not null, so valid by the caller's promise until its last `finalize`.
             unsafe { fan.union.join(args.e_activation_mask, fan.wanted()) };
         }
     })
 }
 
-/// The mask that NCCL would derive from ours.
+/// Changes our mask to the one that NCCL would derive from it.
 fn settle_ours<V: Version>(fan: &Fan) {
     let mask = fan.mask.load(Ordering::Relaxed).cast_unsigned();
     let more = rule::settled(V::NUMBER, V::NUMBER, mask) & !mask;
     fan.mask.fetch_or(more.cast_signed(), Ordering::Relaxed);
 }
 
-/// Loads what the variable names, for an NCCL whose API version is `native`.
+/// Loads the plugins that `NCCLSCOPE_CHAIN` names, for an NCCL whose API version is `native`.
 fn load(native: u8, comm: Option<&CommInfo>) -> Option<Fan> {
     let paths = CHAIN.value(&environment);
     let nonce = sys::nonce() | 1;
@@ -140,7 +141,7 @@ fn load(native: u8, comm: Option<&CommInfo>) -> Option<Fan> {
     Some(Fan { mask, union, members, comms: Comms::new(nonce), slab })
 }
 
-/// The thread that passes on what plugins write into their masks after `init`, and brings in
+/// Body of the thread that passes changes of the plugins' masks to NCCL after `init`, and touches
 /// memory before callbacks need it.
 fn watch() {
     let mut touched = Touched::default();
@@ -157,14 +158,14 @@ fn leave_out(comm: Option<&CommInfo>, path: &str, why: &str) {
     tell(comm, true, &format!("{path} is left out: {why}"));
 }
 
-/// One line to where `NCCLSCOPE_LOG` sends it: NCCL's log, and a problem also to standard error,
-/// which is all there is for API v1 to v3: they have no logger.
+/// Writes one line to the log that `NCCLSCOPE_LOG` selects. Problems also go to standard error if
+/// selected, or if there is no logger (API v1 to v3).
 fn tell(comm: Option<&CommInfo>, is_problem: bool, line: &str) {
     let log = LOG.value(&environment);
     if log == LogTo::Off {
         return;
     }
-    // Messages of loaders have several.
+    // Messages of the dynamic linker may have several lines.
     let line = format!("ncclscope: {}: {}", CHAIN.name, line.replace('\n', "; "));
     let logger = comm.and_then(|comm| comm.logfn).map(init::logger);
     if let Some(logger) = &logger {
@@ -179,7 +180,7 @@ fn tell(comm: Option<&CommInfo>, is_problem: bool, line: &str) {
 /// `startEvent` of version `V`, for all plugins.
 ///
 /// # Safety
-/// As [`ours::start`].
+/// As for [`ours::start`].
 pub(crate) unsafe fn start<V: Version<Descr: Parents>>(
     context: *mut c_void,
     handle: *mut *mut c_void,
@@ -197,7 +198,7 @@ pub(crate) unsafe fn start<V: Version<Descr: Parents>>(
 pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
     match get() {
         Some(fan) => fan::stop(fan, handle),
-        // SAFETY: any handle will do.
+        // SAFETY: any handle is safe.
         None => unsafe { ours::stop(handle) },
     }
 }
@@ -205,7 +206,7 @@ pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
 /// `recordEventState` of version `V`, for all plugins.
 ///
 /// # Safety
-/// As [`ours::record`].
+/// As for [`ours::record`].
 pub(crate) unsafe fn record<V: Version>(
     handle: *mut c_void,
     state: EventState,
@@ -223,7 +224,7 @@ pub(crate) unsafe fn record<V: Version>(
 pub(crate) fn finalize<V: Version>(context: *mut c_void) -> NcclResult {
     match get() {
         Some(fan) => fan::finalize(fan, V::NUMBER, context),
-        // SAFETY: any context will do.
+        // SAFETY: any context is safe.
         None => unsafe { ours::finalize(context) },
     }
 }

@@ -24,7 +24,7 @@ pub(super) const CE: u32 = mask(&[EventType::CeColl, EventType::CeSync, EventTyp
 pub(super) const PHASE: u32 = mask(&[EventType::KernelPhase]);
 pub(super) const CTRL: u32 = mask(&[EventType::ProxyCtrl]);
 
-/// The bits of which a mask needs at least one for NCCL to start an event.
+/// NCCL starts the event only if the mask has at least one of these bits.
 pub(super) const fn needed(native: u8, event: EventType) -> u32 {
     let own = mask(&[event]);
     match (event, native) {
@@ -47,7 +47,7 @@ pub(super) const fn needed(native: u8, event: EventType) -> u32 {
     }
 }
 
-/// Whether NCCL starts the event only where the plugin gave a handle for the parent.
+/// True if NCCL starts the event only if the plugin gave a handle for the parent.
 pub(super) const fn needs_parent(native: u8, event: EventType) -> bool {
     match event {
         EventType::Coll | EventType::P2p | EventType::ProxyStep => native <= 4,
@@ -56,8 +56,8 @@ pub(super) const fn needs_parent(native: u8, event: EventType) -> bool {
     }
 }
 
-/// Whether the mask at the start of its parent applies to the event: an operation in flight
-/// keeps its mask, even if the mask is written meanwhile.
+/// True if the event follows the mask at the start of its parent: an operation in flight keeps its
+/// mask even if the mask is changed meanwhile.
 pub(super) const fn inherits(event: EventType) -> bool {
     !matches!(
         event,
@@ -70,7 +70,7 @@ pub(super) const fn inherits(event: EventType) -> bool {
     )
 }
 
-/// The mask that NCCL derives from the one that `init` of a plugin of version `plugin` wrote.
+/// The mask that NCCL derives from what the `init` of a plugin of version `plugin` stored.
 pub(super) const fn settled(native: u8, plugin: u8, mask: u32) -> u32 {
     let mut mask = mask;
     if plugin == 5 && native >= 6 {

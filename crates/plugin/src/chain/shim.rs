@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use ncclscope_abi::older::{self, Parents};
 use ncclscope_abi::{Descr, EventState, EventView, Version, v1, v4};
 
-/// The handles of an event's parents for one plugin.
+/// One plugin's handles for the parents of an event.
 #[derive(Clone, Copy)]
 pub(super) struct Links {
     /// `parentObj`.
@@ -15,7 +15,8 @@ pub(super) struct Links {
     pub(super) group: *mut c_void,
 }
 
-/// Calls `start` with the event as a descriptor of version `plugin`; `None` if that one lacks it.
+/// Calls `start` with the event as a descriptor of version `plugin`; `None` if that version has no
+/// such event.
 ///
 /// # Safety
 /// - `descr` is as [`Version::view`] requires, and `view` is its view.
@@ -35,7 +36,7 @@ pub(super) unsafe fn describe<V: Version<Descr: Parents>, T>(
         copy.set_group(links.group);
         return Some(start((&raw mut copy).cast()));
     }
-    // Up to version 4 the parent was the Group.
+    // Up to version 4, the parent of an operation was the Group.
     if plugin <= 4 && V::NUMBER >= 5 && matches!(view.descr, Descr::Coll(_) | Descr::P2p(_)) {
         links.parent = links.group;
     }
@@ -43,8 +44,8 @@ pub(super) unsafe fn describe<V: Version<Descr: Parents>, T>(
     unsafe { older::describe(plugin, view, (links.parent, links.group), start) }
 }
 
-/// Calls `record` with the arguments of `state` as version `plugin` has them, unless that one lacks
-/// the state.
+/// Calls `record` with the arguments of `state` in the form of version `plugin`, unless that
+/// version does not have the state.
 ///
 /// # Safety
 /// `args` are null or state arguments of version `native`.
@@ -60,7 +61,7 @@ pub(super) unsafe fn state(
     if plugin >= native || native <= 3 {
         return record(args);
     }
-    // What only versions 1 to 3 had, or what came after the plugin's version.
+    // States that only versions 1 to 3 have, or that are newer than the plugin's version.
     if state.0 < 8 || state.since().is_none_or(|since| since > plugin) {
         return;
     }
@@ -75,7 +76,7 @@ pub(super) unsafe fn state(
     }
     let mut older = v4::StateArgs { proxyStep: v4::ProxyStepArgs { transSize: 0 } };
     if has_args {
-        // SAFETY: not null; what it holds is not looked at.
+        // SAFETY: not null; the content is not interpreted.
         older = unsafe { args.cast::<v4::StateArgs>().read() };
     }
     record((&raw mut older).cast());

@@ -20,60 +20,60 @@ step that it starts again.
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use ncclscope_abi::EventType;
 
-/// Plugins that an event may have handles of: ours, and those behind it.
+/// Maximum number of plugins with handles for an event: ours and the chained ones.
 pub(super) const PLUGINS: usize = 5;
-/// Lines for events that are no ProxyOp.
+/// Number of lines for events other than ProxyOps and their steps.
 const EVENTS: u32 = 1 << 18;
-/// ProxyOps.
+/// Number of ProxyOps that have lines.
 const OPS: u32 = 1 << 14;
-/// Steps of a ProxyOp that NCCL distinguishes (`NCCL_STEPS`).
+/// Number of steps of a ProxyOp that NCCL distinguishes (`NCCL_STEPS`).
 const STEPS: u32 = 8;
-/// Lines of a ProxyOp: its own, and its steps'.
+/// Lines of a ProxyOp: its own and one for each step.
 const OP_LINES: u32 = 1 + STEPS;
 const LINES: u32 = EVENTS + OPS * OP_LINES;
-/// Open events that are skipped before the oldest of them loses its line.
+/// Number of open events that are skipped before an open event loses its line.
 const PATIENCE: u32 = 16;
-/// Lines on a page.
+/// Number of lines on a page.
 const PAGE: u32 = 64;
-/// Lines that are touched before they are taken.
+/// Number of lines that are touched ahead of their use.
 const AHEAD: u32 = 128 * PAGE;
 
-/// Bits of [`Line::info`]: started and not stopped.
+/// Bit of [`Line::info`]: the event has started and not stopped.
 const OPEN: u32 = 1 << 31;
-/// Where the plugins that have a handle for a step's operation begin.
+/// Position in [`Line::info`] of the bits of [`Entry::has_op`].
 const HAS_OP: u32 = 16;
 
-/// A line. Every field is atomic, so that no use of a handle is a data race; the stamp is odd while
-/// the others change.
+/// The entry of one event. All fields are atomic, so that no use of a handle is a data race. The
+/// stamp is odd while the other fields change.
 #[repr(C, align(64))]
 struct Line {
     stamp: AtomicU32,
     info: AtomicU32,
     handles: [AtomicU64; PLUGINS],
-    /// The lower bits of the masks, and those above.
+    /// The lower 16 bits of the plugins' masks; `high` has the next 8 bits.
     masks: [AtomicU16; PLUGINS],
     high: [AtomicU8; PLUGINS],
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
-// That is the room for a plugin's mask.
+// A line has room for 24 bits of a plugin's mask.
 const _: () = assert!(EventType::ALL.len() <= 24);
 
-/// What an event's line holds.
+/// The content of an event's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     index: u32,
     stamp: u32,
     pub(super) event: Option<EventType>,
-    /// Each plugin's handle; 0 where it gave none.
+    /// Each plugin's handle; 0 if it returned none.
     pub(super) handles: [u64; PLUGINS],
-    /// Each plugin's mask as it was when the operation began.
+    /// Each plugin's mask at the start of the operation.
     pub(super) masks: [u32; PLUGINS],
-    /// Bits of the plugins that gave a handle for the operation of a step.
+    /// Bit set of the plugins that returned a handle for the operation of a step.
     pub(super) has_op: u32,
 }
 
-/// All lines, in memory that is never unmapped.
+/// All lines; their memory is never unmapped.
 #[derive(Debug)]
 pub(super) struct Slab {
     lines: &'static [Line],
@@ -89,7 +89,7 @@ impl core::fmt::Debug for Line {
 }
 
 impl Slab {
-    /// Reserves the memory. `nonce` distinguishes this process's handles from another's.
+    /// Reserves the memory. `nonce` distinguishes the handles of this process from those of others.
     ///
     /// # Errors
     /// The system's error.
@@ -97,13 +97,13 @@ impl Slab {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let bytes = LINES as usize * size_of::<Line>();
-        // SAFETY: a new mapping, wherever the system puts it.
+        // SAFETY: a new mapping at an address that the system chooses.
         let start = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: mapped for the rest of the process, aligned to a page, so long, and zero, which
-        // is a value of a line.
+        // SAFETY: a mapping of this length, aligned to a page, never unmapped, and filled with
+        // zeros, which are a valid value of a line.
         let lines = unsafe { core::slice::from_raw_parts(start.cast::<Line>(), LINES as usize) };
         let (next_event, next_op) = (AtomicU32::new(1), AtomicU32::new(0));
         let slab = Slab { lines, nonce, next_event, next_op };
@@ -111,7 +111,7 @@ impl Slab {
         Ok(slab)
     }
 
-    /// Brings in the memory that will be taken next. Not for callbacks.
+    /// Touches the memory of the lines that will be taken next. Not for callbacks.
     pub(super) fn touch(&self, touched: &mut Touched) {
         let events = self.next_event.load(Ordering::Relaxed).saturating_add(AHEAD).min(EVENTS);
         let ops = self.next_op.load(Ordering::Relaxed).saturating_add(AHEAD / OP_LINES).min(OPS);
@@ -128,7 +128,7 @@ impl Slab {
         }
     }
 
-    /// The meaning of a handle; `None` for an invalid one, or one of an event that is over.
+    /// The entry of a handle; `None` if the handle is invalid or its line was reused.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of a handle")]
     pub(super) fn read(&self, handle: u64) -> Option<Entry> {
@@ -153,7 +153,8 @@ impl Slab {
         (line.stamp.load(Ordering::Relaxed) == stamp).then_some(entry)
     }
 
-    /// The event has stopped: its line may be taken by another, later. A step's is its operation's.
+    /// Marks the line of a stopped event as free for reuse. A step keeps its line in the
+    /// operation's.
     #[inline]
     pub(super) fn close(&self, entry: &Entry) {
         if entry.event == Some(EventType::ProxyStep) && entry.index >= EVENTS {
@@ -165,8 +166,8 @@ impl Slab {
         }
     }
 
-    /// Keeps an event's handles, and returns the handle for NCCL; 0 in the case, which takes more
-    /// threads at once than there are lines, that none is free.
+    /// Stores an event's handles and returns the handle for NCCL; 0 if no line is free, which would
+    /// take more threads at once than there are lines.
     #[inline]
     pub(super) fn keep(
         &self,
@@ -182,7 +183,8 @@ impl Slab {
         taken.map_or(0, |(index, stamp)| self.write(index, stamp, event, handles, masks, 0))
     }
 
-    /// The same for a step of the operation `op`, in that one's lines.
+    /// Stores the handles of a step of operation `op`, in a line that is reserved for that
+    /// operation.
     #[inline]
     pub(super) fn keep_step(&self, op: &Entry, step: u32, handles: [u64; PLUGINS]) -> u64 {
         let index = op.index + 1 + step % STEPS;
@@ -196,8 +198,8 @@ impl Slab {
         self.write(index, stamp, Some(EventType::ProxyStep), handles, op.masks, has_op)
     }
 
-    /// Finds a line, the oldest that is not open if it is among the next few, and marks it as one
-    /// that changes.
+    /// Claims a line by making its stamp odd, and returns its index and stamp. Skips up to
+    /// [`PATIENCE`] open events before it takes the line of one.
     #[inline]
     fn take(&self, next: &AtomicU32, place: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
         for attempt in 0..2 * PATIENCE {
@@ -229,7 +231,7 @@ impl Slab {
         has_op: u32,
     ) -> u64 {
         let Some(line) = self.lines.get(index as usize) else { return 0 };
-        // The stamp is odd before anything else changes.
+        // The odd stamp must be visible before anything else changes.
         fence(Ordering::Release);
         for (place, handle) in line.handles.iter().zip(handles) {
             place.store(handle, Ordering::Relaxed);
@@ -240,7 +242,7 @@ impl Slab {
         }
         let number = event.map_or(0xff, |event| event as u32);
         line.info.store(number | has_op << HAS_OP | OPEN, Ordering::Relaxed);
-        // 0 stands for a line that never held anything.
+        // Stamp 0 is that of a line that was never used.
         let stamp = match stamp.wrapping_add(1) {
             0 => 2,
             stamp => stamp,
@@ -250,7 +252,8 @@ impl Slab {
     }
 }
 
-/// How far memory is brought in: lines of events, and of ProxyOps, each from its first.
+/// How many lines have been touched, counted from the first: those of events, and those of
+/// ProxyOps.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
     events: u32,

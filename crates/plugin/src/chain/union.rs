@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's activation mask, which requests the events of all plugins.
+//! NCCL's activation mask, which is the union of all plugins' masks.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// How often a lock that a fork left locked in the child is tried, a millisecond apart.
+/// Number of attempts, a millisecond apart, to take a lock, which a fork may have left locked.
 const PATIENCE: u32 = 100;
 
-/// NCCL's mask while there are communicators.
+/// NCCL's activation mask, known while there are communicators.
 #[derive(Debug, Default)]
 pub(super) struct Union(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// NCCL's global.
+    /// NCCL's global variable; `None` while there are no communicators.
     mask: Option<&'static AtomicI32>,
-    /// Communicators that may use it.
+    /// Number of communicators that keep the variable valid.
     live: u32,
-    /// The latest request.
+    /// The bits requested last.
     last: i32,
 }
 
 impl Union {
-    /// A communicator is initialised: also requests `wanted` from NCCL.
+    /// Adds a communicator, and requests `wanted` from NCCL.
     ///
     /// # Safety
     /// `mask` is valid, and accessed atomically, until the communicator's [`Union::leave`].
     pub(super) unsafe fn join(&self, mask: *mut i32, wanted: i32) {
-        // SAFETY: valid for as long as it is used by the caller's promise.
+        // SAFETY: by the caller's promise, valid as long as it is used.
         let mask: &'static AtomicI32 = unsafe { AtomicI32::from_ptr(mask) };
         mask.fetch_or(wanted, Ordering::Relaxed);
         if let Some(mut state) = self.lock() {
@@ -38,7 +38,7 @@ impl Union {
         }
     }
 
-    /// A communicator ends; with the last one NCCL may be unloaded.
+    /// Removes a communicator; after the last one NCCL may be unloaded.
     pub(super) fn leave(&self) {
         if let Some(mut state) = self.lock() {
             state.live = state.live.saturating_sub(1);
@@ -48,8 +48,8 @@ impl Union {
         }
     }
 
-    /// Passes on to NCCL what changed since the last time; bits that others have written stay.
-    /// `false` if there is no communicator.
+    /// Passes the changes since the last request to NCCL; bits that others set stay. `false` if
+    /// there is no communicator.
     pub(super) fn update(&self, wanted: i32) -> bool {
         let Some(mut state) = self.lock() else { return false };
         let Some(mask) = state.mask else { return false };

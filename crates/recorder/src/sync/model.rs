@@ -30,10 +30,10 @@ std::thread_local! {
     static RUN: RefCell<Option<Run>> = const { RefCell::new(None) };
 }
 
-/// Tells an address apart.
+/// A predicate on addresses.
 type Is = Rc<dyn Fn(usize) -> bool>;
 
-/// How to run a model.
+/// The settings of a model run.
 #[expect(missing_debug_implementations, reason = "closures")]
 #[derive(Clone)]
 pub struct Model {
@@ -49,32 +49,32 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Explores orders with at most so many preemptions; 4 by default.
+    /// Explores orders with at most this many preemptions; the default is 4.
     #[must_use]
     pub fn preemptions(self, preemptions: usize) -> Model {
         Model { preemptions, ..self }
     }
 
-    /// Memory at these addresses must not be raced for.
+    /// Checks the memory at these addresses for data races, as if it were not atomic.
     #[must_use]
     pub fn plain(self, plain: impl Fn(usize) -> bool + 'static) -> Model {
         Model { plain: Rc::new(plain), ..self }
     }
 
-    /// Accesses to these addresses are relaxed, whatever the code says. Such a mutant must fail, or
-    /// the model proves nothing.
+    /// Makes all accesses to these addresses relaxed, whatever the code says. A model must fail
+    /// with such a mutant, or it proves nothing.
     #[must_use]
     pub fn weak(self, weak: impl Fn(usize) -> bool + 'static) -> Model {
         Model { weak: Rc::new(weak), ..self }
     }
 
-    /// Runs `body` in every order, and returns how many there were. What `body` works on lives as
-    /// long as the process.
+    /// Runs `body` in every order and returns their number. The memory that `body` uses must be
+    /// static.
     ///
     /// # Panics
-    /// As `body` does, and when plain memory is raced for.
+    /// If `body` panics, or on a data race in plain memory.
     pub fn check(self, body: impl Fn() + Send + Sync + 'static) -> usize {
-        // The builder wants it forever; a model is run a few times in a test's life.
+        // The builder needs a `'static` body; a test runs a model only a few times.
         let body: &'static _ = Box::leak(Box::new(body));
         let mut known = BTreeMap::new();
         loop {
@@ -98,7 +98,8 @@ impl Model {
             }));
             let Some(run) = RUN.take() else { return 0 };
             match result {
-                // With an address that loom did not know, nothing that was seen counts.
+                // An address was found that loom did not know, so that this run proves nothing:
+                // start again.
                 _ if run.known.len() != before => known = run.known,
                 Ok(()) => return run.executions,
                 Err(panic) => resume_unwind(panic),
@@ -109,7 +110,7 @@ impl Model {
 
 struct Run {
     model: Model,
-    /// The atomics that the model accesses, with their values at the beginning.
+    /// The atomics that the model accesses, with their initial values.
     known: BTreeMap<usize, u64>,
     stands: HashMap<usize, Rc<Stand>>,
     executions: usize,
@@ -137,11 +138,11 @@ impl Run {
     }
 }
 
-/// What stands in for an atomic during one execution.
+/// The stand-in for an atomic during one execution.
 struct Stand {
     kind: Kind,
     is_weak: bool,
-    /// What was stored last; not for [`Kind::Atomic`].
+    /// The value stored last; not used for [`Kind::Atomic`].
     latest: Cell<u64>,
 }
 
@@ -151,7 +152,7 @@ enum Kind {
     Unknown,
 }
 
-/// A read-modify-write.
+/// A read-modify-write operation.
 #[derive(Clone, Copy)]
 enum Change {
     Add(u64),
@@ -197,7 +198,7 @@ impl Stand {
     fn change(&self, change: Change, success: Ordering, failure: Ordering) -> Result<u64, u64> {
         if let Kind::Atomic { value, .. } = &self.kind {
             let (success, failure) = (self.order(success), self.order(failure));
-            // Not loom's general update, which loads first.
+            // Not loom's general update function, because that loads first.
             return match change {
                 Change::Add(add) => Ok(value.fetch_add(add, success)),
                 Change::Max(other) => Ok(value.fetch_max(other, success)),
@@ -306,7 +307,7 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// What the standard library's thread-local cells have, for loom's.
+/// The methods of the standard library's thread-local cells, for loom's cells.
 pub(crate) trait LocalCell<T> {
     /// A copy of the thread's value.
     fn get(&'static self) -> T;
@@ -331,7 +332,7 @@ pub(crate) fn thread() -> u64 {
     hasher.finish() | 1
 }
 
-/// Writes to plain memory as a system call would that makes it: what uses it must come after.
+/// Counts as a write to plain memory, like a system call that maps it: uses must come after.
 pub fn touch(address: usize) {
     if let Some(stand) = with_run(|run| run.stand(address, || 0)) {
         stand.store(0, Ordering::Relaxed);

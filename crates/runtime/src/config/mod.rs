@@ -34,20 +34,21 @@ pub struct Config {
     pub mode: Mode,
     /// `NCCLSCOPE_DIR`, with its placeholders expanded.
     pub dir: PathBuf,
-    /// The part of [`Config::dir`] that lies in a place that all users share, if no variable names
-    /// a directory: it must be this user's.
+    /// The part of [`Config::dir`] that must belong to this user because it lies in a directory
+    /// that all users share; `None` if a variable names the directory.
     pub private: Option<PathBuf>,
     /// `NCCLSCOPE_RING_MB`, in bytes.
     pub ring_bytes: u64,
     /// `NCCLSCOPE_LANES`: where the lanes file goes, if there is one.
     pub lanes: Option<PathBuf>,
-    /// `NCCLSCOPE_OTLP` and what OpenTelemetry's own variables say: where metrics go.
+    /// Where metrics are sent: `NCCLSCOPE_OTLP` and OpenTelemetry's own variables. `None` if they
+    /// are off.
     pub otlp: Option<Otlp>,
 }
 
 impl Config {
-    /// Reads the configuration with `get` (a variable's value), which sees all of `names`; returns
-    /// it with one line for each variable that was not understood.
+    /// Reads the configuration. `get` returns a variable's value; `names` are all variables of the
+    /// environment. Also returns one line for each variable that was not understood.
     pub fn read(
         get: &dyn Fn(&str) -> Option<OsString>,
         names: &[String],
@@ -111,11 +112,11 @@ impl Config {
     }
 }
 
-/// Bytes of a job's id that go into a name.
+/// Maximum bytes of a job's id in a file name.
 const JOB_BYTES: usize = 100;
 
-/// `NCCLSCOPE_DIR`, its placeholders still in it, or where recordings go without; and what of that
-/// must be this user's.
+/// The directory of recordings, with its placeholders still in it, and the part of it that must
+/// belong to this user.
 fn directory(
     reader: &mut Reader<'_>,
     get: &dyn Fn(&str) -> Option<OsString>,
@@ -133,8 +134,8 @@ fn directory(
     (private.join("%j").into_os_string(), Some(private))
 }
 
-/// The job's id in the name of a directory: the user's, Slurm's or torchrun's, unless that is
-/// `none`. All steps of a Slurm job share the directory.
+/// The job's id in the name of a directory: that of the user's variable, of Slurm or of torchrun,
+/// unless it is `none`. All steps of a Slurm job share the directory.
 fn job(get: Get<'_>) -> Option<String> {
     let names = [table::JOB.name, "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
     names.iter().find_map(|name| get(name).filter(|job| !matches!(job.as_str(), "" | "none")))
@@ -143,7 +144,7 @@ fn job(get: Get<'_>) -> Option<String> {
 /// The job's name in a directory: its id, else the user's name.
 fn job_directory(get: Get<'_>) -> String {
     let name = job(get).or_else(|| get("USER")).unwrap_or_default().replace('/', "_");
-    // The name of a file has 255 bytes, and there may be two of them in it.
+    // A file name has at most 255 bytes, and the directory's name may contain the job's name twice.
     let name = beginning(&name, JOB_BYTES);
     if matches!(name, "" | "." | "..") { "job".into() } else { name.to_owned() }
 }
@@ -217,11 +218,12 @@ mod tests {
     fn users_and_jobs_have_directories_of_their_own() {
         let dir = |vars: &[(&str, &str)]| read(vars).0.dir;
         let own = own::directory();
-        // A job whose id is the user's is not where control sockets lie.
+        // The control sockets are in a directory named by the user id; a job whose id is the same
+        // must not use it.
         let uid = crate::sys::peer::user().to_string();
         assert_eq!(dir(&[("SLURM_JOB_ID", &uid)]), own.join(&uid));
         assert_ne!(dir(&[("SLURM_JOB_ID", &uid)]), own);
-        // What torchrun says where it was given no id.
+        // The id that torchrun sets if it was given none.
         let user = ("USER", "ann");
         assert_eq!(dir(&[("TORCHELASTIC_RUN_ID", "none"), user]), own.join("ann"));
         assert_eq!(dir(&[("TORCHELASTIC_RUN_ID", "t1"), user]), own.join("t1"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where metrics are sent: OpenTelemetry's own variables, and ours before them.
+//! Where metrics are sent: OpenTelemetry's own variables, and ours, which take precedence.
 //!
 //! Names and rules are those of the specification, "OpenTelemetry Protocol Exporter" and
 //! "Environment Variable Specification" (1.50).
@@ -20,7 +20,7 @@ pub struct Otlp {
     pub url: String,
     /// Headers of each request.
     pub headers: Vec<(String, String)>,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub timeout: Duration,
     /// The time between two exports.
     pub interval: Duration,
@@ -100,7 +100,8 @@ fn url(get: Get<'_>, reader: &mut Reader<'_>) -> Option<String> {
         (Some(own), Some(MetricsTarget::Url(url))) => (own, with_path(&url)),
         _ => environment::endpoint(get).or_else(|| Some((own?, with_path(DEFAULT_BASE))))?,
     };
-    // Our variable means ranks; the others may be meant for the application alone.
+    // Our variable turns metrics on for each rank; OpenTelemetry's may be meant for the application
+    // only.
     if own.is_none() && environment::is_off(get) {
         return None;
     }

@@ -7,8 +7,8 @@ use ncclscope_trace::layout::RING_LIMITS;
 use ncclscope_trace::{lanes_file, layout};
 
 impl Config {
-    /// Adapts it to the process, whose files may have up to `file_limit` bytes. Returns a line for
-    /// each setting that differs from the request.
+    /// Adapts the configuration to the process, whose files are limited to `file_limit` bytes
+    /// (`None`: unlimited). Returns a line for each setting that had to be changed.
     pub(crate) fn settle(&mut self, file_limit: Option<u64>) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(limit) = file_limit {
@@ -17,14 +17,15 @@ impl Config {
         if self.mode == Mode::Off {
             return lines;
         }
-        // The process may go to another directory, and dumps and reports lie beside the recording.
+        // Absolute, because the process may change its directory, and dumps and reports lie beside
+        // the recording.
         if let Ok(dir) = std::path::absolute(&self.dir) {
             self.dir = dir;
         }
         lines
     }
 
-    /// Reduces sizes that exceed the limit of files.
+    /// Reduces sizes that exceed the file size limit.
     fn fit(&mut self, limit: u64) -> Option<String> {
         let what = format!("files have at most {limit} bytes here (ulimit -f)");
         let room = limit.saturating_sub(layout::BLOCKS) / layout::SEGMENT * layout::SEGMENT;
@@ -85,7 +86,7 @@ mod tests {
             lines[0].ends_with("no room for a recording; recording and the watchdog are off"),
             "{lines:?}"
         );
-        // 66 MiB hold the recording, and not all lanes.
+        // 66 MiB are enough for the recording, but not for all lanes.
         let (config, lines) = settled(Some(66 << 20));
         assert_eq!((config.ring_bytes, config.lanes), (64 << 20, None));
         assert!(!lines[0].contains("are kept"), "{lines:?}");

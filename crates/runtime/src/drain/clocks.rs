@@ -11,7 +11,7 @@ pub(super) struct Clocks {
     latest: ClockSync,
     hz: u64,
     doubts: Doubts,
-    /// The time of the last query for the kernel's clock source, ns of `CLOCK_MONOTONIC`.
+    /// When the kernel's clock source was last queried, ns of `CLOCK_MONOTONIC`.
     asked: u64,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Clocks {
 const ASK_NS: u64 = 60_000_000_000;
 
 impl Clocks {
-    /// The first comparison, now.
+    /// Starts with a comparison made now.
     pub(super) fn new() -> Clocks {
         let sync = clock::compare();
         let asked = sync.monotonic_ns;
@@ -46,7 +46,7 @@ impl Clocks {
         &self.latest
     }
 
-    /// The doubts that the latest comparison raises, each reported once.
+    /// Faults of the counter that the latest comparison shows; each is returned once.
     pub(super) fn doubts(&mut self) -> Vec<String> {
         let now = self.latest.monotonic_ns;
         let is_due = now.saturating_sub(self.asked) >= ASK_NS;
@@ -57,7 +57,7 @@ impl Clocks {
         self.doubts.look(&self.latest, source.as_deref())
     }
 
-    /// Ticks to times.
+    /// The conversion from ticks to times.
     pub(super) fn map(&self) -> TickMap {
         TickMap::new(vec![self.first, self.latest], self.hz)
     }

@@ -8,19 +8,19 @@ use ncclscope_trace::codec::{Encoder, META_LANE};
 use ncclscope_trace::{ClockSync, Comm, Definition, StrId};
 use std::sync::Arc;
 
-/// Passes jobs to the recording.
+/// Passes jobs to the writer thread.
 #[derive(Debug)]
 pub(super) struct Feed {
     shared: &'static Shared,
     recording: Arc<Recording>,
     encoder: Encoder,
-    /// Records of ours, written as one block at the end of the round.
+    /// Records of the plugin itself, written as one block at the end of the round.
     meta: Vec<u64>,
     /// The content of the file is kept, because an operation is stuck.
     is_frozen: bool,
-    /// Something was handed over in this round.
+    /// A job was queued in this round.
     is_fresh: bool,
-    /// Pieces of work that were handed over.
+    /// Number of jobs queued so far.
     handed: u64,
 }
 
@@ -37,24 +37,25 @@ impl Feed {
         }
     }
 
-    /// A record of ours.
+    /// Adds a record of the plugin itself.
     pub(super) fn meta(&mut self, words: &[u64]) {
         self.meta.extend_from_slice(words);
     }
 
-    /// The progress records of one look.
+    /// Queues the progress records of one look of the watchdog.
     pub(super) fn heartbeats(&mut self, words: Vec<u64>) {
         if !words.is_empty() {
             self.put(Job::Heartbeats(words));
         }
     }
 
-    /// A comparison of the clocks.
+    /// Queues a comparison of the clocks.
     pub(super) fn clock(&mut self, sync: ClockSync) {
         self.put(Job::Clock(sync));
     }
 
-    /// Something is stuck, or no longer: while it is, the events that led to it are kept.
+    /// Keeps the content of the file while something is stuck, so that the events that led to it
+    /// remain.
     pub(super) fn freeze(&mut self, is_stuck: bool) {
         if is_stuck != self.is_frozen {
             self.is_frozen = is_stuck;
@@ -73,7 +74,7 @@ impl Feed {
         self.put(Job::Define(definition));
     }
 
-    /// Passes a job on. Records for which there is no room are counted as unwritten.
+    /// Queues a job. If there is no room, its records are counted as unwritten.
     pub(super) fn put(&mut self, job: Job) {
         self.is_fresh = true;
         match self.recording.put(job) {
@@ -83,23 +84,23 @@ impl Feed {
         }
     }
 
-    /// Hands over a job that is about all before it.
+    /// Queues a job that needs all earlier ones to be queued.
     pub(super) fn finish(&mut self, job: Job) {
         self.hand_over_meta();
         self.put(job);
     }
 
-    /// Grows with each job that the writer thread has done.
+    /// Number of jobs that the writer thread has done.
     pub(super) fn done(&self) -> u64 {
         self.recording.done()
     }
 
-    /// The writer thread has not done all of its work.
+    /// True while the writer thread has not done all queued jobs.
     pub(super) fn is_behind(&self) -> bool {
         self.handed != self.done()
     }
 
-    /// The round is over: the writer thread may write.
+    /// Ends the round: the writer thread may write.
     pub(super) fn flush(&mut self) {
         self.hand_over_meta();
         if std::mem::take(&mut self.is_fresh) {
@@ -114,7 +115,8 @@ impl Feed {
         self.meta = meta;
     }
 
-    /// Words of a lane from a position on. Returns how many of them are whole records.
+    /// Queues words of a lane from a position on. Returns the number of words that form whole
+    /// records.
     pub(super) fn words(&mut self, lane: usize, from: u64, words: &[u64]) -> usize {
         self.recording.give_back(&mut self.encoder);
         u16::try_from(lane).map_or(0, |lane| self.blocks(lane, from, words))

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the writer thread gets on, as far as the drain thread can see.
+//! Detects, from the drain thread, that the writer thread makes no progress.
 
-/// A writer thread that does nothing for so long waits for the file system, ns: less than half of
-/// the time that a lane lasts at the highest rate of steps.
+/// After this long without progress, the writer thread counts as blocked by the file system, ns.
+/// Less than half of the time that a lane lasts at the highest rate of steps.
 const STUCK_NS: u64 = 10_000_000;
 
-/// How the writer thread got on so far.
+/// The writer thread's progress so far.
 #[derive(Debug, Default)]
 pub(super) struct WriterPace {
-    /// Pieces of work that it had done.
+    /// Number of jobs done at the last look.
     done: u64,
-    /// When that was less, or when there was nothing to do, ns.
+    /// Time since when `done` has not changed, or when there was no work, ns.
     since: u64,
     was_behind: bool,
 }
 
 impl WriterPace {
-    /// Looks at `now`, ns of a clock that never goes back: so much is `done`, and more is to be
-    /// done if the writer thread `is_behind`. True if it has done nothing for a while.
+    /// Notes the progress at `now` (ns, monotonic): `done` jobs, and `is_behind` if more are
+    /// waiting. True if the writer thread has done nothing for [`STUCK_NS`].
     pub(super) fn is_stuck(&mut self, done: u64, is_behind: bool, now: u64) -> bool {
-        // Work that was handed over in this round waits since now.
+        // Work that was queued in this round has been waiting only since now.
         if done != self.done || !self.was_behind {
             (self.done, self.since) = (done, now);
         }

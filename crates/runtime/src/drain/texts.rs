@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Texts that do not come from NCCL: of marks, and of places in the kernel. Each has a number.
+//! Texts that do not come from NCCL: of marks, and of wait places in the kernel. Each has a string
+//! number.
 
 pub(crate) use ncclscope_control::text::beginning;
 use ncclscope_trace::StrId;
 
-/// Texts have numbers behind those of NCCL's strings.
+/// First string number of these texts, above those of NCCL's strings.
 const FIRST: u16 = 0x1000;
-/// Texts that are kept apart, and bytes kept of each.
+/// Maximum number of different texts. `BYTES` is the maximum length that is kept of each.
 const MOST: usize = 4096;
 pub(super) const BYTES: usize = 120;
 
@@ -17,8 +18,8 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// The number of a text, and the text where it is a new one. Beyond [`MOST`] different ones
-    /// there is none, which is counted.
+    /// The number of a text, and the text itself if it is new. Beyond [`MOST`] texts the result is
+    /// [`StrId::NONE`], which is counted.
     pub(super) fn number(&mut self, text: &str) -> (StrId, Option<&str>) {
         let text = beginning(text, BYTES);
         let known = self.texts.iter().position(|known| known == text);
@@ -38,7 +39,7 @@ impl Texts {
         self.texts.iter().enumerate().map(|(index, text)| (id(index), text.as_str()))
     }
 
-    /// Texts without a number, because there was no room.
+    /// Number of texts that got no string number because there was no room.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

@@ -7,20 +7,22 @@ use crate::sys::wake::Wake;
 use ncclscope_recorder::{clock, gate, lane};
 use std::time::Duration;
 
-/// At the highest rate of steps that a 400 Gb/s network can have, a lane lasts for 34 ms.
+/// Sleep while records arrive. At the highest rate of steps of a 400 Gb/s network, a lane lasts 34
+/// ms.
 const BUSY: Duration = Duration::from_millis(10);
-/// Shorter than that: after a short pause the highest rate may come at once.
+/// Sleep after a short pause: shorter than 34 ms, because the highest rate may resume at once.
 const QUIET: Duration = Duration::from_millis(25);
-/// Nothing happened for a second. Up to 320,000 steps a second of one proxy fit a lane until the
-/// first look after that; each look costs up to 64 us of processor time, most of it the kernel's.
+/// Sleep after a second without records. Up to 320,000 steps a second of one proxy fit a lane until
+/// the next look; each look costs up to 64 us of processor time, mostly in the kernel.
 const IDLE: Duration = Duration::from_millis(80);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// No communicator is alive.
+/// Sleep while no communicator is alive.
 const PARKED: Duration = Duration::from_millis(250);
 const FLUSH_EVERY: Duration = Duration::from_millis(250);
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// A lane fuller than this is emptied again at once. At the highest rate of steps it is not: a
-/// second look that finds next to nothing costs as much as one that finds 10 ms.
+/// A lane with more words than this is read again at once. At the highest rate of steps lanes stay
+/// below this: an additional look that finds little costs as much as one that finds 10 ms of
+/// records.
 const HURRY_WORDS: u64 = lane::RING_WORDS / 2;
 
 /// The thread's body; ends when the gate is killed.
@@ -55,7 +57,8 @@ pub(crate) fn run(runtime: &'static Runtime, wake: &Wake) {
         quiet_for = if load.fullest == 0 { quiet_for + passed } else { Duration::ZERO };
         sleep = match load {
             load if load.fullest > HURRY_WORDS => Duration::ZERO,
-            // From one look to the next, however long the look takes.
+            // `BUSY` is the time from the start of one look to the next, however long the look
+            // takes.
             load if load.fullest != 0 => BUSY.saturating_sub(since(woken)),
             load if load.comms == 0 => PARKED,
             _ if quiet_for < IDLE_AFTER => QUIET,

@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 /// The identity of a step: its lane, start, operation and number.
 type Key = (usize, u64, u32, u32);
 
-/// Steps that were under way at one moment. The lanes are read after that moment, so that a step
-/// that stops in between is in one of the two; what they bring is taken out here.
+/// Steps that were in flight at one moment. The lanes are read after that moment, so that a step
+/// that stops in between is in a lane as well; steps found in lanes are removed here.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay(BTreeMap<Key, Step>);
 
 impl UnderWay {
-    /// Notes the steps that are under way at `now`, and forgets those of before.
+    /// Stores the steps in flight at `now` in place of earlier ones.
     pub(super) fn note(&mut self, region: &Region, now: u64) {
         let steps = slots::in_flight(region, now).into_iter();
         self.0 = steps.map(|(lane, step)| (key(lane, &step), step)).collect();
     }
 
-    /// Words of a lane, whole records: the steps among them have stopped.
+    /// Removes the steps found in these words (whole records of a lane): they have stopped.
     pub(super) fn words(&mut self, lane: usize, words: &[u64]) {
         let mut rest = words;
         while !self.0.is_empty()
@@ -38,7 +38,7 @@ impl UnderWay {
         }
     }
 
-    /// The remaining steps, each after the read part of its lane.
+    /// The remaining steps, each with the position up to which its lane was read.
     pub(super) fn rest(&self, read: &[u64]) -> Vec<Rest> {
         let rest = self.0.iter().filter_map(|(&(lane, ..), step)| {
             let (position, words) = (*read.get(lane)?, step.pack().words().to_vec());
@@ -71,8 +71,7 @@ mod tests {
         numbers.collect()
     }
 
-    /// A dump is of one moment: nothing of it is lost between the lanes and the slots, and nothing
-    /// is there twice.
+    /// A dump shows one moment: each step is in it exactly once, from a lane or a slot.
     #[test]
     fn a_step_that_stops_while_the_lanes_are_read_is_there_once() {
         clock::choose(true);
@@ -94,7 +93,7 @@ mod tests {
         header.copy(ring, 0..read, &mut words);
         under_way.words(0, &words);
         assert_eq!(rest_of(&under_way, read), [(read, 1), (read, 2)]);
-        // The place of one that stopped is used again, by a step of the same number.
+        // The slot of a stopped step is reused by a step of the same number.
         assert!(!recorder.start_step(op, 0).is_null());
         under_way.note(&recorder.region, clock::now());
         under_way.words(0, &words);

@@ -25,28 +25,29 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long NCCL's threads may hold a mask that they read, before operations with it begin.
+/// How long NCCL's threads may use an activation mask that they have read, before operations start
+/// with the new one.
 const MASK_SETTLES: Duration = Duration::from_millis(1);
 
-/// The longest simulated hang.
+/// Maximum length of a simulated hang.
 const LONGEST_DRILL: Duration = Duration::from_secs(3600);
-/// How long a dump waits for what was recorded to be in the file.
+/// How long a dump waits until everything recorded is in the file.
 const DUMP_PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a process's answer about what it waits for.
+/// Maximum size of a process's answer about what it waits for, bytes.
 const WHY_BYTES: usize = 48 << 10;
-/// The time between two looks at threads, which show what they do.
+/// Time between the two looks at the threads that show whether they run.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Why a request is not fulfilled.
+/// Why a request was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Nothing is recorded in this process: it is off, or failed, or a fork's child.
+    /// Nothing is recorded in this process: recording is off or failed, or this is a fork's child.
     Off,
-    /// There is no communicator yet, so no recording.
+    /// There is no communicator yet, and so no recording.
     Early,
-    /// The request is invalid: why.
+    /// The request is invalid, with the reason.
     Bad(String),
-    /// A system call failed: which, and why.
+    /// A system call failed, with its name and the reason.
     System(String),
 }
 
@@ -67,10 +68,10 @@ impl fmt::Display for Refusal {
 }
 
 impl Runtime {
-    /// Records the operations of `window`. Before the first communicator it waits for that.
+    /// Records the operations of `window`. Before the first communicator, the window waits for it.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// See [`Refusal`].
     pub fn start(&'static self, window: RecordingWindow) -> Result<(), Refusal> {
         let mut state = self.live()?;
         let bad = |why: &str| Refusal::Bad(why.to_owned());
@@ -81,7 +82,7 @@ impl Runtime {
         }
         let turn = state.schedule.request(window, ClockReading::read()).map_err(bad)?;
         self.turn(&mut state, turn);
-        // It sleeps until what it knows to be next.
+        // The drain thread sleeps until the next event of the old schedule.
         state.wake_drain();
         Ok(())
     }
@@ -102,13 +103,13 @@ impl Runtime {
         Ok(())
     }
 
-    /// True while operations that begin are recorded.
+    /// True while new operations are recorded.
     #[must_use]
     pub fn is_started(&self) -> bool {
         gate::is_started()
     }
 
-    /// Adds a text to the recording.
+    /// Adds a mark with a text to the recording.
     ///
     /// # Errors
     /// [`Refusal::Off`].
@@ -119,7 +120,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// A training step begins.
+    /// Notes that a training step begins.
     ///
     /// # Errors
     /// [`Refusal::Off`].
@@ -145,16 +146,16 @@ impl Runtime {
         Ok(())
     }
 
-    /// Copies the recording as it is now to `to`: a file if it ends with `.nscope`, else a
-    /// directory, which is made. Without `to`, to a new directory beside the recording, into which
-    /// this user alone can write. Returns the file. The caller alone waits for the copy.
+    /// Copies the present recording to `to`: a file if it ends with `.nscope`, else a directory,
+    /// which is created. Without `to`, copies to a new directory beside the recording, which only
+    /// this user can write to. Returns the file. Only the caller waits for the copy.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// See [`Refusal`].
     pub fn dump(&'static self, to: Option<&Path>) -> Result<PathBuf, Refusal> {
         let slow = || Refusal::System("the recording's file system does not answer".into());
         drop(self.running()?);
-        // The writer thread, which answers, has made the file by then.
+        // The writer thread has created the copy before it answers.
         let copy = self.ask(Order::Dump, DUMP_PATIENCE).ok_or_else(slow)?;
         let (checkpoint, rest) =
             copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
@@ -176,7 +177,7 @@ impl Runtime {
             .map_err(|error| Refusal::System(format!("cannot write {}: {error}", file.display())))
     }
 
-    /// What the process records; `job` is the id of its job.
+    /// The state of recording in this process; `job` is the id of its job.
     ///
     /// # Errors
     /// [`Refusal::Off`].
@@ -202,12 +203,12 @@ impl Runtime {
         })
     }
 
-    /// Pretends that an operation stands still from now on for `length`: the watchdog finds it
-    /// after a second, or half of `length` if that is less, and does whatever is to be done about a
-    /// hang, with the word that it is a drill.
+    /// Simulates, for `length`, an operation that stands still. The watchdog finds it after a
+    /// second, or after half of `length` if that is less, and takes all actions for a hang, each
+    /// marked as a drill.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// See [`Refusal`].
     pub fn simulate_hang(&'static self, length: Duration) -> Result<(), Refusal> {
         let state = self.live()?;
         if length.is_zero() || length > LONGEST_DRILL {
@@ -225,10 +226,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// What the process waits for, each as JSON (`ncclscope.hang/2`): what is in flight, the oldest
-    /// of each communicator first, as far as an answer has room; how many there are; and what hangs
-    /// its watchdog cannot see, a line each. Takes a fifth of a second, to see what threads do. For
-    /// threads of ours: it waits for the drain thread.
+    /// What the process waits for: the operations in flight as JSON (`ncclscope.hang/2`), the
+    /// oldest of each communicator first, as far as they fit; their number; and one line for each
+    /// kind of hang that the watchdog cannot see. Takes a fifth of a second, to see what threads
+    /// do. Blocks on the drain thread, so only for threads of this library.
     ///
     /// # Errors
     /// [`Refusal::Off`].
@@ -248,12 +249,12 @@ impl Runtime {
         Ok(watchdog.why(&self.shared.recorder, clock::now(), hz, WHY_BYTES))
     }
 
-    /// Fulfils the requests of signals since the last call. For the drain thread, which does not
-    /// wait for a copy.
+    /// Executes requests by signals since the last call. For the drain thread, which does not wait
+    /// for a copy.
     pub(crate) fn heed_signals(&'static self) {
         for request in signal::take() {
             match request {
-                // Refused only where there is nothing to record.
+                // Refused only if nothing is recorded.
                 SignalRequest::Toggle if self.is_started() => drop(self.stop()),
                 SignalRequest::Toggle => drop(self.start(RecordingWindow::default())),
                 SignalRequest::Dump => {
@@ -278,7 +279,7 @@ impl Runtime {
         self.shared.log.speak();
     }
 
-    /// Opens or closes the window if due, and returns the time until the next change.
+    /// Starts or ends the window if due. Returns the time until the next change, if any.
     pub(super) fn keep_schedule(&self, state: &mut State) -> Option<Duration> {
         while let Some(turn) = state.schedule.due(ClockReading::read()) {
             self.turn(state, Some(turn));
@@ -286,20 +287,21 @@ impl Runtime {
         state.schedule.wait(ClockReading::read())
     }
 
-    /// Executes the action of the schedule.
+    /// Executes an action of the schedule.
     pub(super) fn turn(&self, state: &mut State, turn: Option<GateAction>) {
         let Some(mask) = state.mask else { return };
-        // NCCL and the device count kernels apart where KernelCh comes and goes (2.31), so it
-        // stays, and the gate leaves them out.
+        // The activation bit of KernelCh stays set, because NCCL and the device would count kernels
+        // differently if it changed (2.31); the gate leaves these events out instead.
         let parts = mask & !EventKind::KernelCh.bit();
         match turn {
             Some(GateAction::Start { sample }) => {
                 if state.masks.set(mask) {
-                    // An operation that began with the old mask would be recorded in part.
+                    // Waits, because an operation that started with the old mask would be recorded
+                    // in part.
                     std::thread::sleep(MASK_SETTLES);
                 }
                 gate::set_sample(sample);
-                // Every operation of the window lies between the two marks.
+                // Recorded here, so that all operations of the window lie between the two marks.
                 self.moment(MarkKind::Start, None, u64::from(sample));
                 gate::start();
             }
@@ -314,17 +316,17 @@ impl Runtime {
         }
     }
 
-    /// Adds a mark between the records, now.
+    /// Adds a mark with the current time to the recording.
     fn moment(&self, what: MarkKind, text: Option<String>, value: u64) {
         let weight = 64 + text.as_ref().map_or(0, String::len);
-        // What finds no room is counted by the queue.
+        // The queue counts an order that does not fit.
         let _ =
             self.shared.orders.put(Order::Mark { ticks: clock::now(), what, text, value }, weight);
     }
 
-    /// The state, unless nothing is recorded in this process.
+    /// The locked state; refused if nothing is recorded in this process.
     fn live(&self) -> Result<crate::sys::lock::Guard<'_, State>, Refusal> {
-        // A child's copy of the lock may be held by a thread that it has not got.
+        // A child's copy of the lock may be held by a thread that exists only in the parent.
         if gate::is_dead() || sys::is_child() {
             return Err(Refusal::Off);
         }
@@ -333,7 +335,7 @@ impl Runtime {
         if is_off { Err(Refusal::Off) } else { Ok(state) }
     }
 
-    /// The state, while there is a recording.
+    /// The locked state; refused if there is no recording.
     fn running(&self) -> Result<crate::sys::lock::Guard<'_, State>, Refusal> {
         let state = self.live()?;
         match state.phase {
@@ -344,8 +346,8 @@ impl Runtime {
     }
 }
 
-/// Where a dump of `recording` goes: directory and name. A directory gets the name of the
-/// recording, so that those of all ranks can lie in one and are read as one run.
+/// Directory and name of a dump of `recording`. In a directory it gets the name of the recording,
+/// so that the dumps of all ranks can lie in one directory and are read as one run.
 fn dump_place(recording: &Path, to: Option<&Path>) -> (PathBuf, String) {
     let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder_of = |path: &Path| path.parent().unwrap_or_else(|| Path::new("")).to_owned();
@@ -356,18 +358,19 @@ fn dump_place(recording: &Path, to: Option<&Path>) -> (PathBuf, String) {
     }
 }
 
-/// A directory for a dump beside a recording. Its name can be guessed, and where recordings lie
-/// others may be able to write: what is not a directory of this user alone is not used.
+/// Creates a directory for a dump beside a recording. Other users may be able to write there and to
+/// guess the name, so that an existing directory is not used unless it belongs to this user alone.
 fn new_directory(beside: &Path) -> io::Result<PathBuf> {
     static LAST: Lock<(u64, u32)> = Lock::new((0, 0));
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let dir = beside.join(next_dump(&mut LAST.lock(), seconds));
-    // Who can read the recordings can read this.
+    // Whoever can read the recordings can read the dump.
     let mode = std::fs::metadata(beside)?.mode() & 0o055 | 0o700;
     own::ready(&dir, mode).map(|()| dir.clone()).or_else(|_| own::instead_of(&dir))
 }
 
-/// The name of the next copy. `last` is the second of the latest one, and how many it had.
+/// The name of the next dump. `last` is the second of the latest dump, and the number of dumps in
+/// it.
 fn next_dump(last: &mut (u64, u32), seconds: u64) -> String {
     *last = if last.0 == seconds { (seconds, last.1 + 1) } else { (seconds, 1) };
     dump_name(seconds, last.1)

@@ -18,23 +18,24 @@ use ncclscope_recorder::{call_counters, clock, gate};
 use ncclscope_trace::Comm;
 use std::time::{Duration, Instant};
 
-/// How long the end of the last communicator waits for what was recorded to be in the file. What
-/// takes longer is written all the same.
+/// How long the end of the last communicator waits until all records are in the file. The rest is
+/// written later.
 const FINALIZE_PATIENCE: Duration = Duration::from_millis(20);
-/// How long it waits for NCCL's log, after that.
+/// How long the end of the last communicator then waits for NCCL's log.
 const LOG_PATIENCE: Duration = Duration::from_millis(25);
-/// How long the end of the process waits for it.
+/// How long the end of the process waits for NCCL's log.
 const LAST_LOG_PATIENCE: Duration = Duration::from_millis(250);
-/// How long the end of the process waits for a file system that takes nothing, and for one that is
-/// slow.
+/// How long the end of the process waits for a file system that accepts no writes; `EXIT_MOST` is
+/// that for a slow one.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 const EXIT_MOST: Duration = Duration::from_secs(30);
-/// Bytes of a communicator's name that are kept.
+/// Maximum bytes kept of a communicator's name.
 const NAME_BYTES: usize = 255;
 
 impl Runtime {
-    /// A communicator is initialised. Returns its context. `nccl` is an address in the image of the
-    /// NCCL that calls, `active` its mask, which gets what is wanted now. Never fails.
+    /// Adds a communicator that is initialised; returns its context. `nccl` is an address in the
+    /// calling NCCL's image, `active` its activation mask, to which the wanted events are added.
+    /// Never fails.
     #[must_use]
     pub fn attach(
         &'static self,
@@ -43,12 +44,12 @@ impl Runtime {
         active: Option<ActivationMask>,
         logger: Option<Logger>,
     ) -> u64 {
-        // A child that was made by hand while the first communicator came waits for nothing: what
-        // it would wait for is in the parent.
+        // A child that was created by a system call during the first `attach` must not wait: the
+        // thread that it would wait for exists only in the parent.
         if gate::is_dead() || sys::is_child_of_first() {
             return self.context(NO_COMM);
         }
-        // The dynamic linker's lock is never waited for with one of ours held.
+        // Before any lock, because this takes the dynamic linker's lock.
         let nccl = self.libraries.of(nccl);
         let nccl_version = nccl.version;
         self.begun.call_once_force(|_| {
@@ -69,7 +70,8 @@ impl Runtime {
             self.shared.lock().activate(active);
             return self.context(NO_COMM);
         }
-        // Before the drain thread is notified, and without the lock: it may look at all cells.
+        // Before the drain thread is notified, and without the lock, because it may look at all
+        // cells.
         call_counters::watch(index);
         let mut state = self.shared.lock();
         active.into_iter().for_each(|active| state.masks.keep(index, active));
@@ -82,7 +84,7 @@ impl Runtime {
         }
         let api_version = info.api_version;
         state.comms.insert(index, info);
-        // It may have lain down for long while there was no communicator.
+        // The drain thread may sleep for long while there is no communicator.
         state.wake_drain();
         drop(state);
         if let Err(line) = probe::join(index, api_version) {
@@ -91,7 +93,7 @@ impl Runtime {
         self.context(index)
     }
 
-    /// A number for one more communicator, or [`NO_COMM`]; and whether there is a recording.
+    /// An index for one more communicator, or [`NO_COMM`]; and whether there is a recording.
     fn number(&self) -> (u16, bool) {
         let mut state = self.shared.lock();
         state.live += 1;
@@ -106,9 +108,10 @@ impl Runtime {
         context(self.shared.nonce.load(Ordering::Relaxed), comm)
     }
 
-    /// A communicator is finalized. Its late events are still recorded.
+    /// Removes a finalized communicator. Late events of it are still recorded.
     pub fn detach(&'static self, context: u64) {
-        // NCCL finalizes what `init` gave it; anything else must not end a communicator's life.
+        // NCCL finalizes the contexts that `init` returned; any other value must not end a
+        // communicator.
         if sys::is_child() || !self.is_ours(context) {
             return;
         }
@@ -116,7 +119,7 @@ impl Runtime {
         if !gate::is_dead() {
             self.end_comm(index);
         }
-        // Its NCCL may be unloaded after this.
+        // The communicator's NCCL may be unloaded after this.
         self.shared.log.leave(index);
     }
 
@@ -142,16 +145,16 @@ impl Runtime {
         }
     }
 
-    /// The process ends in order.
+    /// Closes the recording when the process exits in order.
     fn close(&'static self) {
-        // In a child of a fork the file is the parent's, and so may be any lock.
+        // In the child of a fork, the file belongs to the parent, and any lock may stay locked.
         if sys::is_child() {
             return;
         }
         probe::close();
         self.shared.kill();
         if !self.has_free_locks() {
-            // The lanes are in their file; the reader will find everything.
+            // The lanes are in the lanes file, where readers find the rest.
             return;
         }
         let socket = {
@@ -166,8 +169,8 @@ impl Runtime {
         self.shared.log.flush(LAST_LOG_PATIENCE);
     }
 
-    /// Whether no lock is held for longer than a moment. A signal handler that ends the process may
-    /// have interrupted the very thread that holds one.
+    /// True if no lock is held for longer than a moment. A signal handler that exits the process
+    /// may have interrupted the thread that holds one.
     fn has_free_locks(&self) -> bool {
         let mut until = None;
         loop {
@@ -189,7 +192,7 @@ impl Runtime {
                 None if !is_over(&mut until, EXIT_PATIENCE) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                // The lanes are in their file; the reader will find everything.
+                // The lanes are in the lanes file, where readers find the rest.
                 None => return,
             }
         };
@@ -211,8 +214,8 @@ impl Runtime {
     }
 }
 
-/// Waits for the recording to be closed, as long as the file system takes what is written. Where it
-/// does not, the lanes stay in their file.
+/// Waits until the recording is closed, as long as the file system accepts writes. Otherwise the
+/// lanes stay in the lanes file.
 fn wait_while_it_writes(mut closed: Reply<()>, last: &Drain) {
     let most = Instant::now() + EXIT_MOST;
     while Instant::now() < most {
@@ -238,7 +241,8 @@ fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
     }
 }
 
-/// After a fork the child has no drain thread, and its memory is the parent's recording.
+/// Handler in the child of a fork: the child has no drain thread, and its memory is shared with the
+/// parent's recording.
 pub(super) extern "C" fn in_child() {
     sys::note_fork();
     Runtime::get().shared.kill();
@@ -254,7 +258,7 @@ pub(super) extern "C" fn at_exit() {
 mod tests {
     use super::*;
 
-    /// As where a handler ends the process that has interrupted the lock's holder.
+    /// As if a signal handler exits the process after it interrupted the holder of the lock.
     #[test]
     fn the_end_of_the_process_does_not_wait_for_a_lock_that_stays() {
         let _turn = probe::TEST_TURN.lock().unwrap();

@@ -8,24 +8,24 @@ use crate::watchdog::{Hang, Happened, act};
 use core::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How full the lanes are.
+/// The load of a round, from which the drain thread derives its next sleep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) fullest: u64,
     pub(crate) comms: u32,
-    /// When a window begins or ends.
+    /// Time until the next window begins or ends, if any.
     pub(crate) next: Option<Duration>,
     /// The process does not record yet.
     pub(crate) is_early: bool,
 }
 
-/// The thread that starts the drain thread has not begun to record: it may be late.
+/// The load while the starting thread has not begun recording yet.
 const BEFORE_ALL: Load =
     Load { fullest: 0, comms: 0, next: Some(Duration::from_millis(1)), is_early: true };
 
 impl Runtime {
-    /// One round of the drain thread, which its timer began `late` ns late; `None` if no further
-    /// round is needed.
+    /// One round of the drain thread, whose timer was `late` ns late. `None` if the drain thread
+    /// should end.
     pub(crate) fn tick(&'static self, flush: bool, sync: bool, late: u64) -> Option<Load> {
         let mut state = self.shared.lock();
         match state.phase {
@@ -52,14 +52,14 @@ impl Runtime {
         Some(load)
     }
 
-    /// Tells which libraries of this process can communicate without NCCL.
+    /// Reports libraries of this process that can communicate without NCCL.
     pub(crate) fn tell_beside(&'static self, libraries: &[&'static str]) {
         if let Some(drain) = self.drain.lock().as_mut() {
             drain.beside(libraries);
         }
     }
 
-    /// Reports what the watchdog found, and starts the user's actions.
+    /// Reports hangs that the watchdog found, and starts the user's actions.
     fn report(&'static self, hangs: Vec<Hang>) {
         if hangs.is_empty() {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptors that the child of a fork must not keep: their locks and listening sockets would
-//! otherwise stay for as long as the child lives.
+//! Descriptors that the child of a fork must close: their locks and listening sockets would
+//! otherwise exist as long as the child does.
 
 use super::descriptor::{Identity, Kept};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ static OWN: [Number; 2] = [const {
 }; 2];
 
 impl ClosedInChild {
-    /// Children close `file` from now on, as long as its number leads to it.
+    /// Makes children close `file`, as long as its number leads to it.
     pub(crate) fn keep<T: AsFd>(self, file: &Kept<T>) {
         let Some(fd) = file.get().map(|file| file.as_fd().as_raw_fd()) else { return };
         let own = &OWN[self as usize];
@@ -40,7 +40,7 @@ impl ClosedInChild {
     }
 }
 
-/// Closes them, in the child of a fork. Async-signal-safe.
+/// Closes these descriptors in the child of a fork. Async-signal-safe.
 pub(crate) fn close_own() {
     for own in &OWN {
         let fd = own.number.swap(NONE, Ordering::AcqRel);
@@ -48,11 +48,11 @@ pub(crate) fn close_own() {
         if fd == NONE {
             continue;
         }
-        // SAFETY: the number is only asked what it leads to, and may lead nowhere.
+        // SAFETY: the number is only used to ask what it leads to, and may be closed.
         let found = Identity::of(unsafe { BorrowedFd::borrow_raw(fd) });
         if found.is_ok_and(|found| found.words() == kept) {
-            // SAFETY: the child's copy of a descriptor of ours, which nothing uses there: its
-            // owners are threads that the child does not have, and statics that are not dropped.
+            // SAFETY: the child's copy of our descriptor, which nothing uses there: its owners are
+            // threads that the child does not have, and statics that are not dropped.
             unsafe { libc::close(fd) };
         }
     }
@@ -65,7 +65,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsRawFd;
 
-    /// As a host does that closes all files: the lock stays, and so does the way to the file.
+    /// Like a host that closes all files: the lock stays, and the file can be opened again.
     #[test]
     fn lanes_that_the_host_has_closed_stay_locked_and_are_found_again() {
         let folder = tempfile::Builder::new().prefix("nccl-").tempdir_in("/dev/shm").unwrap();
@@ -80,7 +80,7 @@ mod tests {
         assert!(lanes.with_room(0).is_some());
         let locked = || File::open(lanes.path()).unwrap().try_lock_shared().is_err();
         assert!(locked());
-        // In a child of fork there is nothing of it left.
+        // The child of a fork closes it.
         super::close_own();
         assert!(lanes.with_room(0).is_none() && locked());
         region.leave();

@@ -20,11 +20,11 @@ const RELAXED: c_int = 2;
 /// `CU_STREAM_CAPTURE_STATUS_NONE`.
 const NOT_CAPTURING: c_int = 0;
 
-/// A driver's status other than success (`CUresult`).
+/// An error of the driver (`CUresult` other than success).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CudaError(pub(crate) i32);
 
-/// Defines the functions of the driver that are used, and how all of them are found.
+/// Declares the driver functions in use, and a function that finds all of them.
 macro_rules! functions {
     ($($field:ident: $symbol:literal ($($arg:ty),*);)*) => {
         /// The driver's functions.
@@ -37,10 +37,11 @@ macro_rules! functions {
             /// Finds every function with `look_up`.
             ///
             /// # Errors
-            /// The name of the first one that is not there.
+            /// The name of the first function that was not found.
             ///
             /// # Safety
-            /// What `look_up` finds is null or the driver's function of that name, and stays.
+            /// `look_up` returns null or the driver's function of that name, which is never
+            /// unloaded.
             unsafe fn find(
                 look_up: impl Fn(&CStr) -> *mut c_void,
             ) -> Result<Driver, &'static str> {
@@ -64,7 +65,7 @@ macro_rules! functions {
     };
 }
 
-// Contexts, events and streams are pointers that are only handed back.
+// Contexts, events and streams are opaque to us.
 functions! {
     get_context: c"cuCtxGetCurrent" (*mut usize);
     set_context: c"cuCtxSetCurrent" (usize);
@@ -87,20 +88,20 @@ fn checked(status: c_int) -> Result<(), CudaError> {
     if status == 0 { Ok(()) } else { Err(CudaError(status)) }
 }
 
-/// The driver's library, if it is loaded.
+/// The driver's library; `None` if it is not loaded.
 fn image() -> Option<*mut c_void> {
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-    // SAFETY: a C string; NOLOAD only counts a reference to a loaded image, which is never given
-    // back: the functions stay.
+    // SAFETY: a C string. NOLOAD only adds a reference to a loaded image, which is never released,
+    // so that the functions stay.
     let image = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) };
     Some(image).filter(|image| !image.is_null())
 }
 
 impl Driver {
-    /// The driver that is loaded.
+    /// The functions of the loaded driver.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// What is missing, as text.
     pub(crate) fn loaded() -> Result<Driver, String> {
         let image = image().ok_or("no libcuda.so.1 is loaded")?;
         // SAFETY: the handle is open, and names are C strings.
@@ -109,7 +110,7 @@ impl Driver {
         unsafe { Driver::find(look_up) }.map_err(|name| format!("libcuda.so.1 has no {name}"))
     }
 
-    /// The calling thread's context, if it has one.
+    /// The calling thread's CUDA context, if it has one.
     pub(crate) fn context(&self) -> Option<usize> {
         let mut context = 0;
         // SAFETY: the place is valid to write to.
@@ -117,21 +118,21 @@ impl Driver {
         (status == 0 && context != 0).then_some(context)
     }
 
-    /// Runs `body` on the calling thread with `context`, and such that nothing in it breaks a
-    /// graph that is being captured.
+    /// Runs `body` on the calling thread with `context`, in a capture mode in which nothing that it
+    /// does invalidates a graph capture.
     ///
     /// # Errors
-    /// The context is gone.
+    /// The context no longer exists.
     pub(crate) fn within<T>(
         &self,
         context: usize,
         body: impl FnOnce() -> T,
     ) -> Result<T, CudaError> {
         let before = self.context();
-        // SAFETY: a context that was current once; one that is gone is refused.
+        // SAFETY: a context that was current once; the driver refuses one that no longer exists.
         checked(unsafe { (self.set_context)(context) })?;
         let mut mode = RELAXED;
-        // SAFETY: the place holds a mode, and takes the one before.
+        // SAFETY: `mode` holds the new mode and receives the old one.
         let relaxed = checked(unsafe { (self.exchange_mode)(&raw mut mode) });
         let result = body();
         if relaxed.is_ok() {
@@ -143,8 +144,8 @@ impl Driver {
         Ok(result)
     }
 
-    /// Whether work on `stream` runs, instead of becoming part of a graph. False where the driver
-    /// does not say: the default stream while another one captures.
+    /// True if work on `stream` runs now instead of becoming part of a graph. False if the driver
+    /// cannot say, as for the default stream while another one captures.
     pub(crate) fn is_live(&self, stream: usize) -> bool {
         let mut status = -1;
         // SAFETY: a stream that NCCL is about to use; the place is valid to write to.
@@ -152,10 +153,10 @@ impl Driver {
         result == 0 && status == NOT_CAPTURING
     }
 
-    /// A new event of the current context, with timing.
+    /// Creates an event with timing in the current context.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub(crate) fn create(&self) -> Result<usize, CudaError> {
         let mut event = 0;
         // SAFETY: the place is valid to write to. Flags 0: `CU_EVENT_DEFAULT`.
@@ -165,23 +166,23 @@ impl Driver {
 
     /// Destroys an event of [`Driver::create`], which is not used after that.
     pub(crate) fn destroy(&self, event: usize) {
-        // SAFETY: an event of ours, destroyed once; a driver that is shut down refuses.
+        // SAFETY: an event of ours, destroyed once; a driver that is shut down returns an error.
         unsafe { (self.destroy)(event) };
     }
 
     /// Records `event` in `stream`.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub(crate) fn record(&self, event: usize, stream: usize) -> Result<(), CudaError> {
         // SAFETY: an event of ours, and a stream that NCCL is using.
         checked(unsafe { (self.record)(event, stream) })
     }
 
-    /// Whether the stream has reached the place where `event` was recorded last.
+    /// True if the stream has reached the last recording of `event`.
     ///
     /// # Errors
-    /// The driver's, which may be that of a kernel before it.
+    /// The driver's error, which may be that of an earlier kernel.
     pub(crate) fn is_reached(&self, event: usize) -> Result<bool, CudaError> {
         // SAFETY: an event of ours.
         match unsafe { (self.query)(event) } {
@@ -193,7 +194,7 @@ impl Driver {
     /// Nanoseconds between two events that were reached.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -210,13 +211,13 @@ impl Driver {
 /// The CUDA device of a thread's context.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Device {
-    /// As the process counts them.
+    /// Device number as the process counts them.
     pub(crate) index: i32,
-    /// Domain, bus, device and function on PCI, such as `0000:3b:00.0`.
+    /// PCI domain, bus, device and function, such as `0000:3b:00.0`.
     pub(crate) pci: Option<String>,
-    /// As `nvidia-smi -L` names it, such as `GPU-4f2ac7d9-…`.
+    /// UUID as `nvidia-smi -L` prints it, such as `GPU-4f2ac7d9-…`.
     pub(crate) uuid: Option<String>,
-    /// The latest CUDA that the driver supports, such as 12080.
+    /// Latest CUDA version that the driver supports, such as 12080.
     pub(crate) driver: Option<i32>,
 }
 
@@ -224,22 +225,22 @@ type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
 type GetPci = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 
-/// The functions that describe devices. Only the first is needed.
+/// The functions that describe devices. Only the first one is required.
 #[derive(Debug, Clone, Copy)]
 struct Identity {
     device: GetDevice,
     pci: Option<GetPci>,
     uuid: Option<GetUuid>,
-    /// `cuDriverGetVersion` has the form of `cuCtxGetDevice`.
+    /// `cuDriverGetVersion`, which has the same signature as `cuCtxGetDevice`.
     version: Option<GetDevice>,
 }
 
 impl Device {
-    /// The one of the calling thread's context, if the process has loaded a driver and the thread
-    /// has a context.
+    /// The device of the calling thread's context; `None` if no driver is loaded or the thread has
+    /// no context.
     pub(crate) fn current() -> Option<Device> {
-        // NCCL has loaded the driver by now, or never does. To ask the linker again is to wait for
-        // every thread that loads a library.
+        // Looked up once: NCCL has loaded the driver by now, or never will, and each look-up waits
+        // for all threads that are loading a library.
         static IDENTITY: OnceLock<Option<Identity>> = OnceLock::new();
         (*IDENTITY.get_or_init(Identity::loaded))?.current()
     }
@@ -255,7 +256,7 @@ impl Identity {
     }
 
     /// # Safety
-    /// What `look_up` finds is null or the driver's function of that name, and stays.
+    /// `look_up` returns null or the driver's function of that name, which is never unloaded.
     unsafe fn find(look_up: impl Fn(&CStr) -> *mut c_void) -> Option<Identity> {
         let symbol = |name: &CStr| Some(look_up(name)).filter(|symbol| !symbol.is_null());
         // SAFETY: the documented signature of the function of this name.
@@ -264,7 +265,7 @@ impl Identity {
         let pci = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetPci>(symbol) };
         // SAFETY: likewise.
         let uuid = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetUuid>(symbol) };
-        // The second form distinguishes the parts of a divided GPU (MIG).
+        // The second version distinguishes the parts of a divided GPU (MIG).
         let uuid_symbol = symbol(c"cuDeviceGetUuid_v2").or_else(|| symbol(c"cuDeviceGetUuid"));
         Some(Identity {
             device: device(symbol(c"cuCtxGetDevice")?),
@@ -313,7 +314,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// As `nvidia-smi -L` writes it.
+/// The UUID as `nvidia-smi -L` prints it.
 fn uuid_text(bytes: [u8; 16]) -> String {
     let mut text = String::from("GPU");
     for (at, byte) in bytes.iter().enumerate() {
@@ -326,7 +327,7 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     text
 }
 
-/// A driver without a GPU: what it was asked, and answers on command.
+/// A driver without a GPU: records the calls, and answers as told.
 #[cfg(test)]
 pub(crate) mod fake {
     use super::*;
@@ -336,10 +337,10 @@ pub(crate) mod fake {
     /// The context of all threads that have not set one.
     pub(crate) const CONTEXT: usize = 0xc0;
 
-    /// What the driver knows.
+    /// The state of the simulated driver.
     #[derive(Debug, Default)]
     pub(crate) struct World {
-        /// The thread's context, once it was set, and its capture mode.
+        /// The thread's context, if it was set; `mode` is its capture mode.
         pub(crate) context: Option<usize>,
         pub(crate) mode: c_int,
         /// Events that exist, with the stream in which they were recorded last.
@@ -347,9 +348,9 @@ pub(crate) mod fake {
         /// Events that their stream has reached, with the time in ns.
         pub(crate) reached: HashMap<usize, u32>,
         pub(crate) capturing: HashSet<usize>,
-        /// The answer to every question about an event; 0: as it is.
+        /// The status that every query of an event returns; 0: the true one.
         pub(crate) failure: c_int,
-        /// Questions about events that were asked in the wrong context or mode.
+        /// Number of event queries in the wrong context or mode.
         pub(crate) breaches: u32,
         next: usize,
     }

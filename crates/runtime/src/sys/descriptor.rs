@@ -26,12 +26,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// How a recording's files are opened in the process that is recorded.
+/// How the files of a recording are opened in the recorded process.
 pub(crate) const FILES: Files = Files { settle, duplicate };
-/// How often a file is opened that the host closes each time.
+/// Maximum number of attempts to open a file that the host closes each time.
 const TRIES: usize = 5;
 
-/// The least number that ours get, where so many are allowed; hosts get the lowest that are free.
+/// Minimum number for our descriptors, if the limit allows it; hosts get the lowest free numbers.
 const HIGH: libc::rlim_t = 1000;
 
 /// What a descriptor leads to.
@@ -42,15 +42,15 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// What `file` leads to; nothing is asked of a file's server.
+    /// The identity of the open `file`; asks no file server.
     ///
     /// # Errors
-    /// The system's: it may not be open.
+    /// The system's error, such as that it is not open.
     pub(crate) fn of(file: BorrowedFd<'_>) -> io::Result<Identity> {
         look(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC)
     }
 
-    /// What `path` leads to now.
+    /// The identity of what `path` leads to now.
     fn at(path: &Path) -> io::Result<Identity> {
         look(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes())?, libc::AT_SYMLINK_NOFOLLOW)
     }
@@ -61,19 +61,20 @@ impl Identity {
         (u64::from(major) << 32 | u64::from(minor), self.inode)
     }
 
-    /// True while the number of `file` leads to it.
+    /// True if the descriptor of `file` leads to this identity.
     pub(crate) fn is(self, file: impl AsFd) -> bool {
         Identity::of(file.as_fd()).is_ok_and(|found| found == self)
     }
 }
 
-/// What `name` leads to from `file`.
+/// The identity of `name` relative to `file`.
 fn look(file: c_int, name: &CStr, flags: c_int) -> io::Result<Identity> {
     // SAFETY: zero is a valid value of this plain C struct.
     let mut found: libc::statx = unsafe { core::mem::zeroed() };
     let (mask, to) = (libc::STATX_INO, &raw mut found);
-    // By number: glibc has the function from 2.28 on only.
-    // SAFETY: the name is a string, and `found` valid to write to; any number may be asked for.
+    // By system call number, because glibc has the function from 2.28 on only.
+    // SAFETY: the name is a string, and `found` is valid to write to; any descriptor number is
+    // allowed.
     let result = unsafe { libc::syscall(libc::SYS_statx, file, name.as_ptr(), flags, mask, to) };
     if result == 0 {
         let device = (found.stx_dev_major, found.stx_dev_minor);
@@ -91,7 +92,8 @@ fn look_older(file: c_int, name: &CStr, flags: c_int) -> io::Result<Identity> {
     let flags = flags & !libc::AT_STATX_DONT_SYNC;
     // SAFETY: zero is a valid value of this plain C struct.
     let mut found: libc::stat = unsafe { core::mem::zeroed() };
-    // SAFETY: the name is a string, and `found` valid to write to; any number may be asked for.
+    // SAFETY: the name is a string, and `found` is valid to write to; any descriptor number is
+    // allowed.
     if unsafe { libc::fstatat(file, name.as_ptr(), &raw mut found, flags) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -101,11 +103,11 @@ fn look_older(file: c_int, name: &CStr, flags: c_int) -> io::Result<Identity> {
     })
 }
 
-/// The same open file under a number that the host hardly comes to; under its own where there is
-/// none. The standard files' numbers it never keeps.
+/// The same open file under a number that the host is unlikely to use; under its own number if none
+/// is free. Never keeps the number of a standard file.
 ///
 /// # Errors
-/// The system's, where it has the number of a standard file and can have no other.
+/// The system's error, if the file has the number of a standard file and can get no other.
 pub(crate) fn move_up<T: From<OwnedFd> + Into<OwnedFd>>(file: T) -> io::Result<T> {
     let low = file.into();
     match duplicate_up(low.as_fd()) {
@@ -126,10 +128,10 @@ fn duplicate_up(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     let high = i32::try_from(HIGH.min(limit.rlim_cur / 4 * 3)).unwrap_or(0);
     for least in [high.max(3), 3] {
-        // SAFETY: any number may be asked for.
+        // SAFETY: any descriptor number is allowed.
         let moved = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
         if moved >= 0 {
-            // SAFETY: it was made just now, and nothing else has it.
+            // SAFETY: just made, and owned by nothing else.
             return Ok(unsafe { OwnedFd::from_raw_fd(moved) });
         }
     }
@@ -140,11 +142,11 @@ fn is_same(one: &impl AsFd, other: &impl AsFd) -> bool {
     Identity::of(one.as_fd()).is_ok_and(|identity| identity.is(other))
 }
 
-/// `file`, which was opened as `path` just now, under a number that the host hardly comes to. Where
-/// the host has closed it since, it is opened again. Nothing is written before this.
+/// `file`, which was just opened as `path`, under a number that the host is unlikely to use. Opens
+/// it again if the host has closed it meanwhile. Must be called before anything is written.
 ///
 /// # Errors
-/// The system's, and that the host closes it each time.
+/// The system's error, or that the host closes the file each time.
 pub(crate) fn settle(file: File, path: &Path) -> io::Result<File> {
     let (mut first, mut opened, mut before) = (Some(file), Vec::new(), None);
     for _ in 0..TRIES {
@@ -152,8 +154,9 @@ pub(crate) fn settle(file: File, path: &Path) -> io::Result<File> {
         let moved = duplicate_up(low.as_fd());
         opened.push(low);
         let found = moved.as_ref().ok().and_then(|moved| Identity::of(moved.as_fd()).ok());
-        // overlayfs of old kernels tells another file system for the path than for what is open: a
-        // host that opens files of its own has another one the next time.
+        // On old kernels, overlayfs reports another file system for a path than for the open file.
+        // Then the file counts as ours if two attempts lead to the same one: a host that reuses the
+        // number would have opened another file.
         if let (Ok(moved), Some(found)) = (moved, found)
             && (Identity::at(path).is_ok_and(|at| at == found) || before == Some(found))
         {
@@ -166,10 +169,10 @@ pub(crate) fn settle(file: File, path: &Path) -> io::Result<File> {
     Err(io::Error::other("the process closes it as often as it is opened"))
 }
 
-/// `file` under a second number, as high as its own.
+/// `file` under a second number, which is as high as its own.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(crate) fn duplicate(file: &File) -> io::Result<File> {
     duplicate_up(file.as_fd()).map(File::from)
 }
@@ -178,38 +181,39 @@ fn reopen(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Gives the calling thread, and those it starts, descriptors of their own, but for the standard
-/// files: the host closes none of theirs, and what they have open no child of the host's has. For a
-/// thread that shares no file with another. Before Linux 5.9 it does nothing: to copy all of the
-/// host's would keep its pipes open.
+/// Gives the calling thread, and the threads that it starts, their own descriptor table, which
+/// keeps only the standard files: the host cannot close their descriptors, and its children do not
+/// inherit them. For threads that share no file with others. Does nothing before Linux 5.9, where
+/// the copy would keep the host's pipes open.
 pub(crate) fn have_own() {
-    // ThreadSanitizer knows one table of descriptors, and takes two files of one number for a race.
+    // ThreadSanitizer knows only one descriptor table, and would report two files of one number as
+    // a race.
     if cfg!(tsan) {
         return;
     }
-    // SAFETY: no memory is involved; nothing is closed but copies.
+    // SAFETY: no memory is involved; only copies are closed.
     unsafe { libc::syscall(libc::SYS_close_range, 3, !0_u32, libc::CLOSE_RANGE_UNSHARE) };
 }
 
-/// Lets a descriptor go whose number the host may have given to a file of its own.
+/// Forgets a descriptor without closing it if the host may have reused its number.
 pub(crate) fn let_go(file: impl IntoRawFd) {
     let _ = file.into_raw_fd();
 }
 
-/// Opens `path` for reading and writing, if it leads to what it led to.
+/// Opens `path` for reading and writing; an error if it no longer has this identity.
 pub(crate) fn open_again(path: &Path, identity: Identity) -> io::Result<File> {
     let file = move_up(reopen(path)?)?;
     if identity.is(&file) { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// A file that refuses whatever is written to it.
+/// A file to which every write fails.
 pub(crate) fn refusing() -> io::Result<File> {
     let (one, _) = UnixStream::pair()?;
-    // A socket has no offsets to write at.
+    // A socket cannot be written at an offset.
     move_up(File::from(OwnedFd::from(one)))
 }
 
-/// A descriptor with its identity; it is closed only if it is still ours.
+/// A descriptor with its identity; it is closed only if it still leads to that.
 #[derive(Debug)]
 pub(crate) struct Kept<T: AsFd> {
     file: ManuallyDrop<T>,
@@ -217,10 +221,10 @@ pub(crate) struct Kept<T: AsFd> {
 }
 
 impl<T: AsFd + From<OwnedFd> + Into<OwnedFd>> Kept<T> {
-    /// Moves `file` up and keeps it.
+    /// Moves `file` to a high number and keeps it.
     ///
     /// # Errors
-    /// As [`move_up`].
+    /// As for [`move_up`].
     pub(crate) fn new(file: T) -> io::Result<Kept<T>> {
         let file = move_up(file)?;
         let identity = Identity::of(file.as_fd())?;
@@ -229,12 +233,12 @@ impl<T: AsFd + From<OwnedFd> + Into<OwnedFd>> Kept<T> {
 }
 
 impl<T: AsFd> Kept<T> {
-    /// It, unless the host has closed it.
+    /// The file; `None` if the host has closed it.
     pub(crate) fn get(&self) -> Option<&T> {
         self.identity.is(&*self.file).then_some(&*self.file)
     }
 
-    /// What it led to.
+    /// The identity that the file had when it was opened.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
@@ -258,7 +262,7 @@ mod tests {
         tempfile::tempfile().unwrap()
     }
 
-    /// Gives the number of `of` to another file, as a host does that closes and opens.
+    /// Gives the number of `of` to another file, like a host that closes and opens.
     fn give_to(of: &impl AsRawFd, other: &File) {
         // SAFETY: both are open; what had the number is closed.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), of.as_raw_fd()) } >= 0);
@@ -312,14 +316,14 @@ mod tests {
         let number = low.as_raw_fd();
         let file = settle(low, &path).unwrap();
         assert!(file.as_raw_fd() >= 700 && Identity::at(&path).unwrap().is(&file));
-        // SAFETY: the number is only asked for, and may lead nowhere.
+        // SAFETY: the number is only asked about, and may be closed.
         let low = Identity::of(unsafe { BorrowedFd::borrow_raw(number) });
         assert!(low.is_err() || low.unwrap() != Identity::at(&path).unwrap());
         let second = duplicate(&file).unwrap();
         assert!(second.as_raw_fd() >= 700 && is_same(&file, &second));
     }
 
-    /// As a host does that closes all files while one of ours is being opened.
+    /// Like a host that closes all files while one of ours is being opened.
     #[test]
     fn a_file_whose_number_the_host_took_is_opened_again_and_the_hosts_left_alone() {
         let folder = tempfile::tempdir().unwrap();
@@ -332,10 +336,10 @@ mod tests {
         // SAFETY: the number is the host's, and open.
         let of_host = unsafe { OwnedFd::from_raw_fd(number) };
         assert!(is_same(&of_host, &host));
-        // Closed, and not taken.
+        // Closed by the host, but not reused.
         let path = folder.path().join("closed");
         let low = create(&path);
-        // SAFETY: `settle` asks for the number, and does not close it.
+        // SAFETY: `settle` checks the number, and does not close it.
         unsafe { libc::close(low.as_raw_fd()) };
         assert!(Identity::at(&path).unwrap().is(settle(low, &path).unwrap()));
     }
@@ -346,12 +350,12 @@ mod tests {
         let (number, before) = (theirs.as_raw_fd(), Identity::of(theirs.as_fd()).unwrap());
         let body = move || {
             have_own();
-            // SAFETY: the number is only asked for, and may lead nowhere.
+            // SAFETY: the number is only asked about, and may be closed.
             let seen = Identity::of(unsafe { BorrowedFd::borrow_raw(number) });
             seen.is_err()
         };
         let is_gone = std::thread::spawn(body).join().unwrap();
-        // SAFETY: no memory is involved; the least number there is, of nothing.
+        // SAFETY: no memory is involved; the range contains no descriptor.
         let knows = unsafe { libc::syscall(libc::SYS_close_range, !0_u32, !0_u32, 0) } == 0;
         assert_eq!(is_gone, knows);
         assert!(before.is(&theirs));

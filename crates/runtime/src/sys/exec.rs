@@ -10,29 +10,30 @@ use std::ffi::CString;
 use std::io;
 use std::sync::OnceLock;
 
-/// Open files that are looked for.
+/// Maximum number of open files that are looked for.
 const MOST_FILES: usize = 1 << 16;
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 pub(crate) struct Child(libc::pid_t);
 
 impl Child {
-    /// Waits for its end, so that it leaves nothing behind.
+    /// Waits for the command's end, so that no zombie remains.
     pub(crate) fn wait(self) {
         let mut status = 0;
-        // SAFETY: `status` is valid to write to; another's wait for all children only fails this.
+        // SAFETY: `status` is valid to write to; a wait of the host for all children only makes
+        // this fail.
         while unsafe { libc::waitpid(self.0, &raw mut status, 0) } == -1
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
     }
 }
 
-/// The environment that commands get.
+/// The environment for commands.
 static ENVIRONMENT: OnceLock<Vec<CString>> = OnceLock::new();
 
-/// Keeps the environment as it is now for the commands of later: by then the application may be
-/// changing it, which moves the memory that it lies in.
+/// Copies the present environment for later commands. Later the application may be changing it,
+/// which moves its memory.
 pub(crate) fn keep_environment() {
     ENVIRONMENT.get_or_init(environment);
 }
@@ -47,7 +48,7 @@ fn environment() -> Vec<CString> {
     entries.filter_map(|entry| CString::new(entry).ok()).collect()
 }
 
-/// Runs `command` by `/bin/sh -c`, with `more` (`NAME=VALUE`) in its environment.
+/// Runs `command` with `/bin/sh -c`, with the additional variables `more` (`NAME=VALUE`).
 ///
 /// # Errors
 /// The system's.
@@ -77,7 +78,7 @@ fn spawn(
     let arguments = list(&mut arguments.iter().map(|text| text.as_ptr()));
     let environment = list(&mut environment.iter().map(|text| text.as_ptr()));
     let mut pid = 0;
-    // SAFETY: both lists end with null and hold strings that live until after the call, which
+    // SAFETY: both lists end with null and contain strings that live until after the call, which
     // changes none of them; the other arguments are initialised.
     let error = unsafe {
         libc::posix_spawn(
@@ -92,7 +93,7 @@ fn spawn(
     done(error).map(|()| Child(pid))
 }
 
-/// The open files beyond the standard ones.
+/// The open descriptors beyond the standard files.
 fn open_files() -> Vec<i32> {
     let files = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
@@ -103,7 +104,7 @@ fn done(error: i32) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// What the child does with files.
+/// The file actions of the child.
 struct Actions(libc::posix_spawn_file_actions_t);
 
 impl Actions {
@@ -115,7 +116,7 @@ impl Actions {
         Ok(actions)
     }
 
-    /// A file that was closed meanwhile is left out by the C library.
+    /// Adds the closing of a file; one that is closed by then is skipped by the C library.
     fn close(&mut self, file: i32) -> io::Result<()> {
         // SAFETY: initialised.
         done(unsafe { libc::posix_spawn_file_actions_addclose(&raw mut self.0, file) })
@@ -129,7 +130,7 @@ impl Drop for Actions {
     }
 }
 
-/// No signal is blocked in the child, as in any that a shell starts.
+/// The spawn attributes: no signal is blocked in the child, as in one started by a shell.
 struct Attributes(libc::posix_spawnattr_t);
 
 impl Attributes {
@@ -168,7 +169,7 @@ mod tests {
     fn a_command_gets_its_environment_and_no_file_of_ours() {
         let folder = tempfile::tempdir().unwrap();
         let kept = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: an open descriptor; the copy is one that a child would inherit.
+        // SAFETY: an open descriptor; the copy is one that children inherit.
         let inherited = unsafe { libc::dup(kept.as_raw_fd()) };
         let command = format!(
             "cd {:?} && test ! -e /proc/self/fd/{inherited} && grep SigBlk /proc/self/status > out \

@@ -8,14 +8,14 @@ use core::ptr::NonNull;
 #[derive(Debug)]
 pub(crate) struct Image(NonNull<c_void>);
 
-// SAFETY: a handle of the dynamic linker, which any thread may use.
+// SAFETY: a handle of the dynamic linker, which may be used on any thread.
 unsafe impl Send for Image {}
-// SAFETY: the same; the linker has a lock of its own.
+// SAFETY: as above; the linker has its own lock.
 unsafe impl Sync for Image {}
 
 impl Image {
-    /// The library that `address` lies in. `None` for the program itself, which is never unloaded,
-    /// and for what is in no library.
+    /// The library that contains `address`. `None` for the program itself, which is never unloaded,
+    /// and for addresses outside of libraries.
     pub(crate) fn of(address: usize) -> Option<Image> {
         // SAFETY: zero is a valid value of this plain C struct.
         let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };

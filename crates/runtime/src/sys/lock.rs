@@ -7,7 +7,7 @@
 use core::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// A mutex; what a panic left inside is taken as it is.
+/// A mutex without poisoning: after a panic, the content is used as it is.
 #[derive(Debug)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
@@ -74,15 +74,15 @@ mod tsan {
         fn __tsan_release(address: *const c_void);
     }
 
-    /// What was done before the last unlocking has happened.
+    /// Tells ThreadSanitizer that everything before the last unlock happens before this.
     pub(super) fn locked<T>(address: *const T) {
-        // SAFETY: the address is a name only.
+        // SAFETY: the address is only used as an identifier.
         unsafe { __tsan_acquire(address.cast()) };
     }
 
-    /// What was done until now has happened for the next to lock.
+    /// Tells ThreadSanitizer that everything so far happens before the next lock.
     pub(super) fn unlocks<T>(address: *const T) {
-        // SAFETY: the address is a name only.
+        // SAFETY: the address is only used as an identifier.
         unsafe { __tsan_release(address.cast()) };
     }
 }

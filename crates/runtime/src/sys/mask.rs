@@ -5,27 +5,27 @@ use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicI32, Ordering};
 
-/// The mask of the NCCL that a communicator belongs to. All communicators of one NCCL share it.
+/// The activation mask of a communicator's NCCL. All communicators of one NCCL share it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ActivationMask(NonNull<AtomicI32>);
 
-// SAFETY: it leads to an atomic integer, which any thread may access.
+// SAFETY: points to an atomic integer, which any thread may access.
 unsafe impl Send for ActivationMask {}
 
 impl ActivationMask {
     /// The mask at `pointer`; `None` for NULL.
     ///
     /// # Safety
-    /// `pointer` is NULL, or leads to an integer that all threads access atomically, and that is
-    /// there until the communicator whose `init` passed it is finalized.
+    /// `pointer` is NULL, or points to an integer that all threads access atomically and that stays
+    /// valid until the communicator whose `init` passed it is finalized.
     #[must_use]
     pub unsafe fn new(pointer: *mut c_int) -> Option<ActivationMask> {
         NonNull::new(pointer.cast::<AtomicI32>()).map(ActivationMask)
     }
 
-    /// Adds bits. True if they were not all there.
+    /// Adds bits. True if some of them were not set.
     pub fn set(self, bits: u32) -> bool {
-        // SAFETY: by the promise of `new`; [`Masks`] forgets it with its communicator.
+        // SAFETY: by the promise of `new`; [`Masks`] removes it with its communicator.
         let mask = unsafe { self.0.as_ref() };
         mask.fetch_or(bits.cast_signed(), Ordering::Relaxed).cast_unsigned() & bits != bits
     }
@@ -37,7 +37,7 @@ impl ActivationMask {
     }
 }
 
-/// The masks of the communicators that are alive.
+/// The activation masks of the live communicators.
 #[derive(Debug)]
 pub(crate) struct Masks(Vec<(u16, ActivationMask)>);
 
@@ -46,22 +46,22 @@ impl Masks {
         Masks(Vec::new())
     }
 
-    /// A communicator is initialised.
+    /// Adds the mask of a communicator that is initialised.
     pub(crate) fn keep(&mut self, comm: u16, mask: ActivationMask) {
         self.0.push((comm, mask));
     }
 
-    /// A communicator is finalized: its NCCL may be unloaded.
+    /// Removes the mask of a finalized communicator, whose NCCL may be unloaded.
     pub(crate) fn forget(&mut self, comm: u16) {
         self.0.retain(|(of, _)| *of != comm);
     }
 
-    /// Adds bits everywhere. True if some were missing somewhere.
+    /// Adds bits to all masks. True if some were missing in any of them.
     pub(crate) fn set(&self, bits: u32) -> bool {
         self.0.iter().fold(false, |missing, (_, mask)| mask.set(bits) | missing)
     }
 
-    /// Takes bits away everywhere.
+    /// Clears bits in all masks.
     pub(crate) fn clear(&self, bits: u32) {
         self.0.iter().for_each(|(_, mask)| mask.clear(bits));
     }

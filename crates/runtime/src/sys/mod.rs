@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The system calls of this crate that std does not offer.
+//! System calls that std does not offer.
 
 pub(crate) mod child;
 pub(crate) mod cuda;
@@ -24,13 +24,13 @@ use ncclscope_control::directories;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Writes to standard error, whatever becomes of it.
+/// Writes to standard error and ignores errors.
 pub fn write_stderr(text: &str) {
     // SAFETY: the buffer is valid for its length; a closed descriptor only fails.
     unsafe { libc::write(2, text.as_ptr().cast::<c_void>(), text.len()) };
 }
 
-/// The name of this host as recordings have it.
+/// The name of this host, as in recordings.
 #[must_use]
 pub fn host_name() -> String {
     let mut buffer = [0u8; 256];
@@ -43,13 +43,13 @@ pub fn host_name() -> String {
 
 static PID: AtomicI32 = AtomicI32::new(0);
 
-/// The process id, by a system call: right after a fork too.
+/// The process id, by a system call, so that it is right after a fork, too.
 #[must_use]
 pub fn pid() -> u32 {
     std::process::id()
 }
 
-/// As [`is_child`], for each communicator that comes: the first one keeps the process id.
+/// [`is_child`] for each communicator that is initialised; the first call stores the process id.
 pub(crate) fn is_child_of_first() -> bool {
     let own = pid().cast_signed();
     let kept = PID.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
@@ -63,8 +63,8 @@ pub fn cached_pid() -> i32 {
     PID.load(Ordering::Relaxed)
 }
 
-/// True in a child of the process that began to record: forked, or made by a system call of its
-/// own, where nothing of us was run. What the child has of our memory may be locked for ever.
+/// True in a child of the process that began to record, whether made by `fork` or by a system call
+/// that runs no handler. In such a child, our locks may stay locked.
 #[must_use]
 pub fn is_child() -> bool {
     let began = cached_pid();
@@ -73,7 +73,8 @@ pub fn is_child() -> bool {
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that this is a child, whatever its id: it may be the same in a namespace of its own.
+/// Notes that this process is a child, whatever its id: in another pid namespace it may be the
+/// same.
 pub(crate) fn note_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
@@ -88,8 +89,8 @@ pub fn nonce() -> u32 {
     if got == 4 { u32::from_ne_bytes(bytes) } else { pid().wrapping_mul(0x9e37_79b9) }
 }
 
-/// Free and total bytes of the file's file system, if its files lie in memory (tmpfs): stores to a
-/// mapping then never wait for a disk or a network.
+/// Free and total bytes of the file's file system if it is in memory (tmpfs), else `None`: stores
+/// to a mapping of tmpfs never wait for a disk or a network.
 #[must_use]
 pub fn memory_files(file: &File) -> Option<(u64, u64)> {
     // SAFETY: zero is a valid value of this plain C struct.
@@ -103,7 +104,7 @@ pub fn memory_files(file: &File) -> Option<(u64, u64)> {
     Some((stat.f_bavail * block, stat.f_blocks * block))
 }
 
-/// How long a file of this process may be, in bytes; `None`: as long as it likes.
+/// Maximum length of files of this process, bytes; `None` if unlimited.
 #[must_use]
 pub fn file_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -112,8 +113,8 @@ pub fn file_limit() -> Option<u64> {
     (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Runs `in_child` in every child of a fork, and `at_exit` when the process ends in order.
-/// Both stay registered; the library is never unmapped.
+/// Registers handlers: `in_child` for the child of each fork, `at_exit` for the orderly end of the
+/// process. They stay registered; the library is never unmapped.
 pub fn register(in_child: extern "C" fn(), at_exit: extern "C" fn()) {
     // SAFETY: the functions stay mapped (`-z nodelete`), and the child's one is safe to call there.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Identifies the other end of a Unix socket, and waits for any of several sockets.
+//! The user at the other end of a Unix socket, and waiting for any of several sockets.
 
 use core::ffi::c_int;
 use std::io;
@@ -7,13 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The effective user of this process.
+/// The effective user id of this process.
 pub(crate) fn user() -> u32 {
     // SAFETY: it has no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// The user whose process connected.
+/// The user id of the connected process.
 pub(crate) fn user_of(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
@@ -30,10 +30,10 @@ pub(crate) fn user_of(stream: &UnixStream) -> io::Result<u32> {
     if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How long it sleeps where the system refuses to wait.
+/// Sleep if the system call for waiting fails.
 const REFUSED: Duration = Duration::from_millis(100);
 
-/// Waits until one of them can be read or is closed, or the time is over. May end early.
+/// Waits until one of the sockets is readable or closed, or `longest` has passed. May return early.
 pub(crate) fn wait_for(any: &[BorrowedFd<'_>], longest: Option<Duration>) {
     let entry =
         |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -42,7 +42,7 @@ pub(crate) fn wait_for(any: &[BorrowedFd<'_>], longest: Option<Duration>) {
     let longest = longest.map_or(-1, |d| c_int::try_from(d.as_millis()).unwrap_or(c_int::MAX));
     // SAFETY: the descriptors are open, and there are `count` entries.
     if unsafe { libc::poll(entries.as_mut_ptr(), count, longest) } < 0 {
-        // More than may be open, or no memory: asking again at once would take a whole processor.
+        // Too many descriptors, or no memory: retrying at once would keep a processor busy.
         std::thread::sleep(REFUSED);
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The quota of processor time that the process's control group has, from `cpu.stat`.
+//! The processor quota of the process's control group, from `cpu.stat`.
 //!
 //! Source: the kernel's `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where version 2 is mounted; the controllers of version 1 are below, by their names.
+/// Mount point of version 2; the controllers of version 1 are directories in it.
 const UNIFIED: &str = "/sys/fs/cgroup";
 
 /// The statistics of the process's control group.
@@ -21,14 +21,14 @@ impl Quota {
         Quota { stat: candidates(&groups).into_iter().find(|file| file.exists()) }
     }
 
-    /// How long threads were held up because the quota was used up, summed over processors, us.
-    /// `None` without control groups.
+    /// Time for which threads were held up because the quota was used up, summed over processors,
+    /// us. `None` without control groups.
     pub(crate) fn throttled_us(&self) -> Option<u64> {
         throttled_us(&fs::read_to_string(self.stat.as_ref()?).ok()?)
     }
 }
 
-/// The files in which the statistics may be. In a container its own group is the root.
+/// The files that may contain the statistics. In a container, the container's group is the root.
 fn candidates(groups: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(one, [format!("{cpu}/c/cpu.stat"), format!("{cpu}/cpu.stat")]);
         let alone: Vec<_> = files("1:cpu:/c\n").collect();
         assert_eq!(alone, ["/sys/fs/cgroup/cpu/c/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"]);
-        // Whatever this machine has, to ask is no error.
+        // On any machine, asking must not fail.
         let _ = Quota::new().throttled_us();
     }
 }

@@ -16,36 +16,36 @@ that it interrupts: while we hold them, all signals wait.
 use core::ffi::c_int;
 use core::marker::PhantomData;
 
-/// As long as it lives, the calling thread gets neither signal for what it does itself, and is not
-/// cancelled. Ten system calls at most: never for callbacks.
+/// While this value lives, the calling thread gets neither signal for its own actions and cannot be
+/// cancelled. Costs up to ten system calls; not for callbacks.
 #[derive(Debug)]
 pub struct Shield {
     errno: c_int,
-    /// Whether the thread can be cancelled.
+    /// The cancellation state of the thread before.
     cancel: c_int,
     mask: libc::sigset_t,
-    /// What waited already, and is the host's.
+    /// Signals that were pending before; they are the host's.
     waited: libc::sigset_t,
-    /// All this belongs to a thread.
+    /// Makes this value `!Send`, because all this belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Shield {
-    /// Blocks the two signals, and cancellation, on the calling thread. For what waits for long.
+    /// Blocks the two signals and cancellation on the calling thread. For work that takes long.
     #[must_use]
     pub fn raise() -> Shield {
         Shield::against(&signals())
     }
 
-    /// Blocks all signals but those for faults of the thread itself. A handler of the host's runs
-    /// after what is done behind it.
+    /// Blocks all signals except those for faults of the thread itself. The host's handlers run
+    /// after the shield is dropped.
     #[must_use]
     pub fn raise_against_all() -> Shield {
         let mut signals = none();
         // SAFETY: valid to write to.
         unsafe { libc::sigfillset(&raw mut signals) };
         for signal in FAULTS {
-            // SAFETY: an initialised set, and a signal that there is.
+            // SAFETY: an initialised set, and an existing signal.
             unsafe { libc::sigdelset(&raw mut signals, signal) };
         }
         Shield::against(&signals)
@@ -68,40 +68,42 @@ impl Drop for Shield {
         let is_new = |&signal: &i32| has(&came, signal) && !has(&self.waited, signal);
         let mut ours = none();
         for signal in SIGNALS.iter().filter(|signal| is_new(signal)) {
-            // SAFETY: an initialised set, and a signal that there is.
+            // SAFETY: an initialised set, and an existing signal.
             unsafe { libc::sigaddset(&raw mut ours, *signal) };
             let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: the set and the time are valid, and no facts about the signal are asked for.
+            // SAFETY: the set and the time are valid, and no information about the signal is
+            // requested.
             unsafe {
                 libc::sigtimedwait(&raw const ours, core::ptr::null_mut(), &raw const at_once)
             };
         }
-        // SAFETY: the mask is what `raise` got from the system.
+        // SAFETY: the mask is the one that `raise` got from the system.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, core::ptr::null_mut())
         };
-        // SAFETY: the state is what `raise` got; it is not read until here.
+        // SAFETY: the state is the one that `raise` got; it is not used after this.
         unsafe { pthread_setcancelstate(self.cancel, core::ptr::null_mut()) };
         *errno() = self.errno;
     }
 }
 
-/// The calling thread's `errno`. Not to be kept.
+/// The calling thread's `errno`. The reference must not be kept.
 fn errno<'a>() -> &'a mut c_int {
     // SAFETY: it takes nothing and cannot fail.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: the calling thread's own, valid as long as that lives; nothing else leads there.
+    // SAFETY: the calling thread's own, valid as long as the thread lives, and without another
+    // reference.
     unsafe { &mut *place }
 }
 
 unsafe extern "C" {
-    /// POSIX's; the same in glibc and musl, both of which allow NULL.
+    /// The POSIX function; the same in glibc and musl, which both allow NULL.
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 /// `PTHREAD_CANCEL_DISABLE`, of glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
-/// What the kernel sends a thread for its own fault: blocked, it ends the process.
+/// Signals that the kernel sends a thread for its own fault: blocked, they end the process.
 const FAULTS: [c_int; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -124,13 +126,13 @@ fn none() -> libc::sigset_t {
 fn signals() -> libc::sigset_t {
     let mut set = none();
     for signal in SIGNALS {
-        // SAFETY: an initialised set, and a signal that there is.
+        // SAFETY: an initialised set, and an existing signal.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }
     set
 }
 
-/// What waits for the calling thread, or for the process.
+/// Signals that are pending for the calling thread or the process.
 fn pending() -> libc::sigset_t {
     let mut set = none();
     // SAFETY: valid to write to.
@@ -139,7 +141,7 @@ fn pending() -> libc::sigset_t {
 }
 
 fn has(set: &libc::sigset_t, signal: i32) -> bool {
-    // SAFETY: an initialised set, and a signal that there is.
+    // SAFETY: an initialised set, and an existing signal.
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
@@ -152,10 +154,11 @@ mod tests {
         assert_eq!(unsafe { libc::raise(signal) }, 0);
     }
 
-    /// Either signal ends this test where it gets through: std ignores SIGPIPE, which is undone.
+    /// Either signal would end this test if it were delivered: std ignores SIGPIPE, which is undone
+    /// here.
     #[test]
     fn what_comes_behind_a_shield_is_gone_and_what_waited_before_stays() {
-        // SAFETY: the default action; no test of this crate relies on another.
+        // SAFETY: the default action; no test of this crate relies on another one.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let outer = Shield::raise();
         raise_here(libc::SIGXFSZ);
@@ -168,7 +171,7 @@ mod tests {
         drop(outer);
         let now = pending();
         assert!(!SIGNALS.iter().any(|&signal| has(&now, signal)));
-        // SAFETY: std's own choice.
+        // SAFETY: the action that std sets.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     }
 

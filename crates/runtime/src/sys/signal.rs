@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Signals that request something. Their handler only stores that they came.
+//! Signals that request something. The handler only stores that they arrived.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ncclscope_control::signal::SignalRequest;
 
-/// The requests that came and were not taken yet.
+/// Requests that arrived and were not taken yet, as bits.
 static CAME: AtomicU8 = AtomicU8::new(0);
-/// The signals of the two requests; the handler finds its own there.
+/// The signal of each request, for the handler.
 static SIGNALS: [AtomicU8; 2] = [const { AtomicU8::new(0) }; 2];
 
 extern "C" fn came(signal: c_int) {
@@ -18,7 +18,7 @@ extern "C" fn came(signal: c_int) {
     }
 }
 
-/// From here on `signal` asks for `request`. False if the process does something else with it.
+/// Makes `signal` a request of this kind. False if the process handles or ignores it already.
 pub(crate) fn listen(signal: u8, request: SignalRequest) -> bool {
     // SAFETY: zero is a valid value of this plain C struct.
     let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -31,13 +31,13 @@ pub(crate) fn listen(signal: u8, request: SignalRequest) -> bool {
         place.store(signal, Ordering::Relaxed);
     }
     now.sa_sigaction = came as extern "C" fn(c_int) as usize;
-    // The host's system calls are restarted.
+    // System calls of the host are restarted.
     now.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler stays mapped (`-z nodelete`), and only touches atomics.
+    // SAFETY: the handler is never unmapped (`-z nodelete`), and only accesses atomics.
     unsafe { libc::sigaction(signal.into(), &raw const now, core::ptr::null_mut()) == 0 }
 }
 
-/// The requests that came since the last time.
+/// The requests that arrived since the last call.
 pub(crate) fn take() -> impl Iterator<Item = SignalRequest> {
     let came = match CAME.load(Ordering::Relaxed) {
         0 => 0,
@@ -48,7 +48,8 @@ pub(crate) fn take() -> impl Iterator<Item = SignalRequest> {
         .filter(move |request| came & *request as u8 != 0)
 }
 
-/// Whether a signal ends the process: nothing handles it, or what does is meant to say goodbye.
+/// True if the signal ends the process: nothing handles it, or its handler is meant to end the
+/// process.
 pub(crate) fn is_fatal(signal: u8) -> bool {
     let ends = [libc::SIGABRT, libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGKILL];
     if ends.contains(&signal.into()) {
@@ -62,7 +63,7 @@ pub(crate) fn is_fatal(signal: u8) -> bool {
 }
 
 pub(crate) fn send_to_self(signal: u8) {
-    // SAFETY: no memory is involved; what becomes of it is the process's own choice.
+    // SAFETY: no memory is involved; the effect is the process's own choice.
     unsafe { libc::kill(super::pid().cast_signed(), signal.into()) };
 }
 

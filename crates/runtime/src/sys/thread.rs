@@ -15,28 +15,28 @@ use std::io::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// What our threads have of a stack for themselves. Only what is used of it is memory.
-/// The system's resolver runs on one of them, with whatever modules the site has for it.
+/// Stack size of our threads, without what the C library needs; only used pages take memory. The
+/// system's resolver runs on one of them, with the modules of the site.
 const OWN_STACK: usize = 1 << 20;
-/// Linux keeps that much of a thread's name.
+/// Maximum length of a thread's name that Linux keeps.
 const NAME_BYTES: usize = 15;
 
-/// What a thread begins with.
+/// What a new thread gets.
 struct Start {
     name: CString,
     body: Box<dyn FnOnce() + Send>,
 }
 
-/// Starts a thread that no signal of the host is ever delivered to, that has no real-time priority,
-/// and that is not waited for. A panic ends it alone.
+/// Starts a detached thread to which no signal of the host is delivered and which has no real-time
+/// priority. A panic ends only this thread.
 ///
 /// # Errors
-/// The system's, if there can be no more threads.
+/// The system's error if no thread can be started.
 pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
     let name = name.get(..NAME_BYTES).unwrap_or(name);
     let start = Start { name: CString::new(name).unwrap_or_default(), body: Box::new(body) };
     let attributes = Attributes::new()?;
-    // The new thread inherits the mask of the one that starts it.
+    // The new thread inherits the signal mask of the starting thread.
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut old = all;
     // SAFETY: `all` is valid to write to.
@@ -50,11 +50,11 @@ pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(
 }
 
 extern "C" fn run(start: *mut c_void) -> *mut c_void {
-    // SAFETY: what `Attributes::start` gave away, once.
+    // SAFETY: the pointer that `Attributes::start` passed, once.
     let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
     // SAFETY: no argument, and it cannot fail.
     let this = unsafe { libc::pthread_self() };
-    // SAFETY: the calling thread, and a string of 15 bytes at most.
+    // SAFETY: the calling thread, and a string of at most 15 bytes.
     unsafe { libc::pthread_setname_np(this, name.as_ptr()) };
     let _ = catch_unwind(AssertUnwindSafe(body));
     null_mut()
@@ -63,7 +63,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
 struct Attributes(libc::pthread_attr_t);
 
 impl Attributes {
-    /// Of a detached thread with room on its stack.
+    /// Attributes of a detached thread with our stack size.
     fn new() -> Result<Attributes> {
         let mut attributes = MaybeUninit::zeroed();
         // SAFETY: valid to write to.
@@ -81,8 +81,9 @@ impl Attributes {
         Ok(attributes)
     }
 
-    /// A thread that the host's real-time thread starts is an ordinary one: what it writes to files
-    /// is in no hurry, and it must run where the host's thread spins at its priority.
+    /// Gives the new thread ordinary scheduling even if a real-time thread of the host starts it:
+    /// its file writes are not urgent, and it must not run where the host's thread spins at its
+    /// priority.
     fn leave_real_time(&mut self) {
         // SAFETY: zero is a valid value of this plain C struct: no priority.
         let none: libc::sched_param = unsafe { core::mem::zeroed() };
@@ -94,7 +95,7 @@ impl Attributes {
         self.inherits(libc::PTHREAD_EXPLICIT_SCHED);
     }
 
-    /// Whether the thread's scheduling is that of the thread that starts it.
+    /// Sets whether the thread inherits the scheduling of the starting thread.
     fn inherits(&mut self, how: c_int) {
         // SAFETY: initialised.
         unsafe { libc::pthread_attr_setinheritsched(&raw mut self.0, how) };
@@ -104,20 +105,20 @@ impl Attributes {
         let start = Box::into_raw(Box::new(start));
         let mut result = self.create(start);
         if result == libc::EPERM {
-            // A sandbox forbids to change it.
+            // A sandbox may forbid setting the scheduling.
             self.inherits(libc::PTHREAD_INHERIT_SCHED);
             result = self.create(start);
         }
         is_done(result).inspect_err(|_| {
-            // SAFETY: no thread has it.
+            // SAFETY: no thread was started with it.
             drop(unsafe { Box::from_raw(start) });
         })
     }
 
-    /// Tries once; `start` is the new thread's, if there is one.
+    /// Tries once; on success, `start` belongs to the new thread.
     fn create(&self, start: *mut Start) -> c_int {
         let mut thread = MaybeUninit::uninit();
-        // SAFETY: all are valid, and `run` takes what `start` leads to.
+        // SAFETY: all arguments are valid, and `run` takes ownership of `start`.
         unsafe { libc::pthread_create(thread.as_mut_ptr(), &raw const self.0, run, start.cast()) }
     }
 }
@@ -129,9 +130,9 @@ impl Drop for Attributes {
     }
 }
 
-/// Whether the calling thread has a real-time policy.
+/// True if the calling thread has a real-time policy.
 fn is_real_time() -> bool {
-    // By number: musl's function refuses.
+    // By system call number, because musl's function always fails.
     // SAFETY: no memory is involved; 0 is the calling thread.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
     let policy = c_int::try_from(policy).unwrap_or(-1) & !libc::SCHED_RESET_ON_FORK;
@@ -142,20 +143,20 @@ fn is_done(result: c_int) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(Error::from_raw_os_error(result)) }
 }
 
-/// Bytes of our threads' stacks, a whole number of pages. glibc puts the static thread-local
-/// storage of all libraries, which may be megabytes, into a thread's stack.
+/// Stack size of our threads, in whole pages. glibc puts the static thread-local storage of all
+/// libraries, which may be megabytes, into each thread's stack.
 fn stack_size(attributes: &Attributes) -> usize {
     const PAGES: usize = 1 << 16;
     (OWN_STACK + least_stack().map_or(0, |least| least(attributes))).next_multiple_of(PAGES)
 }
 
-/// glibc's word for what a stack must have; none where the C library adds it to what it is asked
-/// for, as musl does. Looked for once, with the first thread: the look takes `dlopen`'s lock.
+/// glibc's function for the minimum stack size; `None` if the C library adds it itself, as musl
+/// does. Looked up once, with the first thread, because that takes `dlopen`'s lock.
 fn least_stack() -> Option<impl Fn(&Attributes) -> usize> {
     type LeastStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> libc::size_t;
     static FUNCTION: OnceLock<Option<LeastStack>> = OnceLock::new();
     let find = || {
-        // SAFETY: a name; any library may be asked for it.
+        // SAFETY: a C string; any name may be looked up.
         let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
         // SAFETY: glibc's function of that name, which std calls too, has this signature.
         (!symbol.is_null())
@@ -199,7 +200,7 @@ mod tests {
         receive.recv().unwrap_err();
     }
 
-    /// Where the system lets no thread have a real-time priority, there is nothing to leave.
+    /// If the system allows no real-time priority, the test checks nothing.
     #[test]
     fn the_threads_of_a_real_time_thread_are_ordinary() {
         // SAFETY: zero is a valid value of this plain C struct.

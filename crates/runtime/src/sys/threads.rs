@@ -8,36 +8,36 @@ use std::io;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) tid: u32,
-    /// Its name; empty unknown.
+    /// Its name; empty if unknown.
     pub(crate) name: String,
-    /// `R`, `S`, `D`, `T`…; [`GONE`]; or [`UNKNOWN`], and then nothing else is known either.
+    /// `R`, `S`, `D`, `T`…, [`GONE`], or [`UNKNOWN`], with which the other fields are unknown, too.
     pub(crate) state: u8,
     /// Where it waits in the kernel; empty if unknown.
     pub(crate) place: String,
     /// Processor time, ns.
     pub(crate) cpu_ns: u64,
-    /// Time it was ready and did not run, ns.
+    /// Time for which it was ready but did not run, ns.
     pub(crate) run_delay_ns: u64,
 }
 
 /// The state of a thread that has ended.
 pub(crate) const GONE: u8 = 0;
-/// The state of a thread that cannot be looked at: no descriptor is left, or `/proc` is not there.
+/// The state of a thread that could not be read: no descriptor is free, or `/proc` is missing.
 pub(crate) const UNKNOWN: u8 = b'?';
 
-/// Looks at a thread of this process.
+/// Reads the state of a thread of this process.
 pub(crate) fn look(tid: u32) -> Seen {
     look_in("/proc/self/task", tid)
 }
 
-/// How long a thread of this process was ready to run and did not, since it began: ns. `None` if it
-/// has exited, or the system does not say.
+/// Time since its start for which a thread of this process was ready but did not run, ns. `None` if
+/// it has exited or the system does not report it.
 pub(crate) fn run_delay_ns(tid: u32) -> Option<u64> {
     let times = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
     times.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `tasks` has a directory for each thread of the process.
+/// [`look`] in the directory `tasks`, which has a directory for each thread of the process.
 fn look_in(tasks: &str, tid: u32) -> Seen {
     let read = |file: &str| fs::read_to_string(format!("{tasks}/{tid}/{file}"));
     let stat = match read("stat") {
@@ -48,7 +48,7 @@ fn look_in(tasks: &str, tid: u32) -> Seen {
         }
     };
     let (name, state) = name_and_state(&stat).unwrap_or((String::new(), UNKNOWN));
-    // The sums of `stat` are too coarse: a tick of 10 ms.
+    // The sums in `stat` are too coarse: their unit is a tick of 10 ms.
     let schedstat = read("schedstat").unwrap_or_default();
     let mut times = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
     let place = read("wchan").unwrap_or_default();
@@ -57,8 +57,8 @@ fn look_in(tasks: &str, tid: u32) -> Seen {
     Seen { tid, name, state, place, cpu_ns, run_delay_ns }
 }
 
-/// Whether that a thread's file cannot be read means that the thread is gone. Where the asking
-/// thread is not found by its own id either, `/proc` is missing, or another namespace's.
+/// True if an error reading a thread's file means that the thread is gone. If the calling thread is
+/// not found either, `/proc` is missing or belongs to another pid namespace.
 fn is_gone(error: &io::Error, tasks: &str) -> bool {
     let is_missing = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
     // SAFETY: no argument, and it cannot fail.
@@ -66,7 +66,7 @@ fn is_gone(error: &io::Error, tasks: &str) -> bool {
     is_missing && fs::metadata(format!("{tasks}/{own}/stat")).is_ok()
 }
 
-/// `TID (NAME) STATE …`; the name may hold anything.
+/// Parses `TID (NAME) STATE …`; the name may contain any character.
 fn name_and_state(stat: &str) -> Option<(String, u8)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;

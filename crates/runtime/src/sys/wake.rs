@@ -11,25 +11,25 @@ use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A word to one thread at a time; it is kept until that thread waits for it.
+/// A wake-up for one thread at a time; it is kept until that thread waits.
 #[derive(Debug)]
 pub(crate) struct Wake(AtomicU32);
 
 impl Wake {
-    /// Nothing was said.
+    /// No wake-up is pending.
     pub(crate) const fn new() -> Wake {
         Wake(AtomicU32::new(0))
     }
 
-    /// Says it. What the thread did before happens before what the other one does then.
+    /// Wakes the thread. Everything before this call happens before what that thread does then.
     pub(crate) fn wake(&self) {
         if self.0.swap(1, Ordering::Release) == 0 {
-            // SAFETY: the address is of a word that lives; waking writes nothing.
+            // SAFETY: the address is of a live word; waking writes nothing.
             unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), WAKE, 1) };
         }
     }
 
-    /// Waits for the signal, at most for this time. It may return early, as every wait may.
+    /// Waits for a wake-up, at most for `patience`. May return early.
     pub(crate) fn wait(&self, patience: Option<Duration>) {
         if self.0.swap(0, Ordering::Acquire) == 0 {
             let time = patience.map(|patience| libc::timespec {

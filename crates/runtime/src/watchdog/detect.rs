@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds operations that stand still for too long, in real records and in those of drills.
+//! Detects operations that stand still for too long, in real records and in those of drills.
 
 use super::clock::Clock;
 use super::report::{Hang, Happened};
@@ -9,51 +9,52 @@ use ncclscope_operations::progress::{CommView, LiveState, OpView, Tracker};
 use ncclscope_trace::Handle;
 use std::collections::{BTreeMap, HashSet};
 
-/// How much longer a communicator's first operation, and an API call that may be connecting, gets.
+/// Factor of the limit for a communicator's first operation, and for an API call that may be
+/// connecting.
 const FIRST: u64 = 10;
-/// How much longer it gets while other operations of the process complete, or where operations like
-/// it take long.
+/// Maximum factor of the limit while other operations of the process complete, or if similar
+/// operations take long.
 const EXCUSED: u64 = 4;
-/// What has an excuse gets no longer than this, unless the limit itself is longer: PyTorch's own
-/// watchdog ends the process after 600 s, and the report must come before.
+/// Maximum of an extended limit, ns, unless the limit itself is longer. PyTorch's own watchdog ends
+/// the process after 600 s, and the report must come before.
 const EXCUSE_MOST_NS: u64 = 540_000_000_000;
-/// How much longer than operations like it have stood still so far it may.
+/// Factor of the longest time that similar operations have stood still so far.
 const LONGER_THAN_USUAL: u64 = 10;
 
-/// Operations of a process, and since when they stand still.
+/// The operations of a process, and for how long each has stood still.
 #[derive(Debug, Default)]
 pub(super) struct Detector {
     pub(super) tracker: Tracker,
     stills: Stills,
     stuck: Vec<Stuck>,
-    /// The latest end, in ticks, on a communicator that is forgotten, and which that was.
+    /// The forgotten communicator with the latest end of an operation, and that end in ticks.
     gone: Option<(u16, u64)>,
 }
 
-/// Something that was found and has not ended.
+/// A stuck operation or call that has not ended.
 #[derive(Clone, Debug)]
 pub(super) struct Stuck {
     pub(super) subject: Handle,
     pub(super) comm: u16,
-    /// When it began, in ticks.
+    /// Its start, in ticks.
     pub(super) start: u64,
-    /// What was reported of it; else it was only counted.
+    /// The report that was made; `None` if it was only counted.
     pub(super) hang: Option<Hang>,
-    /// For how long it had stood still, and the time seen then, ns.
+    /// For how long it had stood still when found, ns; `at` is the time seen then, ns.
     pub(super) still_ns: u64,
     pub(super) at: u64,
-    /// Whether it has ended is not known, since these ticks.
+    /// If its end may have been lost: the time until which events were lost, in ticks.
     pub(super) unknown: Option<u64>,
 }
 
 impl Detector {
-    /// Sees what is in flight; all records are read.
+    /// Updates the operations in flight. All records must have been read.
     pub(super) fn look(&mut self, clock: Clock, seen: Seen, outside: &LiveState<'_>) {
         self.tracker.look(clock.now, clock.hz, outside);
         self.stills.begin_look(seen);
     }
 
-    /// What has not moved for `limit` less `before`, ns; nothing that was found already. Once
+    /// What has not moved for its limit less `before`, ns, and was not found before. Call once
     /// after each look.
     pub(super) fn suspects(&mut self, clock: Clock, limit: u64, before: u64) -> Vec<Suspect> {
         let soon = limit.saturating_sub(before);
@@ -67,7 +68,7 @@ impl Detector {
         for call in &calls {
             is_old |= self.still(Key::Call(call.handle.0), call.start, clock) >= soon;
         }
-        // Asked at each look: so an end is as old as it is, and not as the look that asks first.
+        // Asked at each look, so that the age of an end is measured from the look after it.
         let mut ends = Ends::default();
         let latest = comms.iter().map(|comm| (comm.comm, comm.last_end)).chain(self.gone);
         for (comm, end) in latest.filter(|&(_, end)| end > 0) {
@@ -86,12 +87,14 @@ impl Detector {
             let limit_ns = limit_of(limit, op.is_first, others_ns, clock.ns(op.usual));
             suspects.push(Suspect { subject: Subject::Op(op), still_ns, limit_ns });
         }
-        // A launch waits where the device has too much to do already: that is no hang of its own.
+        // A call waits in the kernel launch if the device has too much queued work; that is not a
+        // hang of its own.
         let waits = suspects.iter().any(|suspect| suspect.still_ns >= suspect.limit_ns / 2);
         for call in calls.into_iter().filter(|_| !waits) {
             let connects = call.ending.is_some() && call.launch.is_none();
             let still_ns = self.still(Key::Call(call.handle.0), call.start, clock);
-            // It may wait for room behind operations of its own communicator.
+            // The call may wait for room behind operations of its own communicator, which is
+            // therefore not excluded.
             let others_ns = ends.excuse(limit, still_ns, None);
             let limit_ns = limit_of(limit, connects, others_ns, 0);
             suspects.push(Suspect { subject: Subject::Call(call), still_ns, limit_ns });
@@ -108,7 +111,7 @@ impl Detector {
         self.stills.ns(key, since, clock.ns_since(since))
     }
 
-    /// For how long `subject` has stood still, as of the last look, ns.
+    /// How long `subject` has stood still as of the latest look, ns.
     pub(super) fn still_of(&mut self, subject: &Subject, clock: Clock) -> u64 {
         let key = match subject {
             Subject::Op(op) => Key::Comm(op.comm),
@@ -117,17 +120,17 @@ impl Detector {
         self.still(key, subject.since(), clock)
     }
 
-    /// What was found before, and has not ended.
+    /// Handles of what was found before and has not ended.
     pub(super) fn known(&self) -> HashSet<Handle> {
         self.stuck.iter().map(|stuck| stuck.subject).collect()
     }
 
-    /// The communicators of which something is stuck.
+    /// Communicators with something that is stuck.
     pub(super) fn stuck_comms(&self) -> HashSet<u16> {
         self.stuck.iter().map(|stuck| stuck.comm).collect()
     }
 
-    /// How many are stuck.
+    /// Number of stuck operations and calls.
     pub(super) fn count(&self) -> usize {
         self.stuck.len()
     }
@@ -136,15 +139,16 @@ impl Detector {
         self.stuck.push(stuck);
     }
 
-    /// Forgets a communicator, but not that something ended on it just now.
+    /// Forgets a communicator, but keeps the time of its latest end.
     pub(super) fn forget_comm(&mut self, index: u16) {
         let end = self.tracker.comm_view(index).map(|comm| (index, comm.last_end));
         self.gone = self.gone.into_iter().chain(end).max_by_key(|&(_, end)| end);
         self.tracker.forget_comm(index);
     }
 
-    /// Forgets what started until these ticks, for ends are lost until then. Returns what of it was
-    /// stuck: it stays so until something later shows that it has ended.
+    /// Forgets operations that started until `until` (ticks), because their ends may have been
+    /// lost. Returns those of them that were stuck; they stay so until a later event shows that
+    /// they have ended.
     pub(super) fn forget(&mut self, until: u64) -> Vec<Stuck> {
         self.tracker.forget(until);
         let is_forgotten = |stuck: &&mut Stuck| stuck.unknown.is_none() && stuck.start <= until;
@@ -156,7 +160,7 @@ impl Detector {
         known.map(forget).collect()
     }
 
-    /// Operations that were stuck and are no longer, each with its outcome.
+    /// Removes what was stuck and no longer is, and returns each with its outcome.
     pub(super) fn take_over(&mut self) -> Vec<(Stuck, Happened)> {
         if self.stuck.is_empty() {
             return Vec::new();
@@ -166,7 +170,8 @@ impl Detector {
         open.extend(self.tracker.in_flight().iter().map(|op| op.handle));
         let comm = |stuck: &Stuck| self.tracker.comm_view(stuck.comm);
         let ended = |stuck: &Stuck| comm(stuck).is_some_and(|comm| comm.ended);
-        // What began after all was forgotten has ended: that before it had to.
+        // An operation that started after `since` has ended, so that an earlier one must have
+        // ended, too.
         let is_followed = |stuck: &Stuck, since| comm(stuck).is_some_and(|c| c.last_end > since);
         let is_over = |stuck: &Stuck| match stuck.unknown {
             Some(since) => is_followed(stuck, since) || ended(stuck),
@@ -176,7 +181,7 @@ impl Detector {
         let end = |stuck: &Stuck| match stuck.unknown {
             Some(since) if is_followed(stuck, since) => Happened::Recovered,
             Some(_) => Happened::Unknown,
-            // Operations of a communicator end in their order.
+            // The operations of a communicator end in order.
             None if self.tracker.past(stuck.comm).any(|past| past.start >= stuck.start) => {
                 Happened::Recovered
             }
@@ -187,8 +192,9 @@ impl Detector {
     }
 }
 
-/// Only the oldest of a communicator can be stuck: the others are behind it. One that is only
-/// unstopped waits for another of the same kernel.
+/// The oldest operation of each communicator: only it can be stuck, because the others are behind
+/// it. An operation that lacks only its stop waits for another one in the same kernel, and comes
+/// last.
 fn oldest(mut in_flight: Vec<OpView>) -> Vec<OpView> {
     in_flight.sort_by_key(|op| op.is_only_unstopped);
     let mut seen: HashSet<u16> = HashSet::new();
@@ -197,7 +203,8 @@ fn oldest(mut in_flight: Vec<OpView>) -> Vec<OpView> {
     in_flight
 }
 
-/// For how long nothing has ended on the communicator of the latest end, and on any other one: ns.
+/// For how long no operation has ended on the communicator with the latest end, and on all others,
+/// ns.
 #[derive(Debug, Default)]
 struct Ends {
     latest: Option<(u16, u64)>,
@@ -205,7 +212,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// On `comm` nothing has ended for `still`.
+    /// Adds communicator `comm`, on which no operation has ended for `still` ns.
     fn add(&mut self, comm: u16, still: u64) {
         let before = self.latest.filter(|&(_, latest)| latest <= still);
         let (first, second) = match before {
@@ -216,8 +223,8 @@ impl Ends {
         self.other = self.other.into_iter().chain(second).min();
     }
 
-    /// How long something that stands still for `still` may do so: until nothing has ended for
-    /// `limit`, but on communicator `own`. 0 if that is so.
+    /// Extended limit (ns) of something that has stood still for `still`: it is excused until no
+    /// operation has ended for `limit`, except on communicator `own`. 0 if there is no excuse.
     fn excuse(&self, limit: u64, still: u64, own: Option<u16>) -> u64 {
         let of_another = self.latest.filter(|&(comm, _)| own != Some(comm)).map(|(_, ns)| ns);
         let left = limit.saturating_sub(of_another.or(self.other).unwrap_or(limit));
@@ -225,8 +232,8 @@ impl Ends {
     }
 }
 
-/// How long something may stand still, ns: for others that end so long, and for its like, which
-/// did so for `usual`.
+/// The limit of something, ns. `others` is its extended limit while other operations end, `usual`
+/// the longest time that similar operations stood still.
 fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
     let most = EXCUSE_MOST_NS.max(limit);
     let excused = limit.saturating_mul(EXCUSED).min(most);
@@ -246,7 +253,8 @@ mod tests {
 
     const HZ: u64 = 1_000_000_000;
 
-    /// A collective of communicator `comm` whose kernel runs, from `ticks` on, until `end`.
+    /// A collective of communicator `comm` whose kernel starts at `ticks` and stops at `end`, if
+    /// ever.
     fn coll(detector: &mut Detector, comm: u16, ticks: u64, end: Option<u64>) {
         let of = |kind| Handle::value(1, kind, usize::from(comm), ticks / HZ);
         let mut start = |handle, parent, detail| {
@@ -282,18 +290,19 @@ mod tests {
             let suspects = detector.suspects(clock, 5 * HZ, 5 * HZ);
             limits.push(suspects[0].limit_ns.div_ceil(HZ));
             match second {
-                // The one of the latest end, and then another.
+                // Forgets the communicator with the latest end, and then another one.
                 8 => detector.forget_comm(1),
                 10 => detector.forget_comm(2),
                 _ => {}
             }
         }
-        // It stands still since 3 s, and is excused until 5 s after the end at 6 s, not anew.
+        // It has stood still since 3 s, and is excused until 5 s after the end at 6 s; forgetting
+        // changes nothing.
         assert_eq!(limits[..8], [5, 5, 5, 8, 8, 8, 8, 8], "{limits:?}");
         assert!(limits[8..].iter().all(|&limit| limit == 5), "{limits:?}");
     }
 
-    /// A send and a receive of one kernel: NCCL stops both when both are done.
+    /// A send and a receive in one kernel: NCCL stops both when both are done.
     #[test]
     fn a_receive_that_is_done_is_not_what_is_stuck() {
         let (mut detector, mut seen) = (Detector::default(), Seen::default());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! JSON in one line, for a hang's report. The plugin links no library for it.
+//! JSON in one line, for the report of a hang. Written by hand, because the plugin links no JSON
+//! library.
 
 use std::fmt::Write as _;
 
-/// An object or an array under way.
+/// An object or an array that is being written.
 #[derive(Debug)]
 pub(super) struct Json {
     text: String,
@@ -20,7 +21,7 @@ impl Json {
         Json { text: "[".into(), close: ']', is_empty: true }
     }
 
-    /// A value that is JSON already: a number, `true`, an object.
+    /// Adds a value that is valid JSON: a number, `true`, an object.
     pub(super) fn raw(mut self, name: &str, value: impl std::fmt::Display) -> Json {
         if !std::mem::replace(&mut self.is_empty, false) {
             self.text.push(',');
@@ -29,7 +30,7 @@ impl Json {
             escape(name, &mut self.text);
             self.text.push(':');
         }
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.text, "{value}");
         self
     }
@@ -38,7 +39,7 @@ impl Json {
         self.raw(name, string(value))
     }
 
-    /// A text, or null.
+    /// Adds a text or null.
     pub(super) fn maybe(self, name: &str, value: Option<&str>) -> Json {
         match value {
             Some(value) => self.text(name, value),
@@ -46,7 +47,7 @@ impl Json {
         }
     }
 
-    /// A value that is JSON already, or null.
+    /// Adds a value that is valid JSON, or null.
     pub(super) fn maybe_raw(self, name: &str, value: Option<impl std::fmt::Display>) -> Json {
         match value {
             Some(value) => self.raw(name, value),
@@ -54,7 +55,7 @@ impl Json {
         }
     }
 
-    /// An element of an array.
+    /// Adds an element to an array.
     pub(super) fn element(self, value: impl std::fmt::Display) -> Json {
         self.raw("", value)
     }
@@ -65,7 +66,7 @@ impl Json {
     }
 }
 
-/// A text as JSON.
+/// A text as a JSON string.
 pub(super) fn string(text: &str) -> String {
     let mut out = String::new();
     escape(text, &mut out);

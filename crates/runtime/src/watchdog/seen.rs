@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the watchdog reads besides the records: steps in flight, and the system's view of the
-//! threads.
+//! What the watchdog reads besides the records: steps in flight, and the system's view of threads.
 
 use crate::sys::threads::{GONE, Seen, UNKNOWN, look};
 use ncclscope_findings::rank;
@@ -10,11 +9,11 @@ use ncclscope_trace::progress;
 use ncclscope_trace::record::{STEP_SHIFT, Step, step_flags};
 use std::collections::BTreeMap;
 
-/// Two looks at a thread this far apart show whether it works: ns.
+/// Minimum time between two looks at a thread that show whether it runs, ns.
 const APART_NS: u64 = 100_000_000;
-/// The first of two looks is at most so old: ns.
+/// Maximum age of the earlier look, ns.
 const OLDEST_NS: u64 = 10_000_000_000;
-/// Threads that are looked at.
+/// Maximum number of threads that are looked at.
 const MOST: usize = 64;
 
 /// A step in flight.
@@ -26,13 +25,13 @@ pub(super) struct StepSeen {
     pub(super) op_ref: u32,
     /// Its number within the operation.
     pub(super) step: u32,
-    /// How many of its three states it reached: the number of the last one.
+    /// Number of the latest of its three states that it has reached; 0 if none.
     pub(super) reached: u8,
-    /// When it reached that, in ticks.
+    /// When it reached that state, in ticks.
     pub(super) since: u64,
 }
 
-/// The steps in flight, those of an operation together: see [`StepSeen::order`].
+/// The steps in flight, sorted by [`StepSeen::order`], so that those of an operation are together.
 pub(super) fn steps(recorder: &Recorder, now: u64) -> Vec<StepSeen> {
     let all = slots::in_flight(&recorder.region, now).into_iter();
     let mut steps: Vec<StepSeen> = all.map(|(lane, step)| StepSeen::of(lane, &step)).collect();
@@ -41,12 +40,12 @@ pub(super) fn steps(recorder: &Recorder, now: u64) -> Vec<StepSeen> {
 }
 
 impl StepSeen {
-    /// By what steps are sorted: lane and operation.
+    /// The sort key: lane and operation.
     pub(super) const fn order(&self) -> (usize, u32) {
         (self.lane, self.op_ref)
     }
 
-    /// A step of a lane, as far as it has come.
+    /// The present state of a step of a lane.
     pub(super) fn of(lane: usize, step: &Step) -> StepSeen {
         let flags = [step_flags::THIRD, step_flags::SECOND, step_flags::FIRST];
         let last = (0..).zip(flags).find(|&(_, flag)| step.has(flag)).map(|(at, _)| 3 - at);
@@ -57,14 +56,15 @@ impl StepSeen {
     }
 }
 
-/// A thread at two moments.
+/// A thread at two looks.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub(super) now: Seen,
-    /// Kinds of events that it started, as bits.
+    /// Kinds of the events that it started, as bits.
     pub(super) kinds: u32,
     pub(super) role: Role,
-    /// Between the two looks: time, processor time, and time it was ready and did not run; ns.
+    /// Between the two looks: `span_ns` the time, then processor time, and time it was ready but
+    /// did not run; ns.
     pub(super) span_ns: u64,
     pub(super) cpu_ns: u64,
     pub(super) delay_ns: u64,
@@ -80,7 +80,8 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Looks at them, at `now` ticks, which is `now_ns`. Returns what goes to the recording.
+    /// Looks at the threads at `now` ticks, which is `now_ns`. Returns the records for the
+    /// recording.
     pub(super) fn look(
         &mut self,
         recorder: &Recorder,
@@ -94,7 +95,7 @@ impl Threads {
             let kinds = header.kinds();
             let role = Role::of(kinds, has_api);
             if seen.state == UNKNOWN {
-                // What is remembered of it would be taken for how it is now.
+                // The remembered state would be taken for the present one.
                 self.lanes.remove(&lane);
                 continue;
             }
@@ -115,7 +116,7 @@ impl Threads {
         told
     }
 
-    /// The thread of a lane, which started events of these kinds, as it is at `now_ns`.
+    /// Takes the state of a lane's thread at `now_ns`, with the kinds of events that it started.
     pub(super) fn see(&mut self, lane: usize, seen: Seen, (kinds, role): (u32, Role), now_ns: u64) {
         match self.lanes.get_mut(&lane).filter(|thread| thread.now.tid == seen.tid) {
             Some(thread) => thread.see(seen, (kinds, role), now_ns),
@@ -123,7 +124,7 @@ impl Threads {
         }
     }
 
-    /// Whether two looks, far enough apart, show what threads do that existed both times.
+    /// True if two looks at each thread that existed both times are far enough apart.
     pub(super) fn can_tell(&self) -> bool {
         self.lanes.is_empty() || self.lanes.values().any(|thread| thread.span_ns >= APART_NS)
     }
@@ -162,7 +163,7 @@ impl Thread {
         self.now.state == GONE
     }
 
-    /// As the rules judge it.
+    /// The thread in the form that the rules take.
     pub(super) fn observed(&self) -> rank::Thread {
         rank::Thread {
             tid: self.now.tid,
@@ -174,7 +175,7 @@ impl Thread {
         }
     }
 
-    /// Whether a report should name it: of other threads it is ordinary to end.
+    /// True if a report should name the thread. That a thread has ended is normal for most threads.
     pub(super) fn is_worth_telling(&self) -> bool {
         !self.is_gone() || self.role.is_proxy()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long the process was short of processor time: its own timers were late, its threads were
-//! ready and did not run, or its control group's quota was used up.
+//! For how long the process was short of processor time: its timers were late, its threads were
+//! ready but did not run, or its control group's quota was used up.
 //!
 //! A proxy thread that does not run makes its links look slow. Readers that compare links need to
 //! know when that was the reason.
@@ -12,13 +12,14 @@ use ncclscope_recorder::Recorder;
 use ncclscope_trace::progress::Shortage;
 use std::collections::BTreeMap;
 
-/// Between two looks, ns: about a second.
+/// Minimum time between two looks, ns: about a second.
 const SPAN_NS: u64 = 900_000_000;
-/// Timers may be late by that much, ns: coarse timers, and the work of a round.
+/// A timer that is late by less than this counts as punctual, ns: timers are coarse, and a round
+/// takes time.
 const PUNCTUAL_NS: u64 = 2_000_000;
-/// A shortage that is a smaller part of the time is not worth a record.
+/// A shortage is recorded if it is more than one part in this many of the time.
 const WORTH: u64 = 100;
-/// Threads that are looked at.
+/// Maximum number of threads that are looked at.
 const MOST: usize = 64;
 
 /// What was seen since the latest look.
@@ -26,7 +27,8 @@ const MOST: usize = 64;
 pub(super) struct Shortages {
     late_ns: u64,
     longest_ns: u64,
-    /// Of each thread that makes callbacks, how long it was ready and did not run, since it began.
+    /// For each thread that makes callbacks: time since its start that it was ready but did not
+    /// run, ns.
     delays: BTreeMap<u32, u64>,
     quota: Quota,
     throttled_us: u64,
@@ -46,7 +48,7 @@ impl Shortages {
         }
     }
 
-    /// A timer of the drain thread was so late.
+    /// Notes that a timer of the drain thread was `ns` late.
     pub(super) fn late(&mut self, ns: u64) {
         if ns > PUNCTUAL_NS {
             self.late_ns = self.late_ns.saturating_add(ns);
@@ -54,7 +56,7 @@ impl Shortages {
         }
     }
 
-    /// Looks, once a second. Returns the record of a shortage, if there was one.
+    /// Looks once a second. Returns the record of a shortage if there was one.
     pub(super) fn look(&mut self, recorder: &Recorder, clock: Clock) -> Option<Shortage> {
         let tids = recorder.lanes().map(|(_, lane)| lane.thread()).filter(|&tid| tid != 0);
         let delays = || tids.take(MOST).filter_map(|tid| Some((tid, threads::run_delay_ns(tid)?)));
@@ -100,7 +102,7 @@ mod tests {
 
     const HZ: u64 = 1_000_000_000;
 
-    /// Looks at `ms`, with the delays of threads and the quota as given.
+    /// Looks at `ms`, with the given delays of threads and quota.
     fn look(of: &mut Shortages, ms: u64, delays: &[(u32, u64)], quota: u64) -> Option<Shortage> {
         let clock = Clock { now: ms * 1_000_000, hz: HZ };
         of.account(clock, || delays.iter().copied(), |_| quota)

@@ -10,22 +10,23 @@ counter are compared only with each other: a counter that jumps changes no time 
 
 use std::collections::BTreeMap;
 
-/// The watchdog ticks so often or more: ns.
+/// Maximum interval between two ticks of the watchdog, ns.
 const TICK_NS: u64 = 250_000_000;
-/// A piece longer than this counts as [`TICK_NS`]: ns. On a busy machine a tick comes late.
+/// A longer gap than this counts as [`TICK_NS`] only, ns. On a busy machine a tick may be late.
 const MOST_NS: u64 = 4 * TICK_NS;
 
-/// The time that was seen to pass.
+/// The time that was seen to pass while the process ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     /// The latest tick, ns of `CLOCK_MONOTONIC`.
     last: Option<u64>,
-    /// Since the first tick, ns.
+    /// Time seen since the first tick, ns.
     total: u64,
 }
 
 impl Seen {
-    /// The process runs, at `now` ns of `CLOCK_MONOTONIC`. True if it did not for a while.
+    /// Notes that the process runs at `now` (ns of `CLOCK_MONOTONIC`). True if it did not run for a
+    /// while.
     pub(super) fn tick(&mut self, now: u64) -> bool {
         let piece = now.saturating_sub(self.last.replace(now).unwrap_or(now));
         let was_away = piece > MOST_NS;
@@ -33,13 +34,13 @@ impl Seen {
         was_away
     }
 
-    /// The time that was seen to pass, ns.
+    /// The time seen so far, ns.
     pub(super) const fn total(self) -> u64 {
         self.total
     }
 }
 
-/// What is asked about.
+/// What a question refers to: how long has it stood still?
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Key {
     /// The oldest operation of a communicator.
@@ -50,33 +51,34 @@ pub(super) enum Key {
     End(u16),
 }
 
-/// Since when each of several things stands still.
+/// The latest change of each key.
 #[derive(Debug, Default)]
 pub(super) struct Stills {
     known: BTreeMap<Key, Still>,
-    /// The time seen at the latest look, and at the one before.
+    /// The time seen at the latest look, ns; `before` is that of the look before.
     now: u64,
     before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Still {
-    /// Its latest change, in ticks of the counter.
+    /// The latest change, in ticks of the counter.
     since: u64,
-    /// The time seen by then.
+    /// The time seen at that change, ns.
     at: u64,
     is_asked: bool,
 }
 
 impl Stills {
-    /// A look begins; what was not asked about at the last one is forgotten.
+    /// Begins a look, and forgets keys that were not asked about at the previous one.
     pub(super) fn begin_look(&mut self, seen: Seen) {
         (self.before, self.now) = (self.now, seen.total);
         self.known.retain(|_, still| std::mem::take(&mut still.is_asked));
     }
 
-    /// For how long `key`, which changed last at `since` ticks, `ago` ns by the counter, has not:
-    /// ns. What changed since the last look did so after it, whatever the counter says.
+    /// For how long (time seen, ns) `key` has not changed. Its latest change was at `since` ticks,
+    /// `ago` ns before now by the counter. A change since the last look counts as later than that
+    /// look, whatever the counter says.
     pub(super) fn ns(&mut self, key: Key, since: u64, ago: u64) -> u64 {
         let at = self.now - ago.min(self.now - self.before);
         let still = self.known.entry(key).or_insert(Still { since, at, is_asked: true });
@@ -116,7 +118,7 @@ mod tests {
             process
         }
 
-        /// It runs for `ns`, and looks once a second.
+        /// The process runs for `ns`, and looks once a second.
         fn runs(&mut self, ns: u64) {
             for _ in 0..ns / (50 * MS) {
                 self.clock += 50 * MS;
@@ -125,7 +127,7 @@ mod tests {
             }
         }
 
-        /// For how long the operation stands still, whose latest change was at `since`.
+        /// For how long the operation has stood still, given its latest change.
         fn still_s(&mut self, since: u64) -> f64 {
             self.stills.begin_look(self.seen);
             let ago = self.counter.saturating_sub(since);
@@ -174,7 +176,7 @@ mod tests {
             process.runs(S);
             let still = process.still_s(since);
             assert!(at_once == 1.0 && (2.0..=3.0).contains(&still), "{name}: {at_once}, {still}");
-            // What hangs is found all the same.
+            // A hang is found all the same.
             let later = process.runs_and_looks(5, since);
             assert!((7.0..=8.0).contains(&later), "{name}: {later}");
         }

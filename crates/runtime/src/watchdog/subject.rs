@@ -4,12 +4,12 @@
 use ncclscope_operations::progress::{Call, Launch, OpView};
 use ncclscope_trace::Handle;
 
-/// What does not move.
+/// What stands still.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
-    /// An operation that NCCL took.
+    /// An operation that NCCL has enqueued.
     Op(OpView),
-    /// A call of the application that did not return.
+    /// An API call of the application that has not returned.
     Call(Call),
 }
 
@@ -36,7 +36,7 @@ impl Subject {
         }
     }
 
-    /// Since when nothing of it has moved, in ticks.
+    /// When it last changed, in ticks.
     pub(super) fn since(&self) -> u64 {
         match self {
             Subject::Op(op) => op.since,
@@ -52,11 +52,11 @@ impl Subject {
     }
 }
 
-/// Something that stands still.
+/// Something that stands still, perhaps for too long.
 #[derive(Clone, Debug)]
 pub(super) struct Suspect {
     pub(super) subject: Subject,
-    /// For how long it has, and after how long it is stuck: ns.
+    /// For how long it has stood still, ns; `limit_ns` is how long it may until it counts as stuck.
     pub(super) still_ns: u64,
     pub(super) limit_ns: u64,
 }

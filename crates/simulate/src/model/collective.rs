@@ -48,7 +48,7 @@ pub(crate) struct Member {
     /// When NCCL enqueued it: its proxy operations begin then, or when the previous ones on the
     /// same connection are complete.
     pub(crate) enqueued: Time,
-    /// When its kernel starts.
+    /// The time at which its kernel starts.
     pub(crate) start: Time,
     /// Channels that it uses.
     pub(crate) channels: u8,
@@ -150,7 +150,7 @@ impl Fabric<'_> {
                 self.open(from, to, channel, from.bytes.max(to.bytes))
             })
             .collect();
-        // The latest read and fill of each GPU.
+        // The latest time at which each GPU read data and filled a buffer.
         let (mut read, mut filled) = (starts.clone(), starts.clone());
         let most = members.iter().map(|member| member.steps).max().unwrap_or(0) as usize;
         for step in 0..most {
@@ -164,7 +164,7 @@ impl Fabric<'_> {
                 }
             }
             for (at, _) in members.iter().enumerate().filter(|(_, m)| m.part == RingRole::Relay) {
-                // They fill as they read.
+                // The members fill a buffer as they read.
                 filled[at] = read[at];
             }
         }
@@ -184,8 +184,8 @@ impl Fabric<'_> {
         }
     }
 
-    /// All GPUs that do not wait for this step's data fill its buffers. Returns when each receiver
-    /// can read it.
+    /// Lets all GPUs that do not wait for this step's data fill its buffers. Returns when each
+    /// receiver can read the data.
     fn ring_step(
         &self,
         members: &[Member],
@@ -202,7 +202,7 @@ impl Fabric<'_> {
             if is_led || member.part == RingRole::Sink {
                 continue;
             }
-            // A rank that passes on data that no rank sends still has the step, and never fills it.
+            // A relay without data to pass on still executes the step, but never fills the buffer.
             let mut fill = NEVER;
             if step < member.steps as usize && member.part != RingRole::Relay {
                 let data = if step == 0 { 0 } else { read[at] };
@@ -482,7 +482,7 @@ mod tests {
         (all[2].start, all[2].enqueued) = (NEVER, NEVER);
         let outcome = play(&Conditions::new(RANKS), |fabric| fabric.ring(&all));
         assert!((0..4).all(|member| outcome.end(member) == NEVER));
-        // Its predecessor has data, and no buffer to send it to.
+        // Its predecessor has data, but no free buffer at the receiver.
         let (send, recv) = reached(flow(&outcome, 1));
         assert_eq!((send[1] > 0, send[2], recv[0]), (true, 0, 0));
         assert_eq!(reached(flow(&outcome, 2)).0, [0; 4]);

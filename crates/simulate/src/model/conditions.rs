@@ -18,7 +18,7 @@ pub(crate) struct Stops {
     /// The plugin's thread that writes progress records.
     pub(crate) drain: Time,
     pub(crate) process: Time,
-    /// It exits normally: its recording is closed.
+    /// The process exits normally, so that its recording is closed.
     pub(crate) in_order: bool,
 }
 
@@ -73,7 +73,8 @@ pub(crate) struct Conditions {
     pub(crate) drift: (Time, f64),
     /// Kernels that start only on this number of channels, by rank and operation.
     pub(crate) channels: HashMap<(u32, usize), usize>,
-    /// Kernels whose end is never reported, by rank and operation: the context dies just then.
+    /// Kernels whose end is never reported because the CUDA context dies just then, by rank and
+    /// operation.
     pub(crate) lost_ends: HashMap<(u32, usize), ()>,
 }
 
@@ -99,7 +100,7 @@ impl Conditions {
         &self.stops[rank as usize]
     }
 
-    /// How much slower the data of a collective moves.
+    /// Slowdown factor of the data of a collective.
     pub(crate) fn function(&self, func: Func) -> f64 {
         let of = self.functions.iter().filter(|(slow, _)| *slow == func);
         of.map(|(_, factor)| factor).product()

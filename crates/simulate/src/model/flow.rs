@@ -74,7 +74,7 @@ pub(crate) struct FlowParams {
     pub(crate) share: u8,
     pub(crate) is_network: bool,
     pub(crate) bytes: u64,
-    /// How much slower the data moves.
+    /// Slowdown factor of the data.
     pub(crate) slower: f64,
 }
 

@@ -171,7 +171,7 @@ pub(crate) const ACTIVATIONS: u64 = 16 << 20;
 /// Bytes of a stage's gradients that one ReduceScatter takes.
 const GRADIENTS: u64 = 32 << 20;
 
-/// One of this many steps has a host pause, and its duration, ns.
+/// One step in this many has a host pause; `GC_NS` is the duration, ns.
 const GC_STEPS: u64 = 32;
 const GC_NS: u64 = 30_000_000;
 /// How much a replica's computation varies from step to step, in both directions.
@@ -391,7 +391,7 @@ impl Builder<'_> {
         self.push(role, purpose, Call::Coll(coll), sync);
     }
 
-    /// Calls nothing if the rank has no such communicator.
+    /// Adds a call; does nothing if the rank has no such communicator.
     fn push(&mut self, role: Role, purpose: Purpose, call: Call, sync: bool) {
         let Some(own) = self.layout.group_of(self.rank, role) else { return };
         let is_late = self.step >= self.scenario.job.steps / 2;

@@ -50,7 +50,7 @@ use crate::scenario::Machine;
 use crate::time::{NEVER, Time, before};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The most operations that a host runs ahead of its GPU.
+/// Maximum number of operations by which a host runs ahead of its GPU.
 const AHEAD: usize = 48;
 /// Time from the call to the launch of the kernel, ns.
 const LAUNCH_NS: u64 = 6_000;
@@ -178,7 +178,7 @@ pub(crate) fn solve(
 }
 
 impl Solver<'_> {
-    /// Takes a rank as far as its inputs are known.
+    /// Advances a rank as far as its inputs are known.
     fn advance(&mut self, rank: u32) {
         let at = rank as usize;
         loop {
@@ -257,7 +257,7 @@ impl Solver<'_> {
         }
     }
 
-    /// Solves a collective. Members that have not begun it never do.
+    /// Solves a collective. Members that have not begun it by now never do.
     fn collective(&mut self, key: (usize, usize)) {
         let Some(mut waiting) = self.open.remove(&key) else { return };
         waiting.sort_unstable();
@@ -393,8 +393,8 @@ impl Solver<'_> {
         self.outcomes.push(outcome);
     }
 
-    /// No rank can continue: solves one operation without its missing members. False if no
-    /// operation is open.
+    /// Called when no rank can continue: solves one operation without its missing members. False if
+    /// no operation is open.
     fn decide_one(&mut self) -> bool {
         let Some(oldest) = self.oldest() else { return false };
         match self.cause(oldest) {
@@ -422,8 +422,8 @@ impl Solver<'_> {
             .or_else(|| pair().map(|(&pair, _)| OpenOperation::Pair(pair)))
     }
 
-    /// The operation to decide first: follows missing members to the operations that they wait in.
-    /// In a cycle it is the one that closes it.
+    /// The operation to decide first: follows missing members to the operations in which they wait.
+    /// In a cycle, this is the operation that closes it.
     fn cause(&self, first: OpenOperation) -> OpenOperation {
         let (mut at, mut seen) = (first, BTreeSet::new());
         while seen.insert(at) {

@@ -31,7 +31,7 @@ struct ThreadRecords {
 #[derive(Debug)]
 pub(crate) struct RecordBuffer {
     pub(crate) clocks: Clocks,
-    /// Nothing later is recorded.
+    /// Events after this time are not recorded.
     pub(crate) end: Time,
     process: u64,
     tracks: [ThreadRecords; LANES + 1],
@@ -74,7 +74,7 @@ impl RecordBuffer {
         self.sequence += 1;
         let kind = detail.kind();
         let handle = if kind == EventKind::ProxyOp {
-            // A slot is one ProxyOp's as long as that is in flight.
+            // A slot belongs to one ProxyOp as long as that is in flight.
             let slot = usize::try_from(self.sequence).unwrap_or(0) % SLOTS;
             Handle::slot_op(self.process, lane, self.sequence / SLOTS as u64, slot)
         } else {

@@ -204,7 +204,8 @@ fn tell(
     for heartbeat in &open {
         recorder.buffer.heartbeat(time, heartbeat);
     }
-    // In flight for long, or no call for as long.
+    // Threads are sampled if an operation has been in flight for long, or there was no call for as
+    // long.
     let beat = counters.iter().map(|counter| counter.progress.beat).max().unwrap_or(0);
     if time.saturating_sub(oldest.min(beat)) > STUCK_AFTER && beat != 0 {
         threads(recorder, time);

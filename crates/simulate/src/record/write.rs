@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 const NCCL: u32 = 23_007;
 const API: u32 = 6;
 
-/// The identity of a rank's process. It depends only on the scenario, so that recordings do.
+/// The identity of a rank's process. It depends only on the scenario, so that the same scenario
+/// gives the same recordings.
 fn identity(job: &Job<'_>, rank: u32) -> Identity {
     let (host, local) = (job.layout.host(rank), rank % job.layout.per_host.max(1));
     let seed = job.scenario.seed;
@@ -60,8 +61,8 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
         ..Header::default()
     };
     let clocks = Clocks::new(job.scenario, job.layout.host(rank), rank);
-    // Nothing happens at `NEVER`, and nothing at the end itself.
-    // A process that has exited or is stopped records nothing more.
+    // Nothing happens at `NEVER`, and nothing at the end itself. A process that has exited or is
+    // stopped records nothing more.
     let copied = job.end.saturating_sub(early);
     let end = copied.min(stops.process).min(stops.drain).saturating_sub(1);
     let buffer = RecordBuffer::new(header.process, clocks, end);

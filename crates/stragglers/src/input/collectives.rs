@@ -26,7 +26,7 @@ pub(super) struct CollId {
     nth: usize,
 }
 
-/// What is the same on all ranks of a collective.
+/// The properties of a collective that are the same on all ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
     pub(super) bytes: Option<u64>,
@@ -36,22 +36,22 @@ pub(super) struct Kind {
     pub(super) shape: Arc<str>,
 }
 
-/// A process's part in a collective.
+/// The part of one process in a collective.
 pub(super) type OwnPart = (CollId, Kind, PlacedPart);
 
-/// Names what a process did.
+/// Assigns ids to the collectives of a process.
 #[derive(Debug, Default)]
 pub(super) struct OwnCollectives {
-    /// How often a rank of a communicator did a function with one number.
+    /// How often a rank of a communicator has executed a function with one sequence number.
     seen: HashMap<(CommKey, i32, Arc<str>, u64), usize>,
-    /// By the numbers that the process has for them.
+    /// Names of functions by their string numbers in the process.
     funcs: HashMap<StrId, Arc<str>>,
     shapes: HashMap<(StrId, StrId, Option<u8>), Arc<str>>,
 }
 
 impl OwnCollectives {
-    /// The next collective of this number that `rank` did. Replays of a CUDA graph repeat the
-    /// number. `func` is the function's number in the recording and its name.
+    /// The id of the next collective with this number of `rank`. Replays of a CUDA graph repeat
+    /// numbers. `func` is the function's string number in the recording and its name.
     pub(super) fn next(
         &mut self,
         (comm, rank): (CommKey, i32),
@@ -65,7 +65,7 @@ impl OwnCollectives {
         id
     }
 
-    /// The shape of this algorithm, protocol (their numbers in the recording) and number of
+    /// The shape for this algorithm, protocol (string numbers in the recording) and number of
     /// channels.
     pub(super) fn shape(
         &mut self,
@@ -81,7 +81,7 @@ impl OwnCollectives {
 pub(super) struct Collectives(HashMap<CollId, (Kind, Vec<PlacedPart>)>);
 
 impl Collectives {
-    /// Adds those of a process.
+    /// Adds the collectives of a process.
     pub(super) fn add(&mut self, own: Vec<OwnPart>) {
         for (id, kind, part) in own {
             match self.0.entry(id) {
@@ -95,7 +95,7 @@ impl Collectives {
         self.0.values().flat_map(|(_, parts)| parts)
     }
 
-    /// All, in the order of their names and numbers.
+    /// Removes all collectives, sorted by communicator, function and number.
     pub(super) fn take(&mut self) -> Vec<(CollId, (Kind, Vec<PlacedPart>))> {
         let mut all: Vec<_> = std::mem::take(&mut self.0).into_iter().collect();
         all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));

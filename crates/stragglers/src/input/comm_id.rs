@@ -3,7 +3,7 @@
 
 use ncclscope_trace::Comm;
 
-/// A communicator on all ranks: its hash, or its index if it has no hash.
+/// A communicator on all ranks: (hash, 0), or (0, index) if it has no hash.
 pub(super) type CommKey = (u64, u16);
 
 pub(super) fn comm_id(comm: &Comm) -> CommKey {

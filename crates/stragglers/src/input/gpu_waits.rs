@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times in which a rank's receives and sends waited for its own GPU at once.
+//! The times in which a rank's receives and sends both waited for its own GPU.
 
 use super::comm_id::CommKey;
 use ncclscope_operations::stats::to_f64;
@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 /// (from, to), ns since 1970.
 pub(super) type Span = (i64, i64);
 
-/// One channel: times in which received data was there, and in which a send buffer was free.
+/// One channel: the times in which received data was available, and in which a send buffer was
+/// free.
 #[derive(Debug, Default)]
 struct Channel {
     transfers: u64,
@@ -19,7 +20,7 @@ struct Channel {
     sends: Vec<Span>,
 }
 
-/// By communicator, rank and channel.
+/// The channels of all ranks, by communicator, rank and channel.
 #[derive(Debug, Default)]
 pub(super) struct GpuWaits {
     numbers: BTreeMap<(CommKey, i32, u8), usize>,
@@ -27,7 +28,7 @@ pub(super) struct GpuWaits {
 }
 
 impl GpuWaits {
-    /// The number of a ProxyOp's channel.
+    /// Index of the channel of a ProxyOp.
     pub(super) fn channel(&mut self, comm: CommKey, op: &ProxyOp) -> usize {
         *self.numbers.entry((comm, op.rank, op.channel)).or_insert_with(|| {
             self.channels.push(Channel::default());
@@ -35,8 +36,8 @@ impl GpuWaits {
         })
     }
 
-    /// Adds a step of a channel that is over, of an operation whose kernel ran in `kernel`;
-    /// `waited` is [`waited`] of it.
+    /// Adds a completed step of a channel, whose operation's kernel ran in `kernel`; `waited` is
+    /// the step's [`waited`].
     pub(super) fn add(
         &mut self,
         channel: usize,
@@ -54,7 +55,7 @@ impl GpuWaits {
     }
 
     /// For each rank that sends and receives: its transfers, and how long both directions waited at
-    /// once, mean of the channels in ns.
+    /// the same time, ns (mean of its channels).
     pub(super) fn sums(mut self) -> BTreeMap<(CommKey, i32), (u64, f64)> {
         let mut sums: BTreeMap<(CommKey, i32), (u64, f64, u64)> = BTreeMap::new();
         for ((comm, rank, _), number) in self.numbers {
@@ -69,14 +70,14 @@ impl GpuWaits {
     }
 }
 
-/// When a step waited for its GPU, where that is known; `ns` are those of ticks.
+/// When a step waited for its GPU, if known; `ns` converts ticks.
 pub(super) fn waited(step: &Step, is_send: bool, ns: impl Fn(u64) -> i64) -> Option<Span> {
     let [first, second, third] = step.state_ticks();
     let span = if is_send { first.zip(second) } else { third.map(|at| (at, step.end_ticks())) };
     span.map(|(from, to)| (ns(from), ns(to)))
 }
 
-/// How long one of `a` and one of `b` lasted at once.
+/// Total time in which a span of `a` and one of `b` overlap.
 fn common(a: Vec<Span>, b: Vec<Span>) -> u64 {
     let (a, b) = (union(a), union(b));
     let (mut i, mut j, mut sum) = (0, 0, 0);
@@ -88,7 +89,7 @@ fn common(a: Vec<Span>, b: Vec<Span>) -> u64 {
     sum
 }
 
-/// The covered time as sorted spans without overlap.
+/// The union of the spans, sorted and without overlap.
 fn union(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     let mut all: Vec<Span> = Vec::with_capacity(spans.len());

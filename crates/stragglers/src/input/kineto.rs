@@ -20,9 +20,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tar::Archive;
 
-/// How many times its own size an archive may unpack to; traces take a twentieth at the least.
+/// Maximum ratio of an archive's unpacked size to its own; traces compress to a twentieth at best.
 const MOST_TIMES: u64 = 100;
-/// What any archive may unpack to, in bytes.
+/// Unpacked size that any archive may have, bytes.
 const LEAST_ROOM: u64 = 16 << 20;
 
 /// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz` or `.tgz` archives of them.
@@ -41,21 +41,21 @@ pub fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     job(&traces)
 }
 
-/// Whether the file name is that of an archive of traces.
+/// True if the file name is that of an archive of traces.
 #[must_use]
 pub fn is_archive(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether the file name is that of a trace.
+/// True if the file name is that of a trace.
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     [".json", ".json.gz"].iter().any(|end| name.ends_with(end)) && name != "run.json"
 }
 
-/// Unpacks an archive into temporary files, since a trace may be read twice.
+/// Unpacks an archive into temporary files, because a trace may be read twice.
 fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
     let error = |e: io::Error| Error::new(path, e);
     let file = ncclscope_trace::open_to_read(path).map_err(error)?;
@@ -94,13 +94,13 @@ fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
     }
 }
 
-/// Which side of a copy failed.
+/// The side of a copy that failed.
 enum CopyError {
     Read(io::Error),
     Write(io::Error),
 }
 
-/// Copies all, and returns how many bytes that are.
+/// Copies everything and returns the number of bytes.
 fn copy_to(from: &mut impl Read, to: &mut impl Write) -> Result<u64, CopyError> {
     let (mut buffer, mut copied) = (vec![0; 64 << 10], 0);
     loop {
@@ -123,7 +123,7 @@ struct Key {
     func: &'static str,
     bytes: Option<u64>,
     seq: Option<u64>,
-    /// Which of those with the same number; of those without one, which of all.
+    /// Position among the operations with the same number; without a number, among all.
     nth: usize,
 }
 
@@ -174,8 +174,8 @@ fn add(
         let comm = group.map_or_else(
             || "all".to_owned(),
             |group| {
-                // Group names are numbers that each process counts by itself: the ranks identify a
-                // group.
+                // Group names are numbers that each process counts for itself, so that the ranks
+                // identify a group.
                 let ranks: Vec<String> = group.ranks.iter().map(u32::to_string).collect();
                 format!("{} [{}]", group.name, ranks.join(","))
             },
@@ -200,7 +200,7 @@ fn add(
 }
 
 const SEND_RECV: &str = Kind::SendRecv.name();
-/// A kernel whose name does not say what it does.
+/// The function of a kernel whose name does not contain it.
 const UNKNOWN: &str = "unknown";
 
 fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<String, u32>) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wire time of a link's transfers.
+//! The wire times of a link's transfers.
 
 use crate::time_blocks::TimeBlocks;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Of this many transfers the longest does not count: a pause of either process is no property of
-/// the link.
+/// One in this many transfers, the longest, is left out: a pause of either process is not a
+/// property of the link.
 const OF: u64 = 50;
-/// The most that do not count.
+/// Maximum number of transfers left out.
 const LONGEST: usize = 16;
 
 /// Transfers, their bytes, and their wire time in ns.
@@ -23,13 +23,13 @@ pub(super) struct Traffic {
 #[derive(Debug, Default)]
 pub(super) struct LinkTimes {
     all: Traffic,
-    /// The longest transfers, with their bytes.
+    /// The longest transfers: (ns, bytes).
     longest: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Transfers while one of its processes was short of processor time, which are not in `all`.
+    /// Number of transfers while a process at either end was short of processor time; not in `all`.
     pub(super) left_out: u64,
     /// When the latest send completed, in ticks.
     pub(super) last: u64,
-    /// By blocks of time.
+    /// The transfers by blocks of time.
     pub(super) blocks: TimeBlocks,
 }
 
@@ -50,7 +50,7 @@ impl LinkTimes {
         }
     }
 
-    /// All but the longest, at most one in fifty.
+    /// The transfers without the longest ones (at most one in fifty).
     pub(super) fn traffic(&self) -> Traffic {
         let count = usize::try_from(self.all.transfers / OF).unwrap_or(LONGEST).min(LONGEST);
         let mut longest: Vec<(u64, u32)> = self.longest.iter().map(|of| of.0).collect();
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(usual, 10.0);
         (0..12).for_each(|_| times.add(1_000, 150e6, 0));
         assert!(cost(&times) < 1.01 * usual, "{}", cost(&times));
-        // What is slow in one of ten is not left out.
+        // If one in ten transfers is slow, they are not left out.
         (0..300).for_each(|_| times.add(1_000, 1e6, 0));
         assert!(cost(&times) > 9.0 * usual, "{}", cost(&times));
     }

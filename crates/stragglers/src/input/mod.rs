@@ -33,13 +33,13 @@ impl Error {
         Error { text: format!("cannot read {}: {what}", path.display()), is_of_place: false }
     }
 
-    /// The input may be sound: there is no place for what is made of it.
+    /// An error about the temporary directory: the input may be sound.
     pub(crate) fn of_place(place: &Path, why: impl fmt::Display) -> Error {
         let place = place.display();
         Error { text: format!("cannot write in {place} (TMPDIR): {why}"), is_of_place: true }
     }
 
-    /// The input may be sound: there is no place for what is made of it.
+    /// True if the error is about the temporary directory, so that the input may be sound.
     #[must_use]
     pub fn is_of_place(&self) -> bool {
         self.is_of_place

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What recordings declare of a job before their records are read: its workers, their places in
-//! communicators, who did work for whom (PXN), and who was short of processor time.
+//! What recordings declare about a job before their records are read: the workers, their members in
+//! communicators, work done for other processes (PXN), and shortages of processor time.
 
 use super::comm_id::{CommKey, comm_id};
 use super::shortages::ShortTimes;
@@ -13,31 +13,32 @@ use ncclscope_trace::runs::{self, ProcessFacts};
 use ncclscope_trace::{Comm, Recording, Start};
 use std::collections::BTreeMap;
 
-/// The processes of a job, in the order of their ranks: each has a place.
+/// The processes of a job, each at a place; places are ordered by rank.
 #[derive(Debug)]
 pub(super) struct JobPlan<'r> {
-    /// Which of the recordings that were given has each place.
+    /// Index, among the given recordings, of the recording at each place.
     pub(super) order: Vec<usize>,
     recordings: Vec<&'r Recording>,
     pub(super) pxn: Pxn,
-    /// The earliest start, ns since 1970.
+    /// Start of the earliest recording, ns since 1970.
     pub(super) origin: i64,
-    /// The worker of each communicator of each process, by their positions.
+    /// Worker of each communicator, by place and position.
     workers: Vec<Vec<usize>>,
-    /// The process of each worker.
+    /// Place of the process of each worker.
     processes: Vec<usize>,
     /// The worker of each rank of a communicator.
     pub(super) members: BTreeMap<(CommKey, i32), usize>,
     pub(super) names: BTreeMap<CommKey, String>,
-    /// What communicators are for, by their names: as said, else their own name, else their size.
+    /// Role of each communicator, by name in the job: as declared, else its own name, else its
+    /// size.
     pub(super) roles: BTreeMap<String, String>,
-    /// Hash and name of communicators, by their names here.
+    /// Hash and name of each communicator, by name in the job.
     pub(super) comms: BTreeMap<String, CommId>,
     pub(super) placed: Vec<Worker>,
     pub(super) shortages: Vec<CpuShortage>,
-    /// When each process was short of processor time, far more than the others.
+    /// When each process was far shorter of processor time than the others.
     short: Vec<ShortTimes>,
-    /// Some process was short of processor time.
+    /// At least one process was short of processor time.
     has_short: bool,
 }
 
@@ -81,17 +82,17 @@ impl<'r> JobPlan<'r> {
         plan
     }
 
-    /// The recordings of the processes, by place.
+    /// The recordings, by place.
     pub(super) fn recordings(&self) -> &[&'r Recording] {
         &self.recordings
     }
 
-    /// The worker of each communicator of the process at a place.
+    /// The workers of the communicators of the process at a place.
     pub(super) fn workers(&self, place: usize) -> &[usize] {
         &self.workers[place]
     }
 
-    /// The communicator of a ProxyOp that the process at a place did for another.
+    /// The communicator of a ProxyOp that the process at a place executed for another process.
     pub(super) fn owner(&self, place: usize, start: &Start, op: &ProxyOp) -> Option<CommKey> {
         let comms = self.recordings[self.pxn.owner_of(place, start, op)?].comms();
         comms.iter().find(|comm| comm.index == start.comm).map(comm_id)
@@ -106,7 +107,7 @@ impl<'r> JobPlan<'r> {
         self.short.get(*self.processes.get(worker)?).filter(|times| !times.is_empty())
     }
 
-    /// The ranks of the largest communicator without a recording, as ranges with both ends.
+    /// Ranks of the largest communicator without a recording, as inclusive ranges.
     pub(super) fn unrecorded(&self) -> Vec<(u32, u32)> {
         let comms = self.recordings.iter().flat_map(|recording| recording.comms());
         let Some(comm) = comms.max_by_key(|comm| comm.ranks) else { return Vec::new() };
@@ -121,7 +122,7 @@ impl<'r> JobPlan<'r> {
         gaps
     }
 
-    /// Adds the workers of a process; one that has a single rank is this rank of the job.
+    /// Adds the workers of a process. If it has only one rank, that is `rank` of the job.
     fn add_workers(&mut self, rank: u32, recording: &Recording) {
         let comms = recording.comms();
         let (first, process) = (self.placed.len(), self.workers.len());
@@ -157,7 +158,7 @@ impl<'r> JobPlan<'r> {
         self.workers.push(workers);
     }
 
-    /// Adds a worker's place in a communicator.
+    /// Adds a worker as a member of a communicator.
     fn add_member(
         &mut self,
         worker: usize,

@@ -51,7 +51,7 @@ pub fn job(recordings: &[Recording]) -> Job {
     parts.finish()
 }
 
-/// Reads all recordings of a job.
+/// Reads all recordings of a job in parallel.
 fn read(reader: &JobReader<'_>) -> JobPart {
     let places: Vec<usize> = (0..reader.recordings().len()).collect();
     let read = |&place: &usize| {
@@ -67,48 +67,48 @@ fn read(reader: &JobReader<'_>) -> JobPart {
     all
 }
 
-/// Reads a job while its recordings are decoded, each of which has a place.
+/// Reads a job while its recordings are decoded; each recording has a place.
 #[derive(Debug)]
 pub struct JobReader<'r>(JobPlan<'r>);
 
 impl<'r> JobReader<'r> {
-    /// For these recordings, one per process, in any order.
+    /// A reader of these recordings, one per process, in any order.
     #[must_use]
     pub fn new(recordings: &[&'r Recording]) -> JobReader<'r> {
         JobReader(JobPlan::new(recordings))
     }
 
-    /// The recordings, in the order of their places: by rank.
+    /// The recordings by place, which is the order of their ranks.
     #[must_use]
     pub fn recordings(&self) -> &[&'r Recording] {
         self.0.recordings()
     }
 
-    /// Takes what the processes did for one another (PXN), by place.
+    /// Sets the work of processes for one another (PXN), by place.
     pub fn take_pxn(&mut self, pxn: Pxn) {
         self.0.pxn = pxn;
     }
 
-    /// What was taken of that.
+    /// The work that was set by [`JobReader::take_pxn`].
     #[must_use]
     pub fn pxn(&self) -> &Pxn {
         &self.0.pxn
     }
 
-    /// Which of the recordings that were given has each place.
+    /// Index, among the given recordings, of the recording at each place.
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.0.order
     }
 
-    /// Begins to read the recording at a place.
+    /// Starts reading the recording at a place.
     #[must_use]
     pub fn process(&self, place: usize) -> ProcessReader<'_> {
         ProcessReader::new(&self.0, place)
     }
 
-    /// The job without its operations. What is read of each recording must be added in the order
-    /// of their places.
+    /// The job without operations. The results of the recordings must be added in the order of
+    /// their places.
     #[must_use]
     pub fn begin(&self) -> JobPart {
         JobPart::new(&self.0)
@@ -118,8 +118,8 @@ impl<'r> JobReader<'r> {
 /// A link: communicator, sender, receiver, channel.
 type LinkId = (CommKey, i32, i32, u8);
 
-/// When a kernel ended, ns since 1970, where `(start, end)` is the span of its channels, and
-/// whether that is exact: the events of some kernels stop early.
+/// When a kernel ended, ns since 1970, given the span `(start, end)` of its channels, and whether
+/// that is exact: some kernels' events stop early.
 fn end_of(
     operations: &[&Operation],
     launch: &launches::Launch,
@@ -130,7 +130,7 @@ fn end_of(
     if early().next().is_none() {
         (end, true)
     } else if early().all(|o| o.timing == Timing::Proxy) {
-        // Its network part has host times.
+        // The network part has host times.
         (end.max(launch.end_ns), true)
     } else if let Some(ns) = early().find_map(event_ns) {
         (start.saturating_add(signed(to_u64(ns))), true)
@@ -139,36 +139,36 @@ fn end_of(
     }
 }
 
-/// What one process adds to a job, or several together.
+/// The contribution of one or several processes to a job.
 #[derive(Debug, Default)]
 pub struct JobPart {
     job: Job,
-    /// Of the processes that were added.
+    /// The collectives of the processes added so far.
     collectives: Collectives,
     own: Vec<OwnPart>,
     names: BTreeMap<CommKey, String>,
     batches: Vec<(PlacedPart, Option<P2pClass>)>,
-    /// Batches of sends, and of receives, from one rank to another in a communicator, in order.
+    /// Batches of sends (and of receives) between two ranks of a communicator, in order.
     sends: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
     receives: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
-    /// Processes whose sends and receives are incomplete, so that they cannot be counted.
+    /// Some process's sends and receives are incomplete, so that they cannot be counted.
     is_partial: bool,
-    /// Network sends to ranks that were not recorded.
+    /// Number of network sends to ranks that were not recorded.
     strangers: u64,
-    /// Links of which all transfers, or all but a few, were in such a time.
+    /// Number of links of which all or almost all transfers fell into a shortage of processor time.
     unjudged: usize,
-    /// Steps of ProxyOps for other processes (PXN).
+    /// Number of steps of ProxyOps for other processes (PXN).
     foreign: u64,
 }
 
-/// One process while its operations are added.
+/// The data of one process while its operations are added.
 struct Process<'t, 'a> {
-    /// The worker of each communicator, by its position.
+    /// Worker of each communicator, by position.
     workers: &'t [usize],
     timeline: &'t Timeline<'a>,
     operations: &'t [Operation],
     clocks: &'t GpuClocks,
-    /// The starts of its steps, ns since 1970, with their numbers.
+    /// (Start, number) of its steps; starts in ns since 1970.
     steps: Vec<(i64, i64)>,
 }
 
@@ -178,13 +178,13 @@ impl Process<'_, '_> {
         next.checked_sub(1).map(|at| self.steps[at].1)
     }
 
-    /// The network may report data of its receives before it came.
+    /// True if the network may report received data before it has arrived.
     fn arrives_early(&self, operation: &Operation) -> bool {
         let has_net_plugin = self.timeline.recording().identity().net_plugin.is_some();
         arrives_early(has_net_plugin, self.timeline.string(operation.proto))
     }
 
-    /// The worker that an operation is of.
+    /// The worker of an operation.
     fn worker(&self, comm: Option<usize>) -> usize {
         let worker = comm.and_then(|comm| self.workers.get(comm));
         let worker = worker.or_else(|| self.workers.first());
@@ -199,32 +199,32 @@ impl Process<'_, '_> {
         operation.comm.map(|comm| self.timeline.comm(comm))
     }
 
-    /// Some of its sends and receives are missing, or were recorded only for a time.
+    /// True if some of its sends and receives are missing, or it was recorded only for a time.
     fn is_partial(&self) -> bool {
         let recording = self.timeline.recording();
         recording.lacks(EventKind::P2p) || !recording.is_whole() || recording.is_windowed()
     }
 
-    /// The time from which nothing is overwritten, ns since 1970; `None` if nothing was.
+    /// Time from which nothing is overwritten, ns since 1970; `None` if nothing was overwritten.
     fn whole_from(&self, first: &LatestFirst) -> Option<i64> {
         let recording = self.timeline.recording();
         if recording.is_whole() && recording.header().overwritten.iter().all(|&count| count == 0) {
             return None;
         }
-        // The oldest records of a lane are overwritten first: all after its first remaining record
-        // are complete. A lane that began late counts too, since nothing shows that it did.
+        // The oldest records of a lane are overwritten first: everything after its first remaining
+        // record is complete. A lane that began late counts too, because nothing shows that it did.
         let mark = recording.marks().first().map(|mark| mark.ticks);
         first.ticks.max(mark).map(|ticks| signed(self.timeline.ns(ticks)))
     }
 }
 
-/// Some events of these kinds were not recorded, at unknown times.
+/// True if some events of these kinds were not recorded, at unknown times.
 fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     kinds.iter().any(|&kind| recording.lost(kind) != 0)
 }
 
 impl JobPart {
-    /// ProxyOps that processes did for others (PXN).
+    /// Number of ProxyOp steps that processes executed for others (PXN).
     #[must_use]
     pub fn foreign(&self) -> u64 {
         self.foreign
@@ -240,7 +240,7 @@ impl JobPart {
         JobPart { job, names: plan.names.clone(), ..JobPart::default() }
     }
 
-    /// Adds what the process at the next place adds.
+    /// Adds the contribution of the process at the next place.
     pub fn add(&mut self, other: JobPart) {
         let first = self.batches.len();
         self.batches.extend(other.batches);
@@ -262,7 +262,7 @@ impl JobPart {
     }
 }
 
-/// Gathers, while the records of a process are decoded, what its operations do not hold.
+/// Collects, while a process's records are decoded, the facts that its operations do not contain.
 #[derive(Debug)]
 pub struct ProcessReader<'p> {
     plan: &'p JobPlan<'p>,
@@ -278,7 +278,8 @@ impl<'p> ProcessReader<'p> {
         ProcessReader { plan, place, network, first: LatestFirst::default(), foreign: 0 }
     }
 
-    /// Takes a record of a lane, as [`Timeline::read_with`] gives it: a step with its ProxyOp.
+    /// Takes a record of a lane, as [`Timeline::read_with`] passes it; a step comes with its
+    /// ProxyOp.
     pub fn record(&mut self, lane: usize, record: &Record, op: Option<(EventId, &Event)>) {
         self.first.add(lane, record);
         if let (Record::Step(step), Some((id, event))) = (record, op) {
@@ -287,7 +288,7 @@ impl<'p> ProcessReader<'p> {
         }
     }
 
-    /// What the process adds, after all of its records.
+    /// The process's contribution, after all of its records.
     #[must_use]
     pub fn finish(self, whole: &Whole<'_>) -> JobPart {
         let mut adding = Adding { plan: self.plan, part: JobPart::default() };
@@ -296,7 +297,7 @@ impl<'p> ProcessReader<'p> {
     }
 }
 
-/// A process's part while it is made.
+/// A process's contribution while it is being built.
 struct Adding<'p> {
     plan: &'p JobPlan<'p>,
     part: JobPart,
@@ -334,7 +335,7 @@ impl Adding<'_> {
             let arrival = self.add_launch(&process, &launch, &mut seen);
             if let Some(kernel) = launch.gpu {
                 let handle = |&at: &usize| process.handle(&process.operations[at]);
-                // What a receive says that may be reported early is not a wait for the GPU.
+                // If a receive may be reported early, its state does not show a wait for the GPU.
                 let counts = |&&at: &&usize| !process.arrives_early(&process.operations[at]);
                 let counted = launch.operations.iter().filter(counts);
                 kernels.extend(counted.map(|at| (handle(at), kernel)));
@@ -349,7 +350,7 @@ impl Adding<'_> {
         self.add_network(&process, network, &kernels);
     }
 
-    /// Adds the operations of one kernel. Returns its arrival, if all of them are over.
+    /// Adds the operations of one kernel. Returns its arrival if all of them have ended.
     fn add_launch(
         &mut self,
         process: &Process<'_, '_>,
@@ -373,7 +374,7 @@ impl Adding<'_> {
             self.part.job.launches.push(Launch { worker, delay });
         }
         let this = (part, step, kernel.is_some(), has_end);
-        // Grouped collectives share one kernel: the first one stands for all.
+        // Grouped collectives share one kernel; the first one represents them.
         if let Some(operation) = operations.iter().find(|o| o.seq.is_some()) {
             self.add_collective(process, operation, this, seen);
         }
@@ -410,7 +411,7 @@ impl Adding<'_> {
         self.part.own.push((id, kind, this));
     }
 
-    /// The class of sends and receives of one kernel.
+    /// The class of the sends and receives of one kernel.
     fn p2p_class(&self, process: &Process<'_, '_>, transfers: &[&Operation]) -> Option<P2pClass> {
         let comm = process.comm(transfers.first()?)?;
         let of = |is_send: bool| {
@@ -441,7 +442,7 @@ impl Adding<'_> {
         }
     }
 
-    /// The network times of sends, by link and channel, and what the GPU held up.
+    /// Adds the network times of sends, by link and channel, and the waits for the GPU.
     fn add_network(
         &mut self,
         process: &Process<'_, '_>,
@@ -449,7 +450,7 @@ impl Adding<'_> {
         kernels: &Map<Handle, Span>,
     ) {
         let mut waits = GpuWaits::default();
-        // Of each ProxyOp the channel, the direction and the kernel, looked up once.
+        // Channel, direction and kernel of each ProxyOp, looked up once.
         let mut ops: Vec<Option<Option<(usize, bool, Span)>>> = Vec::new();
         ops.resize(network.ops.len(), None);
         for (id, waited) in network.waited {
@@ -502,7 +503,7 @@ impl JobPart {
         let parts = self.collectives.parts().chain(self.batches.iter().map(|(part, _)| part));
         let (timed, all) =
             parts.fold((0, 0), |(timed, all), part| (timed + usize::from(part.2), all + 1));
-        // Where kernels have times, the few without are ignored.
+        // If most kernels have times, the few without are ignored.
         self.job.is_kernel_timed = all > 0 && 2 * timed > all;
         let is_timed = self.job.is_kernel_timed;
         self.finish_batches(is_timed);
@@ -543,7 +544,7 @@ impl JobPart {
 
     fn finish_batches(&mut self, is_timed: bool) {
         let mut partners = vec![Vec::new(); self.batches.len()];
-        // Of how many sends and receives in each batch the other end is unknown.
+        // Number of sends and receives of each batch whose other end is unknown.
         let mut lacking = vec![0usize; self.batches.len()];
         if !self.is_partial {
             let all = self.sends.values().chain(self.receives.values()).flatten();
@@ -613,14 +614,14 @@ impl JobPart {
     }
 }
 
-/// The classes in the order of their numbers.
+/// The classes sorted by index.
 fn by_index<T>(classes: BTreeMap<T, usize>) -> Vec<T> {
     let mut classes: Vec<(T, usize)> = classes.into_iter().collect();
     classes.sort_unstable_by_key(|(_, at)| *at);
     classes.into_iter().map(|(class, _)| class).collect()
 }
 
-/// The latest time at which a lane's first record was pushed, in ticks, found as they are read.
+/// The latest time of a lane's first record, in ticks, found while reading.
 #[derive(Debug, Default)]
 struct LatestFirst {
     lane: Option<usize>,
@@ -636,17 +637,16 @@ impl LatestFirst {
     }
 }
 
-/// What one process's network steps show, gathered as they are read.
+/// What one process's network steps show, collected while reading.
 #[derive(Debug)]
 struct Network<'p> {
     comms: BTreeMap<u16, CommKey>,
     clock: TickMap,
     numbers: BTreeMap<LinkId, usize>,
     links: Vec<NetworkLink<'p>>,
-    /// What the steps of its ProxyOps are of, by the numbers of their events, so that a step costs
-    /// no lookup.
+    /// What the steps of each ProxyOp belong to, by event number, so that a step needs no lookup.
     ops: Vec<StepsOf>,
-    /// Of each step that is over, its ProxyOp and when it waited for the GPU.
+    /// For each completed step: its ProxyOp, and when it waited for the GPU.
     waited: Vec<(EventId, Option<Span>)>,
 }
 
@@ -657,14 +657,14 @@ struct NetworkLink<'p> {
     ends: [Option<&'p ShortTimes>; 2],
 }
 
-/// What the steps of a ProxyOp are of.
+/// What the steps of a ProxyOp belong to.
 #[derive(Clone, Copy, Debug)]
 enum StepsOf {
-    /// It was not looked up.
+    /// Not looked up yet.
     Unseen,
-    /// No communicator that is known.
+    /// No known communicator.
     Nothing,
-    /// A link, by its number.
+    /// The link with this index.
     Send(usize),
     Receive,
 }
@@ -708,7 +708,7 @@ impl<'p> Network<'p> {
         }
     }
 
-    /// What the steps of a ProxyOp are of. One may be another process's (PXN).
+    /// Looks up what the steps of a ProxyOp belong to, which may be another process (PXN).
     fn steps_of(
         &mut self,
         start: &Start,
@@ -738,8 +738,8 @@ fn is_foreign(op: &Event) -> bool {
     matches!(op.start.detail, Detail::ProxyOp(op) if op.foreign)
 }
 
-/// Adds a completed send: its wire time without the time that it queued behind another.
-/// Transfers while one of its ends was short of processor time are left out.
+/// Adds a completed send: its wire time without the time queued behind another send. Transfers
+/// while one of the ends was short of processor time are left out.
 fn add_send(link: &mut NetworkLink<'_>, step: &Step, clock: &TickMap) {
     const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
     if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {

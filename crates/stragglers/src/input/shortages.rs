@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When processes were short of processor time, from the records of their heartbeats.
+//! When processes were short of processor time, according to their heartbeat records.
 
 use crate::Limits;
 use crate::model::CpuShortage;
@@ -8,16 +8,16 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::Recording;
 use ncclscope_trace::progress::{Heartbeat, Shortage};
 
-/// When a process was short of processor time: spans in ns since 1970, in order.
+/// When a process was short of processor time: sorted spans in ns since 1970.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ShortTimes {
     spans: Vec<(u64, u64)>,
 }
 
 impl ShortTimes {
-    /// How long each process was short of processor time, and when. The times of those that are
-    /// not far shorter of it than the others are empty: on a machine that is busy everywhere, links
-    /// can still be compared.
+    /// How long each process was short of processor time, and when. The spans are empty for
+    /// processes that are not far shorter of it than the others: on a machine that is busy
+    /// everywhere, links can still be compared.
     pub(super) fn of_all(recordings: &[(u32, &Recording)]) -> (Vec<CpuShortage>, Vec<ShortTimes>) {
         let shortages: Vec<CpuShortage> =
             recordings.iter().enumerate().map(|(worker, &(_, of))| shortage(worker, of)).collect();
@@ -36,14 +36,14 @@ impl ShortTimes {
         self.spans.is_empty()
     }
 
-    /// Whether any of the time from `start` to `end`, ns since 1970, is in them.
+    /// True if any part of the time from `start` to `end` (ns since 1970) is in a span.
     pub(super) fn contain(&self, start: u64, end: u64) -> bool {
         let first = self.spans.partition_point(|&(_, over)| over < start);
         self.spans.get(first).is_some_and(|&(begin, _)| begin <= end)
     }
 }
 
-/// The time of which it tells, ns since 1970.
+/// The span that a shortage record covers, ns since 1970.
 fn span(recording: &Recording, of: &Shortage) -> (u64, u64) {
     let end = recording.tick_map().realtime_ns(of.ticks);
     (end.saturating_sub(u64::from(of.span_us) * 1_000), end)
@@ -56,7 +56,7 @@ fn all(recording: &Recording) -> impl Iterator<Item = &Shortage> {
     })
 }
 
-/// When it was short of it first for as much of the time as matters.
+/// Time of the first shortage that is a relevant share of its span.
 fn first(recording: &Recording) -> Option<u64> {
     let least = Limits::default().min_short;
     let matters = |of: &&Shortage| {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file whose end is an error. Where a forged page header claims more than a file has, `parquet`
-//! 60 passes over the end as often as it claims (`ThriftReadInputProtocol::skip_bytes`): two
-//! thousand million times, each with a system call.
+//! A file on which a read at its end is an error. If a forged page header claims more data than a
+//! file has, `parquet` 60 reads at the end as often as the header says
+//! (`ThriftReadInputProtocol::skip_bytes`): up to two thousand million times, each with a system
+//! call.
 
 use bytes::Bytes;
 use parquet::errors::Result;
@@ -32,7 +33,7 @@ impl ChunkReader for StrictFile {
     }
 }
 
-/// Reads up to the end, and not at it.
+/// Reads up to the file's end; a read at the end is an error.
 pub(super) struct UpToEnd(File);
 
 impl Read for UpToEnd {

@@ -22,9 +22,9 @@ use std::path::Path;
 /// The required columns.
 pub const REQUIRED: [&str; 6] = ["dp_rank", "stage", "step", "optype", "start_ts", "duration"];
 
-/// The most rows of a table, which take about 2 GB. A small file may have far more.
+/// Maximum number of rows of a table, which take about 2 GB. A small file may contain far more.
 const MOST_ROWS: i64 = 10_000_000;
-/// The most workers times steps: for each of these the analysis keeps a timeline.
+/// Maximum of workers times steps, for each of which the analysis keeps a timeline.
 const MOST_TIMELINES: usize = 4_000_000;
 
 /// Seconds to ns.
@@ -33,7 +33,7 @@ const SECOND: f64 = 1e9;
 /// One operation: a row of the table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operation {
-    /// The worker's position in the layout.
+    /// The worker's position in the parallel layout.
     pub cell: LayoutPosition,
     /// The worker's first rank in the job.
     pub rank: Option<u32>,
@@ -41,7 +41,7 @@ pub struct Operation {
     pub step: i64,
     /// The operation's name; see [`semantics`].
     pub name: String,
-    /// When it started in its step, s.
+    /// Start within its step, s.
     pub start: f64,
     /// Duration, s.
     pub duration: f64,
@@ -75,12 +75,12 @@ pub fn read(path: &Path) -> Result<Job, Error> {
 /// # Errors
 /// As [`read`].
 pub fn operations(path: &Path) -> Result<Vec<Operation>, Error> {
-    // The library panics where a file is damaged.
+    // The library panics on damaged files.
     catch_quietly(|| rows(path, MOST_ROWS))
         .unwrap_or_else(|| Err(Error::new(path, "the table is damaged")))
 }
 
-/// What `work` returns; `None` if it panics, of which nothing is printed.
+/// The result of `work`; `None` if it panics. The panic message is suppressed.
 fn catch_quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));
@@ -89,7 +89,7 @@ fn catch_quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     done
 }
 
-/// The rows of a table, `most` at most.
+/// The rows of a table, at most `most`.
 fn rows(path: &Path, most: i64) -> Result<Vec<Operation>, Error> {
     let error = |what: &dyn std::fmt::Display| Error::new(path, what);
     let file = ncclscope_trace::open_to_read(path).map_err(|e| error(&e))?;
@@ -274,7 +274,8 @@ impl JobBuilder {
         list.entry((step, way, from, to)).or_default().push(number);
     }
 
-    /// The worker at the other end. At the ends of the pipeline it belongs to another chunk.
+    /// The worker at the other end. At the ends of the pipeline the other end belongs to another
+    /// chunk.
     fn neighbour(&self, cell: LayoutPosition, way: Direction, is_send: bool) -> Option<usize> {
         let up = (way == Direction::Forward) == is_send;
         let step = if up { 1 } else { self.stages - 1 };
@@ -309,7 +310,7 @@ impl JobBuilder {
             let mut receives = self.receives.remove(&channel).unwrap_or_default();
             sends.sort_unstable();
             receives.sort_unstable();
-            // The n-th send is the n-th receive.
+            // The n-th send matches the n-th receive.
             for (send, receive) in sends.iter().zip(&receives) {
                 self.job.batches[send.2].partners.push(receive.2);
                 self.job.batches[receive.2].partners.push(send.2);
@@ -326,7 +327,7 @@ impl JobBuilder {
     }
 }
 
-/// A collective: step, how it ends, parts.
+/// A collective: step, kind of end, parts.
 type Instance = (i64, EndSync, Vec<Part>);
 
 fn by_group(collectives: BTreeMap<Key, (EndSync, Vec<Part>)>) -> BTreeMap<Group, Vec<Instance>> {
@@ -349,7 +350,7 @@ mod tests {
                           required int64 step; required double start_ts; \
                           required double duration; required binary optype (UTF8); }";
 
-    /// Writes a table with one operation of each of so many workers, each in a step of its own.
+    /// Writes a table with one operation of each of `workers` workers, each in a step of its own.
     fn write(path: &Path, workers: i32) -> parquet::errors::Result<()> {
         let schema = std::sync::Arc::new(parse_message_type(SCHEMA)?);
         let file = std::fs::File::create(path)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The columns of the table: their cells, their order, and which of them a screen has room for.
+//! The columns of the table: their cells, the sort order, and which of them fit a screen.
 
 use crate::picture::{Operation, Row};
 use crate::units::{age, gigabytes, percent, rate};
@@ -37,7 +37,7 @@ pub enum Column {
     Why,
 }
 
-/// Columns that a narrow screen loses last come first; then their least widths.
+/// Columns with their minimum widths; a narrow screen loses those at the end first.
 const ROOM: [(Column, u16); 13] = [
     (Column::Rank, 5),
     (Column::State, 7),
@@ -53,7 +53,7 @@ const ROOM: [(Column, u16); 13] = [
     (Column::Sent, 7),
     (Column::Why, 20),
 ];
-/// The most that a column grows to.
+/// Maximum width of a column.
 const WIDEST: u16 = 28;
 
 impl Column {
@@ -94,7 +94,7 @@ impl Column {
         }
     }
 
-    /// Its cells are numbers.
+    /// True if the column contains numbers.
     #[must_use]
     pub const fn is_number(self) -> bool {
         !matches!(
@@ -116,7 +116,7 @@ impl Column {
     }
 }
 
-/// What a row has in a column.
+/// The text of a row's cell in a column.
 #[must_use]
 pub fn cell(row: &Row, column: Column) -> String {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
@@ -155,7 +155,7 @@ pub(super) fn operation(operation: &Operation) -> String {
     text
 }
 
-/// The order of two rows: of numbers the greatest first, of states the worst; then by rank.
+/// Sort order of two rows: the largest number or the worst state first, then by rank.
 pub(super) fn compare(column: Column, a: &Row, b: &Row) -> Ordering {
     let greatest =
         |of: fn(&Row) -> Option<f64>| of(b).unwrap_or(-1.0).total_cmp(&of(a).unwrap_or(-1.0));

@@ -6,10 +6,10 @@ use crate::picture::Row;
 use crate::units::{age, gigabytes, percent, rate};
 use ncclscope_operations::human;
 
-/// Functions and links that are listed.
+/// Maximum number of functions and of links that are listed.
 const LISTED: usize = 64;
 
-/// All that is known of a rank.
+/// All facts about a rank.
 pub(super) fn lines(row: &Row) -> Vec<String> {
     let mut lines = Vec::new();
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());

@@ -19,10 +19,10 @@ pub use paint::draw;
 use crate::group::by_host;
 use crate::picture::{Picture, Row};
 
-/// The longest filter, in characters.
+/// Maximum length of the filter, characters.
 const LONGEST_FILTER: usize = 64;
 
-/// A key, as far as the view knows any.
+/// The keys that the view handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A character.
@@ -49,16 +49,16 @@ pub enum Key {
     Interrupt,
 }
 
-/// What follows a key.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The view goes on.
+    /// The view stays open.
     Stay,
     /// The user quits.
     Quit,
 }
 
-/// What covers the table.
+/// The pane that covers the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Pane {
     #[default]
@@ -68,7 +68,7 @@ enum Pane {
     Detail(Identity),
 }
 
-/// By what a row is found again in the next picture.
+/// Identifies a row in the next picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     job: String,
@@ -88,30 +88,30 @@ impl Identity {
     }
 }
 
-/// What a terminal shows of the picture, and how the user has set it.
+/// The view of a picture, with the user's settings.
 #[derive(Debug)]
 pub struct View {
     shown: Picture,
-    /// The latest picture, while an earlier one is frozen.
+    /// The latest picture, while the view is frozen at an earlier one.
     held: Option<Picture>,
     is_frozen: bool,
     order: Column,
     is_reversed: bool,
     filter: String,
-    /// The filter is being typed.
+    /// True while the user types a filter.
     is_typing: bool,
     is_grouped: bool,
     pane: Pane,
-    /// The rows of the table, in order.
+    /// The rows of the table, filtered and sorted.
     rows: Vec<Row>,
     selected: Option<Identity>,
-    /// Where the selected row is among the rows.
+    /// Index of the selected row.
     at: usize,
-    /// The first row on the screen.
+    /// Index of the first row on the screen.
     first: usize,
-    /// Lines of the screen that show rows, as last painted.
+    /// Number of screen lines that showed rows when last painted.
     height: usize,
-    /// The first line of the detail pane.
+    /// Index of the first visible line of the detail pane.
     line: usize,
     has_colour: bool,
 }
@@ -140,7 +140,7 @@ impl View {
         }
     }
 
-    /// Takes the next picture; while the view is frozen it is kept for later.
+    /// Shows the next picture; while the view is frozen, stores it for later.
     pub fn update(&mut self, picture: Picture) {
         if self.is_frozen {
             self.held = Some(picture);
@@ -150,7 +150,7 @@ impl View {
         self.arrange();
     }
 
-    /// Takes a key.
+    /// Handles a key.
     pub fn press(&mut self, key: Key) -> Step {
         if key == Key::Interrupt {
             return Step::Quit;
@@ -211,7 +211,7 @@ impl View {
         self.line = 0;
     }
 
-    /// Opens the selected rank, or the ranks of the selected host.
+    /// Opens the detail pane of the selected rank, or the ranks of the selected host.
     fn enter(&mut self) {
         let Some(row) = self.rows.get(self.at).cloned() else { return };
         if self.is_grouped {
@@ -254,7 +254,7 @@ impl View {
         self.selected = self.rows.get(self.at).map(Identity::of);
     }
 
-    /// Filters and orders the rows, and finds the selected one again.
+    /// Filters and sorts the rows, and finds the selected row again.
     fn arrange(&mut self) {
         let rows = &self.shown.ranks;
         let rows = if self.is_grouped { by_host(rows) } else { rows.clone() };
@@ -271,14 +271,14 @@ impl View {
         self.select(found.unwrap_or(otherwise));
     }
 
-    /// The row of the detail pane; `None` if it is gone.
+    /// The row in the detail pane; `None` if it no longer exists.
     fn detailed(&self) -> Option<&Row> {
         let Pane::Detail(identity) = &self.pane else { return None };
         self.shown.ranks.iter().find(|row| identity.is_of(row))
     }
 }
 
-/// One of the row's texts contains what is wanted; of several words each.
+/// True if each word of `wanted` occurs in one of the row's texts.
 fn matches(row: &Row, wanted: &str) -> bool {
     let texts: Vec<String> =
         Column::ALL.iter().map(|column| cell(row, *column).to_lowercase()).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paints the view. Without colours the state's word, bold and reversed text say the same.
+//! Paints the view. Without colours, the state's word and bold or reversed text show the same.
 
 use super::columns::{Column, cell, fitting};
 use super::{Pane, View, detail, help};
@@ -11,11 +11,11 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table, Wrap};
 
-/// The least screen that shows a table.
+/// Minimum screen size that shows a table.
 const LEAST: (u16, u16) = (24, 5);
-/// Screens with fewer lines show no functions.
+/// Minimum number of screen lines for showing functions.
 const ROOM_FOR_FUNCTIONS: u16 = 18;
-/// Functions and verdicts above the table.
+/// Maximum number of functions and of verdicts above the table.
 const FUNCTIONS: usize = 4;
 const VERDICTS: usize = 2;
 const NOTES: usize = 2;
@@ -41,14 +41,14 @@ pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
     }
 }
 
-/// What is left of the screen.
+/// The unused part of the screen.
 struct Screen<'a, 'b> {
     frame: &'a mut Frame<'b>,
     area: Rect,
 }
 
 impl Screen<'_, '_> {
-    /// Takes lines from the top.
+    /// Takes `height` lines from the top.
     fn take(&mut self, height: u16) -> Rect {
         let height = height.min(self.area.height);
         let top = Rect { height, ..self.area };
@@ -77,7 +77,7 @@ impl View {
     }
 }
 
-/// The first line: what is shown, and how the ranks are.
+/// The first line: the source, and the states of the ranks.
 fn head(view: &View) -> String {
     let picture = &view.shown;
     let hosts: std::collections::BTreeSet<&str> =
@@ -98,7 +98,7 @@ fn head(view: &View) -> String {
     format!("{text}  {}", picture.at)
 }
 
-/// The last line: the filter that is typed, or the keys.
+/// The last line: the filter being typed, or the keys.
 fn hints(view: &View) -> String {
     if view.is_typing {
         return format!("/{}_", view.filter);
@@ -193,7 +193,7 @@ fn details(rest: &mut Screen<'_, '_>, view: &mut View) {
     lines(rest, view, text);
 }
 
-/// Lines that scroll.
+/// Lines that can be scrolled.
 fn lines(rest: &mut Screen<'_, '_>, view: &mut View, lines: Vec<String>) {
     view.height = usize::from(rest.area.height).max(1);
     view.line = view.line.min(lines.len().saturating_sub(view.height));

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a recording lacks, for all who must know whether they see everything.
+//! What a recording lacks, for analyses that depend on complete data.
 //!
-//! Four things may be missing, and each is asked apart, for they spoil different conclusions: what
-//! was lost ([`Recording::lost`]), what was not to be recorded ([`Recording::has_pauses`], and from
-//! the first communicator on [`Recording::is_windowed`]), what was overwritten by later events
-//! ([`crate::layout::Header::overwritten`]), and what is damaged ([`Recording::has_hole`]).
+//! Four kinds of data may be missing. Each has its own query, because they affect different
+//! conclusions: lost events ([`Recording::lost`]), events that were not to be recorded
+//! ([`Recording::has_pauses`], and since the first communicator [`Recording::is_windowed`]), events
+//! overwritten by later ones ([`crate::layout::Header::overwritten`]), and damage
+//! ([`Recording::has_hole`]).
 
 use super::Recording;
 use crate::kind::EventKind;
 use crate::mark::{Mark, MarkKind};
 
 impl Recording {
-    /// Events of a kind that NCCL reported and that were not recorded: there was no memory for
-    /// them, their lane was full, or they were not written in time.
+    /// Number of events of a kind that NCCL reported and that were not recorded, because no lane or
+    /// slot was free, the lane was full, or they were not written in time.
     #[must_use]
     pub fn lost(&self, kind: EventKind) -> u64 {
         let (kind, header) = (kind.index(), &self.header);
@@ -21,14 +22,14 @@ impl Recording {
         causes.into_iter().chain(in_lanes).fold(0, u64::saturating_add)
     }
 
-    /// Events of a kind that NCCL reported are missing: lost, or overwritten by later ones.
+    /// Whether events of a kind that NCCL reported are missing: lost, or overwritten by later ones.
     #[must_use]
     pub fn lacks(&self, kind: EventKind) -> bool {
         self.lost(kind) != 0 || self.header.overwritten[kind.index()] != 0
     }
 
-    /// Events are missing in between because they were not to be recorded: recording was stopped
-    /// for a time, or operations were sampled.
+    /// Whether events were left out between others: recording was stopped for a time, or operations
+    /// were sampled.
     #[must_use]
     pub fn has_pauses(&self) -> bool {
         let leaves_out = |mark: &Mark| match mark.what {
@@ -39,8 +40,8 @@ impl Recording {
         self.header.left_out != 0 || self.marks.iter().any(leaves_out)
     }
 
-    /// Not everything since the first communicator was to be recorded: there are pauses, or
-    /// recording started later. The window that opens with the run is none of these.
+    /// Whether events since the first communicator were left out: there are pauses, or recording
+    /// started later. The window that opens with the run does not count.
     #[must_use]
     pub fn is_windowed(&self) -> bool {
         let first = self.comms.iter().map(|comm| comm.ticks).min();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What lies before the end of a recording, read without keeping any of it.
+//! Reads the part of a recording before its end ([`Recording::open_end`]) without keeping it.
 
 use super::{DECODED, Recording};
 use crate::bytes::u64_at;
@@ -15,12 +15,12 @@ use crate::segments::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What is known of the older part of a recording after it was read.
+/// The outcome of [`Recording::visit_older`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OlderPart {
-    /// Everything was there, from the first record on, and was read.
+    /// All records were read, from the recording's first on.
     pub is_complete: bool,
-    /// The damage, in few words.
+    /// The damage, in a few lines.
     pub problems: Vec<String>,
 }
 
@@ -30,16 +30,16 @@ impl Recording {
     pub fn is_whole(&self) -> bool {
         self.part.is_none()
     }
-    /// How many bytes of the block ring were read, and of how many, if older segments were left
-    /// out: of these only what their beginnings tell is checked.
+    /// Bytes of the block ring that were read, and all its bytes; `None` if no segment was left
+    /// out. Of segments that are left out only the first blocks' headers are checked.
     #[must_use]
     pub fn part(&self) -> Option<(u64, u64)> {
         self.part
     }
 
-    /// The sends and receives that were written before all that was read of the block ring, also
-    /// those that were overwritten. `None` if the recording does not say it, or blocks are missing
-    /// between those that were read: then these are not all that came after.
+    /// Counts of the sends and receives before the first block that was read, including overwritten
+    /// ones. `None` if the recording does not have them, or if blocks are missing between those
+    /// that were read.
     #[must_use]
     pub fn pairs_before(&self) -> Option<&[PairCount]> {
         let (&first, &last) = (self.block_numbers.first()?, self.block_numbers.last()?);
@@ -53,7 +53,8 @@ impl Recording {
         (*number == first).then_some(pairs)
     }
 
-    /// Keeps the counts of the first block that has some, if all of its records can be read.
+    /// Keeps the counts of the lowest-numbered block that has some, if all of its records can be
+    /// read.
     pub(super) fn keep_pairs(&mut self, number: u64, pairs: Vec<PairCount>, left: u32) {
         let is_first = self.pairs.as_ref().is_none_or(|(first, _)| number < *first);
         if is_first && left == 0 && !pairs.is_empty() {
@@ -61,9 +62,9 @@ impl Recording {
         }
     }
 
-    /// Hands the records that [`Recording::open_end`] left out to `each`: those of the lanes that
-    /// started events of `kinds`, in no order. Each block is read once, and what is on its way to
-    /// other lanes is not decoded.
+    /// Passes the records that [`Recording::open_end`] left out to `each`, in no order; only those
+    /// of lanes that started events of `kinds`. Each block is read once, and blocks of other lanes
+    /// are not decoded.
     ///
     /// # Errors
     /// [`Error`], if the file cannot be read.
@@ -98,7 +99,8 @@ impl Recording {
                     Found::Block(..) => {}
                     Found::Torn(byte, lost) => {
                         let text = torn(segment, at + byte as u64, lost);
-                        // The end may begin in this segment.
+                        // The part that was read at opening may begin in this segment, so its
+                        // damage may be known.
                         part.problems.extend((!self.problems.contains(&text)).then_some(text));
                     }
                 }
@@ -113,7 +115,7 @@ impl Recording {
         Ok(part)
     }
 
-    /// Returns how many records of the block cannot be read.
+    /// Decodes a block's records. Returns how many of them cannot be read.
     fn decode_older(
         &self,
         header: &BlockHeader,

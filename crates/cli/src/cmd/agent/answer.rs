@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A collector's answer, by HTTP or gRPC.
+//! Decodes a collector's answer, which may come by HTTP or gRPC.
 
 use ncclscope_metrics::encode::otlp::parse_response;
 use ncclscope_metrics::send::Answer;
 
-/// What a collector accepted, and its message about it.
+/// Decodes what a collector accepted, and its message about it.
 pub(super) fn taken(answer: Vec<u8>) -> Answer {
     let response = parse_response(&answer).unwrap_or_default();
     match response.line() {

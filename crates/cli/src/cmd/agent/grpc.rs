@@ -25,7 +25,7 @@ use tonic_types::StatusExt;
 
 const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
-/// The way to a collector.
+/// A connection to a collector.
 #[derive(Debug)]
 pub(super) struct Grpc {
     endpoint: Endpoint,
@@ -35,7 +35,7 @@ pub(super) struct Grpc {
 }
 
 impl Grpc {
-    /// The way to `target`, or a line with the reason why there is none.
+    /// Prepares the connection to `target`. The error is a line with the reason.
     pub(super) fn new(target: &Target, user_agent: &str) -> Result<Grpc, String> {
         let endpoint = Endpoint::from_shared(target.url.clone())
             .and_then(|endpoint| endpoint.user_agent(user_agent));
@@ -87,9 +87,9 @@ impl Transport for Grpc {
         };
         let exchange =
             async { tokio::time::timeout(self.timeout, self.export(request)).await.ok() };
-        // The library panics on an answer whose details are no base64.
+        // The library panics if the details of an answer are not valid base64.
         let answer = catch_unwind(AssertUnwindSafe(|| runtime.block_on(exchange)));
-        // A name that is still looked up is not waited for.
+        // Does not wait for a name that is still being looked up.
         runtime.shutdown_background();
         match answer {
             Ok(Some(answer)) => answer,
@@ -99,10 +99,10 @@ impl Transport for Grpc {
     }
 }
 
-/// What a status means, after the specification's table of codes.
+/// The meaning of a status, according to the specification's table of codes.
 fn refusal(status: &Status) -> Answer {
     let asked = retry_delay(status);
-    // The connection broke: that is not the collector's word.
+    // The connection broke, so that the status is not from the collector.
     if let Some(source) = status.source() {
         return Answer::Later(asked, chain(source));
     }
@@ -114,18 +114,18 @@ fn refusal(status: &Status) -> Answer {
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => Answer::Later(asked, why),
-        // Only one that says when will have room again.
+        // The request can be retried only if the collector says when.
         Code::ResourceExhausted if asked.is_some() => Answer::Later(asked, why),
         _ => Answer::Refused(why),
     }
 }
 
-/// How long the collector asks to wait, in the details of its answer.
+/// How long the collector asks us to wait, from the details of its answer.
 fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay
 }
 
-/// An error and what caused it.
+/// An error and its causes.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
@@ -133,7 +133,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     texts.join(": ")
 }
 
-/// Messages that are bytes already.
+/// A codec for messages that are already encoded.
 #[derive(Clone, Copy, Debug)]
 struct Raw;
 
@@ -216,7 +216,8 @@ mod tests {
         [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
     }
 
-    /// Answers one call with `headers` alone, in HTTP/2's plainest form. The collector's URL.
+    /// A collector that answers one call with only `headers`, in the simplest form of HTTP/2.
+    /// Returns its URL.
     fn collector(headers: &'static [(&str, &str)]) -> String {
         const PREFACE: usize = 24;
         const HEADERS: u8 = 1;
@@ -233,7 +234,8 @@ mod tests {
                 let mut payload = vec![0; usize::try_from(length).unwrap()];
                 stream.read_exact(&mut payload).unwrap();
                 if head[3] == HEADERS {
-                    // `:status: 200`; then names and values, neither indexed nor compressed.
+                    // `:status: 200`, followed by names and values that are neither indexed nor
+                    // compressed.
                     let mut block = vec![0x88];
                     for (name, value) in headers {
                         block.push(0);

@@ -19,7 +19,7 @@ use ureq::unversioned::transport::{
     TransportAdapter,
 };
 
-/// Opens connections, with TLS where the URL says so.
+/// A connector that uses TLS if the URL requires it.
 pub(super) fn connector(config: Arc<ClientConfig>) -> impl Connector {
     DefaultConnector::default().chain(Https(config))
 }
@@ -54,15 +54,15 @@ impl Connector<Box<dyn Transport>> for Https {
     }
 }
 
-/// The name that the server's certificate must have.
+/// The name for which the server's certificate must be valid.
 fn server(details: &ConnectionDetails<'_>) -> Result<ServerName<'static>, Error> {
     let host = details.uri.host().unwrap_or_default();
-    // An IPv6 address has brackets in a URL, and none in a certificate.
+    // An IPv6 address has brackets in a URL, but not in a certificate.
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     ServerName::try_from(bare.to_owned()).map_err(|error| Error::Other(error.into()))
 }
 
-/// What is left of the time to connect.
+/// The remaining time for connecting.
 fn left(details: &ConnectionDetails<'_>) -> NextTimeout {
     let mut timeout = details.timeout;
     if let (Duration::Exact(whole), Instant::Exact(begun), Instant::Exact(now)) =
@@ -122,7 +122,8 @@ mod tests {
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
-    /// What is made of a collector that takes connections and says nothing, in half a second.
+    /// The answer, within half a second, for a collector that accepts connections but sends
+    /// nothing.
     fn silence(scheme: &str) -> Answer {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("{scheme}://{}", silent.local_addr().unwrap());

@@ -13,15 +13,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Directories below a given one that are looked into: a run directory for each job.
+/// Number of directory levels below a given directory that are searched; each job may have one.
 const DEPTH: usize = 2;
-/// How often a directory is listed although its time is the same.
+/// How often a directory is listed again even if its modification time is unchanged.
 const LIST_EVERY: Duration = Duration::from_secs(60);
-/// How often it is listed again after a change: what comes within a tick of the file system's clock
-/// leaves its time as it is.
+/// Number of further listings after a change: a file that is created within the same tick of the
+/// file system's clock does not change the time again.
 const AGAIN: u8 = 2;
 
-/// What is known of some directories.
+/// The known content of some directories.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     roots: Vec<PathBuf>,
@@ -31,9 +31,9 @@ pub(super) struct Listing {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Recordings that were not there.
+    /// Recordings that appeared.
     pub(super) new: Vec<PathBuf>,
-    /// Recordings that are not there any more.
+    /// Recordings that disappeared.
     pub(super) gone: Vec<PathBuf>,
 }
 
@@ -52,12 +52,12 @@ impl Listing {
         Listing { roots, ..Listing::default() }
     }
 
-    /// A directory that was given.
+    /// True if the directory was given by the user.
     pub(super) fn is_root(&self, directory: &Path) -> bool {
         self.roots.iter().any(|root| root == directory)
     }
 
-    /// What came and went since the last time.
+    /// The changes since the last call.
     pub(super) fn look(&mut self) -> Changes {
         let before = std::mem::take(&mut self.known);
         let mut is_changed = false;
@@ -94,8 +94,8 @@ impl Listing {
 }
 
 impl Directory {
-    /// The directory now, and whether it was listed; `None` where there is none. After an error it
-    /// is as before.
+    /// The present content of a directory, and whether it was listed; `None` if it does not exist.
+    /// After an error the known content stays.
     fn read(path: &Path, depth: usize, known: Option<Directory>) -> Option<(Directory, bool)> {
         let changed = match std::fs::metadata(path) {
             Ok(of) if of.is_dir() => (of.mtime(), of.mtime_nsec()),
@@ -120,7 +120,7 @@ impl Directory {
     }
 }
 
-/// Recordings and directories in a directory; of directories none at the depth 0.
+/// Recordings and subdirectories of a directory; no subdirectories at depth 0.
 fn list(path: &Path, depth: usize) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let mut below = Vec::new();
     if depth > 0 {
@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(listing.look(), Changes { new, gone: vec![] });
         (0..4).for_each(|_| assert_eq!(listing.look(), Changes::default()));
         assert!(listing.known.values().all(|directory| directory.again == 0));
-        // An error passes: no file descriptor is left, or a server does not answer.
+        // Such errors are temporary: no free file descriptor, or a file server that does not
+        // answer.
         let known = Directory { changed: (0, 0), ..listing.known.remove(place.path()).unwrap() };
         let nul = Path::new("a\0");
         let (kept, is_listed) = Directory::read(nul, DEPTH, Some(known)).unwrap();

@@ -13,21 +13,22 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What is known of a process; what is empty is not.
+/// Facts about a process from its environment; unknown ones are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Origin {
     /// `SLURM_JOB_ID`.
     pub(super) slurm_job_id: String,
-    /// The rank on its node, as the launcher says.
+    /// Local rank as set by the launcher.
     pub(super) local_rank: String,
-    /// `GPU` and its index, where the process sees one alone.
+    /// `GPU` and its index, if the process sees only one.
     pub(super) gpu: String,
-    /// Likewise, where that one is named by its UUID.
+    /// `GPU` and its UUID, if the process sees only one and it is named by UUID.
     pub(super) gpu_uuid: String,
 }
 
 impl Origin {
-    /// Of the process `pid`, if it has the file `recording` open and we may look.
+    /// The facts of process `pid`, if it has the file `recording` open and its environment is
+    /// readable.
     pub(super) fn of(pid: u32, recording: &Path) -> Origin {
         let process = Path::new("/proc").join(pid.to_string());
         if !has_open(&process, recording) {
@@ -37,7 +38,7 @@ impl Origin {
         Origin::parse(&String::from_utf8_lossy(&environment))
     }
 
-    /// Reads `name=value`, each of which ends with a zero.
+    /// Parses `name=value` entries that end with a zero byte.
     fn parse(environment: &str) -> Origin {
         let variable = |name: &str| {
             let mut pairs = environment.split('\0').filter_map(|pair| pair.split_once('='));
@@ -57,7 +58,7 @@ impl Origin {
     }
 }
 
-/// Whether one of the descriptors of a process (its directory in /proc) leads to `file`.
+/// True if a descriptor of the process (its directory in /proc) leads to `file`.
 fn has_open(process: &Path, file: &Path) -> bool {
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let Ok(wanted) = std::fs::metadata(file).map(identity) else { return false };
@@ -85,7 +86,7 @@ mod tests {
             assert_eq!(parse(&[&format!("CUDA_VISIBLE_DEVICES={several}")]), [""; 4], "{several}");
         }
         assert_eq!(parse(&["SLURM_LOCALID=1", "LOCAL_RANK=0"])[1], "0", "who starts last is right");
-        // Slurm tells each rank of mpirun the place of mpirun's daemon.
+        // For ranks of mpirun, Slurm's variables describe mpirun's daemon.
         let mpirun = ["SLURM_LOCALID=0", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_LOCAL_RANK=1"];
         assert_eq!(parse(&mpirun)[1], "1");
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the agent serves: the latest text and the latest vectors.
+//! The pages that the agent serves: the latest Prometheus text and the latest vectors.
 
 use hyper::body::Bytes;
 use ncclscope_trace::vectors::{self, Table};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is served. Clones share it.
+/// The served content, shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Page(Arc<Mutex<Latest>>);
 
-/// `None` until the recordings were read once.
+/// The content; `None` until the recordings have been read once.
 #[derive(Debug, Default)]
 struct Latest {
     text: Option<Bytes>,
@@ -22,7 +22,7 @@ impl Page {
         self.lock().text = Some(Bytes::copy_from_slice(text.as_bytes()));
     }
 
-    /// Gives it a text if there is none yet.
+    /// Sets the text if there is none yet.
     pub(super) fn begin(&self, text: impl FnOnce() -> String) {
         self.lock().text.get_or_insert_with(|| text().into());
     }
@@ -31,12 +31,12 @@ impl Page {
         self.lock().vectors = Some(Arc::new(table));
     }
 
-    /// The text; `None` until there is any.
+    /// The text; `None` until there is one.
     pub(super) fn text(&self) -> Option<Bytes> {
         self.lock().text.clone()
     }
 
-    /// The table of vectors, of a job alone if there is one; `None` until there is any.
+    /// The table of vectors, limited to `job` if given; `None` until there is one.
     pub(super) fn vectors(&self, job: Option<String>) -> Option<Bytes> {
         let table = self.lock().vectors.clone()?;
         let Some(job) = job else {

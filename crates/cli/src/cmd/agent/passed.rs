@@ -12,24 +12,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The first pause after an error; each further one is twice as long, up to [`LONGEST`].
+/// Pause after the first error; it doubles with each further one up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// The first pause between two looks at the state of a file; each further one is twice as long, up
-/// to [`RAREST`]: of a year of recordings, few are looked at.
+/// Pause before the second check of a file's state; it doubles with each check up to [`RAREST`], so
+/// that a year of recordings causes few checks.
 const LOOK: Duration = Duration::from_secs(60);
 const RAREST: Duration = Duration::from_secs(3600);
 
 /// Why a recording is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Its process has ended, or has been silent for long: until the file changes.
+    /// Its process has ended or was silent for long; valid until the file changes.
     Over,
-    /// It is another host's, or a copy: until it is another file.
+    /// It is from another host, or a copy; valid until the path leads to another file.
     Elsewhere,
-    /// Its header is not there yet.
+    /// Its header is not written yet.
     Begins,
-    /// It cannot be read; the text says why.
+    /// It cannot be read, for the given reason.
     Unreadable(String),
 }
 
@@ -37,20 +37,20 @@ pub(super) enum Reason {
 #[derive(Debug, Default)]
 pub(super) struct Passed(BTreeMap<PathBuf, Entry>);
 
-/// What is known of a recording that was passed over.
+/// A recording that was passed over.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     reason: Reason,
     state: State,
     again: Instant,
     pause: Duration,
-    /// What its process did until it is followed belongs to earlier windows.
+    /// What its process does before it is followed belongs to earlier windows.
     pub(super) is_old: bool,
-    /// Up to where it was counted when it was followed, if it was.
+    /// Up to where it was counted when it was last followed, if it was.
     pub(super) counted: Option<Counted>,
 }
 
-/// Time, size and identity of a file; zeros without one.
+/// Time, size and identity of a file; zeros if it does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     modified: (i64, i64),
@@ -67,14 +67,16 @@ impl State {
 }
 
 impl Entry {
-    /// Its file changed since its process was taken for ended: that goes on.
+    /// True if the file changed after its process was considered ended, so that the process
+    /// continues.
     pub(super) fn was_over(&self) -> bool {
         self.reason == Reason::Over
     }
 }
 
 impl Passed {
-    /// Passes over `path`; `before` if it was already. True if the reason is a new one.
+    /// Passes over `path`; `before` is its entry if it was passed over already. True if the reason
+    /// is new.
     pub(super) fn add(
         &mut self,
         path: PathBuf,
@@ -106,7 +108,7 @@ impl Passed {
         self.0.remove(path);
     }
 
-    /// Takes out what may be followed by now, of those whose pause is over at `now`.
+    /// Removes and returns the recordings that may be followed now, of those whose pause is over.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PathBuf, Entry)> {
         let mut due = Vec::new();
         for (path, entry) in self.0.iter_mut().filter(|(_, entry)| entry.again <= now) {
@@ -127,12 +129,12 @@ impl Passed {
         due
     }
 
-    /// How many begin: their first page is not there yet.
+    /// Number of recordings whose first page is not written yet.
     pub(super) fn beginning(&self) -> usize {
         self.0.values().filter(|entry| entry.reason == Reason::Begins).count()
     }
 
-    /// How many cannot be read.
+    /// Number of recordings that cannot be read.
     pub(super) fn unreadable(&self) -> usize {
         let is_unreadable = |entry: &&Entry| matches!(entry.reason, Reason::Unreadable(_));
         self.0.values().filter(is_unreadable).count()

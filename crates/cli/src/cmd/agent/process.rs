@@ -14,33 +14,35 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A living process compares its clocks once a second. One that does not is stopped, or was killed
-/// without a lanes file that we can see.
+/// A process without clock comparison for this time counts as silent. A live process compares its
+/// clocks once a second; a silent one is stopped, or was killed without a lanes file that the agent
+/// can see.
 pub(super) const SILENT_AFTER: Duration = Duration::from_secs(30);
 
-/// How often a process writes how far it has come.
+/// How often a process records its progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a communicator is exported after it is gone, and the maximum per process.
+/// How long a communicator is exported after it is gone; `COMMS_LINGER` is the maximum number of
+/// such communicators per process.
 const COMM_LINGER: Duration = Duration::from_secs(120);
 const COMMS_LINGER: usize = 64;
 
-/// Libraries beside NCCL that are reported for a process.
+/// Maximum number of libraries beside NCCL that are reported for a process.
 const MOST_LIBRARIES: usize = 16;
 
-/// Why events are missing from the metrics. Events overwritten in the block ring are not: the
-/// agent has read them before.
+/// Reasons for which events are missing from the metrics. Events that are overwritten in the block
+/// ring do not count, because the agent has read them before.
 const CAUSES: [&str; 7] =
     ["lane_full", "lost_end", "no_lane", "no_slot", "unwritten", "stale", "unknown"];
 
-/// Up to where a process was counted that went out of sight, in case that it goes on.
+/// Up to where a process was counted when it went out of sight, in case that it continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Process id and bits of the handles.
+    /// Process id, and process bits of the handles.
     process: (u32, u32),
-    /// The number of the block of events that was to come next.
+    /// Number of the next block of events to be read.
     next_block: u64,
-    /// What was lost, by cause and kind: as a rule nothing.
+    /// Numbers of lost events by (cause, kind); usually empty.
     lost: Box<[(&'static str, &'static str, u64)]>,
 }
 
@@ -51,25 +53,25 @@ pub(crate) struct Process {
     reach: Reach,
     origin: Origin,
     api_version: Option<u32>,
-    /// What settled in the last window.
+    /// The metrics that became final in the last window.
     window: Metrics,
-    /// Its totals since it started, without communicators that were destroyed.
+    /// The totals since the start, without destroyed communicators.
     total: Metrics,
-    /// Communicators that are gone, and since when.
+    /// Communicators that are gone, with the time.
     gone: VecDeque<(CommKey, Instant)>,
     keeps_all: bool,
-    /// Blocks that were overwritten before we began.
+    /// Number of blocks that were overwritten before the agent started.
     missed_before: u64,
     /// Roles of communicators, by hash.
     roles: BTreeMap<u64, Name>,
     last_news: Instant,
     last_ticks: u64,
-    /// When its last window was closed.
+    /// When its last window was closed; `None` while it lives.
     over: Option<Instant>,
 }
 
 impl Process {
-    /// Opens a recording; its whole contents are new.
+    /// Opens a recording; all of its content counts as new.
     pub(super) fn open(path: &Path) -> Result<Process, Error> {
         let follower = Follower::open(path)?;
         let mut collector = Collector::default();
@@ -94,8 +96,8 @@ impl Process {
         })
     }
 
-    /// Reads what there is, and counts only what happens from now on: the rest was before we began,
-    /// and an agent before us has reported it.
+    /// Reads the existing content without counting it: it is from before the agent started, and an
+    /// earlier agent has reported it.
     pub(super) fn count_from_now(&mut self) -> Result<(), Error> {
         self.poll()?;
         self.count_lost();
@@ -103,7 +105,8 @@ impl Process {
         Ok(())
     }
 
-    /// Up to where it is counted. `None` if its recording has ended: the rest is reported already.
+    /// Up to where it is counted. `None` if its recording has ended, because the rest is reported
+    /// already.
     pub(super) fn counted(&self) -> Option<Counted> {
         let header = self.follower.header();
         self.follower.end().is_none().then(|| Counted {
@@ -113,7 +116,7 @@ impl Process {
         })
     }
 
-    /// Reads what there is, and counts what was not counted before.
+    /// Reads the existing content and counts what was not counted before.
     pub(super) fn count_from(&mut self, counted: &Counted) -> Result<(), Error> {
         let header = self.follower.header();
         if counted.process != (header.pid, header.process) {
@@ -127,19 +130,19 @@ impl Process {
         self.poll()
     }
 
-    /// What was read until now does not count.
+    /// Discards the counts of everything read so far.
     fn begin(&mut self) {
         self.collector.begin(self.follower.last_ticks(), &self.follower.tick_map());
         self.missed_before = self.follower.missed_blocks();
     }
 
-    /// Keeps all communicators: nothing is read of it after its first window.
+    /// Keeps destroyed communicators, because there will be only one window.
     pub(super) fn keep_all(&mut self) {
         self.keeps_all = true;
         self.collector.tell_all();
     }
 
-    /// A copy of a recording (`ncclscope dump`).
+    /// True for a copy of a recording (`ncclscope dump`).
     pub(super) fn is_copy(&self) -> bool {
         self.follower.header().copy
     }
@@ -148,7 +151,7 @@ impl Process {
         self.read(None)
     }
 
-    /// Reads what is new, of the blocks of events only those before the one of the number `end`.
+    /// Reads what is new; blocks of events only up to the block number `end`.
     fn read(&mut self, end: Option<u64>) -> Result<(), Error> {
         let Process { follower, collector, reach, api_version, roles, .. } = self;
         let take = |news| match news {
@@ -180,45 +183,45 @@ impl Process {
         }
         self.reach.identify(self.follower.identity());
         let beside = self.follower.identity().beside.as_deref().unwrap_or_default();
-        // A recording may say anything: each name is a series.
+        // Each name becomes a series, and a recording may contain any number of names.
         self.collector.beside(beside.split(',').take(MOST_LIBRARIES));
         if self.follower.last_ticks() != self.last_ticks {
             self.last_ticks = self.follower.last_ticks();
             self.last_news = Instant::now();
-            // It was silent, and taken for dead.
+            // The process was silent and considered dead, but continues.
             self.over = None;
         }
         Ok(())
     }
 
-    /// What it did for other processes since the last time (PXN).
+    /// What it did for other processes (PXN) since the last call.
     pub(super) fn take_foreign(&mut self) -> Vec<Foreign> {
         self.collector.take_foreign()
     }
 
-    /// Counts what belongs to no process that is followed.
+    /// Counts work for a process that is not followed.
     pub(super) fn keep(&mut self, foreign: &Foreign) {
         self.collector.keep(foreign);
     }
 
-    /// Counts what another process did for this one; `source` is a number of that one.
+    /// Counts what another process did for this one; `source` is a number of the other process.
     pub(super) fn adopt(&mut self, source: u64, foreign: &Foreign) {
         self.collector.adopt(source, foreign);
     }
 
-    /// The machine, the clock and the process id by which another process of the machine names it.
+    /// Machine, clock and process id by which another process on the machine refers to it.
     pub(super) fn place(&self) -> (&str, ClockSource, u32) {
         let header = self.follower.header();
         (self.identity().machine(), header.clock, header.pid)
     }
 
-    /// The bits of its handles.
+    /// The process bits of its handles.
     pub(super) fn process_bits(&self) -> u64 {
         u64::from(self.follower.header().process)
     }
 
-    /// Ends the window. `last`: this is the last call, so that what is over settles at once, as
-    /// with a process that is over; that one leaves nothing in flight.
+    /// Ends the window. With `last`, or if the process is over, everything becomes final at once. A
+    /// process that is over leaves nothing in flight.
     pub(super) fn close(&mut self, now: Instant, last: bool) {
         if self.over.is_some() {
             self.window = Metrics::default();
@@ -232,7 +235,7 @@ impl Process {
         } else {
             self.collector.close(ticks, &clock)
         };
-        // Each cause is exported even if nothing was lost: a missing series says nothing.
+        // Each cause is exported even if nothing was lost, because a missing series has no meaning.
         for cause in CAUSES {
             window.lost.entry((cause, "")).or_default();
         }
@@ -253,8 +256,8 @@ impl Process {
         }
     }
 
-    /// Communicators that are exported: those that live, and those that went away a while ago; all
-    /// of them once it is over itself.
+    /// The communicators that are exported: live ones and those that ended recently; all of them
+    /// once the process is over.
     pub(super) fn comms(&self) -> BTreeSet<&CommKey> {
         if self.over.is_none() {
             return self.collector.living().chain(self.gone.iter().map(|(comm, _)| comm)).collect();
@@ -265,12 +268,12 @@ impl Process {
         parts.chain(whole).collect()
     }
 
-    /// Forgets what it did in other communicators than those that `are_kept`.
+    /// Forgets communicators for which `are_kept` is false.
     pub(super) fn retain_comms(&mut self, are_kept: impl Fn(&CommKey) -> bool) {
         self.total.retain_comms(are_kept);
     }
 
-    /// How far it has come; nothing of one that ended in order.
+    /// The vectors of its communicators; none if the process ended in order.
     pub(crate) fn vectors(&self) -> Vec<Vector> {
         let is_silent = self.follower.end() == Some(End::Killed)
             || self.last_news.elapsed() > 3 * PROGRESS_EVERY && self.has_ended();
@@ -284,13 +287,13 @@ impl Process {
         &self.window
     }
 
-    /// What it did since it began.
+    /// The totals since it started.
     pub(super) fn total(&self) -> &Metrics {
         &self.total
     }
 
-    /// The oldest operation in flight of each communicator as of the last window's end, and the
-    /// age of each, s.
+    /// The oldest operation in flight of each communicator at the end of the last window, with its
+    /// age in s.
     pub(crate) fn oldest_in_flight(&self) -> Vec<(OldestInFlight, f64)> {
         let ns_per_tick = self.follower.tick_map().ns_per_tick();
         let age = |open: &OldestInFlight| {
@@ -300,7 +303,7 @@ impl Process {
         all.map(|open| (age(&open), open)).map(|(age, open)| (open, age)).collect()
     }
 
-    /// For how long nothing has come of it.
+    /// How long the process has recorded nothing.
     pub(crate) fn silence(&self) -> Duration {
         self.last_news.elapsed()
     }
@@ -309,7 +312,7 @@ impl Process {
         self.follower.end()
     }
 
-    /// The process id that its host knows.
+    /// The process id on its host.
     pub(crate) fn pid(&self) -> u32 {
         self.follower.header().pid
     }
@@ -318,7 +321,7 @@ impl Process {
         self.over
     }
 
-    /// Blocks that were overwritten before they were read.
+    /// Number of blocks that were overwritten before they were read.
     pub(super) fn missed_blocks(&self) -> u64 {
         self.follower.missed_blocks().saturating_sub(self.missed_before)
     }
@@ -336,17 +339,18 @@ impl Process {
         &self.follower.header().host
     }
 
-    /// What its environment shows about it.
+    /// Facts from its environment.
     pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The version of the profiler API that NCCL uses in it, once there is a communicator.
+    /// Version of the profiler API that NCCL uses in the process; `None` before its first
+    /// communicator.
     pub(super) fn api_version(&self) -> Option<u32> {
         self.api_version
     }
 
-    /// Nothing more will come from this file, as far as can be known.
+    /// True if, as far as known, nothing more will come from this recording.
     pub(crate) fn has_ended(&self) -> bool {
         let is_silent = || {
             let may_be_dead = self.follower.owner_is_gone() != Some(false);
@@ -355,25 +359,26 @@ impl Process {
         self.follower.end().is_some() || !self.follower.is_current() || is_silent()
     }
 
-    /// Its header says that it is over.
+    /// True if its header says that the recording is closed.
     pub(super) fn is_closed(&self) -> bool {
         let header = self.follower.header();
         header.closed || header.lanes_shared
     }
 
-    /// It began a moment ago: how long a tick is comes with its first header but one.
+    /// True if the process has just started: the length of a tick is known from its second header
+    /// on.
     pub(super) fn is_young(&self) -> bool {
         let header = self.follower.header();
         header.hz == 0 && !header.closed
     }
 
-    /// It has been silent for so long.
+    /// Considers the process silent since then.
     #[cfg(test)]
     pub(super) fn fall_silent(&mut self, since: Duration) {
         self.last_news -= since;
     }
 
-    /// The path leads to this process's recording still.
+    /// True if the path still leads to this process's recording.
     pub(super) fn is_current(&self) -> bool {
         self.follower.is_current()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gives what proxy threads did for other processes of the node (PXN) to those processes.
+//! Assigns what proxy threads did for other processes of the node (PXN) to those processes.
 
 use super::process::Process;
 use ncclscope_metrics::Foreign;
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// The followed processes by the paths of their recordings.
 type Processes = BTreeMap<PathBuf, Process>;
 
-/// Gives what was read since the last time to those that it belongs to. What belongs to no process
-/// that is followed stays where it was done.
+/// Assigns what was read since the last call to the processes to which it belongs. Work for
+/// processes that are not followed stays with the process that did it.
 pub(super) fn join(processes: &mut Processes) {
     let paths: Vec<PathBuf> = processes.keys().cloned().collect();
     for path in paths {
@@ -31,13 +31,14 @@ pub(super) fn join(processes: &mut Processes) {
     }
 }
 
-/// How a ProxyOp names the process that it belongs to: by its id and the bits of its handles.
+/// How a ProxyOp names its process: by process id and by the process bits of its handles.
 fn named(foreign: &Foreign) -> Option<(u32, u64)> {
     let Detail::ProxyOp(op) = foreign.start.detail else { return None };
     Some((op.pid, foreign.start.parent.process()))
 }
 
-/// The only process of the same machine that has this id and these bits, and is not over.
+/// The only process on the same machine with this id and these bits that is not over; `None` if
+/// ambiguous.
 fn owner(processes: &Processes, from: &Path, (pid, bits): (u32, u64)) -> Option<PathBuf> {
     let (machine, clock, _) = processes.get(from)?.place();
     let mut fits = processes.iter().filter(|(path, process)| {
@@ -50,7 +51,7 @@ fn owner(processes: &Processes, from: &Path, (pid, bits): (u32, u64)) -> Option<
     fits.next().is_none().then(|| owner.clone())
 }
 
-/// A number of a recording.
+/// A number that identifies a recording.
 fn number(path: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent's delivery to a collector, by HTTP or gRPC, and its thread.
+//! The delivery to a collector by HTTP or gRPC, on its own thread.
 
 use super::answer::taken;
 use super::grpc::Grpc;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 const USER_AGENT: &str = concat!("ncclscope-agent/", env!("CARGO_PKG_VERSION"));
 
-/// The greatest number of bytes of waiting requests.
+/// Maximum total size of the waiting requests, bytes.
 const QUEUE_BYTES: usize = 256 << 20;
 
-/// Starts the thread. The line says why not.
+/// Starts the delivery thread. The error is a line with the reason.
 pub(super) fn start(target: &Target) -> Result<Sender, String> {
     match target.protocol {
         Protocol::Http => spawn(Post::new(target)?, target),

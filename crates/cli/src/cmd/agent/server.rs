@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 struct Limits {
     /// How long a request may take to arrive.
     request: Duration,
-    /// How long a connection may last: longer than any scrape that Prometheus waits for.
+    /// Maximum lifetime of a connection: longer than any scrape that Prometheus waits for.
     whole: Duration,
     connections: usize,
 }
@@ -35,12 +35,12 @@ struct Limits {
 const LIMITS: Limits =
     Limits { request: Duration::from_secs(2), whole: Duration::from_secs(30), connections: 64 };
 
-/// Bytes of a request that are read, at most.
+/// Maximum number of bytes of a request that are read.
 const REQUEST_BYTES: usize = 16 << 10;
-/// The pause after a connection could not be accepted: out of descriptors, most likely.
+/// Pause after a failed accept, most likely for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens on `address` and serves from a thread of its own. Returns the address in use.
+/// Listens on `address` and serves `page` on its own thread. Returns the address in use.
 pub(super) fn start(address: SocketAddr, page: Page) -> io::Result<SocketAddr> {
     serve(std::net::TcpListener::bind(address)?, page, LIMITS)
 }
@@ -79,7 +79,7 @@ async fn answer(stream: TcpStream, page: Page, limits: Limits) {
     connection.timer(TokioTimer::new()).header_read_timeout(limits.request).keep_alive(false);
     connection.max_buf_size(REQUEST_BYTES);
     let connection = connection.serve_connection(TokioIo::new(stream), service);
-    // A client that goes away, or is too slow, is its own affair.
+    // Errors of a client that disconnects or is too slow are ignored.
     let _ = tokio::time::timeout(limits.whole, connection).await;
 }
 
@@ -120,7 +120,8 @@ fn job(request: &Request<Incoming>) -> Option<String> {
 struct Connections(BTreeMap<IpAddr, VecDeque<AbortHandle>>);
 
 impl Connections {
-    /// Adds a connection. Where there are `most`, it ends the oldest of the address with the most.
+    /// Adds a connection. If there are `most` already, ends the oldest one of the address with the
+    /// most.
     fn add(&mut self, from: IpAddr, task: AbortHandle, most: usize) {
         self.0.values_mut().for_each(|tasks| tasks.retain(|task| !task.is_finished()));
         self.0.retain(|_, tasks| !tasks.is_empty());
@@ -209,7 +210,7 @@ mod tests {
         let address = serve_with(&page, limits);
         let mut slow = send(address, "GET /metrics HTTP/1.1\r\n\r\n");
         assert!(ask(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
-        // What it takes is a hundredth of what it could: the whole would last for minutes.
+        // The client reads a hundredth of what it could: reading everything would take minutes.
         let (mut got, mut part) = (0, [0; 16 << 10]);
         while let Ok(read @ 1..) = slow.read(&mut part) {
             got += read;

@@ -13,10 +13,10 @@ use ncclscope_metrics::send::environment::{
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The port of a collector that is spoken to by gRPC, where a URL has none.
+/// Default port of a collector for gRPC.
 const GRPC_PORT: u16 = 4317;
 
-/// How a collector is spoken to.
+/// The protocol to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Protobuf in an HTTP/1.1 request.
@@ -31,34 +31,35 @@ pub(super) struct Identity {
     pub(super) key: PathBuf,
 }
 
-/// A collector, and what it gets.
+/// A collector and the settings for exporting to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// The URL: with the path for HTTP, without one for gRPC.
+    /// The URL: with a path for HTTP, without one for gRPC.
     pub(super) url: String,
     pub(super) protocol: Protocol,
     pub(super) gzip: bool,
     pub(super) headers: Vec<(String, String)>,
     pub(super) timeout: Duration,
-    /// Each export has the changes since the last one; otherwise since the agent started.
+    /// Each export has the changes since the last one; otherwise the totals since the agent
+    /// started.
     pub(super) delta: bool,
-    /// Certificates (PEM) that are trusted instead of the usual ones.
+    /// Certificates (PEM) that are trusted instead of the default ones.
     pub(super) certificate: Option<PathBuf>,
-    /// What the collector is shown, if it asks.
+    /// The client certificate that is presented if the collector asks for one.
     pub(super) identity: Option<Identity>,
-    /// Attributes of this agent.
+    /// OpenTelemetry resource attributes of this agent.
     pub(super) resource: Vec<(String, String)>,
 }
 
-/// A variable of the environment, without blanks around it; `None` if it is empty.
+/// An environment variable without surrounding blanks; `None` if it is unset or empty.
 pub(super) fn variable(name: &str) -> Option<String> {
     let value = std::env::var(name).ok()?;
     Some(value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
 impl Target {
-    /// The collector of `--otlp`, else of the environment, unless that turns OpenTelemetry off;
-    /// `None` where there is neither.
+    /// The collector given by `--otlp`, else by the environment unless that turns OpenTelemetry
+    /// off; `None` if there is none.
     pub(super) fn find(
         flag: Option<&str>,
         host: &str,
@@ -125,8 +126,8 @@ fn protocol(get: Get<'_>) -> Result<Protocol, Failure> {
     }
 }
 
-/// Scheme, host and port. A collector without a scheme is spoken to by TLS, unless
-/// `OTEL_EXPORTER_OTLP_INSECURE` says otherwise.
+/// Scheme, host and port. Without a scheme TLS is used, unless `OTEL_EXPORTER_OTLP_INSECURE` is
+/// set.
 fn grpc_url(text: &str, get: Get<'_>) -> Result<String, Failure> {
     let is_insecure = || signal(get, "INSECURE").is_some_and(|(_, v)| v == "true");
     let (scheme, rest) = match text.split_once("://") {

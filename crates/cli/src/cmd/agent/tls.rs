@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS to a collector: the certificates that the agent trusts, and its own.
+//! TLS to a collector: the trusted certificates, and the agent's own.
 
 use super::target::Target;
 use rustls::crypto::ring;
@@ -10,17 +10,17 @@ use std::path::Path;
 use std::sync::Arc;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-/// What a connection needs, as PEM.
+/// The certificates for a connection, as PEM.
 #[derive(Debug)]
 pub(super) struct Tls {
-    /// Trusted; otherwise the system's certificates are, or Mozilla's where it has none.
+    /// Trusted certificates; `None` means those of the system, or Mozilla's if it has none.
     given: Option<Vec<u8>>,
-    /// Certificates and key.
+    /// Client certificates and key.
     identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Tls {
-    /// Reads the files. The line says which cannot be used.
+    /// Reads the files. The error is a line that names the unusable file.
     pub(super) fn read(target: &Target) -> Result<Tls, String> {
         let given = target.certificate.as_deref().map(read_certificates).transpose()?;
         let identity = match &target.identity {
@@ -34,7 +34,7 @@ impl Tls {
         Ok(Tls { given, identity })
     }
 
-    /// For HTTP. The line says why not.
+    /// The configuration for HTTP. The error is a line with the reason.
     pub(super) fn http(&self) -> Result<ClientConfig, String> {
         let trusted = match &self.given {
             Some(pem) => certificates(pem),

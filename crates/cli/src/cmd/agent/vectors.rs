@@ -12,12 +12,12 @@ use ncclscope_trace::vectors::{Edge, Vector, job_number, origin_number, vector_f
 use ncclscope_trace::{Comm, Definition, Heartbeat, Identity};
 use std::collections::BTreeMap;
 
-/// How far one process has come.
+/// The progress of one process.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     comms: BTreeMap<u16, Comm>,
     latest: BTreeMap<u16, Progress>,
-    /// Operations in flight, as of the latest progress of their communicator.
+    /// Operations in flight at the latest progress record of their communicator.
     ops: BTreeMap<u16, Vec<OpProgress>>,
     identity: Identity,
 }
@@ -57,8 +57,8 @@ impl Reach {
         }
     }
 
-    /// The vectors of its communicators, at `now` ticks, of which a second has `hz`. What does not
-    /// change is exported less often, and its age grows meanwhile.
+    /// The vectors of its communicators at `now` ticks (`hz` per second). Unchanged progress is
+    /// recorded less often, so that ages grow by the time since the record.
     pub(super) fn vectors(&self, is_silent: bool, now: u64, hz: u64) -> Vec<Vector> {
         let known = self.latest.values().filter_map(|p| Some((p, self.comms.get(&p.comm)?)));
         let is_busy = |progress: &Progress| {
@@ -105,20 +105,20 @@ impl Reach {
         known.map(vector).collect()
     }
 
-    /// The link that has waited longest.
+    /// The transfer that has waited longest.
     fn waiting(&self, progress: &Progress) -> Option<&OpProgress> {
         let ops = self.ops.get(&progress.comm)?;
         let now = ops.iter().filter(|op| op.ticks == progress.ticks && op.done < op.steps);
         now.min_by_key(|op| op.since)
     }
 
-    /// What protocol its operation uses is not in what is read here.
+    /// The protocol of the operation is unknown here.
     fn edge(&self, &OpProgress { channel, is_send, reached, .. }: &OpProgress) -> Edge {
         let may_be_early = !is_send && self.identity.net_plugin.is_some();
         Edge { channel, is_send, reached, may_be_early }
     }
 
-    /// The rank in the job; if no launcher set it, the rank in the largest communicator.
+    /// The job rank; if no launcher set it, the rank in the largest communicator.
     fn process(&self) -> u32 {
         let largest = self.comms.values().max_by_key(|comm| (comm.ranks, u16::MAX - comm.index));
         self.identity
@@ -127,7 +127,7 @@ impl Reach {
     }
 }
 
-/// Sends and receives are called that NCCL has not enqueued.
+/// True if the process has called sends and receives that NCCL has not enqueued.
 fn is_in_p2p_call(progress: &Progress) -> bool {
     let says_nothing = progress_flags::NO_API | progress_flags::CAPTURED;
     progress.flags & says_nothing == 0 && progress.p2p_api > progress.p2p_enqueued

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads the recordings of a run once: for its times, for whether it hangs, and for the bandwidths
+//! Reads the recordings of a run once, for its times, for whether it hangs, and for the bandwidths
 //! of a page.
 
 use crate::input::RunInput;
@@ -12,7 +12,7 @@ use ncclscope_diagnose::input::recording::assemble;
 use ncclscope_diagnose::{Job, Options, diagnose};
 use ncclscope_report::{Report, ReportBuilder};
 
-/// The run, and its report if that is wanted.
+/// The run, and its report if requested.
 pub(super) fn read(input: &RunInput, wants_report: bool) -> (Run, Option<Report>) {
     let (recordings, all) = (&input.recordings, Narrowed::default());
     let wish = wants_report.then_some((&all, &[][..]));
@@ -23,7 +23,7 @@ pub(super) fn read(input: &RunInput, wants_report: bool) -> (Run, Option<Report>
     (run, report.map(ReportBuilder::finish))
 }
 
-/// Whether ranks of a job wait and do not advance.
+/// True if ranks of the job wait and do not advance.
 pub(super) fn hangs(job: &Job) -> bool {
     let found = diagnose(job, &Options::default());
     found.waiting_ranks != 0 && !found.findings.is_empty()

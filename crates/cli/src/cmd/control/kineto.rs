@@ -11,30 +11,30 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Between two looks at a process or a file that is waited for.
+/// Interval between two checks of an awaited process or file.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How long Kineto may take to write its files after the window.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The profiles that processes are asked to write.
+/// The profiles that processes are asked for.
 #[derive(Debug)]
 pub(super) struct Capture {
     daemon: Daemon,
     profile: Profile,
     pids: Vec<u32>,
-    /// Where Kineto writes; of this user alone.
+    /// Directory for Kineto's output, private to this user.
     dir: PathBuf,
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // A file that came late stays.
+        // Fails if a late file was written to it, which is kept.
         let _ = fs::remove_dir(&self.dir);
     }
 }
 
 impl Capture {
-    /// Takes the daemon's place, and sets the window to a time that all can meet.
+    /// Acts as the daemon, and sets the start of the window so that all processes can meet it.
     pub(super) fn begin(
         processes: &[Process],
         window: &Window,
@@ -51,7 +51,7 @@ impl Capture {
                 LEAD.as_secs()
             )));
         }
-        // Kineto takes whole milliseconds.
+        // Kineto uses whole milliseconds.
         let begin = Duration::from_millis(u64::try_from(begin.as_millis()).unwrap_or(u64::MAX));
         let dir = directory(now)?;
         let profile = Profile { begin, length, file: dir.join("kineto.json") };
@@ -67,13 +67,13 @@ impl Capture {
         Ok((Capture { daemon, profile, pids, dir }, window))
     }
 
-    /// Answers processes for so long.
+    /// Answers processes for the duration `time`.
     pub(super) fn serve(&mut self, time: Duration) {
         self.daemon.serve(time);
     }
 
     /// Waits for the files of the processes that were asked, moves them to `output`, and prints
-    /// where they are. Returns what went wrong.
+    /// their paths. Returns the problems.
     pub(super) fn finish(&self, output: &Path) -> io::Result<Vec<String>> {
         let unasked: Vec<u32> = self.daemon.waiting().collect();
         let mut problems: Vec<String> = unasked.iter().map(|pid| never_asked(*pid)).collect();
@@ -107,7 +107,7 @@ impl Capture {
     }
 }
 
-/// Most likely another process is the daemon.
+/// Most likely another process acts as the daemon.
 fn taken(error: &io::Error) -> Failure {
     Failure::environment(match error.kind() {
         ErrorKind::AddrInUse => {
@@ -126,8 +126,8 @@ fn never_asked(pid: u32) -> String {
     )
 }
 
-/// A new directory where Kineto may write: it refuses others than those below /tmp, unless its
-/// own variable names one.
+/// A new directory to which Kineto may write: it refuses directories outside of /tmp unless its own
+/// variable names one.
 fn directory(now: Duration) -> Result<PathBuf, Failure> {
     let base = std::env::var_os("KINETO_ONDEMAND_TRACE_DIR").filter(|dir| !dir.is_empty());
     let base = base.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
@@ -137,7 +137,7 @@ fn directory(now: Duration) -> Result<PathBuf, Failure> {
     Ok(dir)
 }
 
-/// Moves a file, also to another file system.
+/// Moves a file, if necessary to another file system.
 fn place(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {

@@ -32,10 +32,10 @@ struct Row<'a> {
     nccl_version: Option<String>,
     step: Option<u64>,
     comms: Vec<Comm>,
-    /// Communicators beyond those listed.
+    /// Number of communicators beyond those listed.
     more_comms: u64,
     recording: Cow<'a, str>,
-    /// Bytes that the recording takes on disk.
+    /// Disk space of the recording, bytes.
     recording_bytes: Option<u64>,
     rank: Option<u32>,
     local_rank: Option<u32>,
@@ -55,13 +55,13 @@ struct Comm {
     nranks: Option<u32>,
 }
 
-/// The window that is open or waits: each boundary a time, `step 17` or `steps 3`.
+/// The open or requested window: each boundary is a time, `step 17` or `steps 3`.
 #[derive(Serialize)]
 struct Window {
     begins: Option<String>,
     ends: Option<String>,
     sample: u32,
-    /// `from next step, for 3 steps`.
+    /// The window as text, such as `from next step, for 3 steps`.
     #[serde(skip)]
     text: String,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope dump --why`: what processes wait for now, as they report it themselves.
+//! `ncclscope dump --why`: what processes wait for now, according to their own reports.
 
 use crate::args::Format;
 use crate::control::{Process, at_once};
@@ -22,13 +22,13 @@ struct WaitingProcess {
     pid: u32,
     /// Operations and calls in flight, the oldest of each communicator.
     in_flight: Vec<Value>,
-    /// How many operations and calls in flight are not listed.
+    /// Number of operations and calls in flight that are not listed.
     more: u64,
-    /// What hangs its watchdog cannot see, and why.
+    /// The kinds of hangs that its watchdog cannot see, with the reason.
     blind: Vec<String>,
 }
 
-/// Asks each process; one that refuses is named, and the others are printed.
+/// Asks each process and prints the answers; a process that refuses is reported.
 pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failure> {
     let mut processes = Vec::new();
     for (process, why) in chosen.iter().zip(at_once(chosen, Process::why)) {

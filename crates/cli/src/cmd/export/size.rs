@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said before a large trace is written: how large it will be, and what the viewer opens.
+//! The message before a large trace is written: its size, and what the viewer can open.
 
 use crate::args::TraceFormat;
 use crate::failure::{tell, warn};
@@ -7,10 +7,10 @@ use ncclscope_operations::human::bytes;
 use ncclscope_views::Shown;
 use ncclscope_views::size::{Kind, UI_MAX, estimate, most};
 
-/// From this size on a trace is announced, bytes.
+/// Minimum size of a trace that is announced, bytes.
 const LARGE: u64 = 64 << 20;
 
-/// Says how large the trace will be, if it will be large.
+/// Prints how large the trace will be, if it will be large.
 pub(crate) fn foretell(shown: Shown<'_>, format: TraceFormat) {
     let kind = if format == TraceFormat::Chrome { Kind::Chrome } else { Kind::Pftrace };
     if most(shown.recordings, kind) < LARGE {
@@ -25,13 +25,13 @@ pub(crate) fn foretell(shown: Shown<'_>, format: TraceFormat) {
     }
 }
 
-/// A filter may leave out more than recordings.
+/// The message, if the trace is large. `is_filtered`: a filter may leave out more than recordings.
 fn announcement(size: u64, is_filtered: bool) -> Option<String> {
     let most = if is_filtered { "at most " } else { "" };
     (size >= LARGE).then(|| format!("the trace will have {most}about {}", bytes(rounded(size))))
 }
 
-/// Two digits of a size are as much as an estimate has.
+/// A size rounded to the two digits that an estimate has.
 fn rounded(size: u64) -> u64 {
     let unit = 1 << (size.max(1).ilog2().saturating_sub(4));
     size / unit * unit

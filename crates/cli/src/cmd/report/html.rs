@@ -9,7 +9,7 @@ use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
 use std::path::PathBuf;
 
-/// The page of a run, and of the other run where the inputs are two.
+/// The page of a run, with the bandwidths of the other run if the inputs are two runs.
 pub(super) fn page(
     (inputs, filter): (&[PathBuf], Option<&str>),
     read: &Input,
@@ -34,7 +34,7 @@ pub(super) fn page(
     })
 }
 
-/// The other run of two inputs that hold one each, under the name of its input.
+/// Name and report of the other run, if there are two inputs with one run each.
 fn other(inputs: &[PathBuf], input: &Input) -> Option<(String, Report)> {
     let [_, _] = inputs else { return None };
     let is_in = |path: &PathBuf, recording: &Recording| recording.path().starts_with(path);

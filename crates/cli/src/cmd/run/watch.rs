@@ -22,38 +22,39 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The first look, and the longest pause.
+/// Pause before the first look, and the longest pause.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(20)];
-/// `AT_SECURE` of `getauxval(3)`: the loader ignores what could make it load another file.
+/// `AT_SECURE` of `getauxval(3)`: the loader ignores variables that could make it load another
+/// file.
 const AT_SECURE: u64 = 23;
 
-/// A process that had NCCL in memory when it was looked at last.
+/// A process that had NCCL loaded when it was last looked at.
 #[derive(Debug, Default, Clone)]
 pub(super) struct NcclProcess {
     /// Its name, from `/proc/PID/comm`.
     pub(super) name: String,
     /// The libnccl that it loaded.
     pub(super) library: PathBuf,
-    /// Whose it is: its effective user.
+    /// Its effective user id.
     pub(super) user: u32,
     pub(super) has_plugin: bool,
-    /// The file of the plugin is there in its mount namespace.
+    /// The plugin's file exists in its mount namespace.
     pub(super) sees_plugin: bool,
-    /// The loader takes no `LD_LIBRARY_PATH` in it.
+    /// The loader ignores `LD_LIBRARY_PATH` in it.
     pub(super) is_secure: bool,
-    /// Its environment as it began.
+    /// Its environment when it was started.
     pub(super) environment: HashMap<String, String>,
 }
 
-/// The thread that looks.
+/// The thread that looks at processes.
 pub(super) struct Watch {
     stop: Sender<()>,
     thread: JoinHandle<BTreeMap<u32, NcclProcess>>,
 }
 
 impl Watch {
-    /// Looks at the processes under this one, which record into `directory`, and `says` which ones
-    /// of the machine do not.
+    /// Looks at the descendants of this process, which record into `directory`. If `says`, reports
+    /// processes of this machine that record nothing.
     pub(super) fn start(plugin: PathBuf, directory: PathBuf, says: bool) -> Watch {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -75,14 +76,14 @@ impl Watch {
         Watch { stop, thread }
     }
 
-    /// The processes that were seen, by their numbers.
+    /// The processes that were seen, by process id.
     pub(super) fn end(self) -> BTreeMap<u32, NcclProcess> {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// Adds what there is now.
+/// Adds the present processes.
 fn look(plugin: &Path, all: &mut BTreeMap<u32, NcclProcess>) {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -100,14 +101,14 @@ fn look(plugin: &Path, all: &mut BTreeMap<u32, NcclProcess>) {
     }
 }
 
-/// The number of a process's parent: what comes after its name and state (`proc_pid_stat(5)`).
+/// Parent process id, from the fields after name and state (`proc_pid_stat(5)`).
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// A process that has NCCL.
+/// The process if it has NCCL loaded, else `None`.
 fn process(pid: u32, plugin: &Path) -> Option<NcclProcess> {
     let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
     let maps = fs::read(of("maps")).ok()?;
@@ -127,14 +128,14 @@ fn process(pid: u32, plugin: &Path) -> Option<NcclProcess> {
     })
 }
 
-/// The effective user of a process by its `status` (`proc_pid_status(5)`), or else ours.
+/// Effective user id from a process's `status` (`proc_pid_status(5)`), else our own.
 fn user(status: &str) -> u32 {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let user = line.and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
     user.unwrap_or_else(|| geteuid().as_raw())
 }
 
-/// Whether an auxiliary vector, pairs of words, says so.
+/// True if [`AT_SECURE`] is set in an auxiliary vector, which consists of pairs of words.
 fn is_secure(auxv: &[u8]) -> bool {
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default();
     auxv.chunks_exact(16).any(|pair| word(&pair[..8]) == AT_SECURE && word(&pair[8..]) != 0)

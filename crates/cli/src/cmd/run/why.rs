@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why no rank wrote a recording, in one line.
+//! The reason why no rank wrote a recording, in one line.
 
 use super::watch::NcclProcess;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
@@ -15,19 +15,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// NCCL's messages if it finds no plugin, of each release.
+/// Prefix of NCCL's messages if it finds no plugin, in all releases.
 const NOT_FOUND: &str = "PROFILER/Plugin: Could not";
-/// Of a log of NCCL's only the beginning is read: the plugin is loaded with the first communicator.
+/// Number of bytes read from the beginning of NCCL's log: the plugin is loaded with the first
+/// communicator.
 const LOG_MAX: u64 = 1 << 20;
 
-/// The command's processes, and what they were given.
+/// The command's processes and their environment.
 pub(super) struct NoRecording<'a> {
     pub(super) seen: &'a BTreeMap<u32, NcclProcess>,
     pub(super) loading: &'a Loading,
     pub(super) directory: &'a Path,
     /// The value of `NCCLSCOPE_MODE`.
     pub(super) mode: Option<String>,
-    /// NCCL's own line, if it wrote one.
+    /// NCCL's own message, if there is one.
     pub(super) said: Option<String>,
     /// The command's exit code.
     pub(super) code: u8,
@@ -69,7 +70,7 @@ impl NoRecording<'_> {
         }
     }
 
-    /// A process that has the plugin.
+    /// The reason for a process that has loaded the plugin.
     fn loaded(&self, pid: u32, seen: &NcclProcess) -> String {
         let name = &seen.name;
         match seen.environment.get(DIR.name) {
@@ -87,7 +88,7 @@ impl NoRecording<'_> {
         }
     }
 
-    /// What keeps a process's NCCL from the plugin.
+    /// What keeps the NCCL of a process from loading the plugin.
     fn fault(&self, seen: &NcclProcess) -> Option<String> {
         let library = seen.library.display();
         let release = Release::of(&seen.library).ok().flatten();
@@ -138,9 +139,10 @@ impl NoRecording<'_> {
     }
 }
 
-/// Whether a user may read a file, by the modes on its path; groups and lists may let in more.
+/// True if the user may read the file, according to the modes on its path; group membership and
+/// access lists may allow more.
 fn is_open_to(file: &Path, user: u32) -> bool {
-    // A link's own folder counts as well.
+    // If the path is a link, the link's own directory must be accessible as well.
     let Ok(real) = file.canonicalize() else { return true };
     let may = |(path, others): (&Path, u32)| {
         std::fs::metadata(path).is_ok_and(|about| {
@@ -157,8 +159,8 @@ fn is_off(mode: Option<&str>) -> bool {
     mode.is_some_and(|mode| MODE.parse(mode.trim()) == Ok(Mode::Off))
 }
 
-/// NCCL's line that it found no plugin, from the files that `NCCL_DEBUG_FILE` names (`%h` is the
-/// host, `%p` the process), if they were written since.
+/// NCCL's message that it found no plugin, from the files that `NCCL_DEBUG_FILE` names (`%h` host,
+/// `%p` process id), if they were written after `since`.
 pub(super) fn nccl_says(since: SystemTime) -> Option<String> {
     let pattern = std::env::var("NCCL_DEBUG_FILE").ok()?;
     let (folder, name) = pattern.rsplit_once('/').unwrap_or((".", &pattern));

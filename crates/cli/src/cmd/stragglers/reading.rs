@@ -25,7 +25,7 @@ pub(super) fn job(recordings: &[Recording]) -> (Job, bool) {
     (parts.finish(), is_hung)
 }
 
-/// Reads all recordings of a job.
+/// Reads all recordings of a job in one pass.
 fn read(reader: &JobReader<'_>) -> (JobPart, Vec<Snapshot>) {
     let places: Vec<usize> = (0..reader.recordings().len()).collect();
     let one = |&place: &usize| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which ranks the others wait for, by the rules of `ncclscope diagnose`, from how far each has
-//! come.
+//! Which ranks the others wait for, by the rules of `ncclscope diagnose`, according to the progress
+//! of each rank.
 
 use ncclscope_diagnose::input::vectors::build;
 use ncclscope_diagnose::{Options, diagnose};
@@ -11,12 +11,12 @@ use ncclscope_trace::vectors::Table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What the counters of all ranks show.
+/// The results of comparing the counters of all ranks.
 #[derive(Debug, Default)]
 pub(super) struct Hangs {
-    /// Why ranks wait, job by job.
+    /// Why ranks wait, for each job.
     pub(super) findings: Vec<Verdict>,
-    /// The job's number and the rank of those whose own watchdog says that they hang.
+    /// (Job number, rank) of ranks whose own watchdog reports a hang.
     pub(super) stuck: BTreeSet<(u64, u32)>,
 }
 

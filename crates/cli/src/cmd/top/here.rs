@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this host's kernel shows of a process, if it is of this host and this boot.
+//! What the local kernel shows about a process, if it runs on this host since the same boot.
 
 use crate::input::host_name;
 use ncclscope_trace::Identity;
 
-/// The identity of this host, which tells whether a process runs on it.
+/// The identity of this host, to decide whether a process runs on it.
 #[derive(Debug)]
 pub(super) struct Here {
     host: String,
     boot_id: String,
 }
 
-/// What a process does.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Alive,
@@ -26,7 +26,7 @@ impl Here {
         Here { host: host_name(), boot_id: boot.unwrap_or_default().trim().to_owned() }
     }
 
-    /// What a process does; `None` for one of another host, or another container.
+    /// The state of a process; `None` for a process of another host or container.
     pub(super) fn see(&self, host: &str, pid: u32, identity: &Identity) -> Option<Seen> {
         let is_here = identity.boot_id.as_deref().is_none_or(|id| id == self.boot_id);
         if !is_here || host != self.host {
@@ -34,7 +34,7 @@ impl Here {
         }
         let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return Some(Seen::Gone) };
         let (state, began) = parse(&String::from_utf8_lossy(&stat))?;
-        // Another process has the id now.
+        // The process id was reused by another process.
         if identity.start_ticks.is_some_and(|ticks| ticks != began) {
             return Some(Seen::Gone);
         }
@@ -46,7 +46,7 @@ impl Here {
     }
 }
 
-/// State and start of a process (`proc_pid_stat(5)`): its name may contain anything.
+/// State and start of a process (`proc_pid_stat(5)`); its name may contain any character.
 fn parse(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');

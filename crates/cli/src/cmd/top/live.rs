@@ -27,14 +27,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The span that rates are of.
+/// The span to which rates refer.
 const SPAN: Duration = Duration::from_secs(3);
-/// A running process compares its clocks once a second.
+/// A process without clock comparison for this time counts as silent; a running one compares once a
+/// second.
 const SILENT_AFTER: Duration = Duration::from_secs(4);
-/// For how long a process is shown after its end in order.
+/// How long a process is shown after it ended in order.
 const SHOWN_AFTER_END: Duration = Duration::from_secs(10);
 
-/// A process, as long as it lives.
+/// The key of a process: host, process id and start.
 type Key = (String, u32, Option<u64>);
 
 /// Follows recordings.
@@ -44,9 +45,9 @@ pub(super) struct Live {
     directories: Vec<PathBuf>,
     readings: usize,
     read_at: Instant,
-    /// Lengths of the last windows.
+    /// Lengths of the windows in the span.
     lengths: VecDeque<Duration>,
-    /// How many windows make a span.
+    /// Number of windows in a span.
     windows: usize,
     works: BTreeMap<Key, VecDeque<Work>>,
 }
@@ -71,7 +72,7 @@ impl Live {
         })
     }
 
-    /// Ends the window of each process, and keeps what it did.
+    /// Ends the window of each process, and keeps its work.
     fn close(&mut self) {
         let now = Instant::now();
         self.node.close(now, false);
@@ -115,7 +116,7 @@ impl Live {
         })
     }
 
-    /// Whether it runs; `None` if it ended a while ago.
+    /// Whether the process runs; `None` if it ended too long ago to be shown.
     fn life(&self, process: &Process) -> Option<Life> {
         let pid = process.pid();
         match (process.end(), process.over()) {
@@ -128,14 +129,14 @@ impl Live {
         }
         Some(match self.here.see(process.host(), pid, process.identity()) {
             Some(Seen::Stopped) => Life::Stopped,
-            // It may be about to close its recording.
+            // The process may be about to close its recording.
             Some(Seen::Gone) if process.silence() > SILENT_AFTER => Life::Killed,
             _ if process.silence() > SILENT_AFTER => Life::Silent,
             _ => Life::Running,
         })
     }
 
-    /// What to do where there is no rank.
+    /// What the user can do if there are no ranks.
     fn advice(&self) -> Vec<String> {
         match self.node.beginning() {
             0 => {}
@@ -184,7 +185,7 @@ impl Source for Live {
         self.node.beginning() > 0
     }
 
-    /// All windows of the span have passed.
+    /// True once all windows of the span have passed.
     fn has_rates(&self) -> bool {
         self.readings > self.windows
     }
@@ -194,13 +195,13 @@ fn key_of(process: &Process) -> Key {
     (process.host().to_owned(), process.pid(), process.identity().start_ticks)
 }
 
-/// The job's id, as vectors name it.
+/// The job's id as in tables of vectors.
 fn job_of(identity: &Identity) -> String {
     identity.job.clone().or_else(|| identity.run.clone()).unwrap_or_default()
 }
 
-/// The rank of a process whose launcher does not tell: that in the largest communicator, as
-/// vectors have it.
+/// The rank of a process whose launcher did not set one: that in the largest communicator, as in
+/// tables of vectors.
 fn only_rank(process: &Process) -> Option<u32> {
     process.vectors().first().map(|vector| vector.process)
 }
@@ -217,7 +218,7 @@ fn flights(process: &Process) -> Vec<Flight> {
     process.oldest_in_flight().into_iter().map(flight).collect()
 }
 
-/// What is shown in the detail pane besides.
+/// Further facts for the detail pane.
 fn facts(identity: &Identity) -> Vec<(String, String)> {
     let world = identity.world_size.map(|size| size.to_string());
     let local = identity.local_rank.map(|rank| rank.to_string());
@@ -242,7 +243,7 @@ fn comm_of(key: &CommKey, roles: &BTreeMap<u64, Name>) -> Comm {
     Comm::new(key.hash, role.unwrap_or(&key.name))
 }
 
-/// What settled in a window.
+/// The work that became final in a window.
 fn work_of(window: &Metrics, roles: &BTreeMap<u64, Name>) -> Work {
     let mut work = Work::default();
     for (key, of) in &window.operations {

@@ -30,7 +30,7 @@ pub(super) fn directories(args: &TopArgs) -> Result<Vec<PathBuf>, Failure> {
     Ok(if found.is_empty() { vec![".".into()] } else { found })
 }
 
-/// The directories of the recordings that processes with a socket in `sockets` have open.
+/// The directories of the recordings that are open in processes with a socket in `sockets`.
 fn written_to(sockets: &Path) -> Vec<PathBuf> {
     let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
     let pids = entries(sockets).filter_map(|entry| pid_of_socket(&entry.path()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A picture as plain text, for scripts and for output that is no terminal.
+//! A picture as plain text, for scripts and for output that is not a terminal.
 
 use crate::table::{Align, Table};
 use ncclscope_top::{Column, Picture, cell};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads Prometheus' text format 0.0.4, as an agent serves it. Lines of another form are left out.
+//! Parses Prometheus' text format 0.0.4 as served by an agent. Other lines are ignored.
 
 /// A sample: its name, its labels and its value.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub(super) struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// The value of a label; empty without it.
+    /// The value of a label; empty if the sample does not have it.
     pub(super) fn label(&self, name: &str) -> &str {
         let found = self.labels.iter().find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value.as_str())
@@ -28,12 +28,12 @@ fn sample(line: &str) -> Option<Sample<'_>> {
         Some(rest) => labels(rest)?,
         None => (Vec::new(), rest),
     };
-    // A time stamp may follow.
+    // A time stamp may follow the value.
     let value = rest.split_whitespace().next()?.parse().ok()?;
     Some(Sample { name, labels, value })
 }
 
-/// Labels up to the brace, and what follows it.
+/// Parses labels up to the closing brace; also returns the rest.
 fn labels(mut rest: &str) -> Option<(Vec<(&str, String)>, &str)> {
     let mut labels = Vec::new();
     loop {
@@ -48,7 +48,7 @@ fn labels(mut rest: &str) -> Option<(Vec<(&str, String)>, &str)> {
     }
 }
 
-/// A text up to its quotation mark, and what follows it.
+/// Parses a quoted text; also returns the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -19,31 +19,31 @@ use ncclscope_trace::vectors::{Table, read_table, vector_flags};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take in all.
+/// Maximum total time for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest answers, in bytes.
+/// Maximum sizes of answers, bytes.
 const LONGEST_METRICS: u64 = 64 << 20;
 const LONGEST_VECTORS: u64 = 64 << 20;
 
-/// A process: the job's number, and the rank in the job.
+/// The key of a process: job number and job rank.
 type Key = (u64, u32);
 
 /// An agent that is read over HTTP.
 pub(super) struct Remote {
     address: String,
     http: ureq::Agent,
-    /// The agent's windows, and what ranks had done by their end.
+    /// The agent's counters at the end of its last window.
     totals: Option<Totals>,
-    /// What they did in the last window.
+    /// What each rank did in the last window.
     works: BTreeMap<Key, Work>,
     span: Duration,
 }
 
-/// The state of the agent's counters.
+/// The agent's counters at one reading.
 #[derive(Debug, Default)]
 struct Totals {
     windows: f64,
-    /// When the window ended; `None` of the first reading, whose window ended some time before.
+    /// When the window ended; `None` for the first reading, whose window ended some time before.
     ended: Option<Instant>,
     works: BTreeMap<Key, Work>,
 }
@@ -78,7 +78,7 @@ impl Remote {
         body.map_err(|error| failed(error.to_string()))
     }
 
-    /// Takes the counters; if a window ended, what they grew by is what the ranks did in it.
+    /// Takes the counters. If a window has ended, their growth is what the ranks did in it.
     fn count(&mut self, text: &str, table: &Table) {
         let mut now = Totals::default();
         let owners: BTreeMap<(u64, u32), Key> = table
@@ -194,7 +194,7 @@ impl Source for Remote {
     }
 }
 
-/// The communicator and the rank in it that a sample is of.
+/// The communicator of a sample, and the rank in it.
 fn place(sample: &Sample<'_>) -> Option<(Comm, u32)> {
     let rank = sample.label("nccl_rank").parse().ok()?;
     let hash = u64::from_str_radix(sample.label("nccl_communicator_hash"), 16).ok()?;
@@ -203,7 +203,7 @@ fn place(sample: &Sample<'_>) -> Option<(Comm, u32)> {
     Some((Comm::new(hash, name), rank))
 }
 
-/// Adds a counter to what a rank did.
+/// Adds a counter to a rank's work.
 fn add(work: &mut Work, comm: Comm, sample: &Sample<'_>) {
     let value = sample.value;
     let is_timed = sample.label("nccl_timing") != "enqueue";

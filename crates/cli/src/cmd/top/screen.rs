@@ -26,20 +26,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-/// How long a key, a picture or a signal waits at most.
+/// Maximum delay of a key, a picture or a signal.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How long a signal waits for a view that writes, and how long for it to leave the terminal once
-/// that takes output.
+/// How long a signal waits for a view that is blocked in writing; `TICKS` is how often pending
+/// output is then discarded, so that the view can restore the terminal.
 const STUCK: Duration = Duration::from_millis(400);
 const TICKS: u32 = 6;
 
-/// The terminal is ours: raw, and with the alternate screen.
+/// The terminal is in raw mode with the alternate screen.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 /// The terminal is in its original state.
 static HAS_LEFT: AtomicBool = AtomicBool::new(true);
 
-/// Why there is no view here; `None` where there is a terminal that can show it.
+/// The reason why the view cannot be shown; `None` if standard output is a suitable terminal.
 pub(super) fn obstacle() -> Option<&'static str> {
     let term = std::env::var("TERM").unwrap_or_default();
     if !io::stdout().is_terminal() {
@@ -64,7 +64,7 @@ pub(super) fn show(watch: Watch, interval: Duration) -> Result<ExitCode, Failure
 
 type Screen = Terminal<CrosstermBackend<Stdout>>;
 
-/// Does the work while the terminal is ours.
+/// Runs the view while the terminal is in raw mode.
 fn on_terminal(
     work: impl FnOnce(&mut Screen, &mut Signals) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -87,15 +87,16 @@ fn on_terminal(
     work(&mut terminal, &mut signals)
 }
 
-/// Ends the program after a signal that the view does not see, because it writes to a terminal that
-/// takes nothing.
+/// Ends the program after a signal that the view does not see because it is blocked in writing to
+/// the terminal.
 #[expect(clippy::exit, reason = "the thread that would return is stuck in a write")]
 fn end_if_stuck(mut signals: Signals) {
     if signals.forever().next().is_none() {
         return;
     }
     std::thread::sleep(STUCK);
-    // Without what waits there, the view may see the signal and leave the terminal itself.
+    // Discards the pending output, after which the view may see the signal and restore the terminal
+    // itself.
     for _ in 0..TICKS {
         if HAS_LEFT.load(Ordering::SeqCst) {
             return;
@@ -107,7 +108,7 @@ fn end_if_stuck(mut signals: Signals) {
     std::process::exit(0);
 }
 
-/// Reads on a thread of its own: a slow disk or agent delays no key.
+/// Reads on its own thread, so that a slow disk or agent delays no key.
 fn read(mut watch: Watch, interval: Duration) -> Receiver<Result<Picture, Failure>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
@@ -154,7 +155,7 @@ fn serve(
                 is_new = true;
             }
             Err(TryRecvError::Empty) => {}
-            // Its panic has printed why.
+            // The panic of the thread has printed the reason.
             Err(TryRecvError::Disconnected) => {
                 return Err(Failure::environment("the thread that reads has ended"));
             }
@@ -162,7 +163,7 @@ fn serve(
         for signal in signals.pending() {
             match signal {
                 SIGTSTP => suspend(terminal).map_err(gone)?,
-                // It was stopped by SIGSTOP, and the shell had the terminal.
+                // The process was stopped by SIGSTOP, during which the shell had the terminal.
                 SIGCONT => resume(terminal).map_err(gone)?,
                 _ => return Ok(()),
             }
@@ -171,8 +172,8 @@ fn serve(
     }
 }
 
-/// Waits for a key, for so long at most. False if the terminal is gone: crossterm would read its
-/// end for ever.
+/// Waits for a key, at most for `wait`. False if the terminal is gone, of which crossterm would
+/// read the end forever.
 fn is_there(wait: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut keys = [PollFd::new(&stdin, PollFlags::IN)];
@@ -184,7 +185,8 @@ fn is_there(wait: Duration) -> io::Result<bool> {
     }
 }
 
-/// Gives the terminal back, stops, and takes it again when the shell continues us.
+/// Restores the terminal, stops the process, and takes the terminal again when the shell continues
+/// it.
 fn suspend(terminal: &mut Screen) -> io::Result<()> {
     leave();
     emulate_default_handler(SIGTSTP)?;
@@ -192,7 +194,7 @@ fn suspend(terminal: &mut Screen) -> io::Result<()> {
 }
 
 fn resume(terminal: &mut Screen) -> io::Result<()> {
-    // What it was before is remembered from the first time only.
+    // Only the first call stores the original state.
     leave();
     enter()?;
     terminal.clear()
@@ -201,13 +203,13 @@ fn resume(terminal: &mut Screen) -> io::Result<()> {
 fn enter() -> io::Result<()> {
     HAS_LEFT.store(false, Ordering::SeqCst);
     IS_OURS.store(true, Ordering::SeqCst);
-    // Warnings about recordings would be written across the view.
+    // Warnings about recordings would be printed across the view.
     hold();
     terminal::enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)
 }
 
-/// Leaves the terminal as it was. Nothing can be done where that fails.
+/// Restores the terminal; a failure is ignored.
 fn leave() {
     if IS_OURS.swap(false, Ordering::SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
@@ -217,7 +219,7 @@ fn leave() {
     }
 }
 
-/// Leaves when it is dropped.
+/// Restores the terminal when it is dropped.
 struct Guard;
 
 impl Drop for Guard {
@@ -226,7 +228,7 @@ impl Drop for Guard {
     }
 }
 
-/// Lets the view take the key; true if the user quits by it.
+/// Passes a key to the view; true if the user quits with it.
 fn is_quit(key: KeyEvent, view: &mut View) -> bool {
     let is_pressed = key.kind != KeyEventKind::Release;
     is_pressed && key_of(key).is_some_and(|key| view.press(key) == Step::Quit)
@@ -267,7 +269,7 @@ mod tests {
     use rustix::termios::LocalModes;
     use std::process::Command;
 
-    /// Set for the process that this test starts on a terminal.
+    /// Environment variable of the process that this test starts on a terminal.
     const CHILD: &str = "NCCLSCOPE_TEST_PANICS";
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A source of readings, and the pictures that are made of them.
+//! A source of readings, and the pictures made from them.
 
 use crate::failure::Failure;
 use crate::output::in_a_line;
@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 
 /// Where readings come from.
 pub(super) trait Source: Send {
-    /// The next reading, `limit` being how long an operation may be in flight before it counts as
-    /// stalled.
+    /// The next reading. An operation in flight for longer than `limit` counts as stalled.
     fn read(&mut self, limit: Duration) -> Result<Reading, Failure>;
 
-    /// Some ranks began to record so recently that they are not in the reading yet.
+    /// True if some ranks have started so recently that they are not in the reading yet.
     fn is_beginning(&self) -> bool {
         false
     }
 
-    /// Enough was read for rates.
+    /// True if enough was read for rates.
     fn has_rates(&self) -> bool;
 }
 
@@ -30,15 +29,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// A source before its first reading. An operation in flight for less than `stall` is never
-    /// stalled, one for `hang` is hung.
+    /// A watch without readings. An operation in flight for less than `stall` is never stalled; one
+    /// in flight for `hang` is hung.
     pub(super) fn new(source: Box<dyn Source>, stall: Duration, hang: Duration) -> Watch {
         let (least, hang_s) = (stall.as_secs_f64(), hang.as_secs_f64());
         let patience = Patience::new(least.min(hang_s), hang_s);
         Watch { source, patience, hang_s, read_at: None }
     }
 
-    /// Some ranks are not in the picture yet.
+    /// True if some ranks are not in the picture yet.
     pub(super) fn is_beginning(&self) -> bool {
         self.source.is_beginning()
     }
@@ -58,9 +57,9 @@ impl Watch {
     }
 }
 
-/// Text of processes, of which nothing acts on a terminal.
+/// Text of a process, without characters that act on a terminal.
 pub(super) fn printable(text: &str) -> String {
-    // A colour of ours in a text of theirs is none of ours.
+    // Colour codes in a process's text are escaped, too.
     in_a_line(text).replace('\t', "\\t").replace('\x1b', "\\u001b")
 }
 

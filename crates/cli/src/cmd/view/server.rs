@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// How long a browser may take to ask, or to take more of an answer.
+/// How long a browser may take to send a request, or to read more of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Connections at once; a browser opens a handful.
+/// Maximum number of connections; a browser opens a handful.
 const CONNECTIONS: usize = 32;
-/// The page, with places for what differs.
+/// The page, with placeholders.
 const PAGE: &str = include_str!("page.html");
 
 /// The trace that is served, and the viewer that shows it.
@@ -33,7 +33,7 @@ pub(super) struct Trace {
     pub(super) ui: String,
 }
 
-/// A server that runs for as long as the process.
+/// A server that runs as long as the process.
 #[derive(Debug)]
 pub(super) struct Server {
     url: String,
@@ -49,8 +49,8 @@ struct Service {
 }
 
 impl Server {
-    /// Serves `trace` at a port, 0 is a free one, below a path that starts with `token`, and tells
-    /// `end` when the page has handed it over.
+    /// Serves `trace` on a port (0: a free one) below a path that starts with `token`. Sends to
+    /// `end` when the page has passed the trace to the viewer.
     pub(super) fn start(
         trace: Trace,
         port: u16,
@@ -76,14 +76,14 @@ impl Server {
     }
 }
 
-/// Answers in a thread of its own: a browser opens connections before it needs them.
+/// Answers on a thread of its own, because a browser opens connections before it needs them.
 fn accept(service: &Arc<Service>, stream: TcpStream) {
     let service = Arc::clone(service);
     if service.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
         service.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    // A client that goes away is its own affair; without a thread it has to ask again.
+    // A client that disconnects is ignored; if there is no thread, it must ask again.
     let _ = std::thread::Builder::new().name("request".into()).spawn(move || {
         let _ = service.answer(&stream);
         service.connections.fetch_sub(1, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Service {
     fn page(&self) -> String {
         let name = self.trace.path.file_name().unwrap_or_default().to_string_lossy();
         let string = |text: &str| {
-            // A JSON string is one of JavaScript; `<` could end the script.
+            // A JSON string is valid JavaScript; `<` is escaped because it could end the script.
             serde_json::Value::from(text).to_string().replace('<', "\\u003c")
         };
         PAGE.replace("{UI}", &string(&self.trace.ui))

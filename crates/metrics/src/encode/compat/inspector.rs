@@ -3,7 +3,7 @@
 The names and labels of NVIDIA's Inspector (`inspector_prom.cc` in NVIDIA/nccl), for its
 `NCCL_INSPECTOR_PROM_DUMP`.
 
-As in Inspector, an operation's time is that of its kernel channels by the GPU's timer, also where
+As in Inspector, an operation's time is that of its kernel channels by the GPU's timer, even if
 their stop is not its end; operations without it are omitted.
 
 The values are means over the given metrics, so pass a window. As in Inspector, the mean of
@@ -19,7 +19,7 @@ use ncclscope_operations::Histogram;
 use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
 
-/// Inspector's gauges.
+/// Writes Inspector's gauges.
 #[must_use]
 pub fn inspector(processes: &[(Process, &Metrics)], max_series: usize) -> String {
     let mut groups: BTreeMap<(bool, Row, Option<u8>), Operations> = BTreeMap::new();
@@ -61,7 +61,7 @@ pub fn inspector(processes: &[(Process, &Metrics)], max_series: usize) -> String
     text.finish()
 }
 
-/// With the number of digits that Inspector prints.
+/// Formats a number with as many digits as Inspector does.
 fn six_digits(value: f64) -> String {
     number(format!("{value:.5e}").parse().unwrap_or(value))
 }
@@ -74,7 +74,8 @@ fn bandwidth_gbs(of: &Operations) -> Option<f64> {
     Some(geometric_mean(&of.compat.kernel_bandwidth)? * 1e-9)
 }
 
-/// The geometric mean of the values above zero, each in the middle of its bucket.
+/// The geometric mean of the values above zero, each taken as the middle of its bucket; `None` if
+/// there are none.
 fn geometric_mean(of: &Histogram) -> Option<f64> {
     let (mut count, mut sum) = (0, 0.0);
     for (index, &values) in (of.offset()..).zip(of.buckets()) {
@@ -100,12 +101,12 @@ fn inspector_row(process: &Process, comm: &CommKey) -> Row {
     ]
 }
 
-/// Inspector's word for what is not known.
+/// The text, or Inspector's word for an unknown value.
 fn known(text: &str) -> String {
     if text.is_empty() { "unknown" } else { text }.to_owned()
 }
 
-/// Inspector's ranges: one whole step of the unit, `4-5MB` for 4.5 MiB.
+/// The size as Inspector's range, which is one whole unit wide: `4-5MB` for 4.5 MiB.
 fn size_range(bytes: f64) -> String {
     if bytes <= 0.0 {
         return "0B".into();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 The names and labels of Open Mosaic's profiler (`profiler/telemetry_export.cc` in
-open-mosaic/mosaic), as Prometheus shows them behind an OpenTelemetry collector.
+open-mosaic/mosaic), as Prometheus receives them through an OpenTelemetry collector.
 
 Pass the totals since the start. Like Mosaic, it exports only the send side. Mosaic's histograms
 have one average for each of its windows; these have each operation and transfer, so that the sum
@@ -22,7 +22,7 @@ use ncclscope_operations::Histogram;
 use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
 
-/// Mosaic's counters and histograms.
+/// Writes Mosaic's counters and histograms.
 #[must_use]
 pub fn mosaic(processes: &[(Process, &Metrics)], max_series: usize) -> String {
     let mut of = Mosaic::default();
@@ -35,10 +35,10 @@ pub fn mosaic(processes: &[(Process, &Metrics)], max_series: usize) -> String {
     text.finish()
 }
 
-/// The series with the same labels.
+/// The figures with the same labels.
 type Rows<'a, T> = BTreeMap<Row, Vec<&'a T>>;
 
-/// The values that Mosaic adds up, by its labels.
+/// The figures that Mosaic sums, by its labels.
 #[derive(Default)]
 struct Mosaic<'a> {
     collectives: Rows<'a, Operations>,
@@ -48,15 +48,15 @@ struct Mosaic<'a> {
     links: Rows<'a, Link>,
 }
 
-/// Values of a metric, in its [`Unit`]'s base.
+/// The values of a metric, in the base unit of its [`Unit`].
 enum Spread<'a> {
     /// Each value is known.
     Values(&'a Histogram),
-    /// Their sum and how many they are.
+    /// Their sum and their number.
     Sum(f64, u64),
 }
 
-/// A metric's unit: which bounds its buckets have, and by how much they are multiplied.
+/// A metric's unit: the bounds of its buckets, and the factor from the base unit.
 #[derive(Clone, Copy)]
 struct Unit {
     bounds: &'static str,
@@ -142,7 +142,7 @@ fn operation(key: &OperationKey) -> String {
     format!("Comm{}_{func}_{algo}_{proto}_{channels}Chnl", key.comm.hash)
 }
 
-/// The labels that all have.
+/// The labels of all series.
 fn common(process: &Process, comm: &CommKey) -> Row {
     let row = vec![
         ("communicator", comm.hash.to_string()),
@@ -154,7 +154,7 @@ fn common(process: &Process, comm: &CommKey) -> Row {
     row.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// What collectives and P2P have in common.
+/// Writes the metrics that collectives and P2P share.
 fn operations<'a>(text: &mut Text, kind: &str, of: &Rows<'a, Operations>) {
     let name = |part: &str| format!("nccl_profiler_{kind}_{part}");
     let time = |o: &'a Operations| Some(Spread::Values(&o.compat.proxy));
@@ -177,7 +177,7 @@ fn counter<T>(text: &mut Text, name: &str, of: &Rows<'_, T>, take: impl Fn(&T) -
     }
 }
 
-/// The histograms of a metric; those without a value are left out.
+/// Writes the histograms of a metric, without empty ones.
 fn histogram<'a, T>(
     text: &mut Text,
     name: &str,
@@ -219,7 +219,7 @@ impl Spread<'_> {
         }
     }
 
-    /// How many are at most `2^exponent`.
+    /// Number of values that are at most `2^exponent`.
     fn up_to(&self, exponent: i32) -> u64 {
         match *self {
             Spread::Values(values) => up_to(values, exponent),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Senders and collectors of every kind, hostile ones among them.
+//! Tests senders against collectors of all kinds, including hostile ones.
 
 use super::*;
 use crate::send::http::{Http, Target, client};
@@ -37,7 +37,8 @@ fn start_with((target, queue_bytes): (Target, usize), timeout: Duration) -> (Sen
     (sender, told)
 }
 
-/// Says farewell again and again, until everything is sent or for `patience`; what is left.
+/// Calls `farewell` until everything is sent or `patience` has passed; returns the number of
+/// requests that are left.
 fn flush(sender: &Sender, patience: Duration) -> usize {
     let end = Instant::now() + patience;
     loop {
@@ -49,7 +50,7 @@ fn flush(sender: &Sender, patience: Duration) -> usize {
     }
 }
 
-/// Reads one request; its head and its body.
+/// Reads one request; returns its head and its body.
 fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
@@ -65,7 +66,7 @@ fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
     Some((head, body))
 }
 
-/// Answers each request with the next status; what came, in order.
+/// Answers each request with the next status; returns the bodies in order.
 fn collector(listener: TcpListener, answers: &'static [&'static str]) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let mut answers = answers.iter();
@@ -112,7 +113,7 @@ fn a_collector_that_is_down_costs_the_oldest_requests_and_they_are_counted() {
     }
     flush(&sender, Duration::from_millis(100));
     let Lost { dropped, refused } = sender.lost();
-    // One more may have been in the thread's hands meanwhile.
+    // The thread may be sending one more.
     assert!((more as u64 - 1..=more as u64).contains(&dropped), "{dropped}");
     assert_eq!(refused, 0);
 }
@@ -123,7 +124,7 @@ fn what_is_told_by_requests_that_are_lost_is_told_again() {
     let target = target(&listener);
     drop(listener);
     let sender = start(target);
-    // As a meter with deltas does: each request tells what was lost since the one before.
+    // As with deltas, each request reports the losses since the previous one.
     let (mut told, requests) = (0, 5 * QUEUE as u64);
     let mut tells = Vec::new();
     for _ in 0..requests {
@@ -136,7 +137,7 @@ fn what_is_told_by_requests_that_are_lost_is_told_again() {
     let untold = sender.lost().dropped - told;
     let waiting = sender.0.lock().waiting.iter().map(|r| r.tells.dropped).sum::<u64>();
     let held = sender.0.lock().waiting.len() as u64;
-    // One more may be in the thread's hands.
+    // The thread may be sending one more.
     assert!((requests - held - 1..=requests - held).contains(&(untold + waiting)), "{tells:?}");
 }
 
@@ -181,7 +182,7 @@ fn what_is_told_of_a_url_has_no_password() {
     }
 }
 
-/// Takes everything, and has something to say about it.
+/// Accepts everything with a remark.
 struct Remarks(u64);
 
 impl Transport for Remarks {
@@ -206,7 +207,7 @@ fn what_a_collector_says_of_requests_that_it_took_is_told_once_and_what_it_lost_
     }
 }
 
-/// Plays a collector: `answer` gets each connection once its request was read.
+/// Runs a collector: `answer` is called with each connection after its request was read.
 fn played(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = target(&listener);
@@ -225,7 +226,7 @@ fn played(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> Target {
 }
 
 fn say(mut stream: &TcpStream, answer: &str) {
-    // The other side may have had enough.
+    // The other side may have closed the connection.
     let _ = stream.write_all(answer.as_bytes());
 }
 
@@ -271,7 +272,7 @@ fn a_pause_without_end_is_cut_and_told() {
     assert!(told[1].starts_with("the collector asks for a pause of 18446744073709551615 s"));
 }
 
-/// A collector that asks for a pause once, and takes everything afterwards.
+/// A collector that requests a pause once, and accepts everything afterwards.
 fn asks_once(seconds: u64) -> (Sender, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);
@@ -307,7 +308,7 @@ fn a_farewell_brings_what_a_collector_takes_at_the_second_try() {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);
     let sender = start(played(move |stream| {
-        // The farewell comes before the first answer.
+        // `farewell` is called before the first answer.
         std::thread::sleep(Duration::from_millis(300));
         let answer = ["503 Busy\r\nRetry-After: 0", "200 OK"];
         let answer = answer[count.fetch_add(1, Ordering::Relaxed).min(1)];
@@ -335,7 +336,7 @@ fn a_farewell_tries_twice_more_at_most() {
     assert_eq!(requests.load(Ordering::Relaxed), 3);
 }
 
-/// How long a farewell takes, and what is left.
+/// The duration of a `farewell`, and the number of requests that are left.
 fn farewell(sender: &Sender) -> (Duration, usize) {
     let start = Instant::now();
     let left = sender.farewell();
@@ -417,7 +418,7 @@ impl Transport for Frail {
         assert_eq!(self.is_broken.load(Ordering::Relaxed), 0, "nothing renewed it");
         if request.len() <= self.posts {
             self.is_broken.store(1, Ordering::Relaxed);
-            // As a resolver does that can start no thread.
+            // As a resolver that cannot start a thread.
             std::panic::panic_any("a transport's defect");
         }
         self.taken.lock().unwrap().push(request.to_vec());
@@ -450,8 +451,8 @@ fn names_are_looked_up_without_a_thread() {
     let port = listener.local_addr().unwrap().port();
     let mut by_name = target(&listener);
     by_name.url = format!("http://localhost:{port}/v1/metrics");
-    // A resolver with a thread of its own gives the name up after a nanosecond; the transport then
-    // says what it was that took too long.
+    // A resolver with its own thread gives up after a nanosecond; the transport then reports what
+    // took too long.
     let agent = |at| ureq::Agent::with_parts(at, DefaultConnector::default(), Here);
     let config = ureq::Agent::config_builder().timeout_resolve(Some(Duration::from_nanos(1)));
     let collector = std::thread::spawn(move || collector(listener, &["200 OK"]));
@@ -474,7 +475,7 @@ fn a_request_larger_than_the_queue_may_be_is_counted_and_told() {
     assert!(told.lock().unwrap().iter().any(|line| line == large));
 }
 
-/// What a sender of one request makes of a collector within `timeout`: time, memory, words.
+/// The time, losses and messages of a sender of one request to a collector, within `timeout`.
 fn endure(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> (Duration, Lost, Vec<String>) {
     let timeout = Duration::from_secs(1);
     let (sender, told) = start_telling(played(answer), timeout);
@@ -560,7 +561,7 @@ fn collectors_that_fall_silent_cost_no_more_than_the_time_of_a_request() {
     assert!(took.iter().all(|took| *took < Duration::from_millis(2500)), "{took:?}");
 }
 
-/// Bytes of memory that the process has.
+/// Resident memory of the process, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

@@ -16,7 +16,7 @@ fn rooted(rank: &mut Rank, root: i32, is_networked: bool) -> Handle {
     op
 }
 
-/// The last rank of a ring sends nothing on, and another root makes another rank the last.
+/// The last rank of a ring forwards nothing, and with another root another rank is the last.
 #[test]
 fn another_root_may_need_no_network() {
     let mut rank = Rank::new();
@@ -28,7 +28,8 @@ fn another_root_may_need_no_network() {
     assert_eq!(rank.look()[0].handle, stuck, "that of this root has a network part");
 }
 
-/// As where NCCL spreads collectives of a group over channels, which cross the network elsewhere.
+/// For example, NCCL spreads the collectives of a group over channels, which cross the network at
+/// other ranks.
 #[test]
 fn what_was_over_without_the_network_once_is_not_expected_to_use_it() {
     let mut rank = Rank::new();
@@ -60,7 +61,7 @@ fn without_kernels_the_network_tells() {
     assert!(rank.tracker.in_flight()[0].awaits_network);
 }
 
-/// As where a large collective comes after a small one: the links are the same.
+/// For example, a large collective follows a small one: both use the same links.
 #[test]
 fn a_protocol_says_nothing_of_the_network() {
     let mut rank = Rank::new();
