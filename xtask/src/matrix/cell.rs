@@ -14,12 +14,8 @@ use super::wheel::Wheel;
 use super::workload::Workload;
 use crate::process;
 
-/// Seconds that a cell's job may take.
+/// Time limit of a cell's job, s.
 const LIMIT_S: &str = "180";
-
-/// Cells that cannot be run, with the reason: a prefix of the release, a topology (empty: all),
-/// and why.
-const UNABLE: &[(&str, &str, &str)] = &[];
 
 /// The programs, as `build::products` makes them.
 pub(super) struct Tools {
@@ -33,9 +29,9 @@ pub(super) struct Tools {
 pub(super) struct Cell {
     pub(super) wheel: Wheel,
     pub(super) topology: Topology,
-    /// A part of the page's table; otherwise the mixed steps.
+    /// A row of the page's table; `None`: the mixed steps.
     pub(super) workload: Option<Workload>,
-    /// In place of steps.
+    /// A scenario that replaces the steps.
     pub(super) scenario: Option<Scenario>,
 }
 
@@ -43,10 +39,9 @@ pub(super) struct Cell {
 pub(super) enum Ended {
     Checked(Verdict),
     Failed(Vec<String>),
-    Unable(&'static str),
 }
 
-/// How a cell ended, and when.
+/// The result of a cell, and its duration.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) seconds: f64,
@@ -54,7 +49,7 @@ pub(super) struct Outcome {
 }
 
 impl Cell {
-    /// What tells cells of one release apart.
+    /// The name that distinguishes cells of one release.
     pub(super) fn name(&self) -> String {
         let scenario = self.scenario.as_ref().map(Scenario::name);
         let part = self.workload.map(|workload| workload.name.to_owned()).or(scenario);
@@ -66,19 +61,9 @@ impl Cell {
 
     pub(super) fn run(&self, tools: &Tools) -> Outcome {
         let begin = Instant::now();
-        let ended = match self.reason_against() {
-            Some(why) => Ended::Unable(why),
-            None => self.job(tools).unwrap_or_else(|error| Ended::Failed(vec![error.to_string()])),
-        };
+        let failed = |error: Box<dyn std::error::Error>| Ended::Failed(vec![error.to_string()]);
+        let ended = self.job(tools).unwrap_or_else(failed);
         Outcome { seconds: begin.elapsed().as_secs_f64(), ended }
-    }
-
-    fn reason_against(&self) -> Option<&'static str> {
-        let label = &self.wheel.label;
-        let is_this = |(release, topology, _): &&(&str, &str, &str)| {
-            label.starts_with(release) && (topology.is_empty() || *topology == self.topology.name)
-        };
-        UNABLE.iter().find(is_this).map(|(.., why)| *why)
     }
 
     fn job(&self, tools: &Tools) -> crate::outcome::Outcome<Ended> {
@@ -138,7 +123,7 @@ impl Cell {
     }
 }
 
-/// What `ncclscope diagnose` says of a job that ended well, if it says anything.
+/// The finding of `ncclscope diagnose` on a job that ended normally, which should have none.
 fn diagnosis(tools: &Tools, folder: &Path) -> crate::outcome::Outcome<Option<String>> {
     let mut command = Command::new(tools.folder.join("ncclscope"));
     let output = command.arg("diagnose").arg(folder).stdin(Stdio::null()).output()?;
@@ -149,7 +134,7 @@ fn diagnosis(tools: &Tools, folder: &Path) -> crate::outcome::Outcome<Option<Str
     Ok((!output.status.success()).then(said))
 }
 
-/// Why a job failed: what its log says that sounds like a reason, or else how it ends.
+/// Why a job failed: lines of its log that look like a reason, else its last lines.
 fn last_words(log: &Path, what: &str) -> Vec<String> {
     const LINES: usize = 6;
     const REASONS: [&str; 6] = ["WARN", "wrong", "panicked", "job: ", "refused", "cpu-cuda"];
@@ -166,7 +151,7 @@ fn last_words(log: &Path, what: &str) -> Vec<String> {
 }
 
 impl Outcome {
-    /// What the recordings hold, where the job went well.
+    /// The content of the recordings, if the job succeeded.
     pub(super) fn verdict(&self) -> Option<&Verdict> {
         match &self.ended {
             Ended::Checked(verdict) => Some(verdict),
@@ -174,22 +159,17 @@ impl Outcome {
         }
     }
 
-    /// True unless all went well, or it cannot be run.
+    /// True if the cell failed.
     pub(super) fn has_failed(&self) -> bool {
         match &self.ended {
             Ended::Checked(verdict) => !verdict.violations.is_empty(),
             Ended::Failed(_) => true,
-            Ended::Unable(_) => false,
         }
     }
 
-    /// The result as a word.
+    /// The result in one word.
     pub(super) fn word(&self) -> &'static str {
-        match self.ended {
-            Ended::Unable(_) => "unable",
-            _ if self.has_failed() => "FAILED",
-            _ => "ok",
-        }
+        if self.has_failed() { "FAILED" } else { "ok" }
     }
 
     /// The events by kind, of all ranks.
@@ -199,12 +179,11 @@ impl Outcome {
         kinds.map(|(kind, count)| format!("{kind} {}", count.started)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Why it failed, or cannot be run.
+    /// The reasons for which it failed.
     pub(super) fn reasons(&self) -> Vec<String> {
         match &self.ended {
             Ended::Checked(verdict) => verdict.violations.clone(),
             Ended::Failed(lines) => lines.clone(),
-            Ended::Unable(why) => vec![(*why).to_owned()],
         }
     }
 }
@@ -233,7 +212,7 @@ mod tests {
         };
         assert_eq!(outcome(vec![]).word(), "ok");
         assert_eq!(outcome(vec!["f: open: x".into()]).word(), "FAILED");
-        let unable = Outcome { seconds: 0.0, ended: Ended::Unable("no") };
-        assert_eq!((unable.word(), unable.has_failed()), ("unable", false));
+        let failed = Outcome { seconds: 0.0, ended: Ended::Failed(vec!["no".into()]) };
+        assert_eq!((failed.word(), failed.reasons()), ("FAILED", vec!["no".into()]));
     }
 }
