@@ -304,6 +304,13 @@ mod tests {
     }
 
     #[test]
+    fn the_matrix_runs_the_releases_that_the_tests_load() {
+        let words: Vec<&str> = find("matrix").expect("it is a job").command.split(' ').collect();
+        let pairs = words.windows(2).filter(|pair| pair[0] == "--release");
+        assert_eq!(pairs.map(|pair| pair[1]).collect::<Vec<_>>(), crate::test::NCCL_VERSIONS);
+    }
+
+    #[test]
     fn summaries_of_cargo_test_add_up() {
         let output = "test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; \
                       finished in 0.00s\n\ntest result: FAILED. 1 passed; 2 failed; 0 ignored; 0 \

@@ -18,6 +18,7 @@ use crate::process;
 #[derive(Debug)]
 pub(crate) struct Sanitizer {
     name: &'static str,
+    /// Flags of rustc. Optimised code takes longer to build than it saves in the plays.
     flags: &'static str,
     /// Options for all processes, besides the suppressions.
     options: (&'static str, &'static str),
@@ -31,14 +32,15 @@ const SANITIZERS: &[Sanitizer] = &[
     Sanitizer {
         name: "thread",
         flags: "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic \
-                --cfg tsan",
+                --cfg tsan -Copt-level=0",
         options: ("TSAN_OPTIONS", "halt_on_error=1:exitcode=66"),
         planted: "races",
         says: "ThreadSanitizer: data race",
     },
     Sanitizer {
         name: "realtime",
-        flags: "-Zsanitizer=realtime -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic",
+        flags: "-Zsanitizer=realtime -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic \
+                -Copt-level=0",
         options: ("RTSAN_OPTIONS", "halt_on_error=1:exitcode=66"),
         planted: "allocates",
         says: "RealtimeSanitizer: unsafe-library-call",

@@ -19,7 +19,7 @@ use crate::{axe, build, process, python};
 
 /// The NCCL releases that the tests load, from the CUDA 12 wheels: one for each profiler API
 /// version, 1 to 7, and 2.27.3 (`TESTED` of the rig's `wheel.rs`).
-const NCCL_VERSIONS: &[&str] =
+pub(crate) const NCCL_VERSIONS: &[&str] =
     &["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
 /// What `cargo xtask test` takes.
