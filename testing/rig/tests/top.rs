@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Within this time a stalled rank must be red.
 const RED_WITHIN: Duration = Duration::from_secs(3);
 const TRIES: usize = 3;
-/// The sequences with which tmux begins red text.
+/// The escape sequences with which tmux begins red text.
 const RED: [&str; 2] = ["\x1b[31m", "\x1b[38;5;1m"];
 
 /// A terminal of 120 columns with a shell in it.
@@ -25,7 +25,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// `None`, with a word, where there is no tmux.
+    /// `None` if there is no tmux; then it prints that the test is skipped.
     fn open() -> Option<Screen> {
         if Command::new("tmux").arg("-V").output().is_err() {
             let is_required = std::env::var("NCCLSCOPE_REQUIRE_TMUX").as_deref() == Ok("1");
@@ -34,7 +34,7 @@ impl Screen {
             return None;
         }
         let screen = Screen { dir: tempfile::tempdir().expect("a folder") };
-        // Interactive, so that it has job control.
+        // An interactive shell, so that it has job control.
         let shell = "env -u NO_COLOR PS1='$ ' bash --norc --noprofile -i";
         screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "30", shell]);
         screen.wait("a shell", |text| text.contains('$'));
@@ -68,7 +68,7 @@ impl Screen {
         self.tmux(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
     }
 
-    /// Waits until the screen is like this.
+    /// Waits until the screen satisfies a condition.
     #[track_caller]
     fn wait(&self, what: &str, is_like: impl Fn(&str) -> bool) -> String {
         let until = Instant::now() + PATIENCE;
@@ -82,7 +82,7 @@ impl Screen {
         }
     }
 
-    /// What ran in the shell ends, and its exit code is 0.
+    /// Waits until the program in the shell has ended, and asserts that its exit code is 0.
     #[track_caller]
     fn expect_success(&self, name: &str) {
         let until = Instant::now() + PATIENCE;
@@ -94,7 +94,7 @@ impl Screen {
         self.wait("the exit code", |text| text.contains(&format!("{name} with 0.")));
     }
 
-    /// What the shell says about the terminal, by way of a file.
+    /// The terminal's settings as the shell prints them into a file.
     #[track_caller]
     fn settings(&self, name: &str) -> String {
         let file = self.dir.path().join(name);
@@ -155,7 +155,7 @@ fn all_run(text: &str, job: &Running) -> bool {
     (0..4).all(|rank| line_of(text, job.pid(rank)).is_some_and(|line| line.contains(" ok ")))
 }
 
-/// How long it takes after a rank was stopped until it is red. It goes on then.
+/// The time until a stopped rank is red. The rank continues after that.
 fn red_after(screen: &Screen, job: &Running, pid: u32) -> Duration {
     let stopped = Instant::now();
     signal(pid, "STOP");
@@ -184,12 +184,13 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
     assert!(screen.is_alternate() && text.contains("4 ranks on 1 host"), "{text}");
 
     let pid = job.pid(2);
-    // A busy machine may be late once.
-    let took: Vec<Duration> = (0..TRIES).map(|_| red_after(&screen, &job, pid)).collect();
+    // On a busy machine, one try may be late.
+    let mut took: Vec<Duration> = (0..TRIES).map(|_| red_after(&screen, &job, pid)).collect();
+    took.sort();
     println!("red after {took:?}");
-    assert!(took.iter().min() <= Some(&RED_WITHIN), "red after {took:?}");
+    assert!(took[TRIES - 2] <= RED_WITHIN, "red after {took:?}");
     signal(pid, "STOP");
-    // The others wait for it: they are no more red than before.
+    // The other ranks wait for it, but are no more red than before.
     let waits = |text: &str, rank| {
         line_of(text, job.pid(rank))
             .is_some_and(|line| line.contains("waits") && !RED.iter().any(|red| line.contains(red)))
@@ -217,7 +218,7 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
     screen.expect_success("quit");
     assert_eq!(screen.settings("after"), before);
 
-    // A signal ends it as properly.
+    // After a signal, `top` also restores the terminal.
     screen.line("clear");
     screen.line(&command);
     screen.wait("four ranks", |text| all_run(text, &job));
@@ -235,7 +236,7 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
     assert_ends_without_a_terminal(&screen, &views);
 }
 
-/// Also where no signal says so.
+/// Asserts that `top` ends if its terminal goes away, even without a signal.
 fn assert_ends_without_a_terminal(screen: &Screen, views: &dyn Fn() -> String) {
     assert_eq!(views().lines().count(), 1);
     screen.tmux(&["kill-server"]);
@@ -246,7 +247,7 @@ fn assert_ends_without_a_terminal(screen: &Screen, views: &dyn Fn() -> String) {
     }
 }
 
-/// What `top --once` prints as JSON, and its exit code.
+/// The JSON output of `top --once`, and its exit code.
 fn once(tool: &Path, args: &[&str]) -> (Value, Option<i32>) {
     let Output { status, stdout, stderr } = Command::new(tool)
         .args(["top", "--once", "--format", "json"])
