@@ -27,7 +27,8 @@ class Rank:
     """Loads NCCL, and exchanges the id with the other ranks through a file."""
 
     def __init__(self, cuda: str, nccl: str, rank: int, ranks: int, meeting: Path) -> None:
-        # Torch has a CUDA runtime in the global scope, which NCCL must not use for the stand-in.
+        # Torch has a CUDA runtime in the global scope, which NCCL must not use instead of the
+        # stand-in's.
         self.cuda = ctypes.CDLL(cuda, mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
         open_nccl = self.cuda.cpucuda_open_nccl
         open_nccl.restype = ctypes.c_void_p

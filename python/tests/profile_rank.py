@@ -23,7 +23,7 @@ import ncclscope.torch
 CPU = [ProfilerActivity.CPU]
 #: Floats of each operation, so that each can be told from the others.
 BEFORE, INSIDE, AFTER = 1000, 100_000, 3000
-#: An External id that torch can tell from 2.15 on.
+# : An external id that torch reports from 2.15 on.
 NOTED = 77
 
 
@@ -78,7 +78,7 @@ def plain(out: Path) -> None:
         reduce(AFTER + 1)
         assert ncclscope.is_started()
     prof.export_chrome_trace(str(out / "again.json"))
-    # Nothing is recorded once the proxy of the last operation is done.
+    # Nothing is recorded after the proxy of the last operation has finished.
     time.sleep(0.3)
     with profile(activities=CPU) as prof:
         torch.ones(10) + 1

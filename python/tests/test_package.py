@@ -96,7 +96,8 @@ class Finding(unittest.TestCase):
             done = python("-c", script, "--version", **where)
             self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
             self.assertIn("cannot find the program ncclscope", done.stderr)
-            # Behind it, the tool is found, and ends as it does by itself.
+            # If its directory comes later on the PATH, the tool is found, and its exit codes are
+            # passed on.
             where["PATH"] += f":{Path(PLUGIN).parent}"
             done = python("-c", script, "--version", **where)
             self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -33,7 +33,7 @@ from ncclscope._tool import tool_path
 HERE = Path(__file__).parent
 RELEASE = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 HAS_HEADERS = (Path(torch.__file__).parent / "include/kineto/libkineto.h").is_file()
-#: The process numbers of our tracks begin here.
+# : Process numbers of ncclscope's tracks begin here.
 FIRST_PID = 1 << 30
 
 
@@ -303,7 +303,7 @@ class OnDemand(Lanes):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 trace = load(Path(merged))
                 self.check_lanes(trace, None)
-                # One window: torch and the plugin saw the same, except at its ends.
+                # One window: torch and the plugin recorded the same operations, except at its ends.
                 operators = [e for e in slices(trace) if e["name"] == "nccl_test::reduce"]
                 self.assertGreater(len(operators), 5)
                 self.assertLess(abs(len(operators) - len(operations(trace))), 4)

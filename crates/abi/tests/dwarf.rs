@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Rust types, and the numbers, against the debugging information of the real libnccl.
+//! Checks the Rust types and constants against the debugging information of the real libnccl.
 //!
-//! Releases are looked for in `$NCCLSCOPE_NCCL_DIR/cu12-RELEASE/libnccl.so.2`, and without that
-//! variable below `$HOME/.cache/ncclscope/nccl`. One that is not there is skipped aloud; release
-//! 2.32.3, which holds all versions, must be there if `NCCLSCOPE_REQUIRE_NCCL=1`.
+//! Each release is looked for in `$NCCLSCOPE_NCCL_DIR/cu12-RELEASE/libnccl.so.2`, or below
+//! `$HOME/.cache/ncclscope/nccl` if that variable is not set. The tests skip a release that is not
+//! there and print a line. If `NCCLSCOPE_REQUIRE_NCCL=1`, release 2.32.3, which has all API
+//! versions, must be there.
 
 mod layout;
 #[path = "dwarf/reader.rs"]
@@ -24,7 +25,7 @@ use ncclscope_abi::{
 };
 use reader::find;
 
-/// The library of `release`, if this machine has it. Says so if it has not.
+/// Path of the library of `release`, if this machine has it. Prints a line if it does not.
 fn library(release: &str, needed: bool) -> Option<PathBuf> {
     let root = std::env::var_os("NCCLSCOPE_NCCL_DIR").map(PathBuf::from).or_else(|| {
         std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/ncclscope/nccl"))
@@ -36,14 +37,14 @@ fn library(release: &str, needed: bool) -> Option<PathBuf> {
     let required = std::env::var_os("NCCLSCOPE_REQUIRE_NCCL").is_some_and(|v| v == "1");
     let hint = format!("no {}; get it by: cargo xtask nccl fetch {release}", path.display());
     assert!(!(needed && required), "{hint}");
-    // Past the test harness, which swallows what passing tests print.
+    // Writes to stderr directly: the test harness hides what passing tests print with macros.
     let line = format!("\nskipped: {hint}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written");
     None
 }
 
-/// Every enumerator of NCCL's whose value this crate repeats. Algorithms and protocols are macros
-/// in NCCL, which leave no trace.
+/// Every NCCL enumerator whose value this crate repeats. NCCL's algorithms and protocols are
+/// macros, which are not in the debugging information.
 fn enumerators() -> BTreeMap<String, i64> {
     let mut all = BTreeMap::from([("ncclSuccess".to_owned(), i64::from(NcclResult::SUCCESS.0))]);
     for ty in EventType::ALL {
@@ -96,7 +97,7 @@ fn enumerators() -> BTreeMap<String, i64> {
     all
 }
 
-/// Fails with what differs between two maps, if anything does.
+/// Fails with the differences between two maps, if there are any.
 fn assert_same<T: Debug + PartialEq>(
     what: &str,
     ours: &BTreeMap<String, T>,
@@ -151,7 +152,7 @@ macro_rules! parameters {
 
 parameters! { A; A B; A B C; A B C D E F G H; }
 
-/// The kinds of parameters of a function table's functions; `_table` only tells the type.
+/// The kinds of parameters of a function table's functions; `_table` only gives the type.
 fn functions<I: Parameters, D, A>(
     _table: PhantomData<Profiler<I, D, A>>,
 ) -> BTreeMap<String, String> {
@@ -175,8 +176,8 @@ fn function_tables() -> Vec<BTreeMap<String, String>> {
     for_each_version!(tables)
 }
 
-/// Compares every type up to API version `newest` with the library's, both ways: a field that only
-/// one side has fails like one that lies elsewhere.
+/// Compares every type up to API version `newest` with the library's type, in both directions: a
+/// field that only one side has is a failure, like a field at another offset.
 fn compare_types(library: &Path, newest: u8) {
     let mut layouts = layouts();
     layouts.retain(|name, _| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptors made for older plugins: read back, they say what the newer one said, less what the
-//! older version lacks.
+//! Descriptors written for older API versions: read back, they equal the newer descriptor without
+//! the fields that the older version lacks.
 
 use core::ffi::CStr;
 use core::num::NonZeroU64;
@@ -114,12 +114,12 @@ fn all() -> Vec<Descr> {
     ]
 }
 
-/// What is left of an event in a version.
+/// The part of an event that remains in an API version.
 fn left(descr: Descr, version: u8) -> Descr {
     match descr {
         Descr::Coll(coll) => Descr::Coll(Coll { is_sym_coll: None, user_tag: None, ..coll }),
         Descr::P2p(p2p) => {
-            // Whether NCCL has set it for version 4 is unknown.
+            // It is unknown whether NCCL sets `n_channels` in version 4.
             let n_channels = p2p.n_channels.filter(|_| version >= 5);
             Descr::P2p(P2p { n_channels, user_tag: None, ..p2p })
         }
@@ -133,7 +133,7 @@ fn left(descr: Descr, version: u8) -> Descr {
     }
 }
 
-/// The names by their texts: version 1 has codes, which come back as other literals.
+/// The names of a descriptor as texts: version 1 has codes, which come back as other literals.
 fn names(descr: &Descr) -> Vec<Option<&'static CStr>> {
     let strings = match descr {
         Descr::Coll(coll) => vec![coll.func, coll.datatype, coll.algo, coll.proto],

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Rust types against the table of `layout/mod.rs`, on machines without libnccl too.
+//! Checks the Rust types against the table of `layout/mod.rs`; needs no libnccl.
 
 mod layout;
 
 use layout::layouts;
 
-/// Three types of each version, and two of network plugins.
+/// Number of types: three of each version, and two of network plugins.
 const TYPES: usize = *ncclscope_abi::VERSIONS.end() as usize * 3 + 2;
 
 #[test]

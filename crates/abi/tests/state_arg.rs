@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State arguments: read only where a state defines them, whatever NCCL passes elsewhere.
+//! State arguments are read only for states that define them, whatever NCCL passes for others.
 
 use std::num::NonZeroU64;
 use std::ptr;
@@ -17,7 +17,7 @@ fn state_arg<V: Version>(state: i32, args: *const u64) -> StateArg {
     unsafe { V::state_arg(EventState(state), args.cast()) }
 }
 
-/// What a version up to 3 makes of [`WORDS`].
+/// The expected state argument for versions up to 3 if NCCL passes [`WORDS`].
 fn early(state: i32) -> StateArg {
     match state {
         0..=7 => StateArg::ProxyOp { trans_size: 0x0007_0000_0042, steps: 3 },
@@ -26,7 +26,7 @@ fn early(state: i32) -> StateArg {
     }
 }
 
-/// What a version from 4 on makes of [`WORDS`].
+/// The expected state argument for versions from 4 on if NCCL passes [`WORDS`].
 fn late(state: i32, version: u8) -> StateArg {
     match state {
         9 | 11 => StateArg::TransSize(0x0007_0000_0042),
@@ -38,14 +38,14 @@ fn late(state: i32, version: u8) -> StateArg {
     }
 }
 
-/// Runs a test that is generic over the version for all of them.
+/// Runs a test that is generic over the version for each version.
 macro_rules! check_all {
     ($check:ident $(($v:ident = $($row:tt)*))*) => {
         $($check::<ncclscope_abi::$v>();)*
     };
 }
 
-/// Past the known states on both sides.
+/// All states, and some numbers below and above the known ones.
 const STATES: std::ops::Range<i32> = -2..100;
 
 #[test]
@@ -72,7 +72,8 @@ fn null_arguments_are_none_in_every_state() {
 
 #[test]
 fn states_without_arguments_are_not_looked_up() {
-    // A pointer that no load survives, where NCCL may pass one to unset memory.
+    // A pointer that must not be dereferenced; for these states NCCL may pass a pointer to
+    // uninitialised memory.
     let wild = ptr::without_provenance(8);
     for state in [8, 10, 12, 13, 19, 20, 23, 24, 25, 99] {
         assert_eq!(state_arg::<V3>(state, wild), StateArg::None);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The normalised view of descriptors whose every byte that NCCL does not set is garbage. Offsets
-//! are written out as numbers, so that nothing here leans on the Rust types it checks.
+//! The normalised view of descriptors in which every byte that NCCL does not set is garbage.
+//! Offsets are written as numbers, so that the tests do not depend on the Rust types that they
+//! check.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
@@ -26,11 +27,11 @@ static TYPE: &CStr = c"ncclFloat32";
 static ALGO: &CStr = c"RING";
 static PROTO: &CStr = c"SIMPLE";
 
-/// A descriptor of one version, made of garbage and of what a test puts there.
+/// A descriptor of one version: garbage, except for what a test writes.
 struct Raw<V: Version>(MaybeUninit<V::Descr>);
 
 impl<V: Version> Raw<V> {
-    /// Garbage but for the header.
+    /// A descriptor with this type and a header; everything else is garbage.
     fn new(bits: u64) -> Self {
         let mut raw = Self(MaybeUninit::uninit());
         // SAFETY: writes over exactly the descriptor.
@@ -42,12 +43,12 @@ impl<V: Version> Raw<V> {
         raw.put(8, PARENT).put(16, RANK)
     }
 
-    /// Garbage but for a header of this type.
+    /// A descriptor with the header of this type; everything else is garbage.
     fn of(ty: EventType) -> Self {
         Self::new(ty.bit())
     }
 
-    /// Puts `value` at byte `offset`.
+    /// Writes `value` at byte `offset`.
     fn put<T: Copy>(mut self, offset: usize, value: T) -> Self {
         assert!(offset + size_of::<T>() <= size_of::<V::Descr>());
         let start = self.0.as_mut_ptr().cast::<u8>();
@@ -58,17 +59,17 @@ impl<V: Version> Raw<V> {
         self
     }
 
-    /// Puts the address of `text` at byte `offset`.
+    /// Writes the address of `text` at byte `offset`.
     fn text(self, offset: usize, text: &'static CStr) -> Self {
         self.put(offset, text.as_ptr())
     }
 
-    /// Puts NULL at each of the offsets.
+    /// Writes NULL at each of the offsets.
     fn nulls(self, offsets: &[usize]) -> Self {
         offsets.iter().fold(self, |raw, &offset| raw.put(offset, ptr::null::<c_char>()))
     }
 
-    /// What the event is about, after a look at what all events have.
+    /// The event's own part of the view; first checks the part that all events have.
     fn descr(&self) -> Descr {
         // SAFETY: every byte is set, so the header and each arm are; integers and pointers may hold
         // any bytes.
@@ -88,14 +89,15 @@ fn text(s: Str) -> Option<&'static CStr> {
     unsafe { s.to_cstr() }
 }
 
-/// Runs a test that is generic over the version for all of them.
+/// Runs a test that is generic over the version for each version.
 macro_rules! check_all {
     ($check:ident $(($v:ident = $($row:tt)*))*) => {
         $($check::<ncclscope_abi::$v>();)*
     };
 }
 
-/// What Coll says of the operation itself from version 2 on, at the version's offsets.
+/// Writes the fields of Coll that describe the operation, from version 2 on, at the version's
+/// offsets.
 fn put_coll<V: Version>(raw: Raw<V>, at: [usize; 11]) -> Raw<V> {
     let [seq, func, send, recv, count, root, datatype, channels, warps, algo, proto] = at;
     raw.put(seq, 77_u64)
@@ -111,7 +113,7 @@ fn put_coll<V: Version>(raw: Raw<V>, at: [usize; 11]) -> Raw<V> {
         .text(proto, PROTO)
 }
 
-/// What [`put_coll`] must come out as.
+/// The view expected after [`put_coll`].
 fn coll() -> descr::Coll {
     descr::Coll {
         seq_number: 77,
@@ -129,7 +131,7 @@ fn coll() -> descr::Coll {
     }
 }
 
-/// What P2p says from version 2 on, at the version's offsets.
+/// Writes the fields of P2p, from version 2 on, at the version's offsets.
 fn put_p2p<V: Version>(raw: Raw<V>, at: [usize; 5]) -> Raw<V> {
     let [func, buff, datatype, count, peer] = at;
     raw.text(func, c"Send")
@@ -139,7 +141,7 @@ fn put_p2p<V: Version>(raw: Raw<V>, at: [usize; 5]) -> Raw<V> {
         .put(peer, 5_i32)
 }
 
-/// Whether this is what [`put_p2p`] put, and these.
+/// Asserts that `descr` has what [`put_p2p`] wrote, and the remaining fields of `expected`.
 fn assert_p2p(descr: Descr, expected: descr::P2p) {
     let Descr::P2p(p2p) = descr else { panic!("{descr:?}") };
     assert_eq!(text(p2p.func), Some(c"Send"));
@@ -259,7 +261,7 @@ fn version_1_names_its_codes() {
 
 #[test]
 fn version_1_on_a_later_nccl_says_nothing_of_the_communicator() {
-    // What the shim of NCCL 2.27 and later zeroes; codes beyond the tables.
+    // Fields that the shim of NCCL 2.27 and later sets to zero, and codes outside the tables.
     let raw = Raw::<V1>::of(EventType::Coll).nulls(&[24, 32, 96]);
     let Descr::Coll(c) = raw.descr() else { panic!("{:?}", raw.descr()) };
     assert_eq!((text(c.name), c.comm_hash, c.traffic_bytes), (None, None, None));
@@ -371,7 +373,7 @@ fn api_calls_read_one_byte_for_a_bool() {
             None => raw,
         };
         let user_tag = coll_tag.and(NonZeroU64::new(42));
-        // The bytes after the bool stay garbage: 0 there must come out as false.
+        // The bytes after the bool stay garbage: a bool of 0 must be read as false.
         for (byte, graph_captured) in [(0_u8, false), (1, true), (0xa5, true)] {
             let raw = Raw::<V>::of(EventType::GroupApi).put(24, byte).put(28, 2_i32);
             let expected = descr::GroupApi { graph_captured, group_depth: 2 };
@@ -489,7 +491,7 @@ fn null_strings_stay_null() {
     check::<V7>(&[32, 72, 88, 96, 112], &[24, 40]);
 }
 
-/// What `data`, attached under `id`, says.
+/// The description of `data`, attached under `id`.
 fn net_descr<V: Version>(id: i64, data: *const c_void) -> NetDescr {
     let raw = Raw::<V>::of(EventType::NetPlugin).put(24, id).put(32, data);
     let Descr::NetPlugin(event) = raw.descr() else { panic!("{:?}", raw.descr()) };
@@ -515,7 +517,7 @@ fn network_plugins() {
         let other = other.as_ptr().cast();
         assert_eq!(net_descr::<V>(0x10001, other), NetDescr::Opaque);
         assert_eq!(net_descr::<V>(0x20001, other), NetDescr::Opaque);
-        // Ids that are not known leave even a wild pointer alone.
+        // With unknown ids, a pointer must not be dereferenced.
         let wild = ptr::without_provenance(8);
         for id in [0, -1, 0x10002, 0x30001, 0x0001_0001_0001] {
             assert_eq!(net_descr::<V>(id, wild), NetDescr::Opaque);

@@ -3,8 +3,8 @@
 The first lines of a report: whether a job hangs, is slow or is fine, which ranks cause it, why,
 what it costs, and which command says more.
 
-[`Answer::of`] chooses from what the others found: a hang comes before anything slow, and a job in
-which nothing was found is fine only if something slow would have been found.
+[`Answer::of`] chooses from the results of the analyses: a hang comes before anything slow, and a
+job in which nothing was found is fine only if something slow would have been found.
 
 This crate does **not** find anything itself: verdicts are those of `diagnose` and `stragglers`,
 figures those of `report`. It does not print.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a run shows, from one pass over its recordings: the report, why it hangs, and what is slow.
+The analysis of a run from one pass over its recordings: the report, why the run hangs, and what is
+slow.
 
-[`crate::pass`] says what is read, and of long recordings.
+[`crate::pass`] describes which parts are read, also of long recordings.
 */
 
 use crate::input::Input;

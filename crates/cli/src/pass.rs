@@ -2,10 +2,10 @@
 /*!
 One pass over the recordings of a run, for the report, for `diagnose` and for `stragglers`.
 
-The records of a recording are decoded once, and each of the three takes what it needs of them. A
-recording with more than [`LONG`] bytes of records does not fit into memory whole. Of one with an
-end ([`Ends`]) the report reads all as a stream; `stragglers` reads that end again, of [`LONG`]
-bytes, and `diagnose` as much of its end as it needs.
+The records of a recording are decoded once, and each of the three verbs takes the records that it
+needs. A recording with more than [`LONG`] bytes of records does not fit into memory as a whole. If
+it has an end ([`Ends`]), the report reads all of it as a stream; `stragglers` then reads its last
+[`LONG`] bytes again, and `diagnose` as much of its end as it needs.
 */
 
 use crate::narrow::Narrowed;

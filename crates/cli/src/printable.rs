@@ -2,12 +2,13 @@
 /*!
 Text that a terminal may show.
 
-Names and sentences come from recordings, processes and collectors. What would act on a terminal
-instead of being shown (escape sequences, other control characters, marks that reverse the direction
-of text) is written as `\u001b`, which JSON reads as the same character. Newlines and tabs pass.
+Names and sentences come from recordings, processes and collectors. Characters that would act on a
+terminal instead of being shown (escape sequences, other control characters, marks that reverse the
+direction of text) is written as `\u001b`, which JSON reads as the same character. Newlines and tabs
+pass.
 
-So do our own colours, until the last moment as a [`Colour`]: an escape character and a random
-number, which text from elsewhere cannot contain.
+The tool's own colours pass too. Until they are printed, each is a [`Colour`]: an escape character
+and a random number, which text from elsewhere cannot contain.
 */
 
 use std::fmt::{self, Write as _};

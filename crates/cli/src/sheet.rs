@@ -3,8 +3,8 @@
 Tables for other programs: CSV for spreadsheets and data frames, and Markdown for issues and wikis.
 
 Cells may hold names from recordings. A spreadsheet runs a cell that begins with `=`, `+`, `-` or
-`@` as a formula, so that such text gets a quotation mark in front. In Markdown what would be markup
-is escaped.
+`@` as a formula, so such text gets a quotation mark in front. In Markdown, characters that would be
+markup are escaped.
 */
 
 use crate::failure::Failure;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Processes of this machine that are to record a job and have no recording yet.
+Processes of this machine that should record a job and have no recording yet.
 
 NCCL loads the plugin at the end of `ncclCommInit…`: nothing is recorded of a job that hangs before
 its first communicator. What can be seen then is in `/proc`: a process belongs to a run if its
-`NCCLSCOPE_DIR` leads there; its launcher's variables tell its rank; and a rank that waits in
+`NCCLSCOPE_DIR` leads there; its launcher's variables give its rank; and a rank that waits in
 `ncclCommInit…` for others has loaded NCCL and holds the sockets on which NCCL expects them. Other
 machines, and processes of other users, cannot be seen.
 */

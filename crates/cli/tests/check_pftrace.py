@@ -90,7 +90,8 @@ class Trace:
         assert not any(self.open.values()), "slices without an end"
 
     def packet(self, packet):
-        # Perfetto's trace processor (v52) takes larger ones for negative, and refuses their clocks.
+        # Perfetto's trace processor (v52) reads larger ids as negative numbers and refuses their
+        # clocks.
         assert 0 < packet.trusted_packet_sequence_id < 1 << 31, "a sequence's number"
         sequence = self.sequences[packet.trusted_packet_sequence_id]
         if packet.sequence_flags & CLEARED:
@@ -212,7 +213,7 @@ def check_step_arrow(trace, source, target):
     assert sent_on == got_on, names
     processes = [trace.process_of_slice(s) for s in (source, target)]
     assert processes[0] != processes[1], processes
-    # A process is named by its rank in the largest communicator: mostly the only one.
+    # A process is named by its rank in its largest communicator, which is mostly its only one.
     if len(groups(trace)) == len(set(map(trace.process_of, groups(trace)))):
         assert processes[0].startswith(f"rank {of} "), (processes, names)
         assert processes[1].startswith(f"rank {to} "), (processes, names)
@@ -232,7 +233,8 @@ def check_arrows(trace):
         is_receive = [" receive from " in trace.tracks[s["track"]].name for s in ends]
         assert sorted(is_receive) == [False, True], "an arrow with one end"
         source, target = ends if is_receive[1] else reversed(ends)
-        # The clocks of two hosts differ, and a simulation has none; Perfetto shows them reversed.
+        # The clocks of two hosts differ, and a simulation has none: Perfetto shows such arrows
+        # reversed.
         kinds["back in time"] += source["start"] > target["start"]
         steps = [s["around"] if s["category"] == "state" else s for s in (source, target)]
         check_step_arrow(trace, *steps)
@@ -245,7 +247,7 @@ def summary(data):
     names, rows = check_names(trace)
     check_slices(trace)
     arrows = check_arrows(trace)
-    # What there is once weighs on a trace of few slices.
+    # In a trace of few slices, the parts that occur once count more.
     bytes_per_slice = trace.bytes / max(1, len(trace.slices))
     if len(trace.slices) >= 1000:
         assert bytes_per_slice <= BYTES_PER_SLICE_MAX, f"{bytes_per_slice} bytes a slice"

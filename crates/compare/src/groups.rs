@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is compared with what: the measures of all runs by role, function, size, algorithm and
+Forms the groups that are compared: the measures of all runs by role, function, size, algorithm and
 protocol.
 
-Of a function of a role with more than [`SIZES`] sizes, a class holds the sizes up to twice the
-smallest. Where both sides do an operation in the same ways, each algorithm and protocol is compared
-with itself; where not, all of A is compared with all of B, because the change is the point.
+If a function has more than [`SIZES`] sizes in a role, they are put into classes, each with sizes up
+to twice the smallest. If both sides do an operation with the same algorithms and protocols, each of
+these is compared with itself; otherwise all of A is compared with all of B, because the change
+itself is of interest.
 */
 
 use crate::estimate::Values;

@@ -8,9 +8,9 @@ other: a rank test for the p value, the Hodges-Lehmann estimate for the effect (
 procedure of Benjamini and Hochberg, because it tests many. [`Comparison`] is the JSON schema
 `ncclscope.compare/2`; docs/compare.md explains the rules.
 
-The unit is never a rank, and seldom an operation: what one collective's ranks say, and what is done
-within seconds, is nearly one observation. The unit is a block of training steps; with several runs
-on each side it is the run.
+The unit of observation is a block of training steps, or the run if there are several runs on each
+side. It is never a rank, and seldom an operation: the times of one collective's ranks, or of
+operations within seconds, are so strongly correlated that they are nearly one observation.
 
 This crate does **not** open files, print, or say why something became slower.
 */

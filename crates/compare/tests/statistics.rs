@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The statistics of comparisons against known values, and how often they are wrong by chance.
+//! Statistics of comparisons: known values, and the rate of false alarms.
 
 use ncclscope_compare::stats::{adjusted, inflation, median, rank_sum, shift};
 
@@ -7,7 +7,7 @@ fn is_near(found: f64, expected: f64, off: f64) -> bool {
     (found - expected).abs() <= off
 }
 
-/// Numbers that look random: uniform in 0 to 1.
+/// Pseudorandom numbers, uniform in 0 to 1.
 struct Dice(u64);
 
 impl Dice {
@@ -25,7 +25,7 @@ impl Dice {
 
 #[test]
 fn few_values_are_counted_exactly() {
-    // Five against five, apart: 2 of 252 ways.
+    // Five against five, fully separated: 2 of 252 ways.
     let (low, high) = ([1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 10.0]);
     assert!(is_near(rank_sum(&low, &high, 1.0), 2.0 / 252.0, 1e-12));
     assert!(is_near(rank_sum(&high, &low, 1.0), 2.0 / 252.0, 1e-12));
@@ -39,14 +39,15 @@ fn few_values_are_counted_exactly() {
 
 #[test]
 fn the_normal_approximation_agrees_with_known_values() {
-    // Ten against ten, apart: U = 0, z = (50 - 0.5) / sqrt(175) = 3.7418, two sides: 1.827e-4.
+    // Ten against ten, fully separated: U = 0, z = (50 - 0.5) / sqrt(175) = 3.7418, two-sided:
+    // 1.827e-4.
     let side = |from: u32| (from..from + 10).map(f64::from).collect::<Vec<f64>>();
     let p = rank_sum(&side(0), &side(10), 1.000_001);
     assert!(is_near(p, 1.827e-4, 2e-7), "{p}");
-    // Twice the variance: z = 2.6459, two sides: 8.15e-3.
+    // With twice the variance: z = 2.6459, two-sided: 8.15e-3.
     let p = rank_sum(&side(0), &side(10), 2.0);
     assert!(is_near(p, 8.148e-3, 5e-6), "{p}");
-    // Thirty against thirty, apart: z = 6.645, far out: 3.0e-11.
+    // Thirty against thirty, fully separated: z = 6.645, far in the tail: 3.0e-11.
     let side = |from: u32| (from..from + 30).map(f64::from).collect::<Vec<f64>>();
     let p = rank_sum(&side(0), &side(30), 1.0);
     assert!(p > 2.9e-11 && p < 3.1e-11, "{p:e}");
@@ -100,7 +101,8 @@ fn medians_are_in_the_middle() {
     assert_eq!(median(&[]), None);
 }
 
-/// Alarms per thousand at p < 0.01, of two equal series in which neighbours are alike.
+/// Alarms per thousand at p < 0.01, for two series of one distribution in which neighbours are
+/// alike.
 fn alarms(likeness: f64) -> (u32, u32) {
     let mut dice = Dice(3);
     let (mut naive, mut corrected) = (0, 0);
@@ -125,7 +127,7 @@ fn alarms(likeness: f64) -> (u32, u32) {
 fn series_that_drift_do_not_alarm_more_often_than_promised() {
     let (naive, corrected) = alarms(0.0);
     assert!(naive <= 17 && corrected <= naive, "{naive} {corrected}");
-    // Without the correction one of twelve equal pairs would alarm.
+    // Without the correction, more than 60 of 1,000 equal pairs would raise an alarm.
     let (naive, corrected) = alarms(0.5);
     assert!(naive > 60 && corrected <= 25, "{naive} {corrected}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Other profilers' variables: which of ours has its value from which, and what it then is.
+//! Variables of other profilers: which of our variables each one sets, and to what value.
 
 use ncclscope_control::aliases::NOT_TAKEN;
 use ncclscope_control::table::{DIR, HANG_SEC, MODE, OTLP, VARIABLES, WINDOW};

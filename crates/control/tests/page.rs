@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page about environment variables, and the help that it shows, are what the table says.
+//! The page about environment variables, and the help that it shows, match the table.
 
 use ncclscope_control::page::markdown;
 use ncclscope_control::table::VARIABLES;
@@ -14,7 +14,7 @@ fn env_md_is_up_to_date() {
     );
 }
 
-/// What the page shows as a value or a default is one that the parser takes.
+/// Values and defaults that the page shows are accepted by the parser.
 #[test]
 fn values_of_the_page_can_be_used() {
     for variable in VARIABLES {
@@ -22,7 +22,7 @@ fn values_of_the_page_can_be_used() {
         assert!(!values.is_empty() && !unset.is_empty() && !meaning.is_empty(), "{variable:?}");
         let whole = unset.strip_prefix('`').and_then(|text| text.strip_suffix('`'));
         let texts = values.split('`').skip(1).step_by(2).chain(whole);
-        // What is in capitals stands for something.
+        // Words in capitals are placeholders.
         for text in texts.filter(|text| !text.contains(|c: char| c == '%' || c.is_uppercase())) {
             assert_eq!(variable.check(text), Ok(()), "{variable:?} {text}");
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Collectives of which NCCL reports nothing but the call: from 2.29 on each Broadcast, and all inside
-a node without kernel events. Whether a rank waits in one is not known; but a rank that has called
-one more than another, and has called nothing since for as long as a hang takes, probably waits for
-that other one. This module makes a job in which it does. What is found in it is a suspicion.
+Collectives of which NCCL reports only the call: from 2.29 on each Broadcast, and, without kernel
+events, all collectives inside a node. It is unknown whether a rank waits in such a collective. But
+a rank that has called one more of them than another rank, and has called nothing since then for
+longer than the hang limit, probably waits for that other rank. This module builds a job in which it
+waits. Verdicts on that job are suspicions.
 */
 
 use crate::job::{CommKind, Communicator, Job, Process, Vector};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each class on the smallest job that shows it, and what must not be called a hang.
+//! Each class of hang on the smallest job that shows it, and what must not be called a hang.
 
 use ncclscope_diagnose::job::{
     Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, ThreadState,
@@ -85,7 +85,7 @@ fn a_rank_that_shows_no_part_of_an_operation_has_not_finished_it() {
     assert_eq!(only(&job).confidence, Confidence::Suspect, "it may have finished, or not");
 }
 
-/// What comes after its last operation is not its peers' business.
+/// What a rank does after its last operation is not held against its peers.
 #[test]
 fn a_rank_that_finished_what_another_has_not_is_not_late() {
     let mut job = job(3);
@@ -97,7 +97,7 @@ fn a_rank_that_finished_what_another_has_not_is_not_late() {
 fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();
     job.processes[2].status = ProcessStatus::Dead;
-    // A process of another host that is stopped looks like a dead one.
+    // From another host, a stopped process looks like a dead one.
     let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
     assert!(
         title.ends_with(
@@ -109,7 +109,7 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     stopped.processes[2].status = ProcessStatus::Stopped(Stop::Signal);
     let verdict = expect(&stopped, FindingClass::ProcessGone, &[2]);
     assert!(verdict.title.contains(": stopped, by a signal (SIGSTOP)"), "{verdict:?}");
-    // A job that is stopped as a whole waits for nothing.
+    // In a job that is stopped as a whole, no rank waits.
     let mut whole = self::job(2);
     whole.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Stopped(Stop::Signal));
     expect(&whole, FindingClass::ProcessGone, &[0, 1]);
@@ -132,7 +132,8 @@ fn h1d_called_and_not_enqueued() {
     assert!(verdict.evidence.iter().any(|line| line.text.contains("ncclGroupEnd")));
 }
 
-/// NCCL connects the ranks of an operation: a rank waits there for those that have not called it.
+/// NCCL connects the ranks of an operation first; there, a rank waits for the ranks that have not
+/// called it.
 #[test]
 fn a_rank_that_connects_waits_for_those_that_do_not_come() {
     let connect = |job: &mut Job, members: &[usize]| {
@@ -152,11 +153,11 @@ fn a_rank_that_connects_waits_for_those_that_do_not_come() {
     assert_eq!(verdict.op.unwrap().number, Some(5));
     two.processes[1].status = ProcessStatus::Ended;
     expect(&two, FindingClass::ProcessGone, &[1]);
-    // All have called it, and nothing shows why they are not connected.
+    // All ranks have called it, and nothing shows why they are not connected.
     connect(&mut all, &[0, 1, 2]);
     let verdict = expect(&all, FindingClass::CallNotEnqueued, &[0, 1, 2]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
-    // The others are through.
+    // The other ranks have completed the connection.
     let mut last = job(3);
     last.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4), (2, 4, Some(4), 4)]));
     connect(&mut last, &[2]);
@@ -164,7 +165,7 @@ fn a_rank_that_connects_waits_for_those_that_do_not_come() {
     assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 2));
 }
 
-/// NCCL does not tell to whom it connects: 0 to 1 or 2 or 3.
+/// NCCL does not report the peer to which it connects: rank 0 may wait for rank 1, 2 or 3.
 #[test]
 fn a_call_without_a_peer_waits_for_those_that_wait_for_none() {
     let mut calls = job(4);
@@ -174,11 +175,11 @@ fn a_call_without_a_peer_waits_for_those_that_wait_for_none() {
     calls.comms.push(call);
     let verdict = expect(&calls, FindingClass::HostStuck, &[1, 2, 3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
-    // Ranks 1 and 2 wait for rank 3: that explains rank 0, too.
+    // Ranks 1 and 2 wait for rank 3, which explains the wait of rank 0, too.
     calls.comms.push(comm("b", &[(1, 5, None, 4), (2, 5, None, 4), (3, 4, None, 4)]));
     let verdict = expect(&calls, FindingClass::HostStuck, &[3]);
     assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 3));
-    // Rank 1 waits for rank 0, in an operation of both.
+    // Now rank 1 also waits for rank 0, in an operation of all ranks.
     calls.comms[1] =
         comm("b", &[(0, 4, None, 4), (1, 5, None, 4), (2, 5, None, 4), (3, 5, None, 4)]);
     let verdict = expect(&calls, FindingClass::Deadlock, &[0, 1, 2, 3]);
@@ -213,7 +214,7 @@ fn h2b_a_receive_without_a_send() {
     circle.comms.push(comm("a", &[(0, 3, None, 2), (1, 2, None, 2)]));
     let verdict = expect(&circle, FindingClass::P2pMismatch, &[0, 1]);
     assert_eq!(verdict.edge, Some([0, 1]));
-    // The same, and the sender has called NCCL since, on a communicator without rank 1.
+    // As before, but the sender has since called NCCL on a communicator without rank 1.
     let mut moved = job(2);
     moved.comms.push(pair((0, 1, 1), (1, 2, 1)));
     moved.processes[0].idle_ns = Some(40_000_000_000);
@@ -241,7 +242,8 @@ fn h3c_the_rank_that_did_not_finish() {
     let mut job = job(3);
     job.comms.push(comm("a", &[(0, 6, None, 5), (1, 6, None, 4), (2, 6, None, 5)]));
     expect(&job, FindingClass::GpuDead, &[1]);
-    // Its operation in another communicator, where the others wait for it, does not excuse it.
+    // Rank 1 also has an operation in flight on another communicator, which rank 0 has not called:
+    // that is no excuse.
     job.comms.push(comm("b", &[(0, 2, None, 2), (1, 3, None, 2)]));
     expect(&job, FindingClass::GpuDead, &[1]);
 }
@@ -267,8 +269,8 @@ fn h3c_is_a_suspicion_where_the_path_to_the_rank_shows_nothing() {
     assert_eq!(at(["a", "a", "a"], &[ended]), (Confidence::Confirmed, false));
 }
 
-/// The stop of a kernel is not its end for trees, sends and receives. Such an operation may be over
-/// where no later kernel of its stream has started.
+/// For trees, sends and receives, the reported stop of a kernel is not its end. Such an operation
+/// may be in flight where no later kernel of its stream has started.
 #[test]
 fn a_kernel_that_has_stopped_proves_no_dead_gpu() {
     let through = |members: &[u32], done: u64| {
@@ -293,7 +295,8 @@ fn a_kernel_that_has_stopped_proves_no_dead_gpu() {
 
 #[test]
 fn a_broadcast_may_be_over_for_some() {
-    // Rank 1 is in the Broadcast that rank 0 has finished, and rank 2 holds it up elsewhere.
+    // Rank 1 is still in the Broadcast that rank 0 has finished; its cause is rank 2, for which
+    // rank 1 waits on the other communicator.
     let mut job = job(3);
     let mut first = comm("a", &[(0, 6, None, 5), (1, 6, None, 4)]);
     let call = Call { func: "Broadcast".into(), ..Call::default() };
@@ -323,7 +326,7 @@ fn ring(states: [(Option<u8>, Option<u8>); 3]) -> Job {
 
 #[test]
 fn n1_to_n4_in_a_ring() {
-    // Rank 1's GPU neither takes nor produces data: rank 2 waits for it, and rank 0 for rank 2.
+    // Rank 1's GPU neither consumes nor produces data: rank 2 waits for it, and rank 0 for rank 2.
     let stuck = ring([(Some(1), Some(1)), (Some(1), Some(3)), (Some(1), Some(1))]);
     expect(&stuck, FindingClass::GpuNotProducing, &[1]);
     // Rank 1 posts no receive.
@@ -332,7 +335,7 @@ fn n1_to_n4_in_a_ring() {
     // Data that rank 0 sent does not arrive.
     let wire = ring([(Some(3), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
     assert_eq!(expect(&wire, FindingClass::NetworkStalled, &[0, 1]).edge, Some([0, 1]));
-    // In both directions: rank 1's network interface.
+    // No data of rank 1 moves in either direction: its network interface is the cause.
     let nic = ring([(Some(3), Some(1)), (Some(3), Some(1)), (Some(1), Some(1))]);
     expect(&nic, FindingClass::NetworkStalled, &[1]);
     let flush = ring([(Some(3), Some(1)), (Some(1), Some(2)), (Some(1), Some(1))]);
@@ -352,20 +355,21 @@ fn data_that_is_only_told_to_be_there_confirms_no_gpu() {
         let found = run(&job).findings;
         found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect::<Vec<_>>()
     };
-    // Of two that wait, nothing is known of the third's data: it may have come or not.
+    // Two ranks wait, and the state of the third rank's data is unknown: it may have arrived or
+    // not.
     let waits = (Some(1), Some(3));
     let two = [(None, None), waits, waits];
     let suspect = (FindingClass::GpuNotProducing, Confidence::Suspect, vec![0]);
     assert_eq!(told(two, 1), [suspect]);
     let all = told([waits; 3], 1);
     assert_eq!(all, [(FindingClass::KernelNotEnding, Confidence::Suspect, vec![])]);
-    // What the sender has delivered is there.
+    // The sender has delivered the data, so it has arrived.
     let delivered = told(two, 2);
     assert_eq!(delivered, [(FindingClass::GpuNotProducing, Confidence::Confirmed, vec![1, 2])]);
 }
 
-/// A ring of `ranks` ranks, eight to a host. The data that `stalls` chooses by its sender does not
-/// arrive.
+/// A ring of `ranks` ranks, eight to a host. The data of a sender for which `stalls` is true does
+/// not arrive.
 fn fabric(ranks: u32, stalls: impl Fn(u32) -> bool) -> Job {
     let mut job = job(ranks);
     for (process, rank) in job.processes.iter_mut().zip(0..) {
@@ -396,7 +400,7 @@ fn a_network_without_links_is_one_finding() {
 
 #[test]
 fn links_that_meet_in_a_host_are_that_hosts() {
-    // Into and out of the second host, whose ranks have one such link each.
+    // The links into and out of the second host, each of which belongs to a different rank.
     let cut = fabric(64, |rank| rank == 7 || rank == 15);
     let verdict = expect(&cut, FindingClass::NetworkStalled, &[8, 15]);
     let line = "all 2 stalled links of these ranks are of host node-1";
@@ -461,13 +465,14 @@ fn p1_by_its_transfers_or_its_thread() {
 
 #[test]
 fn deadlock_of_two_orders() {
-    // Each runs the kernel of one communicator, and has the other's queued behind it.
+    // Each rank runs the kernel of one communicator, and has the other communicator's kernel queued
+    // behind it.
     let mut job = job(2);
     job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4)]));
     job.comms.push(comm("b", &[(0, 9, Some(8), 8), (1, 9, Some(9), 8)]));
     let verdict = expect(&job, FindingClass::Deadlock, &[0, 1]);
     assert!(verdict.evidence.len() >= 2);
-    // Each blocked before the other's operation was issued.
+    // Each rank was blocked before it issued the operation of the other communicator.
     job.comms[0] = comm("a", &[(0, 5, None, 4), (1, 4, None, 4)]);
     job.comms[1] = comm("b", &[(0, 8, None, 8), (1, 9, None, 8)]);
     expect(&job, FindingClass::Deadlock, &[0, 1]);
@@ -483,7 +488,7 @@ fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     let verdict = expect(&job, FindingClass::ProcessGone, &[3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
     assert_eq!(run(&job).silent_ranks, [3]);
-    // Rank 0 is held up elsewhere, before.
+    // Rank 0 was held up by another communicator before.
     job.comms.push(comm("b", &[(0, 8, None, 7), (2, 7, None, 7)]));
     job.comms[1].vectors[0].born_ns = Some(70_000_000_000);
     expect(&job, FindingClass::HostStuck, &[2]);
@@ -500,7 +505,7 @@ fn a_rank_whose_counters_advance_is_not_stuck() {
         vector.age_ns = vector.age_ns.map(|_| 29_000_000_000);
     }
     assert!(run(&young).findings.is_empty());
-    // The same in a dump that was written because of a hang.
+    // The same job in a dump that was written because of a hang.
     young.is_dump = true;
     assert_eq!(run(&young).findings.len(), 1);
 }
@@ -512,13 +517,13 @@ fn a_job_outside_nccl_gets_no_verdict() {
     job.processes.iter_mut().for_each(|process| process.idle_ns = MINUTE);
     let found = run(&job);
     assert!(found.findings.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
-    // No rank waits for one that is ahead and has finished.
+    // No rank waits for a rank that is ahead and has finished.
     job.comms.push(comm("b", &[(0, 5, None, 5), (1, 4, None, 4)]));
     assert!(run(&job).findings.is_empty());
 }
 
 proptest! {
-    /// For any counts: late ranks do not wait, and the order of input does not matter.
+    /// For any counts: ranks that are late do not wait, and the order of the input does not matter.
     #[test]
     fn late_ranks_do_not_wait_and_order_does_not_matter(
         comms in proptest::collection::vec(
@@ -554,8 +559,8 @@ proptest! {
     }
 }
 
-/// Counters tell who called what, also where events are missing; what happens within an operation
-/// they do not.
+/// Counters show who called what even where events are missing, but not what happens within an
+/// operation.
 #[test]
 fn missing_events_leave_suspects_within_an_operation() {
     let mut partly = job(3);
@@ -580,7 +585,7 @@ fn most_members_behind_one_are_no_dead_gpus() {
     expect(&job, FindingClass::KernelNotEnding, &[0, 1, 2, 3]);
 }
 
-/// A damaged or forged table: the ranks that are missing are counted, not made, and said.
+/// With a damaged or forged table, missing ranks are counted and reported, but not allocated.
 #[test]
 fn an_impossible_number_of_ranks_costs_no_memory() {
     use ncclscope_diagnose::input::vectors;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables of vectors that are cut off or damaged: a warning names each, and nothing is confirmed.
+//! Tables of vectors that are truncated or damaged: a warning names each, and nothing is confirmed.
 
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Options, diagnose, text};
@@ -43,7 +43,7 @@ fn open(path: &Path) -> Result<Input, String> {
     input::open(&[path.to_owned()], &InputOptions::default())
 }
 
-/// The classes, confidences and ranks of what is found, after all warnings that there are.
+/// Classes, confidences and ranks of the findings. Asserts that `warning` is the only warning.
 fn found(input: &Input, warning: Option<&str>) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
     let warnings: Vec<&str> = warning.into_iter().collect();
     assert_eq!(input.warnings.len(), warnings.len(), "{:?}", input.warnings);
@@ -78,12 +78,12 @@ fn what_a_table_lacks_is_named_and_leaves_suspects() {
     assert!(all.iter().all(|it| it.1 == Confidence::Suspect) && !all.is_empty(), "{all:?}");
 }
 
-/// Counts that no process can have are not shown, and nothing beside them is confirmed.
+/// Impossible counts are not shown, and nothing that depends on them is confirmed.
 #[test]
 fn what_contradicts_itself_is_left_out_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let mut forged = job();
-    // What rank 1 has completed is more than it has enqueued.
+    // Rank 1 has completed more than it has enqueued.
     let done = 64 + 88 + 32;
     forged[done..done + 4].copy_from_slice(&u32::MAX.to_le_bytes());
     let input = open(&write(folder.path(), "forged.vectors", &forged)).unwrap();
@@ -93,7 +93,7 @@ fn what_contradicts_itself_is_left_out_and_named() {
     assert!(!text.contains("4294967295") && text.contains("No input from rank 1\n"), "{text}");
 }
 
-/// The agent of a node was asked twice.
+/// The agent of a node was queried twice.
 #[test]
 fn a_process_that_is_there_twice_counts_once() {
     let folder = tempfile::tempdir().unwrap();

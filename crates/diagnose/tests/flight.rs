@@ -53,7 +53,7 @@ fn the_faulty_ranks_and_no_others_with_their_class() {
         assert_eq!(verdict.confidence, Confidence::Confirmed);
         assert!(verdict.victims >= 6 && !verdict.evidence.is_empty(), "{verdict:#?}");
         assert!(found.silent_ranks.is_empty());
-        // Each rank that waits is accounted for: roots, victims, or by the note.
+        // Each waiting rank is accounted for: as a root, as a victim, or in the note.
         let roots = if class == FindingClass::GpuDead { 2 } else { 0 };
         let more = found.waiting_ranks - verdict.victims - roots;
         let note = format!("{more} more ranks wait, and the input does not show");
@@ -80,7 +80,7 @@ fn also_if_they_left_no_dump() {
     }
 }
 
-/// Any one rank may be missing: confirmed ranks are at fault, and few are wrongly suspected.
+/// With any one rank missing, confirmed ranks are at fault, and few ranks are wrongly suspected.
 #[test]
 fn one_rank_without_a_dump_accuses_no_healthy_one_that_is_seen() {
     for (case, _) in CASES {
@@ -136,7 +136,8 @@ fn a_file_of_no_known_kind_gets_one_clear_error() {
     assert!(open(&directory.path().join("missing")).contains("cannot read"));
 }
 
-/// A profile beside a dump is not read: its first bytes are those of the dump, its keys are not.
+/// A profile beside a dump is not read: its first bytes look like those of a dump, but its keys do
+/// not.
 #[test]
 fn of_json_files_only_dumps_are_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -144,7 +145,7 @@ fn of_json_files_only_dumps_are_read() {
     let open = |path: &Path| input::open(&[path.to_owned()], &InputOptions::default());
     let dump = r#"{"comm_lib_version": "2.28", "entries": [], "version": "2.9", "pg_config": {}}"#;
     std::fs::write(path("dump_0.json"), dump).unwrap();
-    // Cut off: it were named if it was read.
+    // Truncated: reading it would give a warning.
     std::fs::write(path("trace.json"), r#"{"schemaVersion": 1, "traceEvents": [{"a": 1"#).unwrap();
     std::fs::write(path("report.json"), r#"{"schema": "x", "inner": {"entries": []"#).unwrap();
     assert_eq!(open(directory.path()).unwrap().warnings, [""; 0]);

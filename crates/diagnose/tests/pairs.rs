@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends and receives of two ranks are compared where all of them are known.
+//! Sends and receives between two ranks are compared only if all of them are known.
 
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::job;

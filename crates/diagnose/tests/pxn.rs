@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A send through the NIC of another process's GPU (PXN) is a wait of the rank whose data it is.
+//! A send through the NIC of another process's GPU (PXN) counts as a wait of the rank that owns the
+//! data.
 
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::job;
@@ -22,7 +23,7 @@ fn found(ranks: &[usize], is_stuck: bool) -> Diagnosis {
         process
     });
     let [sender, proxy] = &mut processes;
-    // Each process counts its communicators anew.
+    // Each process numbers its own communicators.
     sender.comm.index = 3;
     match is_stuck {
         true => sender.stuck_send_by(proxy, 3, COUNT),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classes and the pages that speak of them.
+//! The finding classes and the documentation pages about them.
 
 use ncclscope_findings::{FindingClass, PAGE, Tool, page};
 use std::collections::{BTreeSet, HashSet};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one rank's state says of the cause.
+//! Rules that derive the cause from one rank's state.
 
 use ncclscope_findings::rank::{Kernel, Launch, Pending, RankState, Thread, Transfer};
 use ncclscope_findings::{FindingClass, RankFinding, apply_rules};
@@ -54,7 +54,7 @@ fn data_that_is_not_taken_is_n1_where_the_gpu_has_data_to_pass_on() {
     let passes_on = with(&[receive(0, 3), send(0, None)]);
     expect(&passes_on, Some(GpuNotProducing), "has data to pass on and takes none");
     expect(&with(&[receive(0, 3), send(0, 1)]), Some(GpuNotProducing), "produces no data");
-    // All of it is sent, or that is another channel's.
+    // All of the data is sent, or the transfer is of another channel.
     let sent = Transfer { done: 8, ..send(0, None) };
     expect(&with(&[receive(0, 3), sent]), Some(GpuNotConsuming), "does not take");
     expect(&with(&[receive(0, 3), send(1, None)]), Some(GpuNotConsuming), "on channel 0");
@@ -62,7 +62,7 @@ fn data_that_is_not_taken_is_n1_where_the_gpu_has_data_to_pass_on() {
 
 #[test]
 fn a_gpu_that_waits_for_another_rank_on_the_same_channel_stands_still_for_that() {
-    // A tree: the data of one child is there, and that of the other is not.
+    // A tree: the data of one child has arrived, and that of the other has not.
     expect(&with(&[send(0, 1), receive(0, 3), receive(0, 1)]), None, "it waits for data");
     let other = with(&[receive(1, 1), send(0, 1), receive(0, 3)]);
     expect(&other, Some(FindingClass::GpuNotProducing), "on channel 0");
@@ -73,7 +73,7 @@ fn a_receive_that_the_own_network_does_not_take_is_n2_once_the_kernel_runs() {
     let not_ready = Some(FindingClass::ReceiverNotReady);
     let says = "does not take the receive from rank 1 of the communicator on channel 0";
     expect(&with(&[send(0, 1), receive(0, 0)]), not_ready, says);
-    // With the application's own buffers it is posted before the kernel runs.
+    // With registered application buffers, the receive is posted before the kernel runs.
     let unseen = |transfers: &[Transfer]| {
         let kernel = Kernel::default();
         RankState { kernel, ..with(transfers) }
@@ -93,7 +93,7 @@ fn data_that_is_only_told_to_be_there_shows_no_cause() {
         expect(&with(&[told(0, reached), send(0, None)]), None, says);
         expect(&with(&[told(0, reached), send(0, 1)]), None, says);
     }
-    // Other channels, sends, and what the network takes tell as much as ever.
+    // Other channels, sends, and what the network accepts are still evidence.
     let other = with(&[told(0, 3), send(1, 1)]);
     expect(&other, Some(FindingClass::GpuNotProducing), "on channel 1");
     expect(&with(&[told(0, 3), send(0, 3)]), Some(FindingClass::NetworkStalled), "delivered");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The scanner against serde_json, whatever the JSON and wherever it is cut into reads.
+//! The scanner gives the same result as serde_json for any JSON, cut into reads anywhere.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::io::{self, Read, Write};
 
-/// Gives bytes in pieces of these lengths, again and again.
+/// A reader that returns bytes in pieces of these lengths, cyclically.
 struct Pieces<'a> {
     bytes: &'a [u8],
     lengths: Vec<usize>,
@@ -27,7 +27,7 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// What a scanner finds: the members and the events, and where it would put further ones.
+/// Results of a scan: the members, the events, and the position at which further events go.
 type Found = (Vec<(String, Value)>, Vec<Value>, u64);
 
 fn scan(input: impl Read) -> Result<Found, Error> {
@@ -51,7 +51,7 @@ fn value() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         // serde_json rounds other fractions differently when it reads them again.
         any::<i32>().prop_map(|n| (f64::from(n) / 4.0).into()),
-        // Brackets, quotes and backslashes inside strings are what goes wrong.
+        // Brackets, quotes and backslashes inside strings are the difficult cases.
         "[a-z\\[\\]{}\",:\\\\\\n\u{e9}]{0,12}".prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 32, 5, |inner| {
@@ -96,7 +96,7 @@ proptest! {
         let (found, found_events, insert) = scan(pieces).unwrap();
         prop_assert_eq!(&found, &others);
         prop_assert_eq!(Value::from(found_events.clone()), whole["traceEvents"].clone());
-        // An event put in there is the last one.
+        // An event inserted at that position is the last one.
         let insert = usize::try_from(insert).unwrap();
         let comma = if found_events.is_empty() { "" } else { "," };
         let more = format!("{}{comma}{{\"x\":1}}{}", &text[..insert], &text[insert..]);
@@ -151,7 +151,7 @@ proptest! {
             encoder.finish().unwrap();
         }
         let dir = tempfile::tempdir().unwrap();
-        // The name says nothing.
+        // The name does not show that the file is compressed.
         let path = dir.path().join("trace.json");
         std::fs::write(&path, &compressed).unwrap();
         let (found, found_events, _) = scan(file::open(&path).unwrap()).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prints what a record costs: `cargo test --release -p ncclscope-metrics --test speed --
-//! --nocapture`. Times are not asserted.
+//! Prints what a record costs the metrics: `cargo test --release -p ncclscope-metrics --test speed
+//! -- --nocapture`. Times are not asserted.
 
 use ncclscope_metrics::Collector;
 use ncclscope_trace::{Record, Recording};
@@ -14,7 +14,7 @@ struct Cost {
     steps: u64,
 }
 
-/// What 512 operations cost.
+/// The cost of 512 operations.
 fn measure(steps: u32) -> Cost {
     let mut process = Process::new(0, 2);
     let sizes = [4 << 10, 64 << 10, 512 << 10, 100_000];

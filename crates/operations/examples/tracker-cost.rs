@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What keeping track of what is in flight costs: `cargo run --release -p ncclscope-operations
-//! --example tracker-cost`. Prints ns a record, for steps and for all others, and of a look.
+//! Measures the cost of tracking operations in flight: `cargo run --release -p ncclscope-operations
+//! --example tracker-cost`. Prints ns per record, for steps and for all other records, and ns per
+//! look at the operations in flight.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
@@ -14,7 +15,7 @@ const OPS: u64 = 20_000;
 const CHANNELS: u8 = 2;
 const STEPS: u32 = 64;
 
-/// Words of a lane, so many records.
+/// The words of a lane, and the number of their records.
 #[derive(Default)]
 struct Lane {
     words: Vec<u64>,
@@ -32,7 +33,7 @@ impl Lane {
     }
 }
 
-/// One operation: its API lane, and its proxy lane before, in and after the steps.
+/// One operation: its API lane, and its proxy lane before, during and after the steps.
 fn operation(number: u64) -> [Lane; 4] {
     let ticks = number * 100_000;
     let [mut api, mut begin, mut steps, mut end] = [(); 4].map(|()| Lane::default());
@@ -83,7 +84,7 @@ fn main() {
         other_ns += from.elapsed().as_secs_f64() * 1e9;
         steps += f64::from(step.records);
         others += f64::from(api.records + begin.records + end.records);
-        // As if 10,000 operations came in a second.
+        // At a rate of 10,000 operations per second.
         if number % 10_000 == 0 {
             let from = Instant::now();
             let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };

@@ -2,11 +2,11 @@
 /*!
 Distributions: OpenTelemetry's base-2 exponential histogram.
 
-At scale `s`, `base` is `2^(2^-s)` and bucket `i` counts the values with `base^i < value <= base^(i
-+ 1)` (OpenTelemetry's data model, "ExponentialHistogram"). The scale is the greatest, up to
-[`MAX_SCALE`], at which the least and the greatest value are less than [`MAX_BUCKETS`] buckets
-apart. It depends only on the values, so a histogram is the same for any order of values and merges.
-An empty histogram owns no memory.
+At scale `s`, `base` is `2^(2^-s)`. Bucket `i` counts the values with
+`base^i < value <= base^(i + 1)` (OpenTelemetry's data model, "ExponentialHistogram"). The scale is
+the greatest, up to [`MAX_SCALE`], at which the least and the greatest value are less than
+[`MAX_BUCKETS`] buckets apart. It depends only on the values, so a histogram is the same for any
+order of values and merges. An empty histogram owns no memory.
 */
 
 use crate::stats::to_f64;

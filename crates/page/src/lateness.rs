@@ -2,9 +2,9 @@
 /*!
 The heat map of lateness: for each rank and step, how long the others waited for it.
 
-Ranks and steps are put into bins, so that the picture has at most [`ROWS`] by [`COLUMNS`] cells
-whatever the job. A bin shows the worst of its ranks: a single late rank is never averaged away.
-Cells of one colour are one path, and no cell is drawn where no rank waits.
+Ranks and steps are put into bins, so that the picture has at most [`ROWS`] by [`COLUMNS`] cells for
+any job. A bin shows the worst of its ranks: a single late rank is never averaged away. Cells of one
+colour are one path, and no cell is drawn where no rank waits.
 */
 
 use crate::chart::{

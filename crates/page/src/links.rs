@@ -2,9 +2,9 @@
 /*!
 The matrix of links: the bandwidth of network transfers from each host to each other one.
 
-The bandwidth of a link is its bytes by the time that they were on the network: what one transfer
-gets, of which several are in flight at once. Rows of small transfers do not count: latency decides
-how long those take. Hosts are put into bins, at most [`CELLS`] each way; a
+The bandwidth of a link is its bytes divided by the time that they were on the network: the
+bandwidth of one transfer, of which several are in flight at once. Rows of small transfers do not
+count, because latency dominates their times. Hosts are put into bins, at most [`CELLS`] each way; a
 cell shows its slowest link, so that one slow link is never averaged away.
 */
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 The wait graph of a hang: on the left the ranks at fault, then the operations in which ranks wait
-for these, then those in which ranks wait for ranks in the former, and so on.
+for these ranks, then the operations in which ranks wait for ranks in the former operations, and so
+on.
 
 Operations with the same distance, role and function are one node, so that the picture of a job of
 any size has a handful. Section "Tables" of the page lists the communicators one by one.

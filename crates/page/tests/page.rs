@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pages about recordings: what they contain, and what they never contain.
+//! Pages about recordings: their contents, and what they must never contain.
 
 use ncclscope_answer::{Answer, Found, State};
 use ncclscope_diagnose::input::InputOptions;
@@ -15,10 +15,10 @@ use scripts::{API, Call, Fault, Process};
 use serde_json::Value;
 use std::time::Duration;
 
-/// The most bytes of a page about 4,096 ranks.
+/// Maximum size of a page about 4,096 ranks.
 const MAX_BYTES: usize = 10 << 20;
 
-/// What is shown about a run.
+/// The results that a page shows about a run.
 struct Shown {
     report: Report,
     slow: SlowReport,
@@ -28,7 +28,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// What the tools find in the recordings of two ranks.
+    /// The results of the tools for the recordings of two ranks.
     fn of(play: impl Fn(&mut Process)) -> Shown {
         let dir = tempfile::tempdir().unwrap();
         let paths = [0, 1].map(|rank| {
@@ -48,7 +48,7 @@ impl Shown {
         Shown { report: report.finish(), slow, details, hang, waiting }
     }
 
-    /// What the tools find in nothing.
+    /// The results of the tools without recordings.
     fn nothing() -> Shown {
         let (slow, details) = analyze_in_detail(&recording::job(&[]), &Limits::default());
         let job = ncclscope_diagnose::Job::default();
@@ -70,7 +70,7 @@ impl Shown {
     }
 }
 
-/// The data that stands in a page.
+/// The data embedded in a page.
 fn data(page: &str) -> Value {
     let (_, rest) = page.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
@@ -90,13 +90,13 @@ fn no_text_of_a_recording_becomes_markup() {
         process.lose(API, ncclscope_trace::EventKind::Coll, 3);
     });
     let page = shown.page("'\"><svg onload=alert(3)>");
-    // The page's own data and program.
+    // Only the page's own data and program.
     assert_eq!((count(&page, "<script"), count(&page, "</script")), (2, 2));
     for markup in ["<img", "<svg onload", "<!--", "<script>alert"] {
         assert_eq!(count(&page, markup), 0, "{markup}");
     }
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
-    // As data the texts are what they are.
+    // In the data, texts are unchanged.
     let data = data(&page);
     assert_eq!(data["roles"][0]["role"], evil);
     assert_eq!(data["input"], "'\"><svg onload=alert(3)>");
@@ -151,7 +151,7 @@ fn figures_are_those_of_the_report() {
         process.send_recv(1 - process.comm.rank, 1 << 10);
     });
     let page = shown.page("run1");
-    // Read as other programs read it, which may round the last digit.
+    // Parsed as other programs do, which may round the last digit.
     let report: Value =
         serde_json::from_str(&serde_json::to_string(&shown.report).unwrap()).unwrap();
     let data = data(&page);
@@ -185,7 +185,7 @@ fn figures_are_those_of_the_report() {
         }
     }
     assert!(compared > 40, "{compared}");
-    // The charts say the same figures.
+    // The charts' descriptions have the same figures.
     let busbw = shown.report.sizes.iter().find_map(|row| row.busbw_gbs).unwrap();
     let said = format!("4 MiB, {} GB/s", ncclscope_operations::human::three(busbw));
     assert!(page.contains(&said), "{said}");
@@ -219,7 +219,8 @@ fn a_hang_shows_who_waits_for_whom() {
     assert_eq!(table["rows"][0][2], "AllReduce", "{table}");
 }
 
-/// The rows of a job of 4,096 ranks in four communicators each, longer than any real one's.
+/// The rows of a job of 4,096 ranks in four communicators each; the rows are longer than in any
+/// real job.
 fn many(mut shown: Shown) -> Shown {
     let report = &mut shown.report;
     let (rank, operation) = (report.ranks[0].clone(), report.operations[0].clone());
@@ -244,7 +245,7 @@ fn many(mut shown: Shown) -> Shown {
         (row.comm, row.bytes) = (comm.clone(), Some(1 << (10 + at % 20)));
         report.operations.push(row);
     }
-    // As wide as histograms get: nine decades.
+    // The widest possible histogram: nine decades.
     let mut latency = report.latencies[0].clone();
     let histogram = latency.with_waiting_ns.as_mut().unwrap();
     histogram.buckets = (0..480).map(|at| [1_000_000 + at, 1_000_001 + at, 1_000_000]).collect();

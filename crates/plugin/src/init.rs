@@ -17,7 +17,7 @@ pub(crate) const NAME: &core::ffi::CStr = c"ncclscope";
 /// # Safety
 /// - `args.context` is null or valid to write to.
 /// - `args.e_activation_mask` is null, or points to an integer that is only accessed atomically and
-/// stays valid until the communicator is finalized.
+///   stays valid until the communicator is finalized.
 /// - The name in `args.comm` is null or a string.
 pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> NcclResult {
     if !args.context.is_null() {

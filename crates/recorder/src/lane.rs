@@ -22,25 +22,25 @@ words both in a block and in the lane of a killed process takes them once.
 # Publication
 
 The producer stores the words of a record one by one (relaxed), then `head` (release). The consumer
-loads `head` (acquire), and then sees the words below it whole. The other way around, the consumer
-reads words, then stores `tail` (release), and the producer loads `tail` (acquire) before it stores
-over them. So no record is ever seen half. The words are atomics all the same: relaxed loads and
-stores cost nothing, and this way nothing here is `unsafe`.
+loads `head` (acquire), and then sees all words below it completely. The other way around, the
+consumer reads words, then stores `tail` (release), and the producer loads `tail` (acquire) before
+it stores over them. So no record is ever seen in part. The words are atomics nevertheless: relaxed
+loads and stores cost nothing, and this way nothing here is `unsafe`.
 
 A record is pushed whole or not at all. A SIGKILL may come between the words and `head`: then the
 record was not pushed, and a reader of the lanes file does not find it.
 
 # What a push costs
 
-Nothing is read-modified-written: `head` has one writer, and so has `tail` but for the rare case
+Nothing is read-modified-written: `head` has one writer, and so has `tail` except in the rare case
 below, and a locked instruction would cost more than the rest of the callback. The producer does not
-look at `tail`, whose cache line the consumer's core holds, at each push: `limit` is the position
-before which it knows that it may write. Only where a record would pass it, which happens once a
-round or so, `has_room` computes it anew. `head` and `limit` share a cache line that no other core
-writes to, `tail` has its own.
+look at `tail`, whose cache line the consumer's core holds, at each push: `limit` is the position up
+to which it may write without a look. Only if a record would pass it, about once per round,
+`has_room` computes it anew. `head` and `limit` share a cache line that no other core writes to,
+`tail` has its own.
 
-A record of N words, of which N is a constant, is stored without a loop where it does not lie across
-the ring's end (`Lane::room`); the others go word by word (`Lane::push`).
+A record of N words, of which N is a constant, is stored without a loop if it does not lie across
+the ring's end (`Lane::room`); other records are stored word by word (`Lane::push`).
 
 # When the ring is full
 
@@ -48,17 +48,18 @@ The newest record is dropped and counted by its kind, for two reasons: the calle
 the producer cannot make the consumer forget older ones. A lost start is counted apart from a lost
 stop or state of an event that was recorded.
 
-`tail` is not what the consumer has read but what it has stored elsewhere: the drain thread copies
-words and keeps its own position, the writer thread moves `tail` once they are in the file. Where
-the file system hangs, the drain thread moves it before; whichever position is further counts
-([`LaneHeader::take_until`]).
+`tail` is not the position up to which the consumer has read, but that up to which the words are
+stored elsewhere: the drain thread copies words and keeps its own position, the writer thread moves
+`tail` once they are in the file. If the file system hangs, the drain thread moves it earlier; the
+further position counts ([`LaneHeader::take_until`]).
 
 # A ring that grows
 
-A ring of 1 MiB for each thread that may come would be much memory. So it begins small: its first
-[`STARTER_WORDS`] are memory. `memory` is the position before which words may be stored, at first
-the end of that part, and `limit` heeds it; a lane that reaches it before the drain thread has added
-the rest loses records like one that is full. From then on `memory` has no bound.
+A ring of 1 MiB for each possible thread would take too much memory. A ring therefore begins small:
+only its first [`STARTER_WORDS`] are committed memory. `memory` is the position up to which words
+may be stored, at first the end of that part, and `limit` never exceeds it. A lane that reaches it
+before the drain thread has committed the rest loses records like a full one. Once the rest is
+committed, `memory` is `u64::MAX`.
 */
 
 use crate::sync::{AtomicU32, AtomicU64, Hint, Ordering};

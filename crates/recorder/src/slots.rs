@@ -5,7 +5,7 @@ ProxyOp slots: the operation and its steps in flight, found from a handle by ari
 # Why there are slots
 
 NCCL calls five times for a network step: start, three states, stop. A record for each would be 160
-bytes and five pushes; instead the step lives in a slot while it is under way, and its stop makes
+bytes and five pushes; instead the step is kept in a slot while it is in flight, and its stop makes
 one record of 40 bytes. All other events have no state here: their records carry the handle, and the
 reader joins them.
 
@@ -15,7 +15,7 @@ reader joins them.
 passes handles that are stale, of another process, or freed. So a handle is never an address. Its
 low bits are the slot's number and, of a step, the step's index modulo eight (NCCL keeps at most
 eight steps of an operation in flight). Any 64 bits give a number within the slabs, which are never
-unmapped, so that looking is always safe ([`at`]).
+unmapped, so that reading the slot is always safe ([`at`]).
 
 Whether the slot is still that of the handle is then one comparison: a slot holds the whole handle
 of its operation (0 while it is free), in which 22 bits count how often the slot was used. A handle
@@ -28,23 +28,23 @@ through four million operations in that slot.
 
 # Who writes what
 
-A slot belongs to the lane on which its operation started. That lane's thread, the proxy thread,
-alone takes slots and starts, advances and stops steps: plain loads and stores do. Only the stop of
-the operation may come from another thread; it takes the handle out of the slot by compare-and-swap,
-so that of two stops one wins, and gives the slot back through a list of the lane (`returned`),
-which the owner takes whole when its own list is empty. Slots that NCCL never stops are another
-case: [`crate::reclaim`].
+A slot belongs to the lane on which its operation started. Only that lane's thread, the proxy
+thread, takes slots and starts, advances and stops steps, so that plain loads and stores suffice.
+Only the stop of the operation may come from another thread; it takes the handle out of the slot by
+compare-and-swap, so that of two stops one wins, and gives the slot back through a list of the lane
+(`returned`), which the owner takes whole when its own list is empty. Slots that NCCL never stops
+are another case: [`crate::reclaim`].
 
-The drain thread, the watchdog and a reader after a SIGKILL look at slots while they change. They
-see a step whose tag is live with its start, for the start is stored before the tag is (release); a
-state that is just being stored may be missing.
+The drain thread, the watchdog and a reader after a SIGKILL look at slots while they change. If they
+see a live tag of a step they also see its start, because the start is stored before the tag
+(release); a state that is just being stored may be missing.
 
 # A lane's lists
 
-Taking a slot is a pop from the lane's own list, without a locked instruction. Where the list is
-empty the lane goes, in this order, to slots of its slab that were never used, to those that other
-threads returned, to abandoned ones, to a new slab of 256, and to those that lanes without a thread
-spare.
+Taking a slot is a pop from the lane's own list, without a locked instruction. If the list is empty,
+the lane takes slots from these sources, in this order: slots of its slab that were never used,
+slots that other threads returned, abandoned slots, a new slab of 256, and spare slots of lanes
+without a thread.
 
 # Two habits of NCCL
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast a recording is read and reported, on one core: `cargo run --release -p
-//! ncclscope-report --example report-speed [OPERATIONS | RECORDING]`. Prints records a second of
-//! processor time, of decoding alone (the floor) and of the report, and the most memory that the
-//! report used.
+//! Measures how fast a recording is read and reported on one core: `cargo run --release -p
+//! ncclscope-report --example report-speed [OPERATIONS | RECORDING]`. Prints records per second of
+//! processor time, for decoding alone (the lower bound) and for the report, and the report's peak
+//! memory.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
@@ -11,7 +11,7 @@ use ncclscope_trace::{Record, Recording, Visitor};
 use scripts::{Call, Process};
 use std::path::Path;
 
-/// Of each of the 4 ProxyOps of an operation.
+/// Steps of each of the 4 ProxyOps of an operation.
 const STEPS: u32 = 32;
 const ROUNDS: usize = 3;
 
@@ -70,7 +70,7 @@ impl Visitor for Counter {
     fn reached(&mut self, _: u64) {}
 }
 
-/// How long the processor worked on it, ns.
+/// Processor time of `work`, ns.
 fn timed(work: impl FnOnce()) -> u64 {
     let before = on_cpu();
     work();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernels whose stop is not their end, and kernels with the times of others: what report and
-//! metrics make of them.
+//! Kernels whose stop is not their end, and kernels with the times of other kernels: the report and
+//! the metrics about them.
 
 use ncclscope_metrics::{Collector, Metrics};
 use ncclscope_operations::Timing;
@@ -13,19 +13,19 @@ use scripts::{API, PROXY, Process};
 
 const MS: u64 = 1_000_000;
 
-/// What is played of an AllReduce of two channels on one node.
+/// The variant of an AllReduce of two channels on one node.
 #[derive(Clone, Copy)]
 struct Play {
     algo: &'static str,
-    /// The launch is measured by CUDA events, ns.
+    /// Duration of the launch by CUDA events, ns, if it was measured.
     event_ns: Option<u64>,
-    /// Its kernel starts.
+    /// Whether its kernel starts.
     starts: bool,
 }
 
 const NVLS: Play = Play { algo: "NVLS", event_ns: None, starts: true };
 
-/// A process with API v6, of this version.
+/// A process with API v6 and NCCL of this version.
 fn process(version: u32) -> Process {
     let mut process = Process::new(0, 2);
     (process.comm.nodes, process.comm.nccl_version) = (1, version);
@@ -83,7 +83,7 @@ fn row(report: &Report) -> &OperationRow {
     report.operations.iter().find(|row| row.func == "AllReduce").expect("there is one")
 }
 
-/// All that metrics say of the process.
+/// All metrics of the process.
 fn metrics(p: &Process) -> Metrics {
     let (recording, mut collector) = (recording(p), Collector::default());
     collector.clock(&recording.tick_map());
@@ -102,7 +102,7 @@ fn metrics(p: &Process) -> Metrics {
     collector.finish(recording.last_ticks(), &recording.tick_map())
 }
 
-/// How many operations each clock timed, and how many bandwidths there are.
+/// Number of operations that each clock timed, and number of bandwidths.
 fn timed(metrics: &Metrics) -> (Vec<(Timing, u64)>, u64) {
     let all = || metrics.operations.iter().filter(|(key, _)| &*key.func == "AllReduce");
     let rates = all().map(|(_, sums)| sums.bus_bandwidth.count).sum();
@@ -118,7 +118,7 @@ fn an_early_stop_is_the_least_that_an_operation_took() {
     assert_eq!((row.timing, row.open, row.algbw_gbs), ("kernel_lead", 0, None));
     assert!(report.unknowable.iter().any(|text| text.contains("the least that they took")));
     assert_eq!(timed(&metrics(&p)), (vec![(Timing::KernelLead, 3)], 0));
-    // A ring's is its end.
+    // With a ring, the stop is the end.
     let mut p = process(22_809);
     all_reduce(&mut p, Play { algo: "RING", ..NVLS });
     assert_eq!(timed(&metrics(&p)), (vec![(Timing::Kernel, 1)], 1));
@@ -134,13 +134,13 @@ fn a_cuda_event_tells_the_end_behind_an_early_stop() {
     assert_eq!(row(&whole).duration_ns.unwrap().p50, 10 * MS);
     let (timings, rates) = timed(&metrics(&p));
     assert!(timings.iter().any(|(timing, _)| *timing == Timing::Event) && rates >= 2);
-    // The last one's event does not come: its kernel has not ended.
+    // The event of the last one does not come, so its kernel has not ended.
     all_reduce(&mut p, NVLS);
     let open = report(&p);
     assert_eq!((row(&open).open, open.open_operations.len()), (1, 1));
     let waits = &open.open_operations[0].waits_for;
     assert!(waits[0].contains("which is not its end here"), "{waits:?}");
-    // Of a process that ended in order it is only not known.
+    // If the process ended in order, the end is merely unknown.
     p.header.closed = true;
     assert_eq!(report(&p).open_operations.len(), 0);
 }
@@ -160,7 +160,7 @@ fn what_waits_behind_an_early_stop_shows_that_it_is_no_end() {
     assert_eq!(row(&report).count, 3);
 }
 
-/// As where something else holds the rest of the GPU: the watchdog says the same.
+/// Something else occupies the rest of the GPU; the watchdog reports the same.
 #[test]
 fn a_kernel_that_has_started_on_some_channels_only_is_not_over() {
     let mut p = process(22_809);
@@ -178,12 +178,12 @@ fn a_kernel_that_has_started_on_some_channels_only_is_not_over() {
     assert_eq!(waits, &["its kernel has started on 1 of 2 channels, and stopped there"]);
     let in_flight = |p: &Process| metrics(p).ranks.values().map(|rank| rank.in_flight).sum::<u64>();
     assert_eq!(in_flight(&p), 1);
-    // A later kernel shows that NCCL uses fewer channels than it announces.
+    // A later kernel shows that NCCL uses fewer channels than it announced.
     all_reduce(&mut p, ring);
     assert_eq!((report(&p).open_operations.len(), in_flight(&p)), (0, 0));
 }
 
-/// From 2.31 on the counts differ after a Broadcast; on 2.28 they do not.
+/// From 2.31 on, the device's and the host's counts differ after a Broadcast; on 2.28 they do not.
 #[test]
 fn after_a_broadcast_kernels_are_believed_where_nccl_counts_it() {
     for (version, is_told) in [(22_809, true), (23_203, false)] {
@@ -200,7 +200,8 @@ fn after_a_broadcast_kernels_are_believed_where_nccl_counts_it() {
         let report = report(&p);
         let believed = if is_told { 2 } else { 1 };
         assert_eq!(row(&report).timings["kernel"], believed, "{version}");
-        // Two channels of the second, and two of the third, which never come.
+        // The kernel times of the second and the third AllReduce, two channels each; the third's
+        // never come.
         let stray = if is_told { 0 } else { 4 };
         assert_eq!(report.lost.stray_kernel_times, stray, "{version}");
         assert_eq!(report.lost.losses.len(), usize::from(!is_told), "{version}");
@@ -214,7 +215,7 @@ fn after_a_broadcast_kernels_are_believed_where_nccl_counts_it() {
     }
 }
 
-/// A Broadcast may have been called before recording started, and while it was stopped.
+/// A Broadcast may have been called before recording started, or while it was stopped.
 #[test]
 fn kernels_are_not_believed_where_a_broadcast_may_not_be_recorded() {
     for (what, is_late, believed) in
@@ -230,7 +231,8 @@ fn kernels_are_not_believed_where_a_broadcast_may_not_be_recorded() {
     }
 }
 
-/// NCCL read the first one's times when its ring was overtaken: they are those of the third.
+/// NCCL read the times of the first kernel after its ring of time stamps was overtaken: they are
+/// the times of the third.
 #[test]
 fn times_of_a_later_kernel_are_found_and_dropped() {
     let mut p = process(22_809);

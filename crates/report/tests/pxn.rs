@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends through the NIC of another process's GPU (PXN) count for the rank whose data they are.
+//! Sends through the NIC of another process's GPU (PXN) are counted for the rank that owns the
+//! data.
 
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
@@ -16,7 +17,7 @@ fn processes() -> [Process; 2] {
         process.comm.nodes = 2;
         process
     });
-    // Each process counts its communicators anew.
+    // Each process numbers its own communicators.
     sender.comm.index = 3;
     for _ in 0..SENDS {
         sender.send_by(&mut proxy, 3, COUNT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recordings of simulated runs, and what the report says about them.
+//! Reports about recordings of simulated runs.
 
 use ncclscope_report::schema::LastRank;
 use ncclscope_report::{Report, ReportBuilder};
@@ -9,7 +9,7 @@ use ncclscope_trace::record::{
 use ncclscope_trace::{Detail, EventKind, Handle, Mark, MarkKind, Recording, State, StrId};
 use scripts::{API, Call, EPOCH_NS, Fault, PROXY, Process};
 
-/// The report about processes, through files.
+/// The report about processes, which are first written to files.
 fn report(processes: &[Process]) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let mut builder = ReportBuilder::default();
@@ -90,7 +90,7 @@ fn one_all_reduce_is_counted_as_nccl_did_it() {
         ];
         let seen: Vec<(&str, u64)> = row.states.iter().map(|(s, n)| (s.as_str(), *n)).collect();
         assert_eq!(seen, states);
-        // Callbacks come 30 ns after the GPU's stamp at best; the launch 2 µs before.
+        // Callbacks come at least 30 ns after the GPU's time stamp, and the launch 2 µs before it.
         let error = row.clock.gpu_error_ns.unwrap();
         assert!((1_000..5_000).contains(&error), "{error}");
     }
@@ -121,11 +121,11 @@ fn peers_have_bytes_waits_and_a_fit() {
     let [there, back] = report.peers.as_slice() else { panic!("{:?}", report.peers) };
     let comm_ranks = [there.comm_src, there.comm_dst, back.comm_src, back.comm_dst];
     assert_eq!(comm_ranks, [0, 1, 1, 0]);
-    // No launcher gave a rank: those of the largest communicator count.
+    // No launcher set ranks, so the ranks in the largest communicator count.
     assert_eq!([there.src, there.dst, back.src, back.dst], [0, 1, 1, 0].map(Some));
     assert_eq!(there.transfers, 8 + 8 + 1);
     assert_eq!(there.bytes, Some(8 * (512 << 10) + 9 * 1000));
-    // The simulated network takes 2 µs and 0.1 ns a byte, less 960 ns before SendWait.
+    // The simulated network takes 2 µs and 0.1 ns per byte; 960 ns of these pass before SendWait.
     assert!(there.latency_ns.unwrap().abs_diff(1040) < 100, "{there:?}");
     assert!((there.rate_gbs.unwrap() - 10.0).abs() < 0.1, "{there:?}");
     assert!(there.r2.unwrap() > 0.99);
@@ -168,7 +168,7 @@ fn sizes_follow_nccl_tests() {
     );
 }
 
-/// A rank that comes late makes the others wait, and the network no slower.
+/// A rank that arrives late makes the others wait, and the network no slower.
 #[test]
 fn the_bandwidth_is_that_of_the_transfer_and_the_waiting_names_the_late_rank() {
     let row = |ranks: &[Process]| {
@@ -179,7 +179,7 @@ fn the_bandwidth_is_that_of_the_transfer_and_the_waiting_names_the_late_rank() {
     let even = row(&two_ranks(|p| (0..20).for_each(|_| p.collective(Call::ALL_REDUCE))));
     let uneven = two_ranks(|p| {
         for _ in 0..20 {
-            // Rank 0 is in the collective 5 ms before rank 1.
+            // Rank 0 enters the collective 5 ms before rank 1.
             p.waits = if p.comm.rank == 0 { 5_000_000 } else { 0 };
             p.collective(Call::ALL_REDUCE);
         }
@@ -234,7 +234,7 @@ fn without_kernel_events_the_proxy_tells_the_time() {
     assert_eq!(report.ranks[0].clock.gpu_error_ns, None);
 }
 
-/// One group call of so many AllReduce, with one launch that CUDA events measured.
+/// One group call of `calls` AllReduces, with one launch that CUDA events measured.
 fn launched(p: &mut Process, calls: u64, ns: u64) {
     let (func, float) = (p.string("AllReduce"), p.string("ncclFloat32"));
     let group = p.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
@@ -242,7 +242,7 @@ fn launched(p: &mut Process, calls: u64, ns: u64) {
     let calls: Vec<Handle> =
         (0..calls).map(|_| p.start(API, group, Detail::CollApi(call))).collect();
     let launch = p.start(API, group, Detail::KernelLaunch(KernelLaunch { stream: 7 }));
-    // It may be read before the launch itself: another thread records it.
+    // The measurement may be read before the launch itself: another thread records it.
     p.state(PROXY, launch, State::CUDA_EVENT, ns);
     for api in calls {
         let coll = Coll { func, datatype: float, count: call.count, ..Coll::default() };
@@ -295,7 +295,7 @@ fn an_operation_that_has_not_begun_is_open_behind_one_that_has() {
         let waits = &report.open_operations[0].waits_for;
         assert!(waits[0].contains(word), "{waits:?}");
     }
-    // With a kernel behind it, it must have run: its events were lost.
+    // A later kernel follows it, so it must have run: its events were lost.
     let report = report(&two_ranks(|p| {
         p.collective(Call { fault: Fault::Enqueued, ..Call::ALL_REDUCE });
         p.collective(Call::ALL_REDUCE);
@@ -304,14 +304,14 @@ fn an_operation_that_has_not_begun_is_open_behind_one_that_has() {
     assert_eq!(report.operations[0].timings["enqueue"], 2);
 }
 
-/// API v1 to v3: steps have no size, and the states of operations tell the bytes moved so far.
+/// API v1 to v3: steps have no size, and the states of operations have the bytes moved so far.
 #[test]
 fn bytes_that_only_operations_tell_are_those_of_the_peer() {
     let peers = |states: &[(u8, u64)]| {
         let mut process = Process::new(0, 2);
         let op = ProxyOp { peer: 1, steps: 2, is_send: true, ..ProxyOp::default() };
         let op = ProxyOp { pid: process.header.pid, ..op };
-        // NCCL counts on where it uses the memory of an operation again.
+        // If NCCL reuses the memory of an operation, it counts on from the old value.
         for from in [0, 8_000] {
             let op = process.start(PROXY, Handle::NULL, Detail::ProxyOp(op));
             for &(state, bytes) in states {
@@ -433,7 +433,7 @@ fn copy_engine_collectives_are_known_by_their_enqueueing() {
     assert!(report.unknowable.iter().any(|s| s.starts_with("1 copy-engine collective: NCCL")));
 }
 
-/// An API call of a group that is over, and nothing below it.
+/// An API call of a finished group, without events below it.
 fn silent_call(process: &mut Process, func: &str) {
     let (func, datatype) = (process.string(func), process.string("ncclFloat32"));
     let group =
@@ -474,7 +474,7 @@ fn gpu_stamps_that_make_no_sense_are_not_used() {
         let coll = Coll { func, datatype: float, count: 1 << 20, channels: 1, ..Coll::default() };
         let coll = p.start(API, Handle::NULL, Detail::Coll(coll));
         p.stop(API, coll);
-        // NCCL's ring of 64 stamps was overtaken: the start is of a later operation.
+        // NCCL's ring of 64 time stamps was overtaken: the start time is that of a later operation.
         let ptimer = p.ptimer();
         let kernel = p.start(PROXY, coll, Detail::KernelCh(KernelCh { channel: 0, ptimer }));
         p.state(PROXY, kernel, State::KERNEL_CH_STOP, ptimer - 500);
@@ -516,7 +516,7 @@ fn json_has_the_keys_of_the_schema() {
     assert!(json["unknowable"].is_array());
 }
 
-/// A pause is no recorded time, of which shares are.
+/// A pause does not belong to the recorded time, which is the base of shares.
 #[test]
 fn recorded_time_is_without_pauses() {
     let recorded = |pause: u64| {

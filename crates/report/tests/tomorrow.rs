@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records of a later version are counted by name in the report, and the others are all there.
+//! Records of a later version are counted by name in the report, and all other records are there.
 
 use ncclscope_report::ReportBuilder;
 use ncclscope_trace::Heartbeat;
@@ -10,7 +10,7 @@ use ncclscope_trace::{Definition, Recording, Writer, layout::Header};
 use std::os::unix::fs::FileExt;
 
 const NEW: u8 = 77;
-/// Bytes of a block's header.
+/// Bytes of a block header.
 const HEADER: usize = 64;
 
 fn crc32(bytes: &[u8]) -> u32 {
@@ -19,7 +19,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Makes the only record of the block at `at` one of code [`NEW`], whose words are coded alike.
+/// Changes the only record of the block at `at` into one with code [`NEW`], whose words are coded
+/// alike.
 fn renew(file: &std::fs::File, at: u64) {
     let mut head = [0; HEADER];
     file.read_exact_at(&mut head, at).unwrap();

@@ -2,9 +2,9 @@
 /*!
 Libraries in this process that can communicate without NCCL.
 
-What they move is in no event of NCCL's, so that recordings and metrics name them. Whether they are
-used is not known: only the names of mapped files are looked at. The drain thread looks a few times
-in a process's life, since libraries are loaded when they are first needed.
+NCCL's events do not contain their traffic, so recordings and metrics name these libraries. Only the
+names of mapped files are checked, so it is unknown whether the libraries are used. The drain thread
+checks a few times in a process's life, since libraries are loaded when they are first needed.
 */
 
 use std::fs;

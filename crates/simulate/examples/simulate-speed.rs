@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long large jobs take to simulate: `cargo run --release -p ncclscope-simulate --example
-//! simulate-speed [RANKS]`. Recordings go to a directory that is removed at the end.
+//! Measures how long large jobs take to simulate: `cargo run --release -p ncclscope-simulate
+//! --example simulate-speed [RANKS]`. Recordings are written to a directory that is removed at the
+//! end.
 
 use ncclscope_simulate::{Fault, Planted, Scenario, run};
 use std::error::Error;
@@ -39,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Recordings have holes.
+/// Size on disk: recordings are sparse files.
 fn bytes_on_disk(dir: &Path) -> std::io::Result<u64> {
     std::fs::read_dir(dir)?.map(|entry| Ok(entry?.metadata()?.blocks() * 512)).sum()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulator writes ordinary recordings, and they show what happened.
+//! The simulator writes ordinary recordings, which show what happened.
 
 use invariants::Expect;
 use ncclscope_operations::Timeline;
@@ -43,7 +43,7 @@ fn last_progress(recording: &Recording) -> BTreeMap<u16, Progress> {
     progress.collect()
 }
 
-/// Every recording of every fault of a group holds every invariant.
+/// Every recording of every fault of a group satisfies every invariant.
 fn holds_invariants(group: FaultGroup) {
     for fault in Fault::all().filter(|fault| fault.group() == group) {
         let (_dir, summary, recordings) = simulated(&scenario(fault, 16));
@@ -123,7 +123,7 @@ fn all_sent_data_is_received() {
     /// Communicator, sender and receiver.
     type Way = (u64, i32, i32);
     let (_dir, _, recordings) = simulated(&scenario(Fault::Healthy, 16));
-    // Bytes and steps, as each side records them.
+    // Bytes and steps as each side records them.
     let mut sides: [BTreeMap<Way, (u64, u64)>; 2] = Default::default();
     let mut transfers: [BTreeMap<Way, Vec<u64>>; 2] = Default::default();
     for recording in &recordings {

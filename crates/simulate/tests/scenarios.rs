@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The scenario files that come with the crate.
+//! Tests of the scenario files that come with the crate.
 
 use ncclscope_simulate::{Fault, FaultGroup, SCHEMA, Scenario, Truth, run};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults that `diagnose` once found wrong in some simulated jobs.
+//! Faults that `diagnose` once classified wrongly in some simulated jobs.
 
 use ncclscope_diagnose::{Options, Verdict, diagnose, input};
 use ncclscope_findings::FindingClass;
@@ -11,7 +11,7 @@ fn planted(fault: &str, seed: u64) -> Scenario {
     Scenario { seed, fault: vec![Planted::new(fault)], ..Scenario::default() }
 }
 
-/// What was planted in a simulated job, and what all ranks together show of it.
+/// The planted fault in a simulated job, and the verdicts from all ranks together.
 fn found(scenario: &Scenario) -> (Truth, Vec<Verdict>) {
     let dir = tempfile::tempdir().unwrap();
     let truth = run(scenario, dir.path()).unwrap().truth;
@@ -39,8 +39,8 @@ fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
     }
 }
 
-/// In a kernel with sends and receives to several peers, those to ranks that came wait for the one
-/// that did not.
+/// In a kernel with sends and receives to several peers, the transfers with ranks that arrived wait
+/// for the transfer with the rank that did not.
 #[test]
 fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
     let mut scenario = planted("host-stuck", 719_830);
@@ -51,8 +51,8 @@ fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
     assert_eq!(found, [(FindingClass::HostStuck, &[5][..])]);
 }
 
-/// A heartbeat says up to a second too late when a rank last called NCCL: a rank that then sleeps
-/// has not gone on without its side of a transfer.
+/// A heartbeat can give the time of a rank's last NCCL call up to a second too late: a rank that
+/// sleeps since then has not gone on without its side of a transfer.
 #[test]
 fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
     for seed in 1..5 {
@@ -65,7 +65,7 @@ fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
     }
 }
 
-/// A rank often also sends where the other receives, and the circle goes through both pairs.
+/// Two ranks often transfer in both directions, and the circular wait goes through both pairs.
 #[test]
 fn an_unmatched_receive_names_the_path_that_lacks_its_send() {
     for seed in 1..6 {

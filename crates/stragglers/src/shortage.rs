@@ -3,10 +3,11 @@
 Processes that are short of processor time, or were paused (S8).
 
 The plugin notes each second for how long threads were ready and did not run, and how late its own
-timers were (`ncclscope_trace::progress::Shortage`). On a machine that is busy everywhere all
-processes are short, so that a process counts only if it is so far more than the others: by the time
-that it went without for each time that it got. A share of the time cannot be three times a half,
-but one that gets a tenth of a processor is far slower than others that get half of one.
+timers were (`ncclscope_trace::progress::Shortage`). On a machine whose processors are all busy, all
+processes are short of time. A process therefore counts only if it is far shorter than the others,
+measured by the ratio of the time that it lacked to the time that it got. (Shares of time would not
+do: no share is three times a half, but a process that gets a tenth of a processor is far slower
+than others that get half of one.)
 
 A proxy thread that does not run leaves its links idle and makes its rank late. So transfers of such
 a process in such a time say nothing about a link ([`crate::input`] leaves them out), and a slow

@@ -5,7 +5,7 @@ Slow ranks, stages and data-parallel ranks (S1), and slow hosts of slow ranks (S
 Blame alone does not decide: in a healthy pipeline each stage waits for the others while the
 pipeline fills and drains, and the healthy members of a slow replica work while other replicas wait.
 A worker is slow if it has more own time in a step than the others of its kind, if others wait for
-it more than for those, and if this repeats. Only steps in which own times are known count
+it more than for these, and if this repeats. Only steps in which own times are known count
 ([`crate::coverage`]); where there are too few, those in which collectives lack members allow a
 suspicion.
 */

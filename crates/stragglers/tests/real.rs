@@ -22,8 +22,8 @@ fn real(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// The truth of each step: the data-parallel rank and the stage whose slowness alone costs most, by
-/// the authors' simulation of the job.
+/// The truth of each step: the data-parallel rank and the stage whose slowness alone costs the
+/// most, according to the authors' simulation of the job.
 fn truth(path: &Path) -> BTreeMap<i64, SlowPart> {
     let result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let most = |what: &str, step: &str| {
@@ -43,7 +43,7 @@ fn truth(path: &Path) -> BTreeMap<i64, SlowPart> {
     steps.keys().map(|step| (step.parse().unwrap(), root(step))).collect()
 }
 
-/// Shares of steps in which the stage and the data-parallel rank are the true ones.
+/// Shares of steps in which the stage, and the data-parallel rank, are the true ones.
 fn right(report: &SlowReport, truth: &BTreeMap<i64, SlowPart>) -> (f64, f64) {
     assert_eq!(report.steps.len(), truth.len());
     let share = |is_right: &dyn Fn(SlowPart, SlowPart) -> bool| {
@@ -77,7 +77,7 @@ fn the_slow_worker_of_a_real_job_is_named_in_each_step_whatever_the_clocks() {
     assert_eq!(operations.len(), 117_216);
     check(&table::job(&operations), &truth);
     for seed in 1..=3u64 {
-        // Gaussian, of one second, by the sum of twelve uniform numbers.
+        // Approximately Gaussian with a deviation of one second: the sum of twelve uniform numbers.
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut uniform = || {
             state = state

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The live view of a job (`ncclscope top`): what is shown of each rank, and how keys change it.
+The live view of a job (`ncclscope top`): what it shows for each rank, and how keys change it.
 
 A source makes a [`Reading`] of the ranks once per interval. [`judge`] turns it into a [`Picture`]:
 rates, waiting shares and flags, row by row. [`View`] holds what the user chose (order, filter,

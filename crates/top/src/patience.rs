@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is learnt from one reading to the next, so that the ordinary course of a job raises no flag.
+State that is kept from one reading to the next, so that the ordinary course of a job raises no
+flag.
 
-An evaluation or a checkpoint makes ranks wait for seconds, and does so again and again: after a
-wait that ended, only one three times as long is a stall. The memory of it halves each minute. A
+An evaluation or a checkpoint makes ranks wait for seconds, and does so repeatedly: after a wait
+that ended, only a wait three times as long is a stall. The remembered length halves each minute. A
 rank is a straggler only if several readings in a row show it.
 */
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is shown of the ranks: rows with rates and flags. As JSON it is `ncclscope.top/2`.
+The contents of the view: rows with rates and flags, one for each rank. Its JSON is the schema
+`ncclscope.top/2`.
 
-What is not known is `null`, never zero.
+An unknown value is `null`, never zero.
 */
 
 use ncclscope_operations::stats::to_u64;

@@ -3,9 +3,10 @@
 Which ranks wait for which in collectives, from the mean durations of the members alone.
 
 The members of a communicator leave a collective together, so that the member with the shortest mean
-duration comes last, and the others wait for it. What they take longer than that one is waiting.
-Lateness that goes from rank to rank cancels out in the means: only a rank that is late again and
-again shows, which is what a live view is for. `ncclscope stragglers` compares single operations.
+duration comes last, and the others wait for it. The additional time of the other members is
+waiting. Lateness that goes from rank to rank cancels out in the means: only a rank that is late
+repeatedly shows, which is what a live view needs. `ncclscope stragglers` compares single
+operations.
 */
 
 use crate::reading::Rank;

@@ -2,8 +2,8 @@
 /*!
 What a rank did in a span of time, as sums: by function and by link.
 
-Spans add up ([`Work::add`]), and what counters show at two moments has a difference
-([`Work::since`]). Nothing here is a rate yet.
+Spans can be added ([`Work::add`]), and counters at two moments subtracted ([`Work::since`]).
+Nothing here is a rate yet.
 */
 
 use std::collections::BTreeMap;

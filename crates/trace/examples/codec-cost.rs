@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the coding of records costs: `cargo run --release -p ncclscope-trace --example codec-cost
-//! RECORDING`. Prints, for the records of the recording's lanes, ns a record to encode and decode
-//! (the best of many rounds), bytes a record, and the records a second that a reader and a follower
-//! take from the file.
+//! Measures the cost of coding records: `cargo run --release -p ncclscope-trace --example
+//! codec-cost RECORDING`. For the records of the recording's lanes it prints ns per record to
+//! encode and to decode (the best of many rounds), bytes per record, and the records per second
+//! that a reader and a follower read from the file.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
@@ -28,7 +28,7 @@ fn words(record: &Record) -> Option<Packed> {
     })
 }
 
-/// The lanes' records as their words, in blocks as a writer makes them.
+/// The words of the lanes' records, in blocks as a writer makes them.
 fn blocks(recording: &Recording) -> Vec<Vec<u64>> {
     let mut blocks = Vec::new();
     for lane in 0..recording.lanes().len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A copy of a recording that goes on.
+//! A copy of a recording that continues.
 
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::dump::Rest;
@@ -12,7 +12,7 @@ use ncclscope_trace::{
 use proptest::prelude::*;
 use std::path::Path;
 
-/// The words of launches, each of which does not shrink to nothing in a block.
+/// The words of launches with random-looking contents, which a block cannot compress.
 fn launches(numbers: std::ops::Range<u64>) -> Vec<u64> {
     let launch = |n: u64| {
         let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
@@ -58,7 +58,7 @@ fn definitions_marks_and_what_is_under_way_come_along() {
     assert_eq!(recording.marks(), [mark]);
     assert_eq!(recording.role(&recording.comms()[0]), Some("tp"));
     assert_eq!(recording.notes(), [] as [String; 0]);
-    // What is there is left alone, and no part of a copy lies about.
+    // An existing file is not overwritten, and a failed copy leaves no partial file behind.
     let again = writer.checkpoint().unwrap().write(&copy, &[]);
     assert_eq!(again.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
     let nowhere = writer.checkpoint().unwrap().write(&dir.path().join("no/such"), &[]);
@@ -69,8 +69,8 @@ fn definitions_marks_and_what_is_under_way_come_along() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Whatever was written before and after the moment, the copy has the moment's last records
-    /// and counts the others.
+    /// Whatever was written before and after the moment of the copy, the copy has the last records
+    /// of that moment and counts the others.
     #[test]
     fn a_copy_has_what_was_there_or_counts_it(
         before in prop::collection::vec(1u64..6000, 0..12),
@@ -144,7 +144,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Containers with one host name and the process id 7, all asked to dump to a place they share.
+/// Containers with the same host name and process id 7 are asked to dump to a directory that they
+/// share.
 #[test]
 fn processes_of_one_name_write_to_one_place_and_each_has_its_own() {
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A record that does not shrink to nothing in a block.
+/// A record that a block cannot compress.
 fn launch(n: u64) -> Packed {
     let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
     let stream = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -35,7 +35,7 @@ fn poll(follower: &mut Follower) -> Vec<News> {
     told
 }
 
-/// Lanes and time stamps of the records that are new.
+/// Lanes and time stamps of the new records.
 fn ticks(follower: &mut Follower) -> Vec<(usize, u64)> {
     let told = poll(follower).into_iter();
     let record = |news| match news {
@@ -102,7 +102,7 @@ fn a_late_follower_reads_what_is_left_and_counts_the_rest() {
     assert_eq!(follower.missed_blocks(), lost / 500);
 }
 
-/// Also where the ring has gone over that block.
+/// Also if the ring has overwritten that block.
 #[test]
 fn what_comes_before_a_block_is_told_first_and_each_block_once() {
     for blocks in [4, 400] {
@@ -158,7 +158,7 @@ fn a_writer_at_full_speed_is_followed_without_a_gap_that_is_not_counted() {
 
 const OWNER: (u32, u32) = (77, 5);
 
-/// A recording with one block, and a lanes file that holds the record of the block and another.
+/// A recording with one block, and a lanes file with that block's record and another one.
 fn with_lanes(folder: &Path) -> (PathBuf, PathBuf, File) {
     let (path, lanes) = (folder.join("x.nscope"), folder.join("ncclscope-x.lanes"));
     let (pid, process) = OWNER;
@@ -229,7 +229,7 @@ fn a_damaged_block_costs_its_segment_at_most() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Records to a lane.
+    /// Append a number of records to a lane.
     Append(u16, u64),
     Define,
     Poll,

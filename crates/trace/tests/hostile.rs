@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that would exhaust a reader, or make it wait: each is read, or an error, at once.
+//! Files that would exhaust a reader or make it wait: each is read, or is an error, at once.
 
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
 use ncclscope_trace::record::{Detail, KernelLaunch};
@@ -31,7 +31,7 @@ fn words_without_number_are_torn() {
     let head = u64::MAX;
     let (records, torn) = ring_records(&ring, 0, head, &Schema::default());
     assert!(records.is_empty() && torn > 0);
-    // The same in a file whose lanes are said to be in it.
+    // The same in a recording whose header says that it contains the lanes.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("h-1.nscope");
     let header = Header { segments: 4, lanes_shared: true, ..Header::default() };
@@ -47,7 +47,7 @@ fn words_without_number_are_torn() {
     assert!(recording.problems()[0].contains("torn tail"), "{:?}", recording.problems());
 }
 
-/// A ring of 256 GiB, of which one page is not a hole.
+/// A ring of 256 GiB, all of which except one page is a hole.
 #[test]
 fn holes_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ fn much_damage_is_told_in_few_words() {
     assert!(told.len() == 5 && told[4] == "and so on, 252 more", "{told:?}");
 }
 
-/// A recording of so many blocks of 100 launches on lane 1, which its process closed.
+/// A recording with `blocks` blocks of 100 launches on lane 1, closed by its process.
 fn recording(folder: &Path, blocks: u64) -> PathBuf {
     let path = folder.join("h-1.nscope");
     let mut writer = Writer::create(&path, Header::default(), 4 << 20).unwrap();
@@ -122,7 +122,7 @@ fn a_hole_instead_of_the_lane_table_is_told() {
     assert_eq!(problem, "the lane table is missing or damaged: losses of 1 lanes are not known");
 }
 
-/// Counts what it is given, and cuts the file after the first block.
+/// Counts the records, and truncates the file to a given length after the first block.
 struct Cut<'f>(u64, &'f File, u64);
 
 impl Visitor for Cut<'_> {
@@ -146,7 +146,7 @@ fn a_file_that_shrinks_while_it_is_read_costs_its_end_and_is_told() {
         let mut visitor = Cut(0, &file, cut);
         recording.visit(&mut visitor);
         assert_eq!((visitor.0, recording.unreadable()), (100, 2900), "cut at {cut}");
-        // What was cut off comes back as a hole.
+        // When the file has its old length again, the truncated part is a hole.
         let again = Recording::open(&path).map(drop).err();
         assert_eq!(again.is_some(), cut < 4096);
         file.set_len(BLOCKS + SEGMENT).unwrap();

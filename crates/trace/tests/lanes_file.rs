@@ -51,7 +51,7 @@ fn adopt_own(lanes: &Path) -> std::io::Result<Adopted> {
     adopt(lanes, user())
 }
 
-/// Replaces the owner's page.
+/// Replaces the page that identifies the owner.
 fn own(lanes: &Path, owner: &Owner) {
     let file = OpenOptions::new().write(true).open(lanes).unwrap();
     file.write_all_at(&owner.encode(), 0).unwrap();
@@ -110,8 +110,8 @@ fn lanes_that_no_process_can_use_are_removed() {
     assert!(Recording::open(&of_another.recording).unwrap().header().lanes_file.is_some());
 }
 
-/// The same path is another directory in another container, or nothing; and a file system that is
-/// mounted later may get the device number of one that went.
+/// The same path can be another directory, or nothing, in another container; and a file system that
+/// is mounted later may get the device number of an earlier one.
 #[test]
 fn lanes_whose_recording_cannot_be_seen_from_here_are_left() {
     let home = |case: &Case| Owner::new(OWNER.0, OWNER.1, case.recording.clone());
@@ -134,7 +134,7 @@ fn lanes_whose_recording_cannot_be_seen_from_here_are_left() {
         for _ in 0..2 {
             assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Orphan);
         }
-        // A process of the same container comes.
+        // A process in the same container starts.
         std::fs::rename(&elsewhere, &case.recording).unwrap();
         own(&case.lanes, &home(&case));
         assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Kept);
@@ -156,7 +156,7 @@ fn lanes_that_no_process_came_for_go_after_a_week() {
         file.write_all_at(&(now - 86_400 * days).to_le_bytes(), SINCE).unwrap();
         assert_eq!(adopt_own(&case.lanes).unwrap(), expected);
         assert_eq!(case.lanes.exists(), expected == Adopted::Orphan);
-        // Of a process that died before it had a recording.
+        // The lanes file of a process that died before it had a recording.
         let young = case.dir.path().join("young.lanes");
         let file = File::create(&young).unwrap();
         file.write_all_at(&(now - 86_400 * days).to_le_bytes(), SINCE).unwrap();
@@ -173,7 +173,8 @@ fn the_lanes_of_another_user_are_left_alone() {
     expect_whole(&case);
 }
 
-/// What a hostile or broken process may leave: nothing of it is waited for, or written to.
+/// Files that a hostile or broken process may leave: the reader neither waits for them nor writes
+/// to them.
 #[test]
 fn lanes_and_recordings_that_are_no_files_are_left_alone() {
     let case = killed();

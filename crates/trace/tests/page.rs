@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/trace-format.md` has the records and the keys of the identity as they are declared.
+//! `docs/trace-format.md` lists the records and the identity's keys as they are declared.
 
 use ncclscope_trace::counters::{COUNTERS, CounterLocation};
 use ncclscope_trace::identity::KEYS;
@@ -7,8 +7,8 @@ use ncclscope_trace::record::{FieldLayout, Meaning, START, layout};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// `name type@word.bit`; without the bit where the field is a word, with how many words an array
-/// has.
+/// `name type@word.bit`; without the bit if the field is a word, and with the number of words if it
+/// is an array.
 fn field(field: &FieldLayout) -> String {
     let FieldLayout { name, word, shift, bits, words, meaning } = *field;
     let kind = match meaning {
@@ -32,7 +32,7 @@ fn table() -> String {
         let Some((name, layout)) = layout(code) else { continue };
         let halves = (0..16).filter(|word| layout.halves >> word & 1 != 0);
         let halves: Vec<String> = halves.map(|word: u32| word.to_string()).collect();
-        // Word 1 is the time stamp of all.
+        // Word 1 of every record is the time stamp.
         let mut fields: Vec<&FieldLayout> = layout.fields.iter().filter(|f| f.word != 1).collect();
         fields.sort_by_key(|field| (field.word, field.shift));
         let fields: Vec<String> = fields.into_iter().map(field).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The counts of sends and receives that segments begin with.
+//! The counts of sends and receives at the beginning of segments.
 
 use ncclscope_trace::layout::{BLOCKS, Header, LANE_STRIDE, SEGMENT};
 use ncclscope_trace::pairs::MOST_PAIRS;
@@ -12,17 +12,17 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Functions' strings: the sends' and the receives'.
+/// The strings of the functions: of sends and of receives.
 const FUNCS: [StrId; 2] = [StrId(3), StrId(4)];
 
-/// How many, by communicator, function and peer.
+/// Number of sends and receives by communicator, function and peer.
 type Counts = BTreeMap<(u16, StrId, i32), u64>;
 
 struct Case {
     dir: tempfile::TempDir,
     path: PathBuf,
     writer: Writer,
-    /// The next record's number, which is its time stamp.
+    /// Number of the next record, which is also its time stamp.
     next: u64,
     written: Counts,
     /// The time stamp of the first send or receive.
@@ -62,7 +62,7 @@ impl Case {
         self.writer.append(0, 0, &words).unwrap();
     }
 
-    /// Appends about so many segments of other records.
+    /// Appends about `segments` segments of other records.
     fn fill(&mut self, segments: u64) {
         for _ in 0..11 * segments {
             let launch =
@@ -89,7 +89,8 @@ fn is_overwritten(recording: &Recording) -> bool {
     recording.header().overwritten.iter().any(|&count| count != 0)
 }
 
-/// What was before, as the recording's end says it, and what follows there.
+/// The counts of everything before the recording's end, as read from that end, plus what follows in
+/// it.
 fn counted(path: &Path, segments: usize) -> Option<Counts> {
     let recording = Recording::open_end(path, segments).unwrap();
     let mut counts = Counts::new();
@@ -131,7 +132,7 @@ fn what_did_not_reach_the_file_is_not_counted_and_counts_are_tried_again() {
     case.pairs([(0, 0, 1)]);
     case.fill(1);
     let good = case.writer.go_on_in(File::open(&case.path).unwrap());
-    // Nothing can be written: the segment's end is not noticed by it.
+    // All writes fail: their records must not be counted.
     let detail = Detail::P2p(P2p { peer: 9, func: FUNCS[0], ..P2p::default() });
     for _ in 0..3 {
         case.writer.append(0, 0, start(1, 0, detail).words()).unwrap_err();
@@ -147,8 +148,8 @@ fn what_did_not_reach_the_file_is_not_counted_and_counts_are_tried_again() {
     }
 }
 
-/// A recording without sends and receives has nothing more; neither has one with too many pairs,
-/// whose older part can still be read.
+/// A recording without sends and receives has no counts, nor does one with too many pairs; the
+/// latter's older part can still be read.
 #[test]
 fn without_pairs_and_with_too_many_nothing_is_written() {
     let mut case = case(8);
@@ -157,7 +158,7 @@ fn without_pairs_and_with_too_many_nothing_is_written() {
     assert_eq!(blocks, 55);
     let most = i32::try_from(MOST_PAIRS).unwrap();
     let all = (0..most).map(|peer| (0, 0, peer));
-    // In two blocks, for they are also too many words for one.
+    // Two blocks, since there are too many words for one.
     case.pairs(all.clone().take(1000));
     case.pairs(all.skip(1000));
     case.fill(2);
@@ -184,7 +185,7 @@ fn damaged_counts_and_holes_behind_them_are_not_counted_with() {
     assert_eq!(whole, Some(case.written.clone()));
     let segments = (case.writer.blocks_end() - BLOCKS).div_ceil(SEGMENT);
     let oldest_read = BLOCKS + (segments - 2) * SEGMENT;
-    // The counts, and the block after the one that follows them.
+    // Damages the counts, and then the block after the one that follows them.
     for at in [oldest_read + 70, oldest_read + 40_000] {
         let mut there = [0; 8];
         file.read_exact_at(&mut there, at).unwrap();
@@ -222,8 +223,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// In whatever order the segments are used. Only a gap between those that were read, which a
-    /// frozen ring leaves, and an end that begins before the first counts make them unknown.
+    /// The counts are right for any order of segments. They are unknown only if there is a gap
+    /// between the segments that were read, which a frozen ring leaves, or if the end begins before
+    /// the first counts.
     #[test]
     fn counts_are_those_that_were_written(steps in steps(), segments in 1_usize..9) {
         let mut case = case(8);

@@ -35,7 +35,7 @@ impl Case {
     }
 }
 
-/// A lane header: a thread used the lane.
+/// The header of a lane that a thread has used.
 fn used_lane() -> [u8; LANE_STRIDE] {
     let mut header = [0; LANE_STRIDE];
     header[lane::STATE] = 1;
@@ -91,7 +91,7 @@ fn a_full_ring_keeps_the_newest_and_counts_the_rest() {
     let mut writer = case.writer(Header::default());
     writer.write_lane(1, &used_lane()).unwrap();
     let (mut pos, mut pushed) = (0, 0u64);
-    // Random-looking streams so that blocks do not shrink to nothing.
+    // Random-looking records, which blocks cannot compress.
     while writer.header().overwritten[EventKind::KernelLaunch.index()] == 0 {
         let batch: Vec<Packed> = (0..1000)
             .map(|i| {
@@ -117,7 +117,7 @@ fn a_full_ring_keeps_the_newest_and_counts_the_rest() {
     assert_eq!(recording.problems(), &[] as &[String]);
 }
 
-/// However many blocks a write holds, the file is the same, beyond the ring's end too.
+/// The file is the same however many blocks a write contains, also across the ring's end.
 #[test]
 fn blocks_written_together_lie_as_if_one_by_one() {
     let written = |together: usize| {
@@ -169,7 +169,7 @@ fn a_killed_process_leaves_its_lanes() {
     writer.sync_header().unwrap();
     let header = writer.header().clone();
     let file = case.file();
-    // The lane got four records, two of them in blocks, and half of a fifth.
+    // The lane has four records, of which two are in blocks, and half of a fifth.
     let all = words(&[launch(0), launch(1), launch(2), launch(3), launch(4)]);
     let head = all.len() as u64 - 2;
     for (i, word) in all.iter().take(all.len() - 2).enumerate() {
@@ -180,7 +180,7 @@ fn a_killed_process_leaves_its_lanes() {
     lane_header[lane::HEAD..lane::HEAD + 8].copy_from_slice(&head.to_le_bytes());
     lane_header[lane::LOST + 8 * 4] = 3;
     file.write_all_at(&lane_header, LANE_TABLE + LANE_STRIDE as u64).unwrap();
-    // One ProxyOp with a send step that got as far as SendPeerWait.
+    // One ProxyOp with a send step that has reached SendPeerWait.
     let op = Handle::slot_op(5, 1, 9, 0);
     let at = header.slab_offset(0);
     file.set_len(header.slab_offset(1)).unwrap();
@@ -214,7 +214,7 @@ fn a_killed_process_leaves_its_lanes() {
     assert_eq!(read.last(), Some(&Record::Step(expected)));
     assert_eq!(recording.lanes()[1].header.lost[4], 3);
 
-    // The drain thread freed the first record that is in no block.
+    // The drain thread has freed the first of the records that are in no block.
     let tail = (3 * all.len() / 5) as u64;
     lane_header[lane::TAIL..lane::TAIL + 8].copy_from_slice(&tail.to_le_bytes());
     file.write_all_at(&lane_header, LANE_TABLE + LANE_STRIDE as u64).unwrap();
@@ -223,7 +223,7 @@ fn a_killed_process_leaves_its_lanes() {
     assert!(problem.contains("1 records taken from its lanes"), "{problem}");
     assert!(problem.contains("5 words that were not written in time lost"), "{problem}");
 
-    // A step that started after the newest record is not as old as the machine.
+    // A step that started after the newest record must not seem to be as old as the machine.
     file.write_all_at(&5000u64.to_le_bytes(), step).unwrap();
     let recording = Recording::open(&case.path).unwrap();
     assert_eq!(recording.last_ticks(), 5000);
@@ -286,7 +286,8 @@ fn refuses_to_overwrite_and_to_read_nothing() {
     assert!(matches!(missing, Err(Error::Io(_))));
 }
 
-/// What a visit gave, by lane, and up to when all was said to be read before each record.
+/// The records of a visit, by lane, each with the time up to which everything had been read before
+/// it.
 #[derive(Default)]
 struct Visited {
     records: Vec<(usize, Record, u64)>,
@@ -309,7 +310,7 @@ fn a_visit_takes_all_lanes_in_the_order_of_time() {
     let case = Case::new();
     let mut writer = case.writer(Header { pid: 1, host: "h".into(), ..Header::default() });
     let records: Vec<Packed> = (0..90).map(launch).collect();
-    // What lane 2 did in between was written last.
+    // The records of lane 2 are from the time in between, but were written last.
     for (lane, from) in [(1, 0), (1, 60), (2, 30)] {
         let part = words(&records[from..from + 30]);
         writer.append(lane, (from * 5) as u64, &part).unwrap();
@@ -328,7 +329,7 @@ fn a_visit_takes_all_lanes_in_the_order_of_time() {
     assert_eq!(visited.reached, 1060);
 }
 
-/// It is written in place, once a second, whatever reads it.
+/// The header is written in place once a second, also while it is read.
 #[test]
 fn a_header_is_sound_whenever_it_is_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the parts of a recording do to each other: definitions, events, heartbeats; frozen and not.
+//! How the parts of a recording affect each other: definitions, events and heartbeats, with a
+//! frozen ring and without.
 
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEARTBEATS, Header, LANE_STRIDE, SEGMENT};
@@ -17,7 +18,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The least ring: four segments.
+/// Size argument for the smallest ring: four segments.
 const LEAST: u64 = 0;
 
 struct Case {
@@ -27,7 +28,7 @@ struct Case {
     launches: u64,
 }
 
-/// A lane header: a thread used the lane.
+/// The header of a lane that a thread has used.
 fn used_lane() -> [u8; LANE_STRIDE] {
     let mut header = [0; LANE_STRIDE];
     header[lane::STATE] = 1;
@@ -45,7 +46,7 @@ fn case(ring_bytes: u64) -> Case {
 }
 
 impl Case {
-    /// Appends a block of launches, which does not shrink to nothing.
+    /// Appends a block of launches, which cannot be compressed.
     fn launch(&mut self, count: u64) {
         let launch = |n: u64| {
             let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
@@ -60,9 +61,9 @@ impl Case {
         self.launches = to;
     }
 
-    /// Launches until so many segments were filled.
+    /// Appends launches until `segments` segments are filled.
     fn fill(&mut self, segments: u64) {
-        // A thousand take about 15 KiB.
+        // A thousand launches take about 15 KiB.
         for _ in 0..17 * segments {
             self.launch(1000);
         }
@@ -112,7 +113,7 @@ fn forty_thousand_communicators_one_after_another_are_all_there() {
         }
         case.writer.define(&Definition::CommEnd { index, ticks: 7 }).unwrap();
         if index % 1000 == 0 || index == COMMS - 1 {
-            // Once a second.
+            // The process would do this once a second.
             case.writer.sync_header().unwrap();
             follower
                 .poll(|news| match news {
@@ -168,7 +169,7 @@ fn a_definition_that_failed_is_tried_again_as_it_is() {
     let mut writer = Writer::create(&path, Header::default(), LEAST).unwrap();
     writer.define(&comm(0)).unwrap();
     let whole = writer.header().clone();
-    // What a full disk leaves of an attempt: its beginning.
+    // The beginning of a definition, as an attempt on a full disk leaves it.
     let mut torn = Vec::new();
     comm(1).encode(&mut torn);
     torn.truncate(torn.len() / 2);
@@ -183,9 +184,9 @@ fn a_definition_that_failed_is_tried_again_as_it_is() {
     assert_eq!((recording.comms().len(), recording.comm_end(0)), (2, Some(9)));
 }
 
-/// At each place where a disk can be full, in the first part and where the next one begins: the
-/// attempt fails, counts nothing, and succeeds later. A limit of the process's files stands for the
-/// disk.
+/// The disk is full at each place where a definition can need space, in the first part and where
+/// the next one begins: the attempt fails, counts nothing, and succeeds later. A small file system
+/// in memory stands for the disk.
 #[test]
 fn a_full_disk_loses_no_definition() {
     let (dir, sandbox) = (tempfile::tempdir().unwrap(), std::env::var_os("NCCLSCOPE_FULL_DISK"));
@@ -201,7 +202,7 @@ fn a_full_disk_loses_no_definition() {
         if stderr.contains("unshare:") || stderr.contains("mount:") {
             let required = std::env::var_os("NCCLSCOPE_REQUIRE_NAMESPACES");
             assert!(required.is_none_or(|value| value != "1"), "{stderr}");
-            // Past the test harness, which captures what is printed by macro.
+            // Writes to stderr directly: the test harness captures what macros print.
             let line = format!("skipped: no right to mount a small file system here: {stderr}\n");
             std::io::stderr().write_all(line.as_bytes()).unwrap();
             return;
@@ -222,7 +223,7 @@ fn a_full_disk_loses_no_definition() {
     };
     let mut failures = 0;
     for index in 0..5_000 {
-        // Every page is new to the file system once.
+        // Every page of the recording needs space on the file system once.
         fill();
         if let Err(error) = writer.define(&comm(index)) {
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -241,7 +242,7 @@ fn a_full_disk_loses_no_definition() {
     assert_eq!(recording.header().unwritten, [0; KINDS]);
 }
 
-/// Two hours of a hang at a look a second.
+/// Two hours of a hang, with one look per second.
 #[test]
 fn heartbeats_never_overwrite_events() {
     let mut case = case(LEAST);
@@ -288,7 +289,7 @@ fn clocks_stay_beside_the_events_whose_time_they_tell() {
         let sync = ClockSync { ticks, realtime_ns, ..ClockSync::default() };
         case.writer.append_clock(&sync).unwrap();
     }
-    // The ring of heartbeats goes around often, and has none of these any more.
+    // The ring of heartbeats wraps several times, and has none of the above any more.
     for second in 0..20_000 {
         let sync = ClockSync { ticks: 1_000_000 + second, ..ClockSync::default() };
         case.writer.append_clock(&sync).unwrap();
@@ -306,7 +307,7 @@ fn what_led_to_a_hang_stays_and_what_follows_is_recorded() {
         case.fill(filled);
         case.writer.sync_header().unwrap();
         let hang = case.launches;
-        // The oldest quarter may go.
+        // The oldest quarter may be overwritten.
         let kept = case.overwritten() + 17_000 * (segments / 4);
         case.writer.freeze_events();
         case.writer.freeze_events();
@@ -382,7 +383,8 @@ fn the_largest_ring_can_be_read() {
 
 #[test]
 fn the_end_of_a_recording_is_what_was_written_last() {
-    // Not full, full, and overwritten in part; also with segments that hold definitions.
+    // A ring that is not full, full, and partly overwritten; also with segments that hold
+    // definitions.
     for (fill, definitions) in [(3, 0), (8, 0), (11, 0), (13, 4000)] {
         let mut case = case(8 * SEGMENT);
         for index in 0..definitions {
@@ -418,7 +420,7 @@ fn damage_before_the_end_of_a_recording_is_told_when_that_part_is_read() {
     case.fill(5);
     case.close();
     let all = launches(&case.path).len();
-    // The second block of the first segment.
+    // Damages the second block of the first segment.
     let file = OpenOptions::new().write(true).open(&case.path).unwrap();
     file.write_all_at(&[0x5a; 8], BLOCKS + 20_000).unwrap();
     let end = Recording::open_end(&case.path, 2).unwrap();
@@ -431,7 +433,8 @@ fn damage_before_the_end_of_a_recording_is_told_when_that_part_is_read() {
     assert_eq!(missing, "1 block in the middle is missing or damaged");
 }
 
-/// What is read of the recording's end, and what a whole reading says; both say `what`.
+/// Asserts that a reading of the recording's end reports `what`, and that a whole reading reports
+/// damage, too.
 #[track_caller]
 fn told(path: &Path, what: &str) {
     let end = Recording::open_end(path, 2).unwrap();
@@ -459,7 +462,8 @@ fn segments_that_are_gone_before_the_end_are_told_without_reading_them() {
             there
         };
         let begin = BLOCKS + first * SEGMENT;
-        // The oldest, one within, the middle of one, and the last 40 KiB of one.
+        // The oldest segment, one in the middle, the middle of a segment, and the last 40 KiB of
+        // one.
         let holes = [
             (begin, SEGMENT),
             (begin + SEGMENT, SEGMENT),
@@ -471,7 +475,7 @@ fn segments_that_are_gone_before_the_end_are_told_without_reading_them() {
             told(&case.path, ONE);
             file.write_all_at(&there, at).unwrap();
         }
-        // Not a hole, and its first block is gone.
+        // Zeros instead of a hole, in place of the first block's header.
         let zeros = vec![0; 16];
         let mut there = vec![0; 16];
         file.read_exact_at(&mut there, begin).unwrap();

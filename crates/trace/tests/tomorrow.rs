@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recording of a later version, made by hand from docs/trace-format.md: what this version knows
-//! is read, and the rest is counted by name.
+//! A recording of a later version, made by hand from docs/trace-format.md: records that this
+//! version knows are read, and the others are counted by name.
 
 use ncclscope_trace::counters::{COUNTERS, Counter, CounterLocation};
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, RING_BYTES};
@@ -14,10 +14,10 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A record that this version does not have, longer than any it has.
+/// A record code that this version does not have; its record is longer than any that it has.
 const NEW: u8 = 100;
 const NEW_WORDS: u8 = 14;
-/// What the steps' times are counted from.
+/// The base from which the steps' times are counted.
 const STEP_TICKS: u64 = 1 << 40;
 /// A kind of events that this version does not have.
 const KIND: u8 = 17;
@@ -35,7 +35,7 @@ fn zigzag(value: u64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
 
-/// The records of a block, each the words of one, coded as the page says.
+/// The records of a block, each as words, coded as the page describes.
 struct Coder {
     before: std::collections::HashMap<u8, Vec<u64>>,
     ticks: u64,
@@ -73,20 +73,22 @@ impl Coder {
     }
 }
 
-/// Three network steps of operation 0x1005 as the page says, by hand; the last one is expected.
+/// Three network steps of operation 0x1005, coded by hand from the page; the last one is as the
+/// coder predicts it.
 fn steps(ticks: u64) -> (Vec<u8>, Vec<Record>) {
     let mut out = Vec::new();
     // Context 5, operation 0x1005 >> 7 above it, number 7, flags 63, 4096 bytes.
     out.extend([0x7f, 0b10_1111, 5]);
     let numbers = [zigzag(0x1005 >> 7), zigzag(7), 63, zigzag(4096)];
     numbers.into_iter().for_each(|number| varint(&mut out, number));
-    // 10 after the ticks, states 1, 1 + 20 and 21 + 300 later, and the end 4 before the last.
+    // 10 after the ticks; the states 1, 1 + 20 and 21 + 300 later; the end 4 before the last state.
     out.extend(0b1_010_001_010_011_001_u16.to_be_bytes());
     let numbers = [10, 1, 20, 300, 4_u64.wrapping_neg()].map(zigzag);
     let at = [0, 8, 12, 20, 32];
     let bits: u64 = numbers.into_iter().zip(at).map(|(number, at)| number << at).sum();
     out.extend(&bits.to_le_bytes()[..5]);
-    // After as long again, with the same times, and once more: now the context is expected, too.
+    // A second step after the same interval, with the same times, and a third: for the third, the
+    // context is predicted, too.
     out.extend([0x7f, 1, 5, 0x80, 0]);
     out.extend([0x80, 0]);
     let step = |index: u32| {
@@ -115,7 +117,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// A block of records, each its words and which of them are halves.
+/// A block of records; each has its words, and a mask of which of them are halves.
 fn block(number: u64, lane: u16, records: &[(Vec<u64>, u32)]) -> Vec<u8> {
     let first_ticks = records[0].0[1];
     let mut coder = Coder { before: std::collections::HashMap::new(), ticks: first_ticks };
@@ -125,7 +127,7 @@ fn block(number: u64, lane: u16, records: &[(Vec<u64>, u32)]) -> Vec<u8> {
     around((number, lane), &payload, (records.len(), words), first_ticks)
 }
 
-/// The block of a payload of so many records and words.
+/// The block around a payload of a number of records and words.
 fn around(
     (number, lane): (u64, u16),
     payload: &[u8],
@@ -151,7 +153,7 @@ fn around(
     out
 }
 
-/// A stop; in the later version it has one more word behind those that it has today.
+/// A stop; with `more`, as in the later version, with one word after those that it has today.
 fn stop(ticks: u64, handle: Handle, more: bool) -> (Vec<u64>, u32) {
     let mut words = Record::stop(ticks, handle).words().to_vec();
     words.extend(more.then_some(0xfeed));
@@ -164,7 +166,7 @@ fn unknown(ticks: u64) -> (Vec<u64>, u32) {
     (words, 0b1000)
 }
 
-/// A lane header: a thread used the lane.
+/// The header of a lane that a thread has used.
 fn used_lane() -> [u8; LANE_STRIDE] {
     let mut header = [0; LANE_STRIDE];
     header[lane::STATE] = 1;
@@ -205,21 +207,21 @@ fn write(path: &Path, longer_stops: bool) -> Vec<Handle> {
     handles
 }
 
-/// Closes the recording, of so many blocks, as a later minor version.
+/// Closes the recording of `blocks` blocks as a later minor version.
 fn end(file: &File, blocks: u64) {
     let mut header = vec![0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0).unwrap();
     header[10..12].copy_from_slice(&99_u16.to_le_bytes());
     header[16..20].copy_from_slice(&1_u32.to_le_bytes());
     header[48..56].copy_from_slice(&blocks.to_le_bytes());
-    // The checksum covers all but itself and what marks it.
+    // The checksum covers everything except itself and its marker.
     let crc = crc32(&[&header[..248], &header[256..]].concat());
     header[248..252].copy_from_slice(&crc.to_le_bytes());
     header[252..256].copy_from_slice(b"CRC\x01");
     file.write_all_at(&header, 0).unwrap();
 }
 
-/// Adds to the counter of kind `kind` in counters that begin at `at`.
+/// Adds to the counter of kind `kind`, in counters that begin at `at`.
 fn count(bytes: &mut [u8], at: usize, kind: u8, number: u64) {
     let at = at + 8 * usize::from(kind);
     bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
@@ -294,7 +296,8 @@ fn what_a_later_version_adds_is_passed_over_and_counted_by_name() {
     }
 }
 
-/// A recording of this version's only segment: the declaration, and a block of `records`.
+/// A recording of only one segment in this version's format: the declaration, and a block of
+/// records.
 fn recording_of(path: &Path, declared: Declaration, block: &[u8]) -> Recording {
     let header = Header { segments: 4, process: 7, ..Header::default() };
     let mut writer = Writer::create(path, header, RING_BYTES as u64).unwrap();
@@ -314,7 +317,7 @@ fn fields_that_an_earlier_version_did_not_have_are_0() {
     let detail = Detail::KernelCh(KernelCh { channel: 1, ptimer: 99 });
     let start = Start { ticks: 120, comm: 1, handle, parent: Handle(5), detail };
     let mut words = start.pack().words().to_vec();
-    // The time of the GPU was added later.
+    // The GPU's time was added in a later version.
     words.pop();
     let code = words[0].to_le_bytes()[0];
     let (name, length) = ("KernelCh".into(), u8::try_from(words.len()).unwrap());
@@ -333,7 +336,7 @@ fn records_that_cannot_be_read_are_counted() {
     let name = "never used".into();
     let declared = Declaration { code: NEW, name, words: 2, halves: 0, fields: vec![] };
     let handle = Handle::value(7, EventKind::Coll, 0, 1);
-    // The second has a code that is declared nowhere.
+    // The second record has a code that is declared nowhere.
     let records = [stop(100, handle, false), (vec![101, 110], 0), stop(120, handle, false)];
     let path = folder.path().join("undeclared.nscope");
     let recording = recording_of(&path, declared, &block(0, 0, &records));
@@ -364,7 +367,7 @@ fn counters_of_a_later_version_are_read_by_their_names() {
     let mut lane = [0; LANE_STRIDE];
     lane[0] = 2;
     lane[216] = 3;
-    // One that both versions have.
+    // The counter of a kind that both versions have.
     count(&mut lane, 256, 1, 5);
     writer.write_lane(9, &lane).unwrap();
     writer.write_lane(255, &lane).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast and how large: makes the recordings of a job of pairs of ranks and exports them.
+//! Measures the speed and size of exports: makes the recordings of a job of pairs of ranks and
+//! exports them.
 //!
 //! `cargo run --release -p ncclscope-views --example trace-speed [EVENTS [DIR]]`
 
@@ -14,7 +15,8 @@ use std::time::Instant;
 
 /// Processes of the job, two to a communicator.
 const PROCESSES: u64 = 8;
-/// An AllReduce over two channels, 32 steps a ProxyOp: 3 + 1 + 1 + 1 + 4 + 2 events and 128 steps.
+/// An AllReduce over two channels with 32 steps per ProxyOp: 3 + 1 + 1 + 1 + 4 + 2 events and 128
+/// steps.
 const CALL: Call = Call { steps: 32, ..Call::ALL_REDUCE };
 const EVENTS: u64 = 140;
 
@@ -51,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What this process has had of the processors, in all threads: fields 14 and 15 of its `stat`, in
+/// Processor time of this process so far, in all threads: fields 14 and 15 of its `stat`, in
 /// hundredths of a second.
 fn cpu_ms() -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
@@ -60,14 +62,14 @@ fn cpu_ms() -> Result<u64, Box<dyn Error>> {
     Ok(used.iter().sum::<u64>() * 10)
 }
 
-/// The most memory that this process had, with the making of the recordings.
+/// Peak memory of this process, including the making of the recordings.
 fn peak_mb() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1_000)
 }
 
-/// Writes the recording of the process at a position; neighbours are the ranks of a pair.
+/// Writes the recording of the process at position `at`; neighbours are the ranks of a pair.
 fn record(at: u64, calls: u64, dir: &Path) -> io::Result<PathBuf> {
     let mut process = Process::new(i32::try_from(at % 2).unwrap_or(0), 2);
     process.comm.hash += at / 2;

@@ -29,7 +29,7 @@ fn chrome_events(recordings: &[Recording]) -> (Value, Vec<Value>) {
     (json, events)
 }
 
-/// Of a number with three decimals.
+/// Nanoseconds of a number with three decimals.
 fn nanos(micros: &Value) -> u64 {
     format!("{:.3}", micros.as_f64().unwrap()).replace('.', "").parse().unwrap()
 }
@@ -91,7 +91,7 @@ fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
     assert_eq!(of("KernelCh AllReduce").len(), 4);
 }
 
-/// `docs/traces.md` holds the tables of names.
+/// `docs/traces.md` must contain the tables of names.
 #[test]
 fn the_page_of_names_is_up_to_date() {
     let page = std::fs::read_to_string("../../docs/traces.md").unwrap();
@@ -133,8 +133,8 @@ fn chrome_slices_of_a_track_nest_and_arrows_have_two_ends() {
         }
     }
     assert!(arrows.values().all(|ends| *ends == [1, 1]), "{arrows:?}");
-    // From calls to operations (4 a rank) and kernels (4), from operations to ProxyOps (10), and
-    // between the ranks' steps (17 each way).
+    // Arrows from calls to operations (4 per rank) and kernels (4), from operations to ProxyOps
+    // (10), and between the ranks' steps (17 each way).
     assert_eq!(arrows.len(), 2 * (4 + 4 + 10 + 17));
 }
 
@@ -175,17 +175,18 @@ fn no_step_is_matched_where_counting_could_be_wrong() {
     };
     let all = StepArrows { linked: 36, ..StepArrows::default() };
     assert_eq!(arrows(&|_| ()), all);
-    // The collective's steps are known by its sequence number; the send and the receive are not.
+    // The steps of the collective are identified by its sequence number; those of the send and the
+    // receive are not.
     let counted = StepArrows { linked: 32, unknowable: 4, ..StepArrows::default() };
     assert_eq!(arrows(&|p| p.lose(PROXY, EventKind::ProxyOp, 1)), counted);
     let mark = |ticks, what, value| Mark { ticks, what, name: StrId::NONE, value };
-    // Every recording begins with a start, before its first communicator.
+    // Every recording begins with a start mark, before its first communicator.
     assert_eq!(arrows(&|p| p.marks.push(mark(1, MarkKind::Start, 1))), all);
     assert_eq!(arrows(&|p| p.marks.push(mark(1, MarkKind::Start, 2))), counted, "a sample");
     assert_eq!(arrows(&|p| p.marks.push(mark(2000, MarkKind::Start, 1))), counted, "later");
     let window = mark(1, MarkKind::Stop, 0);
     assert_eq!(arrows(&|p| p.marks.push(window)), counted);
-    // One side alone is enough to make the other's count worthless.
+    // A mark on one side alone makes the other side's count worthless.
     let alone = StepArrows { linked: 32, unknowable: 2, alone: 2 };
     let of_one = |p: &mut Process| {
         if p.comm.rank == 0 {
@@ -193,7 +194,7 @@ fn no_step_is_matched_where_counting_could_be_wrong() {
         }
     };
     assert_eq!(arrows(&of_one), alone);
-    // Without a hash there must be no doubt which communicator it is.
+    // Without a hash, the communicator must be unambiguous.
     assert_eq!(arrows(&|p| p.comm.hash = 0), all);
 }
 
@@ -210,7 +211,7 @@ fn open_slices_end_with_the_recording() {
     assert_eq!(open.into_iter().collect::<Vec<_>>(), expected);
 }
 
-/// NCCL starts ProxyOps of shared memory, and never stops them.
+/// NCCL starts ProxyOps for shared memory and never stops them.
 #[test]
 fn what_nccl_never_stops_shares_tracks() {
     let recordings = run(|p| {
@@ -248,7 +249,7 @@ fn pftrace_is_small_and_the_same_each_time() {
 #[test]
 fn processes_at_once_are_written_as_one_after_another() {
     let mut recordings = run(|p| (0..5).for_each(|_| p.collective(Call::ALL_REDUCE)));
-    // The same ones again: each of their numbers is taken.
+    // The same processes again: the numbers of all of them are taken.
     recordings.extend(run(|p| (0..5).for_each(|_| p.collective(Call::ALL_REDUCE))));
     let (mut at_once, mut one_by_one) = (Vec::new(), Vec::new());
     pftrace::write(&recordings, &mut at_once).unwrap();
@@ -263,7 +264,7 @@ fn processes_at_once_are_written_as_one_after_another() {
     assert_eq!(times, 1, "the numbers of the first came again");
 }
 
-/// What a lane of a killed process holds may be anything.
+/// The lane of a killed process may hold any words.
 #[test]
 fn any_words_make_a_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -280,7 +281,8 @@ fn any_words_make_a_trace() {
         for _ in 0..100 {
             let code = codes[usize::try_from(next() % codes.len() as u64).unwrap()];
             let (len, _) = schema(code).unwrap();
-            // Small numbers name each other as parents; large ones overflow what they can.
+            // Small numbers refer to one another as parents; large ones overflow whatever can
+            // overflow.
             let mask = if next() % 2 == 0 { 0xfc00_0000_0000_0007 } else { u64::MAX };
             words.push(next() & 0x7fff_0000_0000_ff00 | u64::from(code));
             words.extend((1..len).map(|_| next() & mask));

@@ -58,7 +58,7 @@ __all__ = [
 try:
     __version__ = metadata.version("ncclscope")
 except metadata.PackageNotFoundError:
-    # It is not installed, but found through a path.
+    # The package is not installed, but found through a path.
     __version__ = ""
 
 
@@ -188,7 +188,7 @@ def on_hang(
         plugin.on_hang(None)
         return
     plugin.on_hang(lambda text: function(json.loads(text)))
-    # No thread may enter Python after it has ended.
+    # No thread may enter Python after the interpreter has ended.
     atexit.register(plugin.on_hang, None)
 
 

@@ -53,7 +53,7 @@ def run_tool(tool: Optional[Path], words: list[str]) -> int:
     """Becomes the tool, by default that of the plugin."""
     try:
         tool = tool or tool_path(str(plugin_path()))
-        # Python ignores these, and a program keeps that.
+        # Python ignores these signals, and a program that it executes inherits this.
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(ignored, signal.SIG_DFL)
         os.execv(tool, [str(tool), *words])

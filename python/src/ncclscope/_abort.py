@@ -41,7 +41,8 @@ class Guard:
         self._inner = inner
         self._report: Optional[Hang] = None
         self._is_told = threading.Event()
-        # A thread of its own: aborting takes long, and the plugin's thread must continue to watch.
+        # Uses a thread of its own: aborting takes long, and the plugin's thread must continue to
+        # watch.
         self._own = threading.Thread(target=self._wait, name="ncclscope-abort", daemon=True)
 
     def start(self) -> None:

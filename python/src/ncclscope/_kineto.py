@@ -197,9 +197,10 @@ def build() -> Path:
     file = cache / f"kineto-{torch.__version__}-{key}.so"
     if not file.is_file():
         cache.mkdir(parents=True, exist_ok=True)
-        # Ranks of a host may compile at the same time: each makes its own, and the last one stays.
+        # Several ranks of a host may compile at the same time: each compiles its own file, and the
+        # last one stays.
         new = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-        # It may have words before it, such as ccache.
+        # The compiler may have words before it, such as ccache.
         command = [*shlex.split(compiler), *flags, str(SOURCE), "-ltorch_cpu", "-lc10", "-o", str(new)]
         try:
             done = subprocess.run(command, capture_output=True, check=False)

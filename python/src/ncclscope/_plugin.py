@@ -190,7 +190,7 @@ class Library:
         except (OSError, AttributeError, ValueError) as error:
             raise Error(SYSTEM, f"{path} is not a plugin of ncclscope: {error}") from None
         if "/" not in path:
-            # The loader found it somewhere.
+            # The loader found the library on its search path.
             self.path = _mapped_at(self.address("ncclscope_version")) or path
 
     def _find(self) -> None:
@@ -275,7 +275,8 @@ class Library:
             function(json.decode(errors="replace"))
 
         callback = _HangListener(called)
-        # The plugin may be calling the previous listener at this moment: none is ever freed.
+        # The plugin may be calling the previous listener at this moment, so listeners are never
+        # freed.
         _listeners.append(callback)
         self._on_hang(ctypes.cast(callback, ctypes.c_void_p), None)
 
@@ -398,7 +399,7 @@ def _is_same(one: str, other: str) -> bool:
         return one == other
 
 
-#: What the system puts behind the name of a mapped file that was replaced or removed.
+# : The suffix of the name of a mapped file that was replaced or removed.
 _DELETED = " (deleted)"
 
 
@@ -426,7 +427,8 @@ def _loaded(told: str) -> list[str]:
     names = {*NAMES, os.path.basename(told) or NAMES[0]}
     found: dict[str, None] = {}
     for _, _, path in _maps():
-        # The loader knows a library by the name that it had: an upgrade in place changes nothing.
+        # The loader knows a library by the name under which it was opened: an upgrade in place
+        # changes nothing.
         is_deleted = path.endswith(_DELETED)
         path = path[: -len(_DELETED)] if is_deleted else path
         if os.path.basename(path) in names and (is_deleted or os.path.isfile(path)):

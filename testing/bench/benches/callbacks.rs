@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the parts of a callback take: `cargo bench -p bench [NAME]`.
+//! Measures the parts of a callback: `cargo bench -p bench [NAME]`.
 //!
-//! The recorder by itself, in a loop, without NCCL's C structures and the guard around each
-//! callback. For people who change it: what is promised of whole callbacks, `cargo xtask bench`
-//! measures, and what must not grow, `cargo xtask bench --instructions`.
+//! The recorder alone, in a loop, without NCCL's C structures and the guard around each callback.
+//! For developers of the recorder. `cargo xtask bench` measures the promised times of whole
+//! callbacks, and `cargo xtask bench --instructions` measures what must not grow.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ncclscope_recorder::trace::codec::Encoder;
@@ -14,14 +14,15 @@ use ncclscope_recorder::{Recorder, clock, gate};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Records that are made before the lane is emptied, which is not timed: they fit a lane.
+/// Records that are made between two clearings of the lane, which are not timed; they
+/// must fit into a lane.
 const CHUNK: u64 = 2000;
 /// Steps in the lane that is drained.
 const STEPS: u32 = 20_000;
 
 /// A recorder with whole lanes in private memory, which no thread drains.
 ///
-/// It stays: a thread's lane belongs to the first recorder that the thread used.
+/// It is leaked: a thread's lane belongs to the first recorder that the thread used.
 fn recorder() -> &'static Recorder {
     let recorder: &'static Recorder = Box::leak(Box::default());
     clock::choose(true);
@@ -32,13 +33,13 @@ fn recorder() -> &'static Recorder {
     recorder
 }
 
-/// Throws away what the lane holds.
+/// Discards what the lane holds.
 fn empty(recorder: &Recorder) {
     let header = recorder.region.lane_header(0).expect("the lane was made");
     header.take_until(header.tail() + header.pending());
 }
 
-/// The time that `each` takes `times` times, never finding the lane full.
+/// The time of `times` calls of `each`, which never finds the lane full.
 fn timed(recorder: &Recorder, times: u64, mut each: impl FnMut()) -> Duration {
     let (mut left, mut sum) = (times, Duration::ZERO);
     while left > 0 {
@@ -112,7 +113,7 @@ fn callbacks(c: &mut Criterion) {
 /// A recorder whose lane holds [`STEPS`] steps.
 fn filled() -> &'static Recorder {
     let r = recorder();
-    // A thread of its own has a lane of this recorder.
+    // A new thread gets a lane of this recorder.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let send = r.start_op(0, Handle::NULL, &op(true));
@@ -122,7 +123,7 @@ fn filled() -> &'static Recorder {
     r
 }
 
-/// What the drain thread does with a lane, but for the file.
+/// The work of the drain thread for a lane, without the file.
 fn drain(c: &mut Criterion) {
     let r = filled();
     let header = r.region.lane_header(0).expect("the lane was made");

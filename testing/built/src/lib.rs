@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The target directory in which all files are built.
+/// The environment variable with the target directory in which all files are built.
 pub const VARIABLE: &str = "XTASK_BUILT";
 
-/// A file that Cargo makes of a package.
+/// A file that Cargo builds from a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Artefact {
     package: &'static str,
     example: Option<&'static str>,
-    /// Its place in `TARGET/PROFILE`.
+    /// Path in `TARGET/PROFILE`.
     file: &'static str,
 }
 
@@ -36,11 +36,11 @@ pub const STAND_IN: Artefact = Artefact::new("cpu-cuda", "libcpu_cuda.so");
 pub const RANK: Artefact = Artefact::new("rig", "rank");
 /// The program that starts the ranks of a job.
 pub const JOB: Artefact = Artefact::new("rig", "job");
-/// The program that holds recordings to the invariants.
+/// The program that checks recordings against the invariants.
 pub const CHECK: Artefact = Artefact::new("invariants", "check");
 /// The program that plays callbacks.
 pub const FAKE_NCCL: Artefact = Artefact::new("fake-nccl", "fake-nccl");
-/// The library to preload that `fake-nccl/examples/allocator.rs` is.
+/// The library for `LD_PRELOAD` from `fake-nccl/examples/allocator.rs`.
 pub const ALLOCATOR: Artefact =
     Artefact { package: "fake-nccl", example: Some("allocator"), file: "examples/liballocator.so" };
 /// The plugin that breaks the contract on purpose, `stepper/examples/planted.rs`.
@@ -52,7 +52,7 @@ impl Artefact {
         Artefact { package, example: None, file }
     }
 
-    /// Where it lies in the running executable's profile; see [`Artefact::path_in`].
+    /// Path in the running executable's profile directory; see [`Artefact::path_in`].
     ///
     /// # Errors
     /// A text: the file is not there and cannot be built.
@@ -60,11 +60,11 @@ impl Artefact {
         self.path_in(&directory()?)
     }
 
-    /// Where it lies in `directory`, `TARGET/PROFILE`. It is built first if the caller is a test
-    /// for which nothing was built.
+    /// Path in `directory` (`TARGET/PROFILE`). Builds the file first if the caller is a test and
+    /// nothing was built for it.
     ///
     /// # Errors
-    /// A text: the build failed, with the compiler's words, or the file is not there.
+    /// A text: the build failed, with the compiler's messages, or the file is not there.
     pub fn path_in(&self, directory: &Path) -> Result<PathBuf, String> {
         let words = self.words(directory)?;
         if is_test()? && !is_built(directory) {
@@ -78,7 +78,7 @@ impl Artefact {
         if file.is_file() { Ok(file) } else { Err(hint()) }
     }
 
-    /// The arguments of `cargo build`.
+    /// The arguments of `cargo build` for the file.
     fn words<'a>(&self, directory: &'a Path) -> Result<Vec<&'a str>, String> {
         let profile = directory.file_name().and_then(|name| name.to_str());
         let profile = match profile.ok_or_else(|| no_directory(directory))? {
@@ -91,18 +91,18 @@ impl Artefact {
     }
 }
 
-/// Where Cargo puts libraries and programs of the running executable's profile, `TARGET/PROFILE`:
-/// the directory above `deps` for a test, the executable's own for a program.
+/// The directory `TARGET/PROFILE` of the libraries and programs of the running executable's
+/// profile: the directory above `deps` for a test, the executable's own for a program.
 ///
 /// # Errors
-/// A text: the system does not say where the executable is.
+/// A text: the path of the executable is unknown.
 pub fn directory() -> Result<PathBuf, String> {
     let own = own_directory()?;
     let above = own.parent().filter(|_| own.ends_with("deps"));
     Ok(above.map_or_else(|| own.clone(), Path::to_owned))
 }
 
-/// Cargo puts tests, and nothing else that runs, into `deps`.
+/// True for a test: of all executables, Cargo puts only tests into `deps`.
 fn is_test() -> Result<bool, String> {
     Ok(own_directory()?.ends_with("deps"))
 }
@@ -112,7 +112,7 @@ fn own_directory() -> Result<PathBuf, String> {
     Ok(executable.parent().unwrap_or_else(|| Path::new("/")).to_owned())
 }
 
-/// Whether [`VARIABLE`] says that everything below `directory` is built.
+/// True if [`VARIABLE`] says that everything below `directory` is built.
 fn is_built(directory: &Path) -> bool {
     env::var_os(VARIABLE).is_some_and(|target| directory.starts_with(target))
 }
@@ -131,7 +131,8 @@ fn build(directory: &Path, words: &[&str]) -> Result<(), String> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet"]).args(words).current_dir(workspace);
     cargo.arg("--target-dir").arg(target);
-    // Cargo set these for the running test; a build script that reads them would run again.
+    // Cargo set these variables for the running test; a build script that reads them would run
+    // again.
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PKG_") {
             cargo.env_remove(name);

@@ -52,7 +52,7 @@ fn faults() -> Faults {
 /// `path` must be a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpucuda_open_nccl(path: *const c_char) -> *mut c_void {
-    // SAFETY: `path` is a C string; what libnccl's constructors do is NCCL's business.
+    // SAFETY: `path` is a C string; libnccl's constructors run as in any process that loads it.
     let library = unsafe { libc::dlopen(path, libc::RTLD_NOW | libc::RTLD_LOCAL) };
     let result = if library.is_null() {
         // SAFETY: no precondition; a failed dlopen has left a text.

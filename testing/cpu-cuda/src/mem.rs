@@ -247,7 +247,7 @@ pub struct IpcHandle {
     pub size: u64,
 }
 
-/// Marks a handle of ours.
+/// First bytes of a handle, which identify the stand-in's handles.
 const IPC_MAGIC: &[u8; 8] = b"cpu-cuda";
 
 impl IpcHandle {
@@ -264,7 +264,7 @@ impl IpcHandle {
         Ok(Self { pid: std::process::id(), fd, inode, size: memory.size as u64 })
     }
 
-    /// The C form.
+    /// Converts to the C form.
     pub fn to_bytes(self) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[..8].copy_from_slice(IPC_MAGIC);
@@ -275,10 +275,10 @@ impl IpcHandle {
         bytes
     }
 
-    /// From the C form.
+    /// Parses the C form.
     ///
     /// # Errors
-    /// [`Error::INVALID_RESOURCE_HANDLE`] if it is not one of ours.
+    /// [`Error::INVALID_RESOURCE_HANDLE`] if it is not a handle of the stand-in.
     pub fn from_bytes(bytes: &[u8; 64]) -> Result<Self> {
         let field = |at: usize| bytes[at..at + 4].try_into().expect("four bytes");
         let wide = |at: usize| bytes[at..at + 8].try_into().expect("eight bytes");

@@ -76,7 +76,7 @@ pub struct BatchMemOp {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct LaunchAttribute {
-    /// Which one.
+    /// Number of the attribute.
     pub id: i32,
     /// Its value; an event handle, if any, comes first.
     pub value: [u64; 8],
@@ -122,7 +122,7 @@ pub struct FuncAttributes {
     pub cache_mode_ca: i32,
     /// Largest dynamic shared memory, bytes.
     pub max_dynamic_shared_size_bytes: i32,
-    /// The rest, zero.
+    /// Further fields, zero.
     pub rest: [u64; 12],
 }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Writes one marked line to stderr; there is no better place inside a foreign process.
+/// Writes one line with the stand-in's name to stderr; a library inside a foreign process has no
+/// better place.
 #[macro_export]
 macro_rules! log {
     ($($arg:tt)*) => {
@@ -37,8 +38,8 @@ pub fn wait_while<'a, T>(
     changed.wait_while(guard, busy).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Polls until `done` holds: spins briefly, then yields, then sleeps, because ranks outnumber the
-/// cores of a test machine.
+/// Polls until `done` holds: spins briefly, then yields, then sleeps, because the ranks of a test
+/// outnumber the cores.
 pub fn poll_until(mut done: impl FnMut() -> bool) {
     let mut rounds = 0_u32;
     while !done() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-An allocator to be preloaded by a host. It serves the whole process, including the plugin, and
+An allocator that a host process preloads. It serves the whole process, including the plugin, and
 aborts it with a message on any allocation or release inside a callback.
 
 One allocation per thread is allowed: that of the dynamic linker for the plugin's thread-local
@@ -22,9 +22,9 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// The callback that this thread runs; null: none.
+    /// The callback in which this thread is; null if none.
     static CALLBACK: Cell<*const c_char> = const { Cell::new(core::ptr::null()) };
-    /// The dynamic linker has had its allocation.
+    /// True after the dynamic linker's one allocation on this thread.
     static HAS_LINKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn fake_nccl_callback(name: *const c_char) {
     CALLBACK.set(name);
 }
 
-/// The number of allocations of the process so far.
+/// Number of allocations of the process so far.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_nccl_allocations() -> u64 {
     CALLS.load(Ordering::Relaxed)
@@ -55,7 +55,7 @@ fn check(what: &str) {
     CALLS.fetch_add(1, Ordering::Relaxed);
     let name = CALLBACK.get();
     if !name.is_null() && (what != "malloc" || HAS_LINKED.replace(true)) {
-        // SAFETY: a string that stays, by the promise of who set it.
+        // SAFETY: the caller of `fake_nccl_callback` promised a static string.
         let name = unsafe { CStr::from_ptr(name) };
         say(what.as_bytes());
         say(b" inside ");
@@ -69,73 +69,73 @@ fn check(what: &str) {
 /// The C function of this name.
 ///
 /// # Safety
-/// As in C.
+/// The caller must keep the contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     check("malloc");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the function's contract.
     unsafe { __libc_malloc(size) }
 }
 
 /// The C function of this name.
 ///
 /// # Safety
-/// As in C.
+/// The caller must keep the contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     check("calloc");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the function's contract.
     unsafe { __libc_calloc(count, size) }
 }
 
 /// The C function of this name.
 ///
 /// # Safety
-/// As in C.
+/// The caller must keep the contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     check("realloc");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the function's contract.
     unsafe { __libc_realloc(block, size) }
 }
 
 /// The C function of this name.
 ///
 /// # Safety
-/// As in C.
+/// The caller must keep the contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
     check("memalign");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the function's contract.
     unsafe { __libc_memalign(alignment, size) }
 }
 
 /// The C function of this name.
 ///
 /// # Safety
-/// As in C.
+/// The caller must keep the contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the function's contract.
     unsafe { memalign(alignment, size) }
 }
 
 /// The POSIX function of this name.
 ///
 /// # Safety
-/// As in POSIX.
+/// The caller must keep the contract of the POSIX function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(
     block: *mut *mut c_void,
     alignment: usize,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the function's contract.
     let new = unsafe { memalign(alignment, size) };
     if new.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: valid to write to, by the caller's promise.
+    // SAFETY: the caller promises that `block` is valid to write to.
     unsafe { block.write(new) };
     0
 }
@@ -143,10 +143,10 @@ pub unsafe extern "C" fn posix_memalign(
 /// The C function of this name.
 ///
 /// # Safety
-/// As in C.
+/// The caller must keep the contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     check("free");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the function's contract.
     unsafe { __libc_free(block) }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
 A profiler plugin of one API version (`-DAPI=1`, `2`, ...) that writes every callback, one a line,
-with all that the descriptor says: for comparing what it gets alone with what it gets behind another.
+with all that the descriptor says: to compare the callbacks that it gets alone and behind another.
 
 Its handles are addresses of its own events, which it keeps forever and dereferences: a handle that
 is not its own is `BAD`. Names instead of addresses: events are numbered as they come; buffers and
@@ -35,7 +35,7 @@ static unsigned number(const char *name, unsigned otherwise) {
   return text ? (unsigned)strtoul(text, NULL, 0) : otherwise;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static void out(const char *format, ...) {
   if (!file) {
     char path[4096];
@@ -228,7 +228,7 @@ static int record(struct event *event, int state, const char *args) {
     memcpy(&word, args, 4);
     memcpy(&wide, args, 8);
   }
-  /* Only what the state defines: the rest may be anything. */
+  /* Logs only what the state defines: the rest may be garbage. */
   if (state >= 13 && state <= 18) out(args ? " %d" : " NULL", word);
   else if (API >= 4 && (state == 9 || state == 11)) out(args ? " %lld" : " NULL", (long long)wide);
   else if (state == 22 || state == 31) out(" %s", !args ? "NULL" : wide ? "time" : "0");

@@ -16,15 +16,15 @@ pub(crate) fn build(version: usize, folder: &Path) -> PathBuf {
     path
 }
 
-/// The log of a version's plugin, where `CHAINED_LOG` was `path`.
+/// The log of the plugin of this version, if `CHAINED_LOG` was `path`.
 pub(crate) fn read(path: &Path, version: usize) -> String {
     let path = path.with_extension(format!("v{version}"));
     let bytes = std::fs::read(path).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Each event with its own callbacks in order, and its parent by its chain of ancestors: this is
-/// the same for two logs whose threads interleave differently.
+/// Each event with its own callbacks in order, and its parent as its chain of ancestors. The result
+/// is the same for two logs whose threads interleave differently.
 pub(crate) fn events(log: &str) -> Vec<String> {
     let mut names: HashMap<&str, String> = HashMap::from([("-", "-".into()), ("?", "?".into())]);
     let mut events: HashMap<&str, String> = HashMap::new();

@@ -19,7 +19,7 @@ fn allocator() -> Option<(Tell, Count)> {
         }
         // SAFETY: the allocator has this function under that name.
         let tell = unsafe { core::mem::transmute::<*mut c_void, Tell>(tell) };
-        // SAFETY: likewise.
+        // SAFETY: the allocator has this function under that name.
         let count = unsafe { core::mem::transmute::<*mut c_void, Count>(count) };
         Some((tell, count))
     })
@@ -53,7 +53,7 @@ fn realtime() -> Option<[extern "C" fn(); 2]> {
         }
         // SAFETY: the sanitizer has this function under that name.
         let enter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn()>(enter) };
-        // SAFETY: likewise.
+        // SAFETY: the sanitizer has this function under that name.
         let exit = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn()>(exit) };
         Some([enter, exit])
     })
@@ -68,7 +68,7 @@ pub(crate) fn inside<T>(name: &'static CStr, callback: impl FnOnce() -> T) -> T 
         return result;
     }
     let Some((tell, _)) = allocator() else { return callback() };
-    // SAFETY: a string that stays.
+    // SAFETY: `name` is a static string.
     unsafe { tell(name.as_ptr()) };
     let result = callback();
     // SAFETY: null is allowed.

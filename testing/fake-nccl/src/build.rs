@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// The plugin.
 ///
 /// # Panics
-/// If it is missing and does not build. So does [`allocator`].
+/// If it is missing and does not build.
 #[must_use]
 pub fn plugin() -> PathBuf {
     static PLUGIN: LazyLock<PathBuf> = LazyLock::new(|| path(built::PLUGIN));

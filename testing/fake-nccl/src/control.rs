@@ -35,7 +35,7 @@ impl Control {
     #[must_use]
     pub fn with_text(&self, name: &str, text: Option<&CStr>) -> c_int {
         let call = self.function::<unsafe extern "C" fn(*const c_char) -> c_int>(name);
-        // SAFETY: a string, or NULL.
+        // SAFETY: the argument is a C string or NULL.
         unsafe { call(text.map_or(core::ptr::null(), CStr::as_ptr)) }
     }
 
@@ -56,7 +56,7 @@ impl Control {
     #[must_use]
     pub fn set_role(&self, hash: u64, role: Option<&CStr>) -> c_int {
         let call = self.function::<unsafe extern "C" fn(u64, *const c_char) -> c_int>("set_role");
-        // SAFETY: a string, or NULL.
+        // SAFETY: the argument is a C string or NULL.
         unsafe { call(hash, role.map_or(core::ptr::null(), CStr::as_ptr)) }
     }
 
@@ -66,9 +66,9 @@ impl Control {
     /// If the plugin refuses.
     pub fn on_hang(&self, told: &AtomicUsize) {
         extern "C" fn count(json: *const c_char, told: *mut c_void) {
-            // SAFETY: the plugin gives a string, for the time of the call.
+            // SAFETY: the plugin passes a C string that is valid during the call.
             let json = unsafe { CStr::from_ptr(json) }.to_string_lossy();
-            // SAFETY: the plugin gives back what it was given, which is there until
+            // SAFETY: the plugin passes the pointer that `on_hang` gave it, which is valid until
             // `forget_hangs`.
             let told = unsafe { &*told.cast::<AtomicUsize>() };
             if json.contains(r#""schema":"ncclscope.hang/2""#) && json.contains(r#""drill":true"#) {
@@ -103,7 +103,7 @@ impl Control {
     fn set_on_hang(&self, callback: Option<OnHang>, user: *mut c_void) -> c_int {
         type Set = unsafe extern "C" fn(Option<OnHang>, *mut c_void) -> c_int;
         let call = self.function::<Set>("on_hang");
-        // SAFETY: a function that may be called with `user` on any thread, or NULL.
+        // SAFETY: `callback` may be called with `user` on any thread, or is NULL.
         unsafe { call(callback, user) }
     }
 
@@ -118,7 +118,7 @@ impl Control {
     #[must_use]
     pub fn error(&self) -> String {
         let call = self.function::<extern "C" fn() -> *const c_char>("error");
-        // SAFETY: a string, until the thread's next call.
+        // SAFETY: the plugin returns a C string that is valid until the thread's next call.
         unsafe { CStr::from_ptr(call()) }.to_string_lossy().into_owned()
     }
 }

@@ -19,7 +19,8 @@ pub struct Descr {
 }
 
 impl Descr {
-    /// Garbage with the fields that all events have; `version` is of [`crate::VERSIONS`].
+    /// A descriptor of garbage with the fields that all events have; `version` is one of
+    /// [`crate::VERSIONS`].
     #[must_use]
     pub fn new(version: usize, bit: u64, parent: u64, rank: i32) -> Descr {
         let v = version - 1;
@@ -31,7 +32,7 @@ impl Descr {
         descr
     }
 
-    /// The bytes, of the size of the version's structure.
+    /// Bytes of the descriptor, as many as the version's structure has.
     #[must_use]
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[..SIZE[self.v]]
@@ -60,14 +61,14 @@ impl Descr {
         self.put(at, &address.to_le_bytes());
     }
 
-    /// Writes bytes if the version has the field.
+    /// Writes a field if the version has it.
     pub fn set(&mut self, row: &Row, bytes: &[u8]) {
         if row[self.v] != NO {
             self.put(row[self.v], bytes);
         }
     }
 
-    /// Writes a name if the version has it: a code in version 1, then a string.
+    /// Writes a name if the version has the field: a code in version 1, a string later.
     pub fn set_name(&mut self, row: &Row, text: Option<&'static CStr>, code: u8) {
         if self.v == 0 {
             self.set(row, &[code]);

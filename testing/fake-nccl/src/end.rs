@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Operations of each thread before the event that interrupts them.
+/// Number of operations of each thread before the event that interrupts them.
 const WARM: u64 = 20;
 /// How long a process waits for its recording before it ends: a busy machine may take long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,8 +20,8 @@ const CHILDREN: usize = 4;
 /// Seconds after which a child that hangs is killed, and so fails.
 const CHILD_PATIENCE: u32 = 60;
 
-/// Plays the end called `name` to the communicators of `contexts`; in a busy end `threads` threads
-/// make callbacks meanwhile. An unknown name means `finalize`.
+/// Plays the end called `name` to the communicators of `contexts`; in a busy end, `threads` threads
+/// make callbacks at the same time. An unknown name means `finalize`.
 ///
 /// # Panics
 /// If a child of a fork fails, or the library does not load again.
@@ -69,7 +69,7 @@ fn busy(plugin: &Plugin, context: u64, threads: usize, meanwhile: &dyn Fn()) {
                     let enqueued = player.enqueue(1, CHANNELS);
                     player.proxy(enqueued, CHANNELS, 1);
                     played.fetch_add(1, Ordering::Relaxed);
-                    // The recording's file must hold all of it.
+                    // Slow enough that the recording's file holds all of it.
                     std::thread::sleep(Duration::from_micros(300 + thread as u64));
                 }
             });
@@ -103,7 +103,7 @@ fn kill_with_a_step_in_flight(plugin: &Plugin, context: u64) {
 fn signal(number: i32) {
     // SAFETY: no preconditions.
     let own = unsafe { libc::getpid() };
-    // SAFETY: a signal to this very process.
+    // SAFETY: a process may signal itself.
     unsafe { libc::kill(own, number) };
 }
 
@@ -155,7 +155,8 @@ fn execute() {
     args[end] = "finalize".into();
     let mut child = Command::new("/proc/self/exe");
     child.args(&args[1..]).stdout(Stdio::null());
-    // SAFETY: nothing happens between fork and exec. That there is something to do makes it a fork.
+    // SAFETY: the closure does nothing. With a closure, the standard library forks instead of using
+    // `posix_spawn`.
     unsafe { child.pre_exec(|| Ok(())) };
     assert!(child.status().expect("the child starts").success(), "the child failed");
 }
@@ -186,8 +187,8 @@ fn terminate_at_once(busy: &dyn Fn(&dyn Fn())) {
         let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
         // SAFETY: the set is valid.
         unsafe { libc::sigaddset(&raw mut set, libc::SIGTERM) };
-        // Not on this thread, which only waits.
-        // SAFETY: the set is valid, and the old one not asked for.
+        // Blocks the signal on this thread, which only waits.
+        // SAFETY: the set is valid, and NULL is allowed for the old one.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut()) };
         signal(libc::SIGTERM);
         std::thread::sleep(Duration::from_secs(60));
@@ -219,7 +220,8 @@ fn leave_a_child() {
         return;
     }
     for descriptor in 0..3 {
-        // SAFETY: no preconditions; who reads our output does not wait for the child then.
+        // SAFETY: no preconditions. Whoever reads this process's output does not wait for the child
+        // then.
         unsafe { libc::close(descriptor) };
     }
     // SAFETY: no preconditions.

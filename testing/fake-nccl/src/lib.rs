@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Plays NCCL's callbacks to a profiler plugin, without NCCL: the same order, threads and faults as the
+Plays NCCL's callbacks to a profiler plugin, without NCCL: with the order, threads and faults of the
 real library.
 
 A plugin is loaded as NCCL loads it (`RTLD_NOW | RTLD_LOCAL`) at one version of the API. Descriptors

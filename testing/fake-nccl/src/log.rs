@@ -2,7 +2,7 @@
 /*!
 The log of what was played: counts by kind, and each callback if a test requests it.
 
-A test compares the recording with this, so that nothing must be counted by hand. The text form (one
+Tests compare recordings with this log, so that nothing must be counted by hand. The text form (one
 callback a line, numbers in hexadecimal but for steps and states) is `init THREAD CONTEXT HASH`,
 `start THREAD BIT HANDLE PARENT CONTEXT NUMBER`, `stop THREAD HANDLE` and `state THREAD HANDLE
 STATE`.
@@ -12,9 +12,9 @@ use core::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Kinds of events with a counter each; [`OTHER`] counts types that are none.
+/// Number of counters: one per kind of event, and [`OTHER`] for types that are no known kind.
 pub const KINDS: usize = OTHER + 1;
-/// Index of types that are no single known bit.
+/// Index of the counter for types that are no single known bit.
 pub const OTHER: usize = ncclscope_abi::EventType::ALL.len();
 
 static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
@@ -81,8 +81,8 @@ impl Log {
         lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One line a kind that was played, `played KIND-INDEX STARTS REFUSED`, and `ends COUNT`: stops
-    /// and states of handles that are not null.
+    /// One line per kind that was played, `played KIND-INDEX STARTS REFUSED`, and `ends COUNT`:
+    /// stops and states of handles that are not null.
     #[must_use]
     pub fn counts(&self) -> String {
         let mut out = String::new();

@@ -4,10 +4,11 @@
 use core::ffi::{CStr, c_char, c_int, c_ulong};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// The type of `init`'s logger, whatever its arguments.
+/// Type of `init`'s logger, with any arguments.
 pub type Entry = unsafe extern "C" fn();
 
-/// `ncclDebugLog` with `"%s"`: a variadic C function gets these arguments in the same places.
+/// Type of `ncclDebugLog` called with `"%s"`: a variadic C function gets these arguments in the
+/// same registers and stack places.
 type Printf =
     unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
 
@@ -18,7 +19,7 @@ static LINES: AtomicU64 = AtomicU64::new(0);
 #[must_use]
 pub fn real() -> Entry {
     let function: Printf = print;
-    // SAFETY: its caller calls it as `ncclDebugLog`, whose arguments `print` has.
+    // SAFETY: the plugin calls it as `ncclDebugLog`, with the arguments that `print` declares.
     unsafe { core::mem::transmute::<Printf, Entry>(function) }
 }
 
@@ -26,11 +27,12 @@ pub fn real() -> Entry {
 #[must_use]
 pub fn garbage() -> Entry {
     let nowhere = core::ptr::without_provenance::<()>(0x6b6b_6b6b_6b60);
-    // SAFETY: not null, which is all that a function pointer must be until it is called.
+    // SAFETY: the pointer is not null, which suffices for a function pointer that is not called.
     unsafe { core::mem::transmute::<*const (), Entry>(nowhere) }
 }
 
-/// Call before a communicator is initialised (1) and after it is finalized (-1).
+/// Changes the number of living communicators: call it before a communicator is initialised (1) and
+/// after it is finalized (-1).
 pub(crate) fn live(change: i64) {
     LIVE.fetch_add(change, Ordering::SeqCst);
 }
@@ -57,10 +59,10 @@ unsafe extern "C" fn print(
     for text in [file, format, text] {
         assert!(!text.is_null(), "NCCL prints each of them");
     }
-    // SAFETY: not null, and a string by the caller's promise.
+    // SAFETY: not null, and a C string as the caller promises.
     let format = unsafe { CStr::from_ptr(format) };
     assert_eq!(format, c"%s", "no text of ours is a format");
-    // SAFETY: not null, and a string by the caller's promise.
+    // SAFETY: not null, and a C string as the caller promises.
     let text = unsafe { CStr::from_ptr(text) };
     assert!(text.to_str().is_ok_and(|t| !t.contains('\n')), "one line: {text:?}");
     LINES.fetch_add(1, Ordering::SeqCst);

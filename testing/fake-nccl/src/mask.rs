@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 
-/// Bytes mapped for the mask; pages of NCCL's machines are at most this large.
+/// Bytes mapped for the mask: the largest page size of machines that run NCCL.
 const PAGE: usize = 64 << 10;
 
 /// The mask. It is NCCL's global and outlives every plugin: it is never unmapped.
@@ -34,7 +34,7 @@ impl Mask {
         self.0.load(Ordering::Relaxed).cast_unsigned()
     }
 
-    /// Writes it, like RAS or another profiler.
+    /// Writes the mask, as RAS or another profiler does.
     pub fn set(&self, mask: i32) {
         self.0.store(mask, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ impl Mask {
     /// If the system call fails.
     pub fn seal(&self, sealed: bool) {
         let access = if sealed { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
-        // SAFETY: the whole of a mapping of ours, which holds nothing but the mask.
+        // SAFETY: the range is the whole mapping made by `new`, which holds nothing but the mask.
         let result = unsafe { libc::mprotect(self.as_ptr().cast::<c_void>(), PAGE, access) };
         assert_eq!(result, 0, "the mask's page cannot be sealed");
     }

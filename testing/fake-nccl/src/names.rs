@@ -27,5 +27,5 @@ pub(crate) const SEND: &CStr = ALL[4];
 pub(crate) const RECV: &CStr = ALL[5];
 pub(crate) const ALL_TO_ALL: &CStr = ALL[6];
 pub(crate) const UC: &CStr = ALL[7];
-/// Of a kernel channel, in order.
+/// Names of the phases of a kernel channel, in order.
 pub(crate) const PHASES: [&CStr; 3] = [ALL[8], ALL[9], ALL[10]];

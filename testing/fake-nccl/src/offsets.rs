@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Byte offsets of descriptor fields by API version, from NCCL's headers
-//! (`src/include/plugin/profiler/profiler_v*.h`). Written apart from the `abi`
-//! crate, so that a slip in one shows against the other.
+//! (`src/include/plugin/profiler/profiler_v*.h`). Written independently of the `abi` crate, so that
+//! an error in one is detected by the other.
 
 use crate::COUNT;
 
@@ -10,7 +10,7 @@ pub type Row = [usize; COUNT];
 /// The version has no such field.
 pub const NO: usize = usize::MAX;
 
-/// The offsets from v1 on; versions after the last one have the same as that.
+/// The offsets from v1 on; versions after the last entry have its offset.
 const fn row<const N: usize>(offsets: [usize; N]) -> Row {
     let mut row = [NO; COUNT];
     let mut i = 0;
@@ -23,7 +23,7 @@ const fn row<const N: usize>(offsets: [usize; N]) -> Row {
 
 /// Bytes of the whole descriptor.
 pub const SIZE: Row = row([120, 128, 120, 104, 112, 112, 136]);
-/// Bytes of the longest one.
+/// Bytes of the longest descriptor.
 pub const MOST_BYTES: usize = {
     let (mut most, mut i) = (0, 0);
     while i < COUNT {
@@ -91,7 +91,7 @@ pub mod p2p {
     pub const COUNT: Row = row([64, 64, 64, 48]);
     /// The other rank.
     pub const PEER: Row = row([72, 72, 72, 56]);
-    /// Channels; garbage in v4 from NCCL 2.28 on, which is what is played there.
+    /// Channels. In v4 the field is garbage from NCCL 2.28 on, and garbage is played.
     pub const CHANNELS: Row = row([NO, NO, NO, NO, 60]);
     /// Handle of the group.
     pub const GROUP: Row = row([NO, NO, NO, NO, 64]);
@@ -224,7 +224,7 @@ pub mod ce_coll {
 
 /// Fields of CeSync (v6 on).
 pub mod ce_sync {
-    /// The closing one; one byte.
+    /// True for the closing synchronisation; one byte.
     pub const COMPLETE: usize = 24;
     /// Ranks.
     pub const RANKS: usize = 28;
@@ -244,7 +244,7 @@ pub mod ce_batch {
 pub mod kernel_phase {
     /// Channel.
     pub const CHANNEL: usize = 24;
-    /// 0 to 2.
+    /// Number of the phase, 0 to 2.
     pub const PHASE: usize = 25;
     /// The phase's name.
     pub const NAME: usize = 32;

@@ -29,7 +29,7 @@ pub mod bit {
     pub const CE_SYNC: u64 = 8192;
     pub const CE_BATCH: u64 = 16384;
     pub const KERNEL_PHASE: u64 = 32768;
-    /// Kinds that came with versions 5 (four), 6 (three) and 7 (one).
+    /// Kinds that were added with versions 5 (four), 6 (three) and 7 (one).
     pub const LATER: [u64; 8] =
         [GROUP_API, COLL_API, P2P_API, KERNEL_LAUNCH, CE_COLL, CE_SYNC, CE_BATCH, KERNEL_PHASE];
 }
@@ -55,9 +55,9 @@ pub struct Player<'a> {
 /// The strings of the descriptors.
 #[derive(Debug, Clone, Copy)]
 enum Strings {
-    /// NCCL's.
+    /// The strings that NCCL uses.
     Ordinary,
-    /// The same string for all.
+    /// One string, or NULL, for all.
     All(Option<&'static CStr>),
 }
 
@@ -75,7 +75,7 @@ impl<'a> Player<'a> {
         Player { plugin, context, rank, seq: 0, strings: Strings::Ordinary }
     }
 
-    /// The same with one text, or NULL, for every string.
+    /// The same player with one text, or NULL, for every string.
     #[must_use]
     pub const fn saying(self, text: Option<&'static CStr>) -> Player<'a> {
         Player { strings: Strings::All(text), ..self }
@@ -130,7 +130,7 @@ impl<'a> Player<'a> {
         self.plugin.record(group_api, 24, None);
     }
 
-    /// An AllReduce is called; started and stopped.
+    /// Plays the call of an AllReduce: start and stop.
     #[must_use]
     pub fn coll_api(&self, parent: Handle, count: u64, graph: bool) -> Handle {
         let mut d = self.descr(bit::COLL_API, parent);
@@ -146,7 +146,7 @@ impl<'a> Player<'a> {
         handle
     }
 
-    /// A send or receive is called; started and stopped.
+    /// Plays the call of a send or receive: start and stop.
     #[must_use]
     pub fn p2p_api(&self, parent: Handle, send: bool, count: u64) -> Handle {
         let mut d = self.descr(bit::P2P_API, parent);
@@ -161,7 +161,7 @@ impl<'a> Player<'a> {
         handle
     }
 
-    /// A plan's kernel is launched; started and stopped.
+    /// Plays the launch of a plan's kernel: start and stop.
     pub fn kernel_launch(&self, parent: Handle) {
         let mut d = self.descr(bit::KERNEL_LAUNCH, parent);
         d.put(24, &STREAM.to_le_bytes());
@@ -187,7 +187,7 @@ impl<'a> Player<'a> {
         self.start_coll_again(parent, group, count, channels)
     }
 
-    /// The same with the sequence number of the last one, as in graph replays.
+    /// As `start_coll`, but with the sequence number of the last operation, as in graph replays.
     #[must_use]
     pub fn start_coll_again(
         &self,

@@ -53,7 +53,7 @@ type InitV5 = unsafe extern "C" fn(
 pub struct Args<const N: usize = 16>(pub [u8; N]);
 
 impl Args {
-    /// One word, then garbage.
+    /// Arguments of one word; the rest is garbage.
     #[must_use]
     pub fn word(value: u64) -> Args {
         let mut args = Args([crate::descr::GARBAGE; 16]);
@@ -88,7 +88,7 @@ pub struct Plugin {
     log: Log,
 }
 
-// SAFETY: the table's functions may be called from any thread, as NCCL does.
+// SAFETY: the table's functions may be called from any thread, as NCCL calls them.
 unsafe impl Sync for Plugin {}
 
 impl Plugin {
@@ -110,7 +110,7 @@ impl Plugin {
         })
     }
 
-    /// The same with another communicator name (`None`: NULL), and a logger.
+    /// The same plugin with another communicator name (`None`: NULL), and a logger.
     #[must_use]
     pub fn telling(self, name: Option<CString>, logger: Option<logger::Entry>) -> Plugin {
         Plugin { name, logger, ..self }
@@ -134,7 +134,7 @@ impl Plugin {
         &self.mask
     }
 
-    /// What was played.
+    /// The log of what was played.
     #[must_use]
     pub const fn log(&self) -> &Log {
         &self.log
@@ -150,7 +150,7 @@ impl Plugin {
         let name = self.name.as_ref().map_or(core::ptr::null(), |name| name.as_ptr());
         let mask = self.mask.as_ptr();
         logger::live(1);
-        // SAFETY: all pointers are valid, but for a NULL name.
+        // SAFETY: all pointers are valid, except that the name may be NULL.
         let code = unsafe { self.call_init(&raw mut context, mask, name, hash, ranks, rank) };
         assert_eq!(code, 0, "init returned an error");
         assert!(!context.is_null(), "init left a null context");
@@ -170,7 +170,7 @@ impl Plugin {
             (core::ptr::null_mut(), self.mask.as_ptr()),
             (core::ptr::null_mut(), core::ptr::null_mut()),
         ] {
-            // SAFETY: plugins must take NULL; what is not NULL is valid.
+            // SAFETY: a plugin must accept NULL; the other pointers are valid.
             let code = unsafe { self.call_init(slot, mask, core::ptr::null(), 0, 0, -1) };
             assert_eq!(code, 0, "init returned an error");
         }
@@ -193,21 +193,21 @@ impl Plugin {
                 // SAFETY: versions 1 to 3 have this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV1>(self.table.init) };
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller keeps the contract of this function.
                 unsafe { init(context, mask) }
             }
             4 => {
                 // SAFETY: version 4 has this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV4>(self.table.init) };
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller keeps the contract of this function.
                 unsafe { init(context, mask, name, hash, 2, ranks, rank, self.logger) }
             }
             _ => {
                 // SAFETY: versions from 5 on have this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV5>(self.table.init) };
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller keeps the contract of this function.
                 unsafe { init(context, hash, mask, name, 2, ranks, rank, self.logger) }
             }
         }
@@ -222,7 +222,7 @@ impl Plugin {
         let poison = pointer(0xdead_beef_dead_beef);
         let mut handle = poison;
         let bytes = descr.bytes().as_mut_ptr().cast::<c_void>();
-        // SAFETY: the slot is valid, and the descriptor laid out as the version says.
+        // SAFETY: the slot is valid, and the descriptor has the layout of the version.
         let call = || unsafe { (self.table.start)(pointer(context), &raw mut handle, bytes) };
         let code = inside(c"startEvent", call);
         assert_eq!(code, 0, "startEvent returned an error");
@@ -243,7 +243,7 @@ impl Plugin {
         for (slot, bytes) in
             [(core::ptr::null_mut(), bytes), (&raw mut handle, null), (core::ptr::null_mut(), null)]
         {
-            // SAFETY: plugins must take NULL; what is not NULL is valid.
+            // SAFETY: a plugin must accept NULL; the other pointers are valid.
             assert_eq!(unsafe { (self.table.start)(pointer(context), slot, bytes) }, 0);
         }
         assert!(handle.is_null(), "no event has no handle");
@@ -255,7 +255,7 @@ impl Plugin {
     /// If the plugin returns an error.
     pub fn stop(&self, handle: u64) {
         self.log.stop(handle);
-        // SAFETY: plugins must take any handle.
+        // SAFETY: a plugin must accept any handle.
         let code = inside(c"stopEvent", || unsafe { (self.table.stop)(pointer(handle)) });
         assert_eq!(code, 0, "stopEvent returned an error");
     }
@@ -267,7 +267,7 @@ impl Plugin {
     pub fn record(&self, handle: u64, state: c_int, args: Option<&mut Args>) {
         self.log.state(handle, state);
         let args = args.map_or(core::ptr::null_mut(), |a| a.0.as_mut_ptr().cast::<c_void>());
-        // SAFETY: plugins must take any handle and state; the arguments are null or long enough.
+        // SAFETY: a plugin must accept any handle and state; the arguments are null or long enough.
         let call = || unsafe { (self.table.record)(pointer(handle), state, args) };
         assert_eq!(inside(c"recordEventState", call), 0, "recordEventState returned an error");
     }
@@ -277,13 +277,13 @@ impl Plugin {
     /// # Panics
     /// If the plugin returns an error.
     pub fn finalize(&self, context: u64) {
-        // SAFETY: the context came from `init`, or is garbage, which plugins must take.
+        // SAFETY: the context came from `init`, or is garbage, which a plugin must accept.
         assert_eq!(unsafe { (self.table.finalize)(pointer(context)) }, 0);
         logger::live(-1);
     }
 
-    /// Unloads the library, as NCCL does with the last communicator, and some releases earlier: a
-    /// thread inside a callback continues with the old table.
+    /// Unloads the library. NCCL does this with the last communicator, and some releases earlier,
+    /// while a thread inside a callback continues with the old table.
     pub fn unload(&self) {
         drop(self.library.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -313,7 +313,7 @@ fn open(path: &Path, version: usize) -> Result<(Library, Profiler), String> {
     Ok((library, table))
 }
 
-/// Handles and contexts are numbers here; NCCL carries them as pointers.
+/// A handle or context, which is a number here, as the pointer that NCCL passes.
 #[expect(clippy::cast_possible_truncation, reason = "NCCL runs on 64-bit machines only")]
 const fn pointer(value: u64) -> *mut c_void {
     core::ptr::without_provenance_mut(value as usize)

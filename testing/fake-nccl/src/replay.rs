@@ -43,7 +43,7 @@ pub enum Verb {
         bit: u64,
         /// Its parent's number; 0 for none.
         parent: u32,
-        /// The rest.
+        /// All other fields.
         fields: Fields,
     },
     /// `stopEvent` of an event's number.
@@ -64,7 +64,7 @@ pub enum Verb {
 pub struct Fields(BTreeMap<String, String>);
 
 impl Fields {
-    /// A number; 0 where the file has none.
+    /// A field's number; 0 if the file does not have the field.
     #[must_use]
     pub fn number(&self, name: &str) -> u64 {
         let text = self.0.get(name).map_or("", String::as_str);
@@ -175,8 +175,8 @@ pub fn play(plugin: &Plugin, calls: &[Call]) -> BTreeMap<u32, u64> {
             let count = threads.len();
             let thread = threads.entry(call.thread).or_insert_with(|| {
                 if count > 1 {
-                    // NCCL's threads start at different times; the drain thread prepares lanes
-                    // meanwhile.
+                    // NCCL's threads start at different times, and the drain thread prepares lanes
+                    // between them.
                     std::thread::sleep(Duration::from_millis(300));
                 }
                 let (send, receive) = mpsc::channel::<&Call>();
@@ -259,7 +259,7 @@ impl State {
         }
     }
 
-    /// NCCL's names are literals: one address for each, forever.
+    /// A static string for a name: NCCL's names are literals, with one address for each.
     fn literal(&mut self, text: &str) -> &'static CStr {
         if let Some(known) = self.strings.get(text) {
             return known;
@@ -271,10 +271,10 @@ impl State {
     }
 }
 
-/// The length that stands for a string's address.
+/// In place of a field's length: the field is the address of a string.
 const TEXT: usize = 0;
 
-/// Name in the file, offset by version, bytes.
+/// Fields of an event: name in the file, offset by version, bytes.
 fn places(bit: u64) -> &'static [(&'static str, Row, usize)] {
     match bit {
         bit::COLL => &[

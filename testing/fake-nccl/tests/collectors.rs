@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The outcome of a process.
+/// The result of a process.
 struct Ended {
     /// The time from the end of `main` to the exit of the process.
     exit: Duration,
-    /// The plugin's lines.
+    /// Lines of the plugin's log.
     lines: Vec<String>,
 }
 
-/// A job that exports to `url`, with windows longer than the job.
+/// Plays a job that exports to `url`, with windows longer than the job.
 fn play(url: &str, end: &str) -> Ended {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));
@@ -79,7 +79,7 @@ fn take(mut stream: &TcpStream) {
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 
-/// Lines of a kind.
+/// The plugin's lines that contain `text`.
 fn about<'a>(ended: &'a Ended, text: &str) -> Vec<&'a String> {
     ended.lines.iter().filter(|line| line.contains(text)).collect()
 }

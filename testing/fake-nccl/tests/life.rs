@@ -29,7 +29,7 @@ fn recordings(dir: &Path) -> Vec<Recording> {
     paths.iter().map(|p| Recording::open(p).unwrap()).collect()
 }
 
-/// Starts and stops by kind, each handle at most once, parents resolved.
+/// Starts and stops by kind. Each handle must occur at most once in each, and parents must exist.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Counts {
     started: HashMap<EventKind, usize>,
@@ -289,7 +289,7 @@ fn lanes_of_a_killed_process_are_kept_until_the_next_one_adopts_them() {
     assert_eq!(count(recording), before);
 }
 
-/// The next process adopts the lanes in `shm`, which must exist.
+/// Lets the next process adopt the lanes in `shm`, which must have some.
 fn adopt(shm: &Path) {
     let next = tempfile::tempdir().unwrap();
     let env = [("NCCLSCOPE_LANES", shm.to_str().unwrap())];
@@ -370,8 +370,8 @@ fn without_a_place_for_lanes_everything_is_recorded_all_the_same() {
 }
 
 /// Containers often have 64 MiB of shared memory, and NCCL crashes if it is full. Sixteen
-/// communicators would need more than our half of a small one; the plugin leaves at least half of
-/// each free.
+/// communicators would need more than the half of a small one that the plugin may use; the plugin
+/// leaves at least half of each free.
 #[test]
 fn shared_memory_is_never_filled() {
     let own = tempfile::tempdir().unwrap();

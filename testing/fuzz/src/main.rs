@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Gives damaged and forged input to everything that reads files and replies, and looks for panics,
+Feeds damaged and forged input to everything that reads files and replies, and looks for panics,
 overflows (in a debug build) and input that takes long. `cargo xtask fuzz` runs it within limited
 memory.
 
 Each target makes well-formed input, changes fields of its structure, and repairs checksums, so that
-the change reaches the code behind them. An input is one seed: a finding is repeated by its number.
+the change reaches the code behind them. An input is determined by one seed, whose number reproduces
+a finding.
 */
 
 #![forbid(unsafe_code)]
@@ -25,11 +26,11 @@ use std::time::{Duration, Instant};
 use target::Target;
 use targets::TARGETS;
 
-/// No input takes more processor time.
+/// Maximum processor time for one input.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Nor does any wait so long, on a busy machine either.
+/// Maximum elapsed time for one input, on a busy machine too.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
-/// How often a run says how far it is: it may be stopped.
+/// Interval at which a run prints its progress, because it may be stopped at any time.
 const NEWS: Duration = Duration::from_secs(30);
 
 /// Damaged and forged input for all readers
@@ -106,7 +107,7 @@ fn one(target: &Target, samples: &[Vec<u8>], seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What this process has had so far.
+/// Processor time of this process so far.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
@@ -115,12 +116,12 @@ fn processor_time() -> Duration {
 mod tests {
     use super::*;
 
-    /// A short run of each target. The seeds below found something once.
+    /// A short run of each target, including the seeds that once found an error.
     #[test]
     fn readers_take_any_input() {
         for target in &TARGETS {
             let samples = (target.samples)();
-            // The unchanged samples are what they are meant to be.
+            // The readers accept the unchanged samples.
             for sample in &samples {
                 assert!((target.read)(sample), "{}", target.name);
             }

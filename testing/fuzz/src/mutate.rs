@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of input: of bytes and of JSON.
+//! Mutations of input: of bytes and of JSON.
 
 use crate::random::Random;
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ pub(crate) fn bytes(random: &mut Random, bytes: &mut [u8], range: Range<usize>) 
         let at = range.start + random.below(range.len());
         let Some(rest) = bytes.get_mut(at..range.end) else { continue };
         let number = random.number().to_le_bytes();
-        // A number in the place of one, or a bit.
+        // Writes a number of 1 to 8 bytes, or flips a bit.
         let width = *random.of(&[1, 2, 4, 8]);
         match random.below(4) {
             0 => rest.iter_mut().take(1).for_each(|byte| *byte ^= 1 << (number[0] % 8)),
@@ -20,7 +20,7 @@ pub(crate) fn bytes(random: &mut Random, bytes: &mut [u8], range: Range<usize>) 
     }
 }
 
-/// Changes bytes without structure: also their number.
+/// Changes bytes without regard to structure, and also their number.
 pub(crate) fn any(random: &mut Random, data: &mut Vec<u8>) {
     match random.below(8) {
         0 => data.truncate(random.below(data.len() + 1)),
@@ -42,7 +42,7 @@ pub(crate) fn any(random: &mut Random, data: &mut Vec<u8>) {
     }
 }
 
-/// Changes a value somewhere within; the text of one in a hundred is then damaged, too.
+/// Changes a value somewhere in a JSON document; in one of a hundred cases, also damages the text.
 pub(crate) fn json(random: &mut Random, data: &mut Vec<u8>) {
     let Ok(mut value) = serde_json::from_slice::<Value>(data) else { return any(random, data) };
     for _ in 0..=random.below(4) {

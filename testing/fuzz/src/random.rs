@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random numbers that a seed repeats (splitmix64).
+//! Pseudorandom numbers from a seed (splitmix64).
 
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -16,18 +16,18 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `end`; 0 if that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(u64::MAX);
         usize::try_from(self.next() % end).unwrap_or(0)
     }
 
-    /// One of `all`, which is not empty.
+    /// One element of `all`, which must not be empty.
     pub(crate) fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 
-    /// A number at which arithmetic goes wrong, or any.
+    /// A number at which arithmetic is likely to go wrong, or any number.
     pub(crate) fn number(&mut self) -> u64 {
         let any = self.next();
         let edge = 1_u64.checked_shl(u32::try_from(self.below(65)).unwrap_or(0)).unwrap_or(0);

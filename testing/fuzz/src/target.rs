@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Something that reads input, and how input for it is made and changed.
+//! A fuzz target: a reader, and how its input is made and mutated.
 
 use crate::random::Random;
 
-/// Something that reads input.
+/// A reader of input.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// Well-formed input.
     pub(crate) samples: fn() -> Vec<Vec<u8>>,
     pub(crate) mutate: fn(&mut Random, &mut Vec<u8>),
-    /// Reads it; false if it refuses all of it.
+    /// Reads the input; false if the reader refuses all of it.
     pub(crate) read: fn(&[u8]) -> bool,
-    /// How many inputs the test runs.
+    /// Number of inputs in the test.
     pub(crate) inputs: u64,
-    /// Seeds that found something once.
+    /// Seeds that once found an error.
     pub(crate) found: &'static [u64],
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What recordings say of kernels: the GPU's stamps beside the host's times and CUDA's events.
+//! Kernels in recordings: the time stamps of the GPU beside the host's times and CUDA's events.
 
 use invariants::Expect;
 use ncclscope_operations::{
@@ -14,49 +14,50 @@ use std::path::{Path, PathBuf};
 /// An operation of one rank.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Operation {
-    /// NCCL's name of its function.
+    /// NCCL's name of the function.
     pub(crate) func: String,
-    /// When it was enqueued, ns of `CLOCK_REALTIME`.
+    /// Time of the enqueueing, ns of `CLOCK_REALTIME`.
     pub(crate) enqueued_ns: u64,
-    /// First and last stamp of its kernel's channels, and their number.
+    /// First and last time stamp of the operation's kernel channels.
     pub(crate) kernel: Option<(u64, u64)>,
-    /// How many channels its kernel events are of.
+    /// Number of channels that have kernel events.
     pub(crate) channels: usize,
-    /// How long its launch took by CUDA events, ns.
+    /// Duration of the launch by CUDA events, ns.
     pub(crate) event_ns: Option<u64>,
-    /// It shows an end.
+    /// Whether the recording shows the end of the operation.
     pub(crate) is_done: bool,
 }
 
-/// What one process recorded.
+/// Facts from the recording of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// Rank of its first communicator.
+    /// Rank in the process's first communicator.
     pub(crate) rank: i32,
-    /// Its operations in the order of their enqueueing.
+    /// Operations in the order of their enqueueing.
     pub(crate) operations: Vec<Operation>,
-    /// Events by kind.
+    /// Number of events by kind.
     pub(crate) events: HashMap<&'static str, usize>,
     /// Every stamp of the GPU's timer.
     pub(crate) stamps: Vec<u64>,
-    /// Kernel channel events that began with a stamp which another of their channel began with.
+    /// Number of kernel channel events whose start stamp is also the start stamp of another
+    /// launch's event on that channel.
     pub(crate) repeated: usize,
-    /// Those whose stamp is before the launch that they belong to, by more than 50 us.
+    /// Number of kernel channel events whose start stamp is more than 50 us before their launch.
     pub(crate) early: usize,
-    /// How far the GPU's clock is from the host's, ns, and how sure that is.
+    /// Offset of the GPU's clock from the host's, ns.
     pub(crate) offset_ns: Option<i64>,
-    /// See `offset_ns`.
+    /// Error bound of `offset_ns`, ns.
     pub(crate) error_ns: Option<u64>,
     /// Reports of the watchdog.
     pub(crate) hangs: Vec<String>,
-    /// What was lost, in words.
+    /// Losses, as text.
     pub(crate) losses: Vec<String>,
-    /// What no recording may say.
+    /// Violations of the invariants of recordings.
     pub(crate) violations: Vec<String>,
 }
 
 impl Facts {
-    /// How many events there are of a kind.
+    /// Number of events of a kind.
     pub(crate) fn count(&self, kind: EventKind) -> usize {
         self.events.get(kind.name()).copied().unwrap_or(0)
     }
@@ -134,7 +135,7 @@ fn launch_of(timeline: &Timeline<'_>, event: &Event, all: &Launches) -> Option<(
     None
 }
 
-/// The event that an event descends from in the end.
+/// The outermost ancestor of an event.
 fn oldest(timeline: &Timeline<'_>, event: &Event) -> Option<EventId> {
     let (mut parent, mut oldest) = (event.parent, None);
     while let Parent::Known(id) = parent {
@@ -184,7 +185,8 @@ fn stamps(timeline: &Timeline<'_>, launches: &Launches, facts: &mut Facts) {
         }
         facts.stamps.push(ptimer);
         let comm = timeline.comm_of(event);
-        // The sends and receives of one batch have one stamp: what repeats is another launch's.
+        // The sends and receives of one batch have the same stamp, so only stamps of different
+        // launches count as repeated.
         seen.entry((comm, channel, ptimer)).or_default().insert(oldest(timeline, event));
         let clock = comm.and_then(|comm| clocks.of_comm(comm));
         if let (Some(clock), Some((start, _))) = (clock, launch_of(timeline, event, launches)) {
@@ -200,7 +202,7 @@ fn stamps(timeline: &Timeline<'_>, launches: &Launches, facts: &mut Facts) {
         .map(|(clock, first)| clock.host_ns(first).wrapping_sub(first).cast_signed());
 }
 
-/// The greatest number that divides all differences of these times; 0 of fewer than two.
+/// The greatest common divisor of all differences of these times; 0 for fewer than two times.
 pub(crate) fn granularity(mut stamps: Vec<u64>) -> u64 {
     stamps.sort_unstable();
     stamps.windows(2).fold(0, |so_far, pair| gcd(so_far, pair[1] - pair[0]))

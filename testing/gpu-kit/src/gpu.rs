@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the loads need of CUDA beyond a rank's own calls: events, kernels that keep a stream busy,
-//! and the GPU's timer.
+//! Further CUDA functions that the loads need: events, kernels that keep a stream busy, and the
+//! GPU's timer.
 //!
-//! There is no compiler on a bare machine: the kernels are PTX text, which the driver compiles when
-//! it loads it. The CPU stand-in has no driver for PTX; there a host function keeps a stream busy.
+//! A machine without a toolkit has no compiler: the kernels are PTX text, which the driver compiles
+//! when it loads it. The CPU stand-in has no driver for PTX; there a host function keeps a stream
+//! busy.
 
 use rig::cuda::{Handle, Stream, functions};
 use std::ffi::{CString, c_char, c_void};
@@ -30,7 +31,7 @@ functions! {
 }
 
 functions! {
-    /// What ends all of a device; the stand-in lacks it.
+    /// The runtime's function that resets a device; the stand-in lacks it.
     struct Reset {
         cudaDeviceReset() -> i32;
     }
@@ -48,7 +49,7 @@ functions! {
 }
 
 functions! {
-    /// What the stand-in counts (`cpu-cuda`, `counts.rs`).
+    /// The stand-in's function that returns its counts (`cpu-cuda`, `counts.rs`).
     struct Counter {
         cpucuda_counts(*mut u64, usize) -> usize;
     }
@@ -65,8 +66,9 @@ const HEADERS: [&str; 3] = [
 /// `cudaStreamCaptureModeRelaxed`.
 const RELAXED: i32 = 2;
 
-/// `spin` keeps one thread busy for so many ns of the GPU's timer and writes the timer's first and
-/// last values; `stamps` writes consecutive values of the timer; `stray` writes where it may not.
+/// `spin` keeps one thread busy for a number of ns of the GPU's timer and writes the timer's first
+/// and last values; `stamps` writes consecutive values of the timer; `stray` writes to an invalid
+/// address.
 const KERNELS: &str = r"
 .visible .entry spin(.param .u64 ns, .param .u64 out)
 {
@@ -108,19 +110,19 @@ NEXT:
 }
 ";
 
-/// How many stamps a kernel takes at most.
+/// Maximum number of time stamps that a kernel takes.
 pub(crate) const STAMPS: usize = 4096;
 /// `cudaHostAllocMapped`.
 const MAPPED: u32 = 2;
 
-/// A device of the calling thread with what the loads need of it.
+/// The calling thread's device, with what the loads need of it.
 #[derive(Debug)]
 pub(crate) struct Gpu {
     runtime: Runtime,
     reset: Option<Reset>,
     counter: Option<Counter>,
     kernels: Option<Kernels>,
-    /// Why there are no kernels of ours.
+    /// Why the kit's kernels are not available.
     pub(crate) without_kernels: Option<String>,
 }
 
@@ -143,7 +145,7 @@ fn check(what: &str, status: i32) -> Result<(), String> {
 }
 
 impl Gpu {
-    /// Of the runtime at `path`, with the driver of the machine where there is one.
+    /// Loads the runtime at `path`, and the machine's driver if there is one.
     ///
     /// # Errors
     /// The loader's text, or the name of a missing function.
@@ -166,7 +168,7 @@ impl Gpu {
         Ok(Self { runtime, reset, counter, kernels, without_kernels })
     }
 
-    /// Keeps `stream` busy for `ms` milliseconds from when its turn comes.
+    /// Keeps `stream` busy for `ms` milliseconds, after the work queued before.
     ///
     /// # Errors
     /// CUDA's status.
@@ -176,16 +178,16 @@ impl Gpu {
             None => {
                 let ms = std::ptr::without_provenance_mut(usize::try_from(ms).unwrap_or(0));
                 let launch = self.runtime.cudaLaunchHostFunc;
-                // SAFETY: the function takes the number for what it is.
+                // SAFETY: the function only reads its argument as a number.
                 check("cudaLaunchHostFunc", unsafe { launch(stream.handle, sleep_ms, ms) })
             }
         }
     }
 
-    /// Breaks the context: a kernel that writes where it may not.
+    /// Breaks the context by a kernel that writes to an invalid address.
     ///
     /// # Errors
-    /// There are no kernels, or CUDA's status.
+    /// The kernels are not available, or CUDA's status.
     pub(crate) fn stray(&self, stream: &Stream<'_>) -> Result<(), String> {
         let kernels = self.kernels()?;
         kernels.launch(kernels.stray, 0, stream)
@@ -194,7 +196,7 @@ impl Gpu {
     /// `count` consecutive values of the GPU's timer, ns.
     ///
     /// # Errors
-    /// There are no kernels, or CUDA's status.
+    /// The kernels are not available, or CUDA's status.
     pub(crate) fn stamps(&self, stream: &Stream<'_>, count: usize) -> Result<Vec<u64>, String> {
         let (kernels, count) = (self.kernels()?, count.clamp(1, STAMPS));
         kernels.launch(kernels.stamps, count as u64, stream)?;
@@ -202,11 +204,12 @@ impl Gpu {
         Ok(kernels.written(count))
     }
 
-    /// A kernel of `ms` milliseconds, by the GPU's timer and between two CUDA events, ns. Another
-    /// kernel is before it: on an idle stream the first event would come before the launch.
+    /// Runs a kernel of `ms` milliseconds. Returns its duration by the GPU's timer and between two
+    /// CUDA events, ns. Another kernel runs before it: on an idle stream the first event would be
+    /// reached before the launch.
     ///
     /// # Errors
-    /// There are no kernels, or CUDA's status.
+    /// The kernels are not available, or CUDA's status.
     pub(crate) fn compare(&self, stream: &Stream<'_>, ms: u64) -> Result<(u64, f64), String> {
         let kernels = self.kernels()?;
         let (begin, end) = (self.event()?, self.event()?);
@@ -240,7 +243,7 @@ impl Gpu {
     /// # Errors
     /// CUDA's status.
     pub(crate) fn record(&self, event: Handle, stream: &Stream<'_>) -> Result<(), String> {
-        // SAFETY: both live.
+        // SAFETY: event and stream are alive.
         let status = unsafe { (self.runtime.cudaEventRecord)(event, stream.handle) };
         check("cudaEventRecord", status)
     }
@@ -250,7 +253,7 @@ impl Gpu {
     /// # Errors
     /// CUDA's status.
     pub(crate) fn between(&self, begin: Handle, end: Handle) -> Result<f64, String> {
-        // SAFETY: the event lives.
+        // SAFETY: the event is alive.
         let status = unsafe { (self.runtime.cudaEventSynchronize)(end) };
         check("cudaEventSynchronize", status)?;
         let mut ms = 0.0;
@@ -260,29 +263,29 @@ impl Gpu {
         Ok(f64::from(ms) * 1e6)
     }
 
-    /// Begins a capture of `stream` in the mode that forbids most to other threads.
+    /// Begins a capture of `stream` in the mode that restricts other threads most (global).
     ///
     /// # Errors
     /// CUDA's status.
     pub(crate) fn begin_capture(&self, stream: &Stream<'_>) -> Result<(), String> {
-        // SAFETY: the stream lives and does not capture.
+        // SAFETY: the stream is alive and does not capture.
         let status = unsafe { (self.runtime.cudaStreamBeginCapture)(stream.handle, 0) };
         check("cudaStreamBeginCapture", status)
     }
 
-    /// Ends it.
+    /// Ends the capture.
     ///
     /// # Errors
-    /// CUDA's status: 901 where something broke the capture.
+    /// CUDA's status: 901 if something broke the capture.
     pub(crate) fn end_capture(&self, stream: &Stream<'_>) -> Result<(), String> {
         let mut graph = null_mut();
-        // SAFETY: the pointer is to a local; the graph is left to the process's end.
+        // SAFETY: the pointer is to a local; the graph is never destroyed.
         let status = unsafe { (self.runtime.cudaStreamEndCapture)(stream.handle, &raw mut graph) };
         check("cudaStreamEndCapture", status)
     }
 
     /// Waits for the stream while another thread captures, which CUDA refuses unless the waiting
-    /// thread says that it knows (`cudaStreamCaptureModeRelaxed`).
+    /// thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`).
     ///
     /// # Errors
     /// CUDA's status.
@@ -299,23 +302,23 @@ impl Gpu {
         waited
     }
 
-    /// Resets the device under everything that uses it.
+    /// Resets the device while it is in use.
     ///
     /// # Errors
-    /// The runtime cannot, or CUDA's status.
+    /// The runtime lacks the function, or CUDA's status.
     pub(crate) fn reset(&self) -> Result<(), String> {
         let reset = self.reset.as_ref().ok_or("the stand-in has no cudaDeviceReset")?;
         // SAFETY: nothing of the caller's own uses the device afterwards.
         check("cudaDeviceReset", unsafe { (reset.cudaDeviceReset)() })
     }
 
-    /// What the stand-in counted so far: work in streams, then nodes of graphs.
+    /// The stand-in's counts so far: work in streams, then nodes of graphs.
     pub(crate) fn counts(&self) -> Option<Vec<u64>> {
         let counter = self.counter.as_ref()?;
-        // SAFETY: without room nothing is written.
+        // SAFETY: with room for 0 numbers, nothing is written.
         let all = unsafe { (counter.cpucuda_counts)(null_mut(), 0) };
         let mut counts = vec![0; all];
-        // SAFETY: the array has room for them.
+        // SAFETY: the array has room for `all` numbers.
         unsafe { (counter.cpucuda_counts)(counts.as_mut_ptr(), all) };
         Some(counts)
     }
@@ -327,7 +330,7 @@ impl Kernels {
         let library = unsafe { Library::new("libcuda.so.1") }.map_err(|e| e.to_string())?;
         let driver = Driver::find(&ManuallyDrop::new(library))?;
         let mut out = null_mut();
-        // The runtime makes the thread's context; the memory is seen by both sides.
+        // The runtime creates the thread's context; host and device both see the memory.
         // SAFETY: the pointer is to a local.
         let status = unsafe { (runtime.cudaHostAlloc)(&raw mut out, STAMPS * 8, MAPPED) };
         check("cudaHostAlloc", status)?;
@@ -336,7 +339,7 @@ impl Kernels {
             let name = CString::new(name).map_err(|e| e.to_string())?;
             let mut function = null_mut();
             let get = driver.cuModuleGetFunction;
-            // SAFETY: the module lives; name and result are locals.
+            // SAFETY: the module is alive; name and result are locals.
             let status = unsafe { get(&raw mut function, module, name.as_ptr()) };
             check("cuModuleGetFunction", status).map(|()| function)
         };
@@ -371,14 +374,14 @@ impl Kernels {
     }
 
     fn written(&self, count: usize) -> Vec<u64> {
-        // SAFETY: the memory has room for `STAMPS` numbers, `count` is no more, and the stream that
-        // wrote them is done.
+        // SAFETY: the memory has room for `STAMPS` numbers, `count` does not exceed that, and the
+        // stream that wrote them is done.
         unsafe { std::slice::from_raw_parts(self.out, count) }.to_vec()
     }
 }
 
-// SAFETY: handles may be used from any thread of the process (CUDA Driver API manual), and what is
-// written to `out` is read after its stream is done.
+// SAFETY: handles may be used from any thread of the process (CUDA Driver API manual), and `out` is
+// read only after the stream that wrote to it is done.
 unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured on a real GPU, for a machine that has nothing but a driver, NCCL and a CUDA
-//! runtime.
+//! Measures the plugin on a real GPU, on a machine that has only a driver, NCCL and a CUDA runtime.
 //!
 //! ```text
 //! gpu-kit run [--out DIR] [--nccl SO] [--cuda SO | --stand-in] [--small] [--seconds S]
@@ -8,10 +7,10 @@
 //! gpu-kit event-costs LIBNCCL…
 //! gpu-kit worker OPTION… STEP…
 //! ```
-//! `run` does the parts of [`run`] one after the other and writes `results.json` and a table;
+//! `run` runs the parts of [`run`] one after the other and writes `results.json` and a table;
 //! `event-costs` counts on the CPU stand-in what events make NCCL do ([`run::event_costs`]);
-//! `worker` is one process of their jobs ([`worker`]). The other programs lie beside this one
-//! (docs/gpu.md). Exit codes: 0 nothing differs from what is expected, 1 something does, 2 usage,
+//! `worker` is one process of their jobs ([`worker`]). The other programs are in the directory of
+//! this one (docs/gpu.md). Exit codes: 0 all results are as expected, 1 a result differs, 2 usage,
 //! 4 NCCL or the CUDA runtime is missing.
 //!
 //! This crate does **not** link CUDA, NCCL, the plugin or the stand-in: they are files.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts, one after the other, each within its time; results as JSON and as a table.
+//! Runs the parts one after the other, each within its time. Writes results as JSON and as a table.
 //!
-//! The numbers 1 to 14 are the checks in the order in which a first GPU should see them; between
-//! them stand the GPU's timer and what the plugin costs. A part that cannot be done here says why.
+//! The numbers 1 to 14 are the checks, in the order in which they should first run on a GPU.
+//! Between them are the parts about the GPU's timer and the plugin's cost. A part that cannot run
+//! on this machine says why.
 
 mod cost;
 pub(crate) mod event_costs;
@@ -29,7 +30,7 @@ use part::Part;
 use row::{Row, Verdict};
 use setup::Setup;
 
-/// Eight minutes, less what starting takes.
+/// Eight minutes, minus the time for starting.
 const SECONDS: u64 = 470;
 const PARTS: [&Part; 18] = [
     &smoke::SMOKE,
@@ -84,7 +85,7 @@ fn part_id(text: &str) -> Result<String, String> {
 }
 
 impl Options {
-    /// Those of a whole run on the stand-in.
+    /// The options of a whole run on the stand-in.
     fn of_stand_in(nccl: PathBuf, out: PathBuf) -> Options {
         let (nccl, cuda) = (Some(nccl), None);
         Options { out, nccl, cuda, stand_in: true, small: false, seconds: SECONDS, only: vec![] }
@@ -110,14 +111,14 @@ impl Options {
     }
 }
 
-/// Puts what the loader looks for by name into one folder.
+/// Links the files that the loader looks for by name into one folder.
 fn links(setup: &Setup) -> std::io::Result<()> {
     let folder = setup.out.join("lib");
     std::fs::create_dir_all(&folder)?;
     let plugin = setup.bin.join("libnccl_profiler_ncclscope.so");
     let mut links = vec![(plugin, "libnccl-profiler-ncclscope.so")];
     if setup.stand_in {
-        // The driver is what is loaded under this name.
+        // The stand-in is loaded as the driver under this name.
         links.push((setup.cuda.clone(), "libcuda.so.1"));
     }
     for (file, name) in links {
@@ -129,12 +130,12 @@ fn links(setup: &Setup) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The release, of a job that does nothing.
+/// NCCL's release, as printed by a job without steps.
 fn version(setup: &Setup) -> Result<u32, String> {
     let said = launch::Launch::new(setup, "version").without_plugin();
     let said = said.run(Duration::from_secs(60))?;
     let version = said.value(0, "init", "version")?;
-    // An integer that NCCL reported.
+    // A float that holds the integer that NCCL reported.
     Ok(format!("{version}").parse().unwrap_or(0))
 }
 
@@ -154,10 +155,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let mut written = Ok(());
     for part in PARTS.iter().filter(is_asked) {
         rows.push(part.perform(&setup, end));
-        // After each part: what a limit from outside cuts off is lost, and no more.
+        // Written after each part, so that an external time limit loses only the unfinished part.
         written = write(&setup, &rows, begin.elapsed());
     }
-    // It is not there where nothing listened.
+    // The folder does not exist if no process listened.
     let _ = std::fs::remove_dir_all(setup.control());
     show(&setup, &rows, begin.elapsed());
     match written {

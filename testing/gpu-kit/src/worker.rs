@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks of a job: a process with one rank, or several as threads, that does steps and tells what
-//! each took.
+//! Ranks of a job: a process with one rank, or with several as threads, that runs steps and prints
+//! their times.
 //!
-//! A step is `NAME`, `NAME:NUMBER` or `NAME:NUMBER:NUMBER…`; `R/STEP` is for rank R alone. For each
-//! step a rank prints `RANK NAME KEY=VALUE…`. Data are not checked: that is the rig's business.
+//! A step is `NAME`, `NAME:NUMBER` or `NAME:NUMBER:NUMBER…`; `R/STEP` is a step of rank R only. For
+//! each step a rank prints `RANK NAME KEY=VALUE…`. The results' values are not checked; the rig
+//! does that.
 
 mod steps;
 mod threads;
@@ -46,10 +47,10 @@ pub(crate) struct Options {
     steps: Vec<String>,
 }
 
-/// Does a worker's work.
+/// Runs the ranks of this process.
 ///
 /// # Errors
-/// What NCCL or CUDA refused, or a step that there is not.
+/// An error of NCCL or CUDA, or an unknown step.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     if options.first + options.devices.len() > options.ranks {
         return Err("no such rank".into());
@@ -69,24 +70,24 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     })
 }
 
-/// Ends the process after its time, or when the one that started it is gone: nothing of the kit may
-/// go on using the GPU.
+/// Ends the process after its time, or when its parent has exited: no process of the kit may
+/// continue to use the GPU.
 fn end_after(limit: Duration) {
     let (begin, parent) = (Instant::now(), std::os::unix::process::parent_id());
     while begin.elapsed() < limit && std::os::unix::process::parent_id() == parent {
         std::thread::sleep(Duration::from_millis(200));
     }
     let seconds = begin.elapsed().as_secs_f64();
-    // The one that started it may read no more: then there is none to tell.
+    // The parent may no longer read; then the line is lost.
     let _ = writeln!(std::io::stderr(), "gpu-kit: a worker's time is over after {seconds:.0} s");
-    // SAFETY: no precondition. Exit handlers would wait for what hangs.
+    // SAFETY: no precondition. `_exit` runs no exit handlers, which would wait for what hangs.
     unsafe { libc::_exit(3) };
 }
 
 fn work(options: &Options, thread: usize, cuda: &Cuda, nccl: &Nccl) -> Result<(), String> {
     let (number, device) = (options.first + thread, options.devices[thread]);
     cuda.set_device(device)?;
-    // Whatever the device's context needs is there before the first step.
+    // Creates the device's context before the first step.
     let touch = cuda.floats(1)?;
     let gpu = Gpu::load(&options.cuda)?;
     let mut meeting = Meeting::new(options.meeting.clone(), number, options.ranks);
@@ -120,7 +121,7 @@ fn work(options: &Options, thread: usize, cuda: &Cuda, nccl: &Nccl) -> Result<()
     rank.end()
 }
 
-/// A rank and what it has.
+/// A rank and its resources.
 #[derive(Debug)]
 struct Rank<'a> {
     number: usize,
@@ -133,14 +134,14 @@ struct Rank<'a> {
     stream: Stream<'a>,
     meeting: Meeting,
     graph: Option<Graph<'a>>,
-    /// What operations work on, and for how many floats there is room.
+    /// Buffers of the operations, and the number of floats for which they have room.
     buffers: Option<(usize, Floats<'a>, Floats<'a>)>,
-    /// Earlier ones: to free one waits for the device.
+    /// Earlier buffers, kept because freeing one waits for the device.
     held: Vec<Floats<'a>>,
 }
 
 impl Rank<'_> {
-    /// Tells what a step gave.
+    /// Prints the results of a step.
     fn say(&self, name: &str, values: &[(&str, f64)]) {
         let values: Vec<String> = values.iter().map(|(k, v)| format!("{k}={v}")).collect();
         println!("{} {name} {}", self.number, values.join(" "));
@@ -149,7 +150,7 @@ impl Rank<'_> {
     /// Destroys the communicator.
     fn end(mut self) -> Result<(), String> {
         let begin = Instant::now();
-        // NCCL waits in its destroy for the graphs that hold its work.
+        // NCCL's destroy waits for graphs that contain its work.
         self.graph = None;
         if let Some(comm) = self.comm.take() {
             comm.destroy()?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kit on the CPU stand-in: every part that can be done there is done, in small.
+//! The kit on the CPU stand-in: every part that can run there runs as a small one.
 
 use rig::{build, wheel};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// The newest release that is tested: its kernel events begin without 256 round trips.
+/// The newest release that the tests cover: with it, kernel events start without 256 round trips.
 const RELEASE: &str = "2.32.3";
 /// Parts that need a GPU.
 const NEED_A_GPU: [&str; 5] = ["timer", "11", "step", "13", "14"];
@@ -39,8 +39,8 @@ fn every_part_that_needs_no_gpu_is_done() {
         assert!(!measured.starts_with("it failed"), "{id}: {measured}");
         assert!(said.contains(&format!("| {id} | ")), "{said}");
     }
-    // What holds on the stand-in whatever the machine's load. NCCL's ring of stamps (10) is
-    // overtaken there now and then: that is a finding.
+    // These parts are as expected on the stand-in, whatever the machine's load. NCCL's ring of time
+    // stamps (10) is overtaken there at times, which is a finding.
     for id in ["1", "7", "8", "9"] {
         assert_eq!(by_id[id]["verdict"], "ok", "{}", by_id[id]);
     }
@@ -72,12 +72,12 @@ fn no_worker_outlives_the_kit() {
     let cuda = &build::artifacts().expect("the stand-in builds").cuda;
     let folder = std::env::temp_dir().join(format!("gpu-kit-orphan-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    // A shell that ends amid its work stands for a kit that was killed.
+    // A shell that exits during the work stands for a kit that was killed.
     let script = "\"$@\" >/dev/null 2>&1 & echo $!; sleep 2";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_gpu-kit"), "worker", "--cuda"]).arg(cuda);
     shell.arg("--nccl").arg(nccl).arg("--meeting").arg(folder.join("meeting"));
-    // There is no second rank: the first one waits.
+    // There is no second rank, so the first one waits.
     let output = shell.args(["--ranks", "2", "--first", "0", "--devices", "0"]).output();
     let output = output.expect("the shell starts");
     let pid = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -7,10 +7,10 @@ an operation that was not open, a channel too many. Each rule here is something 
 promises or that the recorder promises, and is checked on the records alone; [`table`] holds what
 each profiler API version is documented to emit.
 
-[`check`] judges one recording; the program `check` judges files and run directories.
+[`check`] checks one recording; the program `check` checks files and run directories.
 
-This crate does **not** share the tool's reconstruction of operations (`operations`): a mistake
-there must not hide itself here. It only borrows that crate's names of threads.
+This crate does **not** share the tool's reconstruction of operations (`operations`): an error there
+must not hide itself here. It only uses that crate's names of threads.
 */
 #![forbid(unsafe_code)]
 
@@ -36,8 +36,8 @@ pub struct Expect {
     /// The GPU's clock or the kernels' counters were made to go wrong: a pTimer that goes back is
     /// no violation.
     pub ptimer_ok: bool,
-    /// Ranks of each communicator, where the API version does not tell (v1 to v3).
+    /// Ranks of each communicator, if the API version does not report them (v1 to v3).
     pub ranks: Option<u32>,
-    /// Nodes of each communicator, where the API version does not tell.
+    /// Nodes of each communicator, if the API version does not report them.
     pub nodes: Option<u32>,
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The events of a recording as its records tell them, with what is unknown noted as a
-//! violation.
+//! The events of a recording from its records. Records that refer to nothing are violations.
 
 use crate::{Expect, Verdict};
 use ncclscope_trace::record::STEP_SHIFT;
@@ -12,24 +11,24 @@ use std::collections::HashMap;
 /// An event.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// How it started.
+    /// The start record.
     pub start: Start,
-    /// On which lane.
+    /// The lane of the start record.
     pub lane: usize,
-    /// When it stopped first, in ticks.
+    /// The first stop, in ticks.
     pub stop: Option<u64>,
-    /// How often it was stopped.
+    /// Number of stops.
     pub stops: u32,
-    /// Its states with their time in ticks and their argument.
+    /// States with their time in ticks and their argument.
     pub states: Vec<(u64, State, u64)>,
-    /// Network steps, of a ProxyOp.
+    /// Network steps of a ProxyOp.
     pub steps: Vec<Step>,
-    /// Its children among [`Model::events`].
+    /// Children, as indices into [`Model::events`].
     pub children: Vec<usize>,
 }
 
 impl Event {
-    /// Its kind.
+    /// Kind of the event.
     #[must_use]
     pub fn kind(&self) -> EventKind {
         self.start.detail.kind()
@@ -41,15 +40,16 @@ impl Event {
 pub struct Model<'a> {
     /// The recording.
     pub recording: &'a Recording,
-    /// Its events, lane by lane.
+    /// Events, lane by lane.
     pub events: Vec<Event>,
     by_handle: HashMap<Handle, usize>,
-    /// Records of the block ring were overwritten or not written: partners may be missing.
+    /// Whether records of the block ring were overwritten or not written: related records may be
+    /// missing.
     pub has_gaps: bool,
 }
 
 impl<'a> Model<'a> {
-    /// Reads the events; what does not fit together goes to `verdict`.
+    /// Reads the events; records that do not match others go to `verdict`.
     pub(crate) fn read(recording: &'a Recording, verdict: &mut Verdict) -> Model<'a> {
         let header = recording.header();
         let any = |counts: &[u64]| counts.iter().any(|&count| count != 0);
@@ -131,7 +131,7 @@ impl<'a> Model<'a> {
         index
     }
 
-    /// Stops and states, which may come from another thread than the start.
+    /// Applies stops and states, which may come from another thread than the start.
     fn end(&mut self, ends: &[Record], verdict: &mut Verdict) {
         for record in ends {
             let (Record::Stop { handle, .. } | Record::State { handle, .. }) = *record else {
@@ -162,7 +162,7 @@ impl<'a> Model<'a> {
         self.by_handle.get(&handle).copied()
     }
 
-    /// The parent of an event; for one whose parent is a network step, its ProxyOp.
+    /// The parent of an event. If it is a network step, its ProxyOp.
     #[must_use]
     pub fn parent(&self, event: &Event) -> Option<usize> {
         let parent = event.start.parent;
@@ -173,7 +173,8 @@ impl<'a> Model<'a> {
         self.find(Handle::slot_op(process, lane, parent.generation(), parent.slot()))
     }
 
-    /// The communicator of an event; none of work for another process (PXN), which has its own.
+    /// The communicator of an event; `None` for work for another process (PXN), which has its own
+    /// communicators.
     #[must_use]
     pub fn comm(&self, event: &Event) -> Option<&Comm> {
         if let Detail::ProxyOp(op) = event.start.detail
@@ -184,14 +185,15 @@ impl<'a> Model<'a> {
         self.recording.comms().iter().find(|comm| comm.index == event.start.comm)
     }
 
-    /// Profiler API version of an event; the recording's, where its communicator is not known.
+    /// Profiler API version of an event; that of the recording, if the event's communicator is
+    /// unknown.
     #[must_use]
     pub fn api(&self, event: &Event) -> u32 {
         let comm = self.comm(event).or_else(|| self.recording.comms().first());
         comm.map_or(0, |comm| comm.api_version)
     }
 
-    /// Ranks and nodes of an event's communicator, as NCCL or the caller tells.
+    /// Ranks and nodes of an event's communicator, as NCCL or the caller reports them.
     #[must_use]
     pub fn size(&self, event: &Event, expect: &Expect) -> (Option<u32>, Option<u32>) {
         let told = |number: u32| (number != 0).then_some(number);
@@ -200,24 +202,24 @@ impl<'a> Model<'a> {
         (ranks, comm.and_then(|comm| told(comm.nodes)).or(expect.nodes))
     }
 
-    /// A string, empty where it is missing.
+    /// A string; empty if it is missing.
     #[must_use]
     pub fn string(&self, id: StrId) -> &str {
         self.recording.string(id).unwrap_or("")
     }
 
-    /// Words that name an event.
+    /// A text that identifies an event.
     #[must_use]
     pub fn name(&self, event: &Event) -> String {
         format!("{} {:x} on lane {}", event.kind(), event.start.handle.0, event.lane)
     }
 }
 
-/// Time stamps do not go back on a lane. A step's record is stamped with its start and was written
-/// at its end, which is known to 2^[`STEP_SHIFT`] ticks.
+/// Checks that time stamps do not go back on a lane. A step's record has the time of its start and
+/// was written at its end, which is known to 2^[`STEP_SHIFT`] ticks.
 fn check_order(lane: usize, record: &Record, latest: &mut u64, verdict: &mut Verdict) {
     let (ticks, slack) = match record {
-        // Steps still in flight come behind everything else.
+        // Steps still in flight come after everything else.
         Record::Step(step) => match step.ticks.checked_add(step.end << STEP_SHIFT) {
             Some(end) if step.end != 0 => (end, 1 << STEP_SHIFT),
             _ => return,

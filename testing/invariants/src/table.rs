@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What NCCL is documented to emit, by profiler API version: the table that counts are held to.
+//! The events that NCCL is documented to emit, by profiler API version. Counts are checked against
+//! this table.
 //!
 //! Sources: the activation bits of `src/include/plugin/nccl_profiler.h` and the headers
 //! `src/include/plugin/profiler/profiler_v{1..7}.h` (NCCL v2.31.2-1).
@@ -16,7 +17,7 @@ pub fn has(version: u32, kind: EventKind) -> bool {
     version >= SINCE[kind.index()]
 }
 
-/// The kinds that the parent of an event of `kind` may be of; empty where it has none.
+/// The kinds that the parent of an event of `kind` can have; empty if it has no parent.
 #[must_use]
 pub fn parents(version: u32, kind: EventKind) -> &'static [EventKind] {
     use EventKind as K;
@@ -36,9 +37,9 @@ pub fn parents(version: u32, kind: EventKind) -> &'static [EventKind] {
     }
 }
 
-/// ProxyOps of a rank for a collective of `channels` channels between two ranks on two nodes:
-/// each channel sends and receives, but a Broadcast and a Reduce go one way. `None` for functions
-/// and algorithms that this table does not cover.
+/// ProxyOps of a rank for a collective of `channels` channels between two ranks on two nodes: each
+/// channel sends and receives, but those of a Broadcast or a Reduce only do one of both. `None` for
+/// functions and algorithms that this table does not cover.
 #[must_use]
 pub fn proxy_ops_of_two(func: &str, algo: &str, channels: u8) -> Option<u64> {
     let channels = u64::from(channels);
@@ -51,9 +52,9 @@ pub fn proxy_ops_of_two(func: &str, algo: &str, channels: u8) -> Option<u64> {
     }
 }
 
-/// True if NCCL shows nothing of a collective below its API call: a broadcast has a queue of its
-/// own, which the profiler does not walk (`src/plugin/profiler.cc`, `ncclProfilerStartTaskEvents`
-/// @v2.29.2-1 to @v2.32.3-1).
+/// True if NCCL reports nothing of a collective below its API call: Broadcasts have a queue of
+/// their own, which the profiler does not walk (`src/plugin/profiler.cc`,
+/// `ncclProfilerStartTaskEvents` @v2.29.2-1 to @v2.32.3-1).
 #[must_use]
 pub fn is_api_only(version: u32, func: &str) -> bool {
     version >= 6 && func == "Broadcast"

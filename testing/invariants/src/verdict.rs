@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a check says.
+//! The result of a check.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A rule that does not hold.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// Name of the rule.
     pub rule: &'static str,
-    /// What breaks it, in words.
+    /// The violation, as text.
     pub what: String,
 }
 
@@ -27,35 +27,35 @@ pub struct Open {
     pub kind: &'static str,
     /// Why they are open.
     pub reason: &'static str,
-    /// The number.
+    /// Number of these events.
     pub count: u64,
 }
 
-/// Events of a kind.
+/// Counts of events of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindCount {
-    /// Started.
+    /// Number of events started.
     pub started: u64,
-    /// Stopped.
+    /// Number of events stopped.
     pub stopped: u64,
-    /// Whose parent had stopped when they started.
+    /// Number of events whose parent had stopped before they started.
     pub late: u64,
-    /// Stopped again; NCCL does that to some kinds.
+    /// Number of events stopped again; NCCL does that to some kinds.
     pub stopped_again: u64,
     /// Roles of the threads that started them, as `ncclscope report` names them.
     pub threads: BTreeSet<&'static str>,
 }
 
-/// What a check says about one recording.
+/// The result of a check of one recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Its file.
+    /// The recording's file.
     pub file: String,
     /// Profiler API version; 0 without a communicator.
     pub api_version: u32,
     /// NCCL's version code, such as 22809; 0 unknown.
     pub nccl_version: u32,
-    /// Number of communicators, which is of ranks that the process holds.
+    /// Number of communicators of the process; each is counted once per rank.
     pub comms: usize,
     /// The events by kind; kinds without any are left out.
     pub kinds: BTreeMap<&'static str, KindCount>,
@@ -63,9 +63,9 @@ pub struct Verdict {
     pub stale: u64,
     /// ProxyOps of other processes (PXN).
     pub foreign: u64,
-    /// What is open for a known reason.
+    /// Events that are open for a known reason.
     pub open: Vec<Open>,
-    /// The rules that do not hold.
+    /// The violations.
     pub violations: Vec<Violation>,
 }
 

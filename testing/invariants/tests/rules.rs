@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A good recording passes; broken in one way after another, each rule finds its own.
+//! A good recording satisfies all rules. Damaged in one way at a time, it violates the rule for
+//! that.
 
 use invariants::{Expect, Verdict, check};
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
@@ -18,7 +19,7 @@ const STRINGS: [&str; 4] = ["AllReduce", "RING", "SIMPLE", "Reduce"];
 const ALL_REDUCE: StrId = StrId(1);
 const REDUCE: StrId = StrId(4);
 
-/// What is written to a recording.
+/// The contents of a recording.
 struct Case {
     header: Header,
     comm: Comm,
@@ -219,7 +220,7 @@ fn is_kind(record: &Record, kind: EventKind) -> bool {
     }
 }
 
-/// The rule that must find it, and what is done to the good recording.
+/// The rule that must be violated, and the change to the good recording.
 type Break = (&'static str, fn(&mut Case));
 
 const BREAKS: &[Break] = &[
@@ -386,7 +387,7 @@ fn what_is_open_for_a_reason_is_listed() {
     assert_eq!(open(aborted, &expect), [("ProxyOp", "the operation was aborted", 1)]);
 }
 
-/// One more AllReduce of a kernel alone, which ends.
+/// Adds another AllReduce, which has only a kernel and ends.
 fn add_later_operation(case: &mut Case) {
     let call = value(EventKind::CollApi, API, 5);
     let (group, coll) = (value(EventKind::Group, API, 6), value(EventKind::Coll, API, 7));

@@ -5,7 +5,7 @@ use built::Artefact;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// The files that a rank needs.
+/// Paths of the files that a rank needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Artifacts {
     /// `libcpu_cuda.so`, the CPU stand-in for CUDA.
@@ -27,7 +27,7 @@ pub fn artifacts() -> Result<&'static Artifacts, String> {
 /// The plugin.
 ///
 /// # Panics
-/// If it is missing and does not build. So do the other functions that return a path.
+/// If it is missing and does not build. The other functions that return a path panic likewise.
 #[must_use]
 pub fn plugin() -> PathBuf {
     path(built::PLUGIN)

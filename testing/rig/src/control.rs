@@ -10,13 +10,13 @@ use std::ffi::{c_char, c_int};
 /// There is no plugin, it lacks the functions, or it refused.
 pub fn record(on: bool) -> Result<(), String> {
     let path = std::env::var("NCCL_PROFILER_PLUGIN").map_err(|e| e.to_string())?;
-    // SAFETY: NCCL has loaded it already, so that nothing is initialised now.
+    // SAFETY: NCCL has already loaded the plugin, so no initialiser runs now.
     let plugin = unsafe { Library::new(&path) }.map_err(|e| e.to_string())?;
     let code = if on {
         let start: Symbol<unsafe extern "C" fn(*const c_char) -> c_int> =
             // SAFETY: the function's type, as the plugin's `api.rs` has it.
             unsafe { plugin.get(b"ncclscope_start") }.map_err(|e| e.to_string())?;
-        // SAFETY: it takes NULL.
+        // SAFETY: the function accepts NULL.
         unsafe { start(std::ptr::null()) }
     } else {
         let stop: Symbol<extern "C" fn() -> c_int> =

@@ -119,7 +119,7 @@ impl Cuda {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: any number may be asked for.
+        // SAFETY: the function accepts any number.
         let text = unsafe { (self.functions.cudaGetErrorString)(status) };
         // SAFETY: the runtime's texts are static C strings.
         let text = unsafe { CStr::from_ptr(text) };
@@ -131,7 +131,7 @@ impl Cuda {
     /// # Errors
     /// The runtime's error text.
     pub fn set_device(&self, device: i32) -> Result<(), String> {
-        // SAFETY: any number may be passed.
+        // SAFETY: the function accepts any number.
         self.check("cudaSetDevice", unsafe { (self.functions.cudaSetDevice)(device) })
     }
 
@@ -220,7 +220,7 @@ impl<'a> Stream<'a> {
         }
         let ms = usize::try_from(ms).map_err(|error| error.to_string())?;
         let launch = self.cuda.functions.cudaLaunchHostFunc;
-        // SAFETY: the stream lives, and the function takes the number for what it is.
+        // SAFETY: the stream is alive, and the function only reads its argument as a number.
         let status = unsafe { launch(self.handle, work, std::ptr::without_provenance_mut(ms)) };
         self.cuda.check("cudaLaunchHostFunc", status)
     }
@@ -246,7 +246,7 @@ impl<'a> Stream<'a> {
         // SAFETY: the graph is the capture's; the pointer is to a local.
         let status = unsafe { (functions.cudaGraphInstantiateWithFlags)(&raw mut exec, graph, 0) };
         cuda.check("cudaGraphInstantiateWithFlags", status)?;
-        // SAFETY: the graph is not used any more.
+        // SAFETY: the graph is not used after this.
         let status = unsafe { (functions.cudaGraphDestroy)(graph) };
         cuda.check("cudaGraphDestroy", status)?;
         Ok(Graph { cuda, exec, kinds })

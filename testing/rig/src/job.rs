@@ -34,8 +34,8 @@ const ENVIRONMENT: [(&str, &str); 11] = [
     ("NCCL_DEBUG", "WARN"),
 ];
 
-/// Releases with which the plugin asks for no kernel events by itself, for NCCL may wait for some
-/// for ever (`crates/control/src/releases.rs`). Tests ask for them.
+/// Releases for which the plugin does not request kernel events on its own, because NCCL may wait
+/// for some of them forever (`crates/control/src/releases.rs`). Tests request them.
 const KERNELS_ON: [&str; 2] = ["2.29.7", "2.30.7"];
 
 /// A builder for jobs.
@@ -245,7 +245,8 @@ impl Job {
         if self.threads {
             command.arg("--threads").arg(self.devices.to_string());
         }
-        // The rank's own timeout prints what it was doing; the job's is for a rank that cannot.
+        // The rank's own timeout comes first and prints what the rank was doing; the job's timeout
+        // is for a rank that cannot do that.
         command.arg("--timeout-s").arg(self.timeout.as_secs().saturating_sub(2).max(1).to_string());
         let own = self.rank_arguments.iter().filter(|(of, _)| *of == rank);
         command.args(own.map(|(_, argument)| argument));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A meeting place for the ranks of a job without NCCL: files beside one whose path all know.
+//! A meeting place for the ranks of a job, without NCCL: files in the directory of a file whose
+//! path all ranks know.
 
 use crate::nccl::{Nccl, UniqueId};
 use std::path::{Path, PathBuf};

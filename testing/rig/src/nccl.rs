@@ -91,13 +91,13 @@ impl Nccl {
         if status == 0 || status == IN_PROGRESS {
             return Ok(());
         }
-        // SAFETY: any number may be asked for.
+        // SAFETY: the function accepts any number.
         let text = unsafe { (self.functions.ncclGetErrorString)(status) };
         // SAFETY: NULL stands for no particular communicator.
         let last = unsafe { (self.functions.ncclGetLastError)(std::ptr::null_mut()) };
         // SAFETY: NCCL's texts are C strings.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-        // SAFETY: as above; it stays until the next failure.
+        // SAFETY: NCCL's texts are C strings; this one stays valid until the next failure.
         let last = unsafe { CStr::from_ptr(last) }.to_string_lossy();
         Err(format!("{what}: {text} ({status}) {last}"))
     }
@@ -333,7 +333,7 @@ impl Window<'_> {
         // SAFETY: the window is not used any more.
         let status = unsafe { deregister(self.comm.handle, self.handle) };
         self.comm.nccl.check("ncclCommWindowDeregister", status)?;
-        // SAFETY: neither is its memory.
+        // SAFETY: the window's memory is not used any more.
         let status = unsafe { (self.functions.ncclMemFree)(self.floats.address) };
         self.comm.nccl.check("ncclMemFree", status)
     }

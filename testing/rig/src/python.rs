@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Python with readers and tools of other projects, which `cargo xtask test` makes.
+//! The Python with other projects' readers and tools, which `cargo xtask test` installs.
 
 use std::env;
 use std::path::PathBuf;
 
-/// That Python, for a test that needs `package` of it: without it, it prints a line that begins
-/// with `skipped:`, so that the test can return.
+/// Path of this Python, for a test that needs its package `package`. `None` without the package;
+/// then it has printed a line that begins with `skipped:`, so that the test can return.
 ///
 /// # Panics
-/// `NCCLSCOPE_TEST_PYTHON` names none, and `NCCLSCOPE_REQUIRE_NCCL` is set.
+/// `NCCLSCOPE_TEST_PYTHON` names no such Python, and `NCCLSCOPE_REQUIRE_NCCL` is set.
 #[must_use]
 #[expect(clippy::print_stdout, reason = "a skipped test must say so")]
 pub fn with_or_skip(package: &str) -> Option<PathBuf> {

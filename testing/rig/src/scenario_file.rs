@@ -249,7 +249,8 @@ impl ScenarioFile {
             }
         }
         for (index, fault) in parsed.fault.into_iter().enumerate() {
-            // The table's own line: its fields have none once the kind is known.
+            // Errors refer to the line of the table: its fields have no positions once the kind is
+            // known.
             let offset = text.match_indices("[[fault]]").nth(index).map_or(0, |(at, _)| at);
             scenario.add(fault).map_err(|error| place.at(offset, error))?;
         }
@@ -298,7 +299,7 @@ impl ScenarioFile {
             Fault::StoppedProxy { rank, step, ms } => {
                 let ms = ms.map_or_else(String::new, |ms| format!(":{ms}"));
                 self.option(rank, step, "--stop-proxy", &ms)?;
-                // Without a name the thread cannot be found.
+                // The proxy threads are found by their names.
                 self.own(rank)?.env.insert("NCCL_SET_THREAD_NAME".into(), "1".into());
             }
             Fault::SlowLink { rank, step, mbps, delay_ms } => {

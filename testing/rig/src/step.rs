@@ -85,12 +85,12 @@ impl Step {
             Self::Init => "init".into(),
             Self::InitNonblocking => "init-nonblocking".into(),
             Self::Repeat(k, step) => format!("repeat:{k}:{}", step.text()),
-            // The printed form has spaces for colons.
+            // The printed form has spaces in place of colons.
             other => other.to_string().replace(' ', ":"),
         }
     }
 
-    /// How often it runs and is reported.
+    /// Number of times that the step runs and is reported.
     #[must_use]
     pub fn repetitions(&self) -> usize {
         match self {

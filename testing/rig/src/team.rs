@@ -13,9 +13,9 @@ use crate::nccl::Comm;
 pub struct Team<'a> {
     /// The communicator.
     pub comm: Comm<'a>,
-    /// For each rank in it, its rank in the job.
+    /// For each rank of the communicator, its rank in the job.
     pub members: Vec<usize>,
-    /// This rank in it.
+    /// This rank's number in the communicator.
     pub rank: usize,
 }
 
@@ -36,8 +36,8 @@ impl Team<'_> {
         (0..count).map(|i| self.input(self.rank, i, step)).collect()
     }
 
-    /// The sum over all ranks at each element. What does not depend on the element is added up
-    /// once: jobs check millions of them.
+    /// The sum over all ranks at each element. The part that does not depend on the element is
+    /// added up once: jobs check millions of them.
     pub(crate) fn sum(&self, step: usize) -> impl Fn(usize) -> f32 {
         let size = self.size();
         let of_ranks: usize = self.members.iter().map(|member| member * 3 + step % 11).sum();

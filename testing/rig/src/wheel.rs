@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 /// An NCCL release in a wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
-    /// Such as `2.30.7`.
+    /// Version, such as `2.30.7`.
     pub version: &'static str,
     /// Major version of the CUDA it is built for, 12 or 13.
     pub cuda: u8,
     /// The newest profiler API version that it supports: it uses this plugin interface if the
-    /// plugin has it, else the next older one.
+    /// plugin has it, otherwise the next older one.
     pub api: u8,
 }
 
@@ -42,12 +42,12 @@ pub const ALL: [Release; 12] = [
 pub const TESTED: [&str; 8] =
     ["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
-/// Those of [`TESTED`] with events of every level, from API calls to kernels.
+/// Releases of [`TESTED`] with events of every level, from API calls to kernels.
 pub const RELEASES: [&str; 3] = ["2.28.9", "2.30.7", "2.32.3"];
 
 impl Release {
-    /// Its `libnccl.so.2`: `cuNN-VERSION/` in the directory that `NCCLSCOPE_NCCL_DIR` names, or
-    /// else in `$HOME/.cache/ncclscope/nccl`.
+    /// Path of the release's `libnccl.so.2`: `cuNN-VERSION/` in the directory that
+    /// `NCCLSCOPE_NCCL_DIR` names, or else in `$HOME/.cache/ncclscope/nccl`.
     ///
     /// # Errors
     /// A text with the path that is missing and the command that makes it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hosts that are ahead of their GPUs, which have other work before NCCL's: no hang, or a
-//! suspicion.
+//! Hosts that are ahead of their GPUs, which have other work before NCCL's. This is no hang, or
+//! only a suspected one.
 
 #[path = "common/verdicts.rs"]
 #[expect(dead_code, reason = "of the helpers this test needs one")]
@@ -12,10 +12,10 @@ use rig::{build, wheel};
 use verdicts::{Verdict, diagnose};
 
 const RELEASES: [&str; 2] = ["2.28.9", "2.30.7"];
-/// Seconds after which a rank that is in its last step is ended.
+/// Seconds after which a rank in its last step is ended.
 const HANG_S: &str = "8";
 const LIMIT_S: &str = "4";
-/// The verdicts of a job of two ranks with these steps, which are ended in their last one.
+/// The verdicts on a job of two ranks with these steps, which are ended in their last step.
 fn verdicts(version: &str, steps: [&[&'static str]; 2]) -> Option<Vec<Verdict>> {
     let nccl = wheel::find_or_skip(version)?;
     let record = tempfile::tempdir().expect("a folder");
@@ -46,7 +46,7 @@ fn gpus_that_are_all_busy_with_other_work_are_suspects() {
     }
 }
 
-/// The last operation was enqueued at the beginning, and the one before it ended just now.
+/// The last operation was enqueued at the beginning, and the operation before it ended just now.
 #[test]
 fn an_operation_waits_for_the_one_before_it() {
     let steps = ["allreduce:4096", "busy:6000", "start:4096", "busy:60000", "start:4096"];

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The oldest and the newest supported release.
 const RELEASES: [&str; 2] = ["2.28.9", "2.32.3"];
 
-/// The parts of the product, built.
+/// The built parts of the product.
 struct Product {
     cli: PathBuf,
     plugin: PathBuf,
@@ -41,7 +41,7 @@ fn on_releases(topology: Topology, steps: &[&str], check: impl Fn(&str, &Value))
     on_releases_with(&[], topology, steps, check);
 }
 
-/// The same with environment variables.
+/// As [`on_releases`], with environment variables.
 fn on_releases_with(
     env: &[(&str, &str)],
     topology: Topology,
@@ -76,7 +76,7 @@ fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// Every start has a stop and a parent, and nothing is lost.
+/// Asserts that every start has a stop and a parent, and that nothing is lost.
 #[track_caller]
 fn expect_complete(version: &str, report: &Value) {
     for rank in array(report, "ranks") {
@@ -96,7 +96,7 @@ fn expect_complete(version: &str, report: &Value) {
     assert_eq!(array(report, "open_operations").len(), 0, "{version} {report}");
 }
 
-/// The communicators of the report, and how often `func` ran on each, in rising order.
+/// The number of operations of `func` on each communicator of the report, in ascending order.
 fn counts(report: &Value, func: &str) -> Vec<u64> {
     let comms: BTreeSet<_> = array(report, "ranks").iter().map(|r| r["comm"].as_str()).collect();
     let on = |comm: &Option<&str>| {
@@ -114,7 +114,7 @@ fn a_split_with_shared_resources_is_distinguished_from_its_parent() {
     let steps = ["allreduce:1000", "split:3000", "allreduce:500"];
     on_releases(Topology::Socket, &steps, |version, report| {
         assert_eq!(array(report, "ranks").len(), 4, "{version} {report}");
-        // The split step runs one on the parent and one on the child.
+        // The split step runs one AllReduce on the parent and one on the child.
         assert_eq!(counts(report, "AllReduce"), [1, 3], "{version} {report}");
         assert_eq!(counts(report, "AllGather"), [0, 1], "{version} {report}");
     });
@@ -135,7 +135,8 @@ fn a_split_of_four_ranks_makes_two_communicators() {
 fn communicators_may_be_destroyed_in_any_order() {
     let steps = ["split:1000", "init", "comms:1000", "destroy:0", "comms:1000", "destroy:1"];
     on_releases(Topology::Socket, &steps, |version, report| {
-        // First the parent is destroyed, then the third; the split at the end.
+        // The parent is destroyed first, then the third communicator, and the split-off one at the
+        // end.
         assert_eq!(counts(report, "AllReduce"), [2, 2, 3], "{version} {report}");
     });
 }
@@ -176,7 +177,7 @@ fn all_to_all() {
     on_releases(Topology::Ring3, &steps, |version, report| {
         for rank in array(report, "ranks") {
             let started = |kind: &str| rank["events"][kind]["started"].as_u64();
-            // Three peers, itself among them, each send and receive in both steps.
+            // Three peers, including the rank itself; each has a send and a receive in both steps.
             assert_eq!(started("P2p"), Some(12), "{version} {rank}");
             assert!(started("P2pApi") >= Some(6), "{version} {rank}");
         }
@@ -237,8 +238,8 @@ fn grouped_broadcasts() {
     }
 }
 
-/// With kernel events NCCL 2.30.7 waits at its end for a kernel that it has counted wrong: they are
-/// off by default.
+/// With kernel events, NCCL 2.30.7 waits at its end for a kernel that it has counted wrongly, so
+/// they are off by default.
 #[test]
 fn a_communicator_with_grouped_broadcasts_can_be_destroyed() {
     let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };

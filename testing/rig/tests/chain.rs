@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A profiler behind ours on real NCCL gets the same callbacks as alone: in the native version of
-//! the release, and in those that NCCL itself converts to.
+//! A profiler that is chained behind ncclscope's plugin gets, on real NCCL, the same callbacks as
+//! alone: in the native version of the release, and in those to which NCCL itself converts.
 
 #[path = "../../fake-nccl/plugins/logging.rs"]
 mod plugins;
@@ -11,7 +11,7 @@ use rig::job::Job;
 use rig::{build, wheel};
 use std::path::{Path, PathBuf};
 
-/// All kinds except the proxy thread's own activity, which depends on timing.
+/// Mask of all kinds except the proxy thread's own activity, which depends on timing.
 const ALL: u32 = 0xffdf;
 /// The steps of the ranks; at the end they wait for the last callbacks of NCCL's threads.
 const STEPS: [&str; 4] = ["allreduce:300001", "sendrecv:1000", "graph:2x4096", "sleep:300"];
@@ -80,8 +80,9 @@ fn ours() -> &'static Path {
     PLUGIN.get_or_init(build::plugin)
 }
 
-/// An event without what differs between two runs of the same job: how often a peer was not ready,
-/// and the communicator's hash. `None` for a step that was restarted before it was posted.
+/// An event without the parts that differ between two runs of the same job: how often a peer was
+/// not ready, and the communicator's hash. `None` for a step that was restarted before it was
+/// posted.
 fn timeless(event: &str) -> Option<String> {
     let (head, callbacks) = event.split_once("; ").unwrap_or((event, ""));
     let is_step = head.starts_with("16 ");
@@ -125,7 +126,7 @@ fn a_plugin_gets_what_it_gets_alone_in_the_version_of_the_release() {
     for (release, version) in releases.into_iter().chain([("2.32.3", 7)]) {
         let Some(run) = TestRun::new(release, version) else { continue };
         expect_same(&run, ALL, &[], &format!("{release} v{version}"));
-        // Ours has recorded the same job.
+        // The plugin has recorded the same job.
         let report = common::report(&cli(), &run.run_folder());
         let ranks = report["ranks"].as_array().unwrap();
         assert_eq!(ranks.len(), 2, "{report}");
@@ -141,7 +142,7 @@ fn cli() -> PathBuf {
     build::tool()
 }
 
-/// Our conversion of a newer NCCL's events for an older plugin is the same as NCCL's.
+/// The plugin's conversion of a newer NCCL's events for an older plugin is the same as NCCL's.
 #[test]
 fn an_older_plugin_gets_what_nccl_converts_for_it() {
     for (release, version) in
@@ -152,7 +153,8 @@ fn an_older_plugin_gets_what_nccl_converts_for_it() {
     }
 }
 
-/// Ours requests nearly all kinds, the other one kind: it gets that one and its ancestors.
+/// The plugin requests nearly all kinds, the chained one only one kind: it gets that kind and its
+/// ancestors.
 #[test]
 fn a_plugin_gets_what_its_own_mask_takes() {
     let (kernel, op, coll_api, p2p) = (64, 8, 512, 4);
@@ -177,8 +179,8 @@ fn a_plugin_gets_what_its_own_mask_takes() {
     }
 }
 
-/// Ours is off, and the other plugin requests events only some time after its `init`: NCCL still
-/// gets the mask.
+/// The plugin is off, and the chained one requests events only some time after its `init`: NCCL
+/// still gets the mask.
 #[test]
 fn a_mask_that_is_written_later_reaches_nccl() {
     let Some(run) = TestRun::new("2.30.7", 6) else { return };
@@ -189,7 +191,7 @@ fn a_mask_that_is_written_later_reaches_nccl() {
     }
 }
 
-/// Ours measures launches by CUDA events (docs/probe.md) also in a chain.
+/// The plugin measures launches with CUDA events (docs/probe.md) in a chain, too.
 #[test]
 fn cuda_events_go_with_a_chain() {
     let Some(run) = TestRun::new("2.28.9", 5) else { return };

@@ -37,7 +37,7 @@ fn on(releases: &[&str], configure: impl Fn(Job) -> Job, steps: &[&str]) {
     }
 }
 
-/// Every rank must have done and checked all its steps with the release that was asked for.
+/// Asserts that every rank ran and checked all its steps, with the requested release.
 #[track_caller]
 fn check(version: &str, outcome: &Outcome, steps: usize) {
     outcome.expect_success();
@@ -121,7 +121,7 @@ fn sends_over_four_channels() {
     on(&["2.23.4", "2.27.7", "2.28.9"], channels, &steps);
 }
 
-/// From 2.29 on these are works of a separate type, which the player must support.
+/// From 2.29 on, grouped broadcasts are works of a separate type, which the player must support.
 #[test]
 fn grouped_broadcasts_between_three_hosts() {
     let steps = ["bcasts:2x1", "bcasts:3x4096", "bcasts:5x300001", "allreduce:100"];
@@ -151,7 +151,7 @@ fn an_unplayable_algorithm_fails_loudly() {
 fn a_job_that_hangs_is_ended() {
     let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
     let job = Job::new(&nccl).expect("the stand-in builds");
-    // Rank 0 exits when both have finished the steps that it takes part in.
+    // Rank 0 exits when both ranks have finished the steps in which it takes part.
     let steps = ["allreduce:1", "barrier", "allreduce:1"];
     let job = job.steps(steps[..2].to_vec()).rank_steps(1, steps);
     let outcome = job.arg("--no-destroy").timeout(Duration::from_secs(8)).run().expect("starts");
@@ -180,7 +180,7 @@ fn faulty(nccl: &Path, faults: &str) -> Job {
     job.env("CPU_CUDA_FAULTS", faults)
 }
 
-/// At least four steps of 50 ms each; the other rank is only slow because it waits.
+/// Each kernel has at least four steps of 50 ms; the other rank is slow only because it waits.
 #[test]
 fn a_slow_rank_takes_its_time() {
     for version in ENDS {
@@ -217,8 +217,8 @@ fn a_stuck_kernel_holds_both_ranks() {
     }
 }
 
-/// Each kernel takes 120 ms or more; by a clock at a thousandth of the speed it takes almost
-/// nothing.
+/// Each kernel takes 120 ms or more; by a GPU clock that runs at a thousandth of the speed, it
+/// takes almost nothing.
 #[test]
 fn a_slow_gpu_clock_reaches_the_profiler() {
     let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks that wait while NCCL connects them, inside the first call that needs a connection: for
-//! whom they wait, and that they are not the cause.
+//! Ranks that wait while NCCL connects them, inside the first call that needs a connection:
+//! `diagnose` names the ranks for which they wait, and not these ranks as the cause.
 //!
 //! Three ranks over sockets. NCCL connects sends and receives in their first call, and collectives
-//! too where it uses virtual memory (`NCCL_RUNTIME_CONNECT`). Before 2.28 it reports no calls.
+//! too if it uses virtual memory (`NCCL_RUNTIME_CONNECT`). Before 2.28 it reports no calls.
 
 #[path = "common/verdicts.rs"]
 #[expect(dead_code, reason = "of the helpers this test needs one")]
@@ -17,21 +17,22 @@ use verdicts::{Verdict, diagnose};
 const RELEASES: [&str; 3] = ["2.28.9", "2.30.7", "2.32.3"];
 /// The last release that reports no calls.
 const SILENT: &str = "2.27.7";
-/// Seconds after which a wait is a hang, and after which a rank that is in its last step is ended.
+/// Seconds after which a wait is a hang, and after which a rank in its last step is ended.
 const LIMIT_S: &str = "2";
 const HANG_S: &str = "4";
 const AWAY: &str = "sleep:60000";
-/// It ends long before the others do.
+/// A rank with this step ends long before the others.
 const ENDS: &str = "sleep:500";
 
-/// Whether NCCL connects a collective's ranks when the communicator is made, or in the first call.
+/// Whether NCCL connects the ranks for collectives when the communicator is created, or in the
+/// first call.
 #[derive(Clone, Copy)]
 enum Connects {
     AtInit,
     AtFirstCall,
 }
 
-/// The verdicts about three ranks with these steps, which are ended in their last one.
+/// The verdicts on three ranks with these steps, which are ended in their last step.
 fn verdicts(
     version: &str,
     connects: Connects,
@@ -61,7 +62,8 @@ fn confirmed(class: &str, ranks: &[u64]) -> Vec<Verdict> {
     vec![verdict(class, "confirmed", ranks)]
 }
 
-/// What is found in each release if all ranks but rank 1 make these calls, and it does `other`.
+/// Asserts the verdicts in each release if all ranks except rank 1 make these calls, and rank 1
+/// does `other`.
 #[track_caller]
 fn expect(connects: Connects, calls: &[&'static str], other: &[&'static str], found: &[Verdict]) {
     for version in RELEASES {
@@ -108,7 +110,7 @@ fn the_first_collective_comes_late_or_at_once() {
     expect(Connects::AtFirstCall, &calls, &calls, &[]);
 }
 
-/// NCCL tells no peer: each rank that waits for none may be it.
+/// NCCL reports no peer: each rank that does not wait itself may be the peer.
 #[test]
 fn a_lone_send_waits_for_one_of_the_ranks_that_wait_for_none() {
     for version in RELEASES {
@@ -129,8 +131,8 @@ fn a_lone_send_waits_for_one_of_the_ranks_that_wait_for_none() {
     }
 }
 
-/// NCCL stops the transfers of a kernel together: those to the ranks that came have moved all
-/// their data. The rank that sleeps called NCCL before the others began to wait, not since.
+/// NCCL stops the transfers of a kernel together: those with ranks that arrived have moved all
+/// their data. The sleeping rank last called NCCL before the others began to wait.
 #[test]
 fn an_all_to_all_waits_for_the_rank_that_did_not_come_only() {
     for version in RELEASES {
@@ -151,7 +153,7 @@ fn a_rank_that_connects_to_one_that_called_something_else_is_in_a_circle() {
     }
 }
 
-/// Nothing is found rather than something wrong.
+/// No verdict is better than a wrong one.
 #[test]
 fn a_release_that_reports_no_calls_shows_no_wait() {
     let calls = &["sendrecv:4096"][..];
@@ -159,7 +161,8 @@ fn a_release_that_reports_no_calls_shows_no_wait() {
     assert_eq!(found, []);
 }
 
-/// From 2.29 on NCCL reports of a Broadcast its call alone: it is no call that was never enqueued.
+/// From 2.29 on, NCCL reports only the call of a Broadcast: it must not count as a call that was
+/// never enqueued.
 #[test]
 fn a_rank_that_stays_away_after_a_broadcast_has_stopped_calling() {
     let before = ["broadcast:4096", "allreduce:4096"];
@@ -167,7 +170,8 @@ fn a_rank_that_stays_away_after_a_broadcast_has_stopped_calling() {
     expect(Connects::AtInit, &calls, &[before[0], before[1], AWAY], &confirmed("H1a", &[1]));
 }
 
-/// That others wait in the Broadcast is probable, since a rank has not called it.
+/// The wait of the others in the Broadcast is only probable: the evidence is that one rank has not
+/// called it.
 #[test]
 fn a_rank_that_does_not_come_to_a_broadcast_is_suspected() {
     let calls = ["broadcast:4096", "broadcast:4096", AWAY];

@@ -83,8 +83,8 @@ fn begun(job: &mut Running) {
     }
 }
 
-/// Nothing is lost, open or incomplete: each AllReduce has all of its parts. (A Group is not part
-/// of one: it has no parent, and may begin when recording has stopped.)
+/// Asserts that nothing is lost, open or incomplete: each AllReduce has all of its parts. (A Group
+/// is not part of an AllReduce: it has no parent, and may begin when recording has stopped.)
 #[track_caller]
 fn whole(report: &Value) -> u64 {
     assert_eq!(report["lost"]["total"], 0, "{report}");
@@ -130,7 +130,7 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
     let to = snapshot.to_str().unwrap();
     let files = run.says(&["snapshot", "--all", "--for", "300ms", "-o", to]);
     assert_eq!(files.lines().count(), 2, "{files}");
-    // An operation may be in flight at the moment of the copy, and is then open in it.
+    // An operation may be in flight at the moment of the copy, in which it is then open.
     let report = common::report(&run.cli, &snapshot);
     assert!(report["ranks"].as_array().unwrap().len() == 2, "{report}");
     assert!(report["operations"][0]["count"].as_u64() > Some(0), "{report}");
@@ -150,8 +150,8 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
     assert!(String::from_utf8_lossy(&without.stderr).contains("has no socket here"));
 }
 
-/// A job that reports no step: a window of steps is announced as waiting, and what was recorded
-/// before goes on, as `ls` says.
+/// A job that reports no steps: the tool says that a window of steps is waiting, and the previous
+/// recording continues, as `ls` shows.
 #[test]
 fn a_window_of_steps_without_steps_changes_nothing_and_says_so() {
     let run = TestRun::new();
@@ -228,7 +228,7 @@ fn a_thousand_toggles_from_outside_leave_whole_operations() {
         for ((memory, files), rank) in early.into_iter().zip([0, 1]) {
             let (memory_now, files_now) = held(job.pid(rank));
             assert!(memory_now < memory + (8 << 20), "{version}: {memory} then {memory_now} bytes");
-            // The stand-in's device memory has some descriptors, which change.
+            // Some descriptors belong to the stand-in's device memory, and their number changes.
             assert!(files_now < files + 20, "{version}: {files} then {files_now} descriptors");
         }
         job.wait().expect_success();
@@ -244,7 +244,8 @@ fn held(pid: u32) -> (u64, usize) {
     (pages * 4096, std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count())
 }
 
-/// 2.24.3 never stops some of its receive steps, and has neither API events nor KernelCh.
+/// As [`whole`], except for 2.24.3, which never stops some of its receive steps, and has neither
+/// API events nor KernelCh.
 #[track_caller]
 fn partly(report: &Value, version: &str) -> u64 {
     if version == "2.24.3" {
@@ -312,7 +313,8 @@ fn misuse_of_the_socket_changes_and_stalls_nothing() {
     assert_eq!(whole(&common::report(&run.cli, &run.place("run"))), 2000, "all of them");
 }
 
-/// Another user cannot see the sockets, and is refused if the directory is opened to all.
+/// Asserts that another user cannot see the sockets, and is refused if the directory is opened to
+/// all.
 fn strangers(run: &TestRun, sockets: &[PathBuf]) {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&run.place("control")), 0o700);

@@ -33,7 +33,7 @@ impl TestRun {
         let nccl = wheel::find_or_skip(release)?;
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
         let dir = tempfile::tempdir().expect("a folder");
-        // The driver is what is loaded under this name.
+        // The stand-in is loaded as the driver under this name.
         let driver = dir.path().join("driver");
         std::fs::create_dir(&driver).expect("a folder");
         std::os::unix::fs::symlink(cuda, driver.join("libcuda.so.1")).expect("a link");
@@ -48,7 +48,7 @@ impl TestRun {
         Some(TestRun { cli: build::tool(), dir, job })
     }
 
-    /// With CUDA events and a watchdog whose limit is 2 s.
+    /// A run with CUDA events and a watchdog whose limit is 2 s.
     fn watched(release: &str) -> Option<TestRun> {
         let run = TestRun::new(release)?;
         let job = run.job.env("NCCLSCOPE_CUDA_EVENTS", "on");
@@ -98,7 +98,8 @@ impl TestRun {
     }
 }
 
-/// Every operation of `func` is timed by a CUDA event, and the late one took as long as that.
+/// Asserts that every operation of `func` is timed by a CUDA event, and that the late one took as
+/// long as the delay.
 #[track_caller]
 fn expect_whole_times(report: &Value, func: &str) {
     let rows = report["operations"].as_array().expect("the schema");
@@ -119,7 +120,8 @@ fn a_tree_all_reduce_whose_peer_is_late_is_in_flight_after_its_stop() {
     assert_eq!(report["operations"][0]["algorithm"], "TREE", "{report}");
 }
 
-/// Like NVLS, which only copies its data to where the switch finds it; NVLS itself needs a GPU.
+/// A kernel that stops early like NVLS, which only copies its data to where the switch finds it.
+/// NVLS itself needs a GPU.
 #[test]
 fn a_stop_before_anything_is_done_ends_nothing() {
     let Some(run) = TestRun::watched(RELEASE) else { return };
@@ -154,15 +156,16 @@ fn without_cuda_events_an_early_stop_gives_no_bandwidth() {
     assert!(report["unknowable"].to_string().contains("the least that they took"), "{report}");
 }
 
-/// From 2.31 on NCCL's profiler does not count a Broadcast, but its kernels do (NVIDIA/nccl#2368):
-/// the AllReduces after it have the times of others, or none.
+/// From 2.31 on, NCCL's profiler does not count a Broadcast, but its kernels do (NVIDIA/nccl#2368):
+/// the AllReduces after it get the times of other kernels, or none.
 #[test]
 fn after_a_broadcast_no_kernel_is_believed_from_2_31_on() {
     for release in ["2.31.2", "2.32.3"] {
         let Some(run) = TestRun::new(release) else { continue };
         let steps = ["allreduce:4096", "broadcast:4096", "repeat:3:allreduce:4096"];
         let job = run.job.clone().topology(Topology::Socket).steps(steps);
-        // NCCL may crash when it destroys the communicator. Its proxies need a while to stop.
+        // NCCL may crash when it destroys the communicator, so the ranks do not. Its proxies need a
+        // while to stop.
         let job = job.steps(["sleep:500"]).arg("--no-destroy").keep_going();
         let outcome = job.run().expect("ranks start");
         assert!(outcome.ranks.iter().all(|rank| rank.steps_done() == 6), "{release}: {outcome}");
@@ -176,7 +179,7 @@ fn after_a_broadcast_no_kernel_is_believed_from_2_31_on() {
         let losses = report["lost"]["losses"].to_string();
         assert!(losses.contains(&format!("kernel times of {stray} events")), "{losses}");
         assert_eq!(report["open_operations"].as_array().map(Vec::len), Some(0), "{report}");
-        // By default NCCL is not asked for them.
+        // By default, NCCL is not asked for kernel events.
         let job = run.job.clone().env("NCCLSCOPE_KERNEL", "auto").steps(steps);
         job.env("NCCLSCOPE_DIR", run.dir.path().join("auto"))
             .run()

@@ -8,7 +8,8 @@ use rig::{build, wheel};
 /// The rig once unloaded libnccl while its threads ran, which killed every fourth job with SIGSEGV.
 const ROUNDS: u32 = 6;
 
-/// NCCL's threads run on while the process ends, and what the plugin does then takes milliseconds.
+/// NCCL's threads continue while the process exits, and the plugin's work at exit takes
+/// milliseconds.
 #[test]
 fn ranks_that_keep_their_communicators_end_in_order() {
     for release in ["2.28.9", "2.32.3"] {

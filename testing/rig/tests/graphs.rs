@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replays of CUDA graphs are no calls: ranks at different replays did not call different things.
-//! Where NCCL reports nothing of them, the tools say so.
+//! Replays of CUDA graphs are no calls: ranks at different replays have not called different
+//! operations. If NCCL reports nothing about replays, the tools say so.
 
 #[path = "common/verdicts.rs"]
 #[expect(dead_code, reason = "of the helpers this test needs one")]
@@ -11,10 +11,10 @@ use rig::{build, wheel};
 use std::process::Command;
 use verdicts::diagnose;
 
-/// Seconds after which a wait is a hang, and after which a rank that is in its last step is ended.
+/// Seconds after which a wait is a hang, and after which a rank in its last step is ended.
 const LIMIT_S: &str = "2";
 const HANG_S: &str = "6";
-/// Calls of different sizes, which tell whether they are numbered alike.
+/// Calls of different sizes, which show whether the ranks number them alike.
 const CALLS: [&str; 4] = ["allreduce:1000", "allreduce:2000", "allreduce:3000", "allreduce:4000"];
 
 #[test]

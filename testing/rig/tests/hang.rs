@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// With API and kernel events.
+/// A release with API and kernel events.
 const RELEASE: &str = "2.28.9";
 /// Seconds after which an operation is stuck.
 const LIMIT: &str = "3";
@@ -43,7 +43,7 @@ impl Watched {
     fn of(job: Job, limit: &str) -> Watched {
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
         let record = tempfile::tempdir().expect("a folder");
-        // The driver is what is loaded under this name.
+        // The stand-in is loaded as the driver under this name.
         let driver = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::symlink(cuda, driver.path().join("libcuda.so.1")).expect("a link");
         let job = job
@@ -53,7 +53,7 @@ impl Watched {
             .env("NCCLSCOPE_CONTROL", record.path().join("control"))
             .env("NCCLSCOPE_HANG_SEC", limit)
             .env("NCCLSCOPE_HANG_ACTION", "log,exec:true")
-            // Longer than in the scenario: a busy machine may report late.
+            // Longer than in the scenario: on a busy machine, reports may come late.
             .arg("--hang-s")
             .arg("60")
             .timeout(2 * PATIENCE);
@@ -137,7 +137,7 @@ fn a_rank_that_waits_for_a_missing_rank_reports_it_also_on_request() {
     };
     let told = (&hang["event"], &hang["comm_peer"], &hang["operation"]["number"]);
     assert_eq!(told, (&"hung".into(), &1.into(), &3.into()), "{said}");
-    // It may have completed meanwhile; if not, it waits for nothing.
+    // The operation may have completed in the meantime; if not, it waits for nothing.
     assert!(of(1).is_none_or(|process| process["in_flight"] == Value::Array(vec![])), "{said}");
 }
 
@@ -248,7 +248,7 @@ fn what_cannot_be_seen_is_said() {
     let control = job.record.path().join("control");
     let is_said = || {
         let output = ask_why(&cli, &control);
-        // It prints nothing until there is a process.
+        // The tool prints nothing until there is a process.
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let lines = said["processes"][0]["blind"].as_array().into_iter().flatten();
         let mut lines = lines.filter_map(Value::as_str);
@@ -284,7 +284,7 @@ fn what_goes_on_again_has_recovered() {
     assert!(reports[&1][0].starts_with("HANG: "), "{reports:#?}");
     let outcome = job.job.wait();
     outcome.expect_success();
-    // NCCL's log also has it, at its lowest level.
+    // NCCL's log has the line too, at its lowest level.
     let log = &outcome.ranks[1].stdout;
     assert!(log.iter().any(|line| line.contains("ncclscope: HANG: ")), "{outcome}");
     assert!(log.iter().any(|line| line.contains("recovered after")), "{outcome}");
@@ -306,8 +306,8 @@ fn a_healthy_job_is_left_alone() {
     assert!(!names.iter().any(|name| name.to_string_lossy().contains(".hang-")), "{names:?}");
 }
 
-/// The last rank of a broadcast's ring sends nothing on: the network parts of broadcasts from other
-/// ranks, which without kernel events show what is in flight, say nothing of it.
+/// The last rank of a broadcast's ring forwards nothing: the network parts of broadcasts from other
+/// ranks, which show what is in flight without kernel events, say nothing about it.
 #[test]
 fn an_idle_rank_of_rooted_collectives_is_left_alone() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };

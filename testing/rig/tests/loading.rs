@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How each NCCL release finds a profiler plugin (`docs/loading.md`); with `ncclscope run` each
-//! loads ours.
+//! How each NCCL release finds a profiler plugin (`docs/loading.md`); with `ncclscope run`, each
+//! release loads ncclscope's plugin.
 
 use rig::job::Job;
 use rig::{build, wheel};
@@ -42,7 +42,7 @@ impl Installation {
     fn loads(&self, nccl: &Path, variables: &[(&str, &str)]) -> bool {
         let record = tempfile::tempdir().expect("a folder");
         let mut job = Job::new(nccl).expect("the stand-in builds").hosts(1);
-        // Cargo sets one for its tests, with the folder in which the plugin is built.
+        // Cargo sets a library path for its tests, with the folder in which the plugin is built.
         job = job.env("LD_LIBRARY_PATH", "");
         for (name, value) in variables {
             job = job.env(name, value);
@@ -77,12 +77,13 @@ fn records(folder: &Path) -> usize {
     files.filter(|file| file.path().extension().is_some_and(|end| end == "nscope")).count()
 }
 
-/// Releases in order, as numbers.
+/// A release as a list of numbers, to sort by.
 fn number(version: &str) -> Vec<u32> {
     version.split('.').map(|part| part.parse().expect("a number")).collect()
 }
 
-/// The table of `docs/loading.md`, on releases that changed it, their neighbours and the newest.
+/// The table of `docs/loading.md`, checked on releases that changed it, their neighbours and the
+/// newest.
 #[test]
 fn each_release_looks_for_a_plugin_in_its_own_way() {
     let installation = Installation::new();
@@ -104,7 +105,7 @@ fn each_release_looks_for_a_plugin_in_its_own_way() {
             (&[(plugin, &path), list], has_paths),
             (&[(plugin, "ncclscope"), list], number(version) >= number("2.26.0")),
             (&[(plugin, "plugin.so"), list], has_paths),
-            // No variable names it: the link that the tool makes is NCCL's default.
+            // No variable names the plugin: the link that the tool makes has NCCL's default name.
             (&[("LD_LIBRARY_PATH", &links)], true),
             // The SONAME of a library that the process has already loaded, from any file.
             (&[(plugin, NAME), ("LD_PRELOAD", &odd)], true),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Events of one CUDA context.
+/// Number of CUDA events of one context.
 const EVENTS: u64 = 2048;
 
 struct TestRun {
@@ -27,7 +27,7 @@ impl TestRun {
         let nccl = wheel::find_or_skip(release)?;
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
         let dir = tempfile::tempdir().unwrap();
-        // The driver is what is loaded under this name.
+        // The stand-in is loaded as the driver under this name.
         std::fs::create_dir(dir.path().join("driver")).unwrap();
         std::os::unix::fs::symlink(cuda, dir.path().join("driver/libcuda.so.1")).unwrap();
         Some(TestRun { cli: build::tool(), plugin: build::plugin(), nccl, dir })
@@ -73,7 +73,7 @@ fn run(job: &Job) -> Outcome {
     outcome
 }
 
-/// The requests to the driver of each process.
+/// Counts of each process's requests to the driver.
 fn driver(outcome: &Outcome) -> Vec<HashMap<String, u64>> {
     let lines = outcome.ranks.iter().flat_map(|rank| &rank.stderr);
     let told = lines.filter_map(|line| line.split_once("driver events: "));
@@ -84,7 +84,8 @@ fn driver(outcome: &Outcome) -> Vec<HashMap<String, u64>> {
     counts.collect()
 }
 
-/// Every process created and destroyed the events of `contexts`, and obeyed the driver's rules.
+/// Asserts that every process created and destroyed the events of `contexts` contexts, and followed
+/// the driver's rules.
 #[track_caller]
 fn expect_clean(outcome: &Outcome, contexts: u64, recorded: u64) {
     let wanted = EVENTS * contexts;
@@ -101,7 +102,7 @@ fn expect_clean(outcome: &Outcome, contexts: u64, recorded: u64) {
     assert!(driver.iter().all(|counts| *counts == wanted), "{driver:?}, wanted {wanted:?}");
 }
 
-/// How many operations of `func` each clock timed, over all sizes.
+/// Number of operations of `func` that each clock timed, over all sizes.
 fn timings(report: &Value, func: &str) -> HashMap<String, u64> {
     let mut timings = HashMap::new();
     let rows = report["operations"].as_array().unwrap();

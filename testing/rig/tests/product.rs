@@ -92,7 +92,7 @@ fn one_all_reduce_gives_exactly_the_events_that_nccl_made() {
             for state in ["SendGPUWait", "SendWait", "RecvWait", "RecvFlushWait", "RecvGPUWait"] {
                 assert_eq!(rank["states"][format!("ProxyStep{state}")], 8, "{version} {rank}");
             }
-            // Reported again on every poll of a peer that is not ready.
+            // SendPeerWait is reported again on every poll of a peer that is not ready.
             assert!(rank["states"]["ProxyStepSendPeerWait"].as_u64() >= Some(8), "{rank}");
             assert_eq!(rank["states"]["KernelChStop"], 2);
         }
@@ -177,8 +177,8 @@ fn a_rank_killed_in_mid_run_leaves_a_recording_that_names_its_end() {
     assert_eq!(report["lost"]["total"], 0, "{report}");
 }
 
-/// The ranks are killed, and their directory can be moved: also if the report is made elsewhere,
-/// because that was asked for or because a launcher started this for each rank.
+/// The ranks are killed, and their directory can be moved. The report may also be made elsewhere,
+/// because the user asked for that or because a launcher started `ncclscope run` for each rank.
 #[test]
 fn what_killed_ranks_left_in_memory_is_fetched_also_without_a_report() {
     let product = Product::build();

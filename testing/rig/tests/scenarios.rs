@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every scenario file of the rig ends on real NCCL as it expects, and its fault shows in the
-//! report of the recordings, on the rank or the link with the fault. If it hangs, the watchdog of a
-//! rank that `diagnose` names as the cause gives the same class or none.
+//! Every scenario file of the rig ends on real NCCL as it expects, and the report of the recordings
+//! shows its fault on the right rank or link. If it hangs, the watchdog of a rank that `diagnose`
+//! names as the cause gives the same class or none.
 //!
 //! Thresholds are ratios and lower bounds: the machine may be slow, but not fast.
 
@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In nanoseconds.
+/// One millisecond in nanoseconds.
 const MS: u64 = 1_000_000;
 const MINUTE: u64 = 60_000 * MS;
 /// The hang limit of the watchdog and of `diagnose`, and how long the last step of a job that hangs
@@ -27,10 +27,10 @@ const HANG_S: &str = "8";
 
 /// The report of a scenario, with helpers for tests.
 struct Report {
-    /// For messages.
+    /// Name of the scenario and release, for messages.
     name: String,
     json: Value,
-    /// What the ranks recorded.
+    /// The directory of the ranks' recordings.
     record: PathBuf,
 }
 
@@ -83,8 +83,8 @@ fn said(record: &Path) -> BTreeSet<(u64, FindingClass)> {
 }
 
 impl Report {
-    /// No watchdog contradicts the verdicts that name its rank. If one rank can show the class, one
-    /// of them gives it.
+    /// Asserts that no watchdog contradicts the verdicts that name its rank. If one rank alone can
+    /// recognise the class, at least one watchdog must give it.
     #[track_caller]
     fn assert_conform(&self, hangs: bool) {
         let mut diagnose = Command::new(build::tool());
@@ -108,7 +108,7 @@ impl Report {
         }
     }
 
-    /// Process, thread and start of each kernel's slice in an export that the GPU's timer places.
+    /// Process, thread and start of each kernel's slice in an export, which the GPU's timer places.
     fn kernel_times(&self) -> Vec<String> {
         let trace = self.record.join("trace.json");
         let mut export = Command::new(build::tool());
@@ -130,7 +130,7 @@ impl Report {
         value.as_u64().unwrap_or_else(|| panic!("{}: {value}", self.name))
     }
 
-    /// All waits of one sort on the link from `src` to `dst`, in ns.
+    /// The sum of all waits of one kind on the link from `src` to `dst`, ns.
     fn wait(&self, (src, dst): (u64, u64), sort: &str) -> u64 {
         let link = self.array("peers").find(|link| link["src"] == src && link["dst"] == dst);
         let link = link.unwrap_or_else(|| panic!("{}: no link {src} to {dst}", self.name));
@@ -167,7 +167,7 @@ impl Report {
         !self.events(0, "KernelCh").is_null()
     }
 
-    /// No duration comes from a wrong clock.
+    /// Asserts that no duration comes from a wrong clock.
     #[track_caller]
     fn assert_sane(&self) {
         for row in self.array("operations") {
@@ -221,8 +221,8 @@ fn a_stuck_kernel_is_what_both_ends_wait_for() {
     });
 }
 
-/// Of the receives that were posted together, the first has its data and later ones have not: the
-/// first one tells.
+/// Of receives posted together, the first has its data and the later ones do not: the first one
+/// shows the cause.
 #[test]
 fn a_kernel_that_is_stuck_at_its_beginning_is_told_by_its_first_step() {
     run("stuck-kernel-early.toml", |report| {
@@ -324,7 +324,7 @@ fn a_clock_that_goes_back_is_not_believed() {
         report.assert_sane();
         let row = report.array("operations").find(|row| row["bytes"] == 262_144);
         let timings = &row.expect("the repeated operation")["timings"];
-        // Rank 1's fourth kernel; its operation ends with the network.
+        // The operation with rank 1's fourth kernel is timed by the network.
         assert_eq!((&timings["proxy"], &timings["kernel"]), (&1.into(), &9.into()), "{timings}");
     });
 }
@@ -339,8 +339,9 @@ fn counters_that_are_overrun_lose_no_event() {
             assert_eq!(counts, (&240.into(), &240.into(), &0.into()), "{}", report.name);
         }
         assert_eq!(report.json["lost"]["total"], 0, "{}", report.name);
-        // About 16 works of two channels have the times of those 64 later: how many depends on when
-        // NCCL's thread polls. No time is used twice, and each unused one is counted.
+        // About 16 works of two channels have the times of works that come 64 later: how many
+        // depends on when NCCL's thread polls. No time is used twice, and each unused one is
+        // counted.
         let stray = report.number(&report.json["lost"]["stray_kernel_times"]);
         let times = report.kernel_times();
         let distinct: HashSet<_> = times.iter().collect();

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use verdicts::diagnose;
 
-/// Seconds after which a wait is a hang, and after which a rank that is in its last step is ended.
+/// Seconds after which a wait is a hang, and after which a rank in its last step is ended.
 const LIMIT_S: &str = "2";
 const HANG_S: &str = "6";
 
@@ -63,7 +63,7 @@ fn each_rank_of_a_process_is_compared_as_one_alone_would_be() {
     }
 }
 
-/// The figures that `agent` exports of each rank: its device and how many operations it did.
+/// The figures that `agent` exports for each rank: its device and its number of operations.
 fn series(record: &Path) -> Vec<(String, String, u64)> {
     let mut tool = Command::new(build::tool());
     let tool = tool.args(["agent", "--once", "--labels", "rank", "--dir"]).arg(record);
@@ -87,7 +87,7 @@ fn series(record: &Path) -> Vec<(String, String, u64)> {
 fn each_rank_of_a_process_has_series_and_a_device_of_its_own() {
     let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
     let [record, driver] = [(), ()].map(|()| tempfile::tempdir().expect("a folder"));
-    // The driver is what is loaded under this name.
+    // The stand-in is loaded as the driver under this name.
     let cuda = &build::artifacts().expect("the stand-in builds").cuda;
     std::os::unix::fs::symlink(cuda, driver.path().join("libcuda.so.1")).expect("a link");
     let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(4).threads();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A process that gets too little processor time is called so, and its links are not called slow.
+//! A process that gets too little processor time is reported as such, and its links are not
+//! reported as slow.
 //!
 //! Three ranks in a ring over sockets.
 
@@ -18,34 +19,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use verdicts::{Verdict, stragglers};
 
-/// A run takes half a minute, and the trouble is the same in each release: a test takes two.
+/// The oldest and the newest release: a run takes half a minute, and the effect is the same in each
+/// release.
 const ENDS: [&str; 2] = ["2.27.7", "2.32.3"];
 const MIDDLE: [&str; 2] = ["2.28.9", "2.30.7"];
-/// The rank that is short of processor time.
+/// The rank that gets too little processor time.
 const SHORT: usize = 1;
 
 /// What happens to that rank's process while the job runs.
 #[derive(Clone, Copy)]
 enum Trouble {
     Nothing,
-    /// It is stopped for 20 ms in every 50, as by a quota.
+    /// The process is stopped for 20 ms of every 50, as by a quota.
     Throttled,
-    /// It is stopped for 150 ms, twice a second.
+    /// The process is stopped for 150 ms, twice a second.
     Frozen,
-    /// The freezer of its control group does the same.
+    /// Like `Frozen`, through the freezer of its control group.
     FrozenGroup,
-    /// Its control group has a quota of a tenth of a processor: less than what a busy machine
-    /// leaves to each of the other ranks, so that it is used up there, too.
+    /// Its control group has a quota of a tenth of a processor: less than a busy machine leaves to
+    /// each of the other ranks, so that the quota has an effect there, too.
     Quota,
-    /// It may run on one processor only, where a thread of more weight never pauses.
+    /// The process may run on one processor only, which a thread with a larger weight uses all the
+    /// time.
     BusyCore,
 }
 
-/// The niceness of the process of [`Trouble::BusyCore`]: it gets 1/16 of the processor.
+/// Niceness of the process in [`Trouble::BusyCore`], which gets 1/16 of the processor.
 const NICE: i32 = 12;
 
 impl Trouble {
-    /// For how long it is stopped, and then runs.
+    /// For how long the process is stopped, and then runs.
     fn times(self) -> Option<(Duration, Duration)> {
         let ms = Duration::from_millis;
         match self {
@@ -62,7 +65,7 @@ fn signal(pid: u32, number: i32) {
     unsafe { libc::kill(pid, number) };
 }
 
-/// Lets this thread (`None`), or a process and what it starts later, run on one processor only.
+/// Pins this thread (`None`), or a process and what it starts later, to one processor.
 fn pin(pid: Option<u32>) {
     let pid = pid.map(|pid| i32::try_from(pid).expect("a process id"));
     let pid = pid.and_then(rustix::process::Pid::from_raw);
@@ -72,7 +75,7 @@ fn pin(pid: Option<u32>) {
     rustix::thread::sched_setaffinity(pid, &one).expect("one processor");
 }
 
-/// Makes trouble for the process until `over`.
+/// Applies the trouble to the process until `over`.
 fn trouble(trouble: Trouble, pid: u32, group: Option<&Group>, over: &AtomicBool) {
     if let Trouble::BusyCore = trouble {
         pin(None);
@@ -93,13 +96,13 @@ fn trouble(trouble: Trouble, pid: u32, group: Option<&Group>, over: &AtomicBool)
     }
 }
 
-/// The findings of a job in which that happens.
+/// The findings of a job with this trouble.
 fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     let record = tempfile::tempdir().expect("a folder");
     let job = Job::new(nccl).expect("the stand-in builds").topology(Topology::Ring3);
     let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin());
     let job = job.env("NCCLSCOPE_DIR", record.path());
-    // With a quota each operation takes longer.
+    // With a quota, each operation takes longer, so there are fewer.
     let steps = match what {
         Trouble::Quota => "repeat:50:allreduce:100000",
         Trouble::BusyCore => "repeat:25:allreduce:100000",
@@ -107,7 +110,7 @@ fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     };
     let running = job.steps([steps]).start().expect("ranks start");
     let (pid, over) = (running.pid(SHORT), AtomicBool::new(false));
-    // Before the plugin asks for its group.
+    // Before the plugin reads its control group.
     group.into_iter().for_each(|group| group.take(pid));
     if let Trouble::BusyCore = what {
         pin(Some(pid));
@@ -124,8 +127,8 @@ fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     stragglers(record.path())
 }
 
-/// The rank is called short of processor time before all else, and no link is called slow; where
-/// the machine is busy with other tests a link of the others may be a suspicion.
+/// Asserts that the rank is first reported as short of processor time, and that no link is reported
+/// as slow. If other tests keep the machine busy, a link of the other ranks may be suspected.
 fn assert_short(found: &[Verdict], name: &str) {
     let first = found.first().map(|(class, _, ranks)| (class.as_str(), ranks.as_slice()));
     assert_eq!(first, Some(("S8", &[SHORT as u64][..])), "{name}: {found:?}");

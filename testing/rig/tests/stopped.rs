@@ -18,10 +18,10 @@ use verdicts::{Verdict, diagnose, stragglers};
 
 const RELEASES: [&str; 2] = ["2.27.7", "2.32.3"];
 const LIMIT_S: &str = "2";
-/// Longer than the limit, and than the time in which a heartbeat must come.
+/// Longer than the limit, and than the interval in which a heartbeat must come.
 const PATIENCE: Duration = Duration::from_secs(7);
 
-/// Three ranks at work, which record there.
+/// Starts three ranks, which record into `record`.
 fn start(nccl: &Path, record: &Path) -> Running {
     let job = Job::new(nccl).expect("the stand-in builds").topology(Topology::Ring3);
     let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin()).env("NCCLSCOPE_DIR", record);
@@ -100,7 +100,7 @@ fn a_rank_whose_group_is_frozen_is_told_as_frozen() {
             group.freeze(false);
             std::thread::sleep(Duration::from_secs(3));
             assert_eq!(diagnose(record.path(), LIMIT_S), [], "{version}: it goes on");
-            // No time of it is a link's.
+            // None of the stopped time is attributed to a link.
             let found = stragglers(record.path());
             let is_link = |it: &&Verdict| ["S3", "S4", "S5"].contains(&it.0.as_str());
             assert_eq!(found.iter().find(is_link), None, "{version}: {found:?}");

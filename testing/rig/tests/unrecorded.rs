@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs that hang before their first communicator: what the tools say about the processes.
+//! Jobs that hang before their first communicator: the tools' output about the processes.
 
 use rig::job::{Job, Running};
 use rig::topology::Topology;
@@ -9,11 +9,11 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const RELEASES: [&str; 4] = ["2.27.7", "2.28.9", "2.30.7", "2.32.3"];
-/// The time limit for the ranks to come to where they wait.
+/// Time limit for the ranks to reach the place where they wait.
 const PATIENCE: Duration = Duration::from_secs(40);
 const WAITS: &str = "has loaded NCCL, and seems to wait in ncclCommInit for other ranks";
 
-/// A job of three ranks that its launcher numbers, which records there.
+/// A job of three ranks with numbers from a launcher, which records into `record`.
 fn job(nccl: &Path, record: &Path) -> Job {
     let job = Job::new(nccl).expect("the stand-in builds").topology(Topology::Ring3);
     let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin()).env("NCCLSCOPE_DIR", record);
@@ -26,7 +26,7 @@ fn diagnose(record: &Path) -> Output {
     output.expect("the tool starts")
 }
 
-/// What `diagnose` says as soon as it contains all of this.
+/// The output of `diagnose` as soon as it contains all of these texts.
 #[track_caller]
 fn wait_for(record: &Path, parts: &[String]) -> String {
     let until = Instant::now() + PATIENCE;
@@ -93,7 +93,7 @@ fn of_ranks_with_a_communicator_nothing_is_said() {
     assert!(!said.contains("without a recording"), "{said}");
 }
 
-/// The command that starts ranks 0 and 2 of three, and ends them.
+/// A script that starts ranks 0 and 2 of three, and ends them.
 fn script(nccl: &Path, place: &Path) -> String {
     let rig = build::artifacts().expect("the stand-in builds");
     let (rank, cuda) = (rig.rank.display(), rig.cuda.display());

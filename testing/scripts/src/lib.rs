@@ -36,31 +36,31 @@ pub const GPU_BEHIND_NS: u64 = 123_456_789;
 pub struct Process {
     /// The recording's header; may be changed before [`Process::write`].
     pub header: Header,
-    /// The communicator; may be changed like `header`. What follows is of this one.
+    /// The communicator of the following records; may be changed like `header`.
     pub comm: Comm,
-    /// The communicators before it.
+    /// The communicators of earlier records.
     pub other_comms: Vec<Comm>,
-    /// The devices of communicators.
+    /// The devices of the communicators.
     pub devices: Vec<CommDevice>,
-    /// The time, in ticks.
+    /// Current time in ticks.
     pub now: u64,
-    /// The records so far.
+    /// Marks so far.
     pub marks: Vec<Mark>,
     /// The communicator's role.
     pub role: Option<&'static str>,
-    /// The report of its watchdog, and its time in ticks.
+    /// The report of the process's watchdog, with its time in ticks.
     pub hang: Option<(u64, &'static str)>,
     /// The process's identity.
     pub identity: Identity,
-    /// How long after it is enqueued the GPU comes to a collective, ns.
+    /// Delay between the enqueueing of a collective and its start on the GPU, ns.
     pub late: u64,
     /// How long the kernel of a collective waits for another rank, ns.
     pub waits: u64,
-    /// What the GPU's timer has gained on the host's at a time, ns.
+    /// How far the GPU's timer is ahead of the host's, as a function of the time, ns.
     pub gpu_gain: fn(u64) -> u64,
-    /// The step of the GPU's timer, ns.
+    /// Resolution of the GPU's timer, ns.
     pub gpu_step: u64,
-    /// By how much someone sets the host's clock forward before its last comparison, ns.
+    /// Step by which the host's clock is set forward before its last comparison, ns.
     pub clock_set: i64,
     lanes: Vec<Vec<u64>>,
     kinds: Vec<u32>,
@@ -75,14 +75,14 @@ pub struct Process {
 pub enum Fault {
     /// It completes.
     None,
-    /// The peer never posts its buffer: channel 0's send stays in SendPeerWait, and with it the
-    /// kernel of channel 0.
+    /// The peer never posts its buffer: channel 0's send stays in SendPeerWait, and the kernel of
+    /// channel 0 waits for it.
     Hang,
     /// There are no kernel events.
     NoKernel,
     /// No ProxyOp advances or stops, as with shared memory, and there are no kernel events.
     Local,
-    /// It is enqueued, within a node, and its kernel has not started.
+    /// The collective is enqueued, within a node, and its kernel has not started.
     Enqueued,
 }
 
@@ -99,12 +99,12 @@ pub struct Call {
     pub steps: u32,
     /// Bytes of each step.
     pub step_bytes: u32,
-    /// Where it gets stuck.
+    /// Where the collective gets stuck.
     pub fault: Fault,
 }
 
 impl Call {
-    /// An AllReduce of 4 MiB over two channels, as in the example: 8 steps a ProxyOp.
+    /// An AllReduce of 4 MiB over two channels, with 8 steps per ProxyOp.
     pub const ALL_REDUCE: Call = Call {
         func: "AllReduce",
         count: 1 << 20,
@@ -215,13 +215,13 @@ impl Process {
         self.now += 100;
     }
 
-    /// The GPU's timer now.
+    /// Current time of the GPU's timer.
     #[must_use]
     pub fn ptimer(&self) -> u64 {
         self.ptimer_at(self.now)
     }
 
-    /// The GPU's timer at a time.
+    /// The GPU's timer at a host time.
     #[must_use]
     pub fn ptimer_at(&self, ticks: u64) -> u64 {
         let time = EPOCH_NS - GPU_BEHIND_NS + ticks + (self.gpu_gain)(ticks);
@@ -298,7 +298,7 @@ impl Process {
         self.start(PROXY, coll, Detail::ProxyOp(op))
     }
 
-    /// The proxy thread's part.
+    /// Plays the proxy thread's part.
     fn progress(&mut self, coll: Handle, call: &Call, ops: &[Handle]) {
         if matches!(call.fault, Fault::Local | Fault::Enqueued) {
             return;
@@ -415,7 +415,7 @@ impl Process {
         self.send_through(proxy, peer, count, false);
     }
 
-    /// As [`Process::send_by`], and the receiver never takes the data.
+    /// As [`Process::send_by`], but the receiver never takes the data.
     pub fn stuck_send_by(&mut self, proxy: &mut Process, peer: i32, count: u64) {
         self.send_through(proxy, peer, count, true);
     }
@@ -462,7 +462,7 @@ impl Process {
     /// System errors.
     pub fn write(&self, dir: &Path) -> io::Result<PathBuf> {
         let path = dir.join(format!("{}-{}.nscope", self.header.host, self.header.pid));
-        // Room for all of it, as blocks are never longer than the lanes.
+        // Room for all of the records; a block is never longer than the lanes.
         let words: usize = self.lanes.iter().map(Vec::len).sum();
         let room = (64 << 20).max(8 * words as u64);
         let mut writer = Writer::create(&path, self.header.clone(), room)?;

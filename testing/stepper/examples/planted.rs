@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A plugin whose callbacks do nothing, except that some break the contract, each in its own way.
+//! A plugin whose callbacks do nothing, except that some break the contract, each in another way.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
@@ -26,7 +26,7 @@ unsafe impl Sync for Table {}
 static ncclProfiler_v6: Table =
     Table { name: c"planted".as_ptr(), init, start, stop, record, finalize: stop };
 
-/// A mutex of the C library: Rust's own never calls it.
+/// A mutex of the C library; Rust's own does not call `pthread_mutex_lock`.
 struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: it is only ever locked and unlocked.

@@ -18,24 +18,24 @@ use std::time::Duration;
 pub const VERB: &str = "child";
 /// Exit status of a child that may not be traced.
 pub const NOT_TRACED: u8 = 77;
-/// The mark that ends a phase.
+/// Mark that ends a phase.
 pub(crate) const END: u64 = 0;
-/// The mark after which callbacks are not stepped, and all other threads are stopped.
+/// Mark after which callbacks are not stepped and all other threads are stopped.
 const HOLD: u64 = 100;
-/// How often the hot phase plays everything.
+/// Number of times that the hot phase plays every callback.
 const ROUNDS: usize = 3;
 /// More threads than there are lanes.
 const CROWD: usize = 272;
-/// The child exits after this time, whatever hangs.
+/// The child exits after this time, even if something hangs.
 const SECONDS: u32 = 300;
 /// Longer than the drain thread's sleep.
 const DRAINED: Duration = Duration::from_millis(300);
-/// Bytes that a thread's heap has room for before its first callback: more than the linker takes.
+/// Free bytes in a thread's heap before its first callback: more than the linker allocates.
 const HEAP: usize = 32 << 10;
-/// How often each of many threads asks for a lane; the last ones get none.
+/// Number of times that each of many threads tries to get a lane; the last threads get none.
 const PATIENCE: usize = 8;
 /// Handles that no plugin returned: null, all ones, numbers, an address, and values that look like
-/// ours.
+/// the plugin's handles.
 const GARBAGE: [u64; 8] =
     [1, u64::MAX, 0xdead_beef, 0x7fff_ffff_f000, 1 << 63, 0x5555_5555_5555_5555, 8, 1 << 36];
 
@@ -45,7 +45,7 @@ const GARBAGE: [u64; 8] =
 /// The loader's error text. The process exits with [`NOT_TRACED`] if it may not be traced.
 pub fn run(plugin: &Path, version: usize, phases: PhaseSet) -> Result<(), String> {
     trace_me();
-    // SAFETY: it sets a timer, which ends the process.
+    // SAFETY: the call only sets a timer, which ends the process.
     unsafe { libc::alarm(SECONDS) };
     let addresses = addresses(plugin, version)?;
     let loaded = Plugin::load(plugin, version, Log::new(false))?;
@@ -59,7 +59,7 @@ pub fn run(plugin: &Path, version: usize, phases: PhaseSet) -> Result<(), String
     for _ in 0..20 {
         phase_player.everything(&mut player);
     }
-    // Now the drain thread knows the strings, and the lane is empty.
+    // By now the drain thread knows the strings, and the lane is empty.
     thread::sleep(DRAINED);
     phase_player
         .phase(Phase::Hot, || (0..ROUNDS).for_each(|_| phase_player.everything(&mut player)));
@@ -101,11 +101,11 @@ impl PhasePlayer<'_> {
         self.mark(END);
     }
 
-    /// Tells the parent, by a trap, which phase follows. Nothing from here to [`END`] may take a
-    /// lock: a stopped thread may hold it.
+    /// Reports the following phase to the parent by a trap. From here to [`END`], nothing may take
+    /// a lock, since a stopped thread may hold it.
     fn mark(&self, mark: u64) {
         let addresses = &raw const self.addresses;
-        // SAFETY: the parent takes the trap, reads the registers, and lets the thread go on.
+        // SAFETY: the parent handles the trap: it reads the registers and lets the thread continue.
         unsafe { core::arch::asm!("int3", in("rdi") mark, in("rsi") addresses) };
     }
 
@@ -160,7 +160,7 @@ impl PhasePlayer<'_> {
         let waits = player.start_step(send, 0);
         (0..8).for_each(|_| self.state(waits, 20));
         self.stop_all(&[step, waits, receive, send]);
-        // Eight in flight, then eight more in their slots, which the operation's stop ends.
+        // Eight steps in flight, then eight more in their slots, which end with their operation.
         let forgetful = player.start_op(0, 0, true, std::process::id());
         (0..16).for_each(|number| _ = player.start_step(forgetful, number));
         self.plugin.stop(forgetful);
@@ -206,7 +206,8 @@ impl PhasePlayer<'_> {
         self.stop_all(&[step, op, coll]);
     }
 
-    /// Events that started before the lane was full, and each kind after.
+    /// Plays the ends of events that started before the lane was full, and events of each kind
+    /// after that.
     fn full(&self, player: &mut Player<'_>) {
         self.mark(Phase::Hot as u64);
         let coll = player.start_coll(0, 0, 64, 1);
@@ -253,8 +254,8 @@ impl PhasePlayer<'_> {
     fn on_thread(&self, play: impl FnOnce() + Send) {
         thread::scope(|scope| {
             scope.spawn(|| {
-                // The linker's allocation, which is known, would otherwise grow the heap that the C
-                // library gives this thread now and then, by a system call.
+                // The known allocation of the dynamic linker could otherwise grow the heap that the
+                // C library gives this thread, which takes a system call.
                 drop(black_box(Vec::<u8>::with_capacity(HEAP)));
                 trace_me();
                 play();
@@ -274,9 +275,9 @@ impl PhasePlayer<'_> {
         }
     }
 
-    /// Every lane has its thread, and one more thread makes callbacks.
+    /// Each lane has its thread, and one more thread makes callbacks.
     fn crowd(&self) {
-        // As many as make the plugin expect that many threads.
+        // So many communicators that the plugin expects this many threads.
         let contexts: Vec<_> = (1..300).map(|hash| self.plugin.init(hash, 2, 0)).collect();
         let (here, end) = (Barrier::new(CROWD + 1), Barrier::new(CROWD + 1));
         thread::scope(|scope| {
@@ -308,12 +309,12 @@ fn addresses(plugin: &Path, version: usize) -> Result<Addresses, String> {
     // SAFETY: running the plugin's initialisers is what this is for.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     let symbol = CString::new(format!("ncclProfiler_v{version}")).map_err(|e| e.to_string())?;
-    // SAFETY: the symbol is a string; the library may be null, which then means "anywhere".
+    // SAFETY: the symbol is a C string. A null `library` means "any library".
     let table = unsafe { libc::dlsym(library, symbol.as_ptr()) };
     if library.is_null() || table.is_null() {
         return Err(format!("{} has no {symbol:?}, or does not load", plugin.display()));
     }
-    // Name, `init`, `startEvent`, `stopEvent`, `recordEventState`, `finalize`.
+    // The table has: name, `init`, `startEvent`, `stopEvent`, `recordEventState`, `finalize`.
     // SAFETY: the symbol is a table of six pointers, in all versions.
     let table = unsafe { table.cast::<[*const c_void; 6]>().read() };
     let forbidden = FORBIDDEN.map(|name| {

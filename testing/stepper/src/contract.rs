@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Bytes of stack that a callback may use: hosts may call with small stacks. Measured: 768 if the
-/// linker allocates, else half of that.
+/// linker allocates, otherwise half of that.
 pub const STACK: u64 = 2048;
 
-/// The most instructions that a callback may take. They are about 1.3 times the measured values.
+/// The maximum number of instructions of a callback: about 1.3 times the measured values.
 #[must_use]
 pub fn bound(phase: Phase, kind: Kind) -> u64 {
     match (phase, kind.event, kind.call) {
         (Phase::Off, ..) => 35,
-        // The thread looks for a lane.
+        // The thread searches for a lane.
         (Phase::First, ..) => 1400,
-        // Its first callback looks at all lanes; there is none for it, and it looks again when one
+        // The thread's first callback searches all lanes and finds none; it searches again when one
         // is released.
         (Phase::Crowd, "Group" | "GroupApi", Call::Start) => 8700,
         (Phase::Crowd, ..) => hot(kind) + 100,
-        // It ends eight steps that are still in flight.
+        // The stop ends eight steps that are still in flight.
         (Phase::Repeat, "ProxyOp", Call::Stop) => 1100,
-        // It ends the step whose slot it takes.
+        // The start ends the step whose slot it takes.
         (Phase::Repeat, "ProxyStep", Call::Start) => 360,
         (Phase::Hot | Phase::Finalized, ..) => hot(kind),
         // The fast path is tried first, then the slow one.
@@ -33,18 +33,18 @@ pub fn bound(phase: Phase, kind: Kind) -> u64 {
     }
 }
 
-/// The bound in the normal state.
+/// The maximum in the normal state.
 fn hot(kind: Kind) -> u64 {
     match (kind.event, kind.call) {
         ("ProxyStep", Call::Stop) => 195,
         ("ProxyStep", _) => 110,
         ("null", _) => 70,
-        // API v1 has names for all but one of its numbers.
+        // API v1 has names for all but one of its codes.
         ("Coll", Call::Start) => 350,
         ("ProxyOp", Call::Start) => 395,
         ("ProxyOp", Call::Stop) => 300,
         ("CeColl", Call::Start) => 290,
-        // It also counts the call and updates the rolling hash.
+        // The callback also counts the call and updates the rolling hash.
         ("CollApi", Call::Start) => 275,
         (_, Call::Start) => 250,
         (_, Call::State(_)) => 120,
@@ -52,8 +52,8 @@ fn hot(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a callback may lock the bus: if a thread looks for a lane, or if shared counters are
-/// incremented, as for a lost event.
+/// Whether a callback may execute instructions that lock the bus: if a thread searches for a lane,
+/// or if it increments shared counters, as for a lost event.
 #[must_use]
 pub fn may_lock(phase: Phase) -> bool {
     matches!(phase, Phase::First | Phase::Crowd | Phase::Stale | Phase::Unknown | Phase::Full)
@@ -62,24 +62,24 @@ pub fn may_lock(phase: Phase) -> bool {
 /// All callbacks of one kind in one phase.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Instructions of each, ascending.
+    /// Instructions of each callback, ascending.
     pub instructions: Vec<u64>,
-    /// The most instructions that lock the bus.
+    /// Maximum number of instructions that lock the bus.
     pub locked: u64,
-    /// The most readings of the time.
+    /// Maximum number of readings of the time.
     pub clocks: u64,
-    /// The most bytes of stack.
+    /// Maximum stack use, bytes.
     pub stack: u64,
 }
 
 impl Row {
-    /// The median; of two middle values the lower.
+    /// The median number of instructions; of two middle values the lower.
     #[must_use]
     pub fn median(&self) -> u64 {
         self.instructions.get(self.instructions.len().saturating_sub(1) / 2).copied().unwrap_or(0)
     }
 
-    /// The maximum.
+    /// The maximum number of instructions.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.instructions.last().copied().unwrap_or(0)
@@ -101,8 +101,9 @@ pub fn rows(stepped: &[Stepped]) -> BTreeMap<(Phase, Kind), Row> {
     rows
 }
 
-/// One line a row, its columns separated by tabs: version, phase, kind, callbacks, median and most
-/// instructions, most locking ones, most readings of the time, bytes of stack.
+/// One line per row, with columns separated by tabs: version, phase, kind, callbacks, median and
+/// maximum of instructions, maximum of locking instructions, maximum of readings of the time, bytes
+/// of stack.
 #[must_use]
 pub fn table(version: usize, stepped: &[Stepped]) -> String {
     let mut text = String::new();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Steps through a plugin's callbacks, instruction by instruction, and holds them to the contract: no
-system call, no lock, no allocation, and a bound on instructions, whatever state the plugin is in.
+Steps through a plugin's callbacks, instruction by instruction, and checks them against the
+contract: no system call, no lock, no allocation, and a bound on instructions, whatever state the
+plugin is in.
 
 A [`child`] process plays callbacks to the plugin. Its parent ([`mod@trace`]) stops it at each one's
 first instruction and single-steps it (`ptrace`) to the return, while every other thread of the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The states of a plugin in which its callbacks are stepped, and the page that child and parent
-//! share about them.
+//! The states of a plugin in which its callbacks are stepped, and the data about them that child
+//! and parent share.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum Phase {
     Repeat,
     /// Stopped handles, and handles that never existed.
     Stale,
-    /// Types and states of no version.
+    /// Types and states that no version has.
     Unknown,
     /// The thread's lane has no room.
     Full,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ptrace` and `waitpid`, each call of the kernel's in one place.
+//! Wrappers of `ptrace` and `waitpid`, each request in one place.
 
 use libc::{c_int, c_uint, c_void, pid_t, user_regs_struct};
 use std::io;
@@ -7,19 +7,19 @@ use std::mem::MaybeUninit;
 
 /// A request whose arguments are numbers or addresses in the traced process.
 fn request(op: c_uint, tid: pid_t, address: u64, data: u64) -> io::Result<()> {
-    // SAFETY: the kernel reads and writes memory of the traced process alone for these requests.
+    // SAFETY: for these requests, the kernel only reads and writes memory of the traced process.
     match unsafe { libc::ptrace(op, tid, address, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// Asks to be traced by the thread that made this process.
+/// Requests to be traced by the thread that created this process.
 pub(crate) fn trace_me() -> io::Result<()> {
     request(libc::PTRACE_TRACEME, 0, 0, 0)
 }
 
-/// The traced process must not outlive this one.
+/// Makes the kernel kill the traced process when this one exits.
 pub(crate) fn kill_on_exit(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, u64::from(libc::PTRACE_O_EXITKILL.cast_unsigned()))
 }
@@ -56,20 +56,20 @@ pub(crate) fn poke(tid: pid_t, address: u64, word: u64) -> io::Result<()> {
 
 pub(crate) fn registers(tid: pid_t) -> io::Result<user_regs_struct> {
     let mut registers = MaybeUninit::<user_regs_struct>::uninit();
-    // SAFETY: the kernel writes the structure that the last argument leads to.
+    // SAFETY: the kernel writes the structure to which the last argument points.
     let result = unsafe {
         libc::ptrace(libc::PTRACE_GETREGS, tid, 0, registers.as_mut_ptr().cast::<c_void>())
     };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: written whole, as the call succeeded.
+    // SAFETY: the call succeeded, so it has written the whole structure.
     Ok(unsafe { registers.assume_init() })
 }
 
 pub(crate) fn set_registers(tid: pid_t, registers: &user_regs_struct) -> io::Result<()> {
     let from = std::ptr::from_ref(registers).cast::<c_void>();
-    // SAFETY: the kernel reads the structure that the last argument leads to.
+    // SAFETY: the kernel reads the structure to which the last argument points.
     match unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, from) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -20,10 +20,10 @@ pub const ENDLESS: u64 = 20_000;
 /// The breakpoint instruction, one byte.
 const INT3: u64 = 0xcc;
 
-/// Which callback it is.
+/// Identifies a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
-    /// NCCL's name of the event's type; `other` for a type or handle that is none.
+    /// NCCL's name of the event's type; `other` for an unknown type or handle.
     pub event: &'static str,
     /// The function.
     pub call: Call,
@@ -55,13 +55,13 @@ impl fmt::Display for Kind {
 pub struct Stepped {
     /// The plugin's state.
     pub phase: Phase,
-    /// Which callback.
+    /// The callback.
     pub kind: Kind,
     /// Instructions; one for a repeated string instruction.
     pub instructions: u64,
-    /// Of them, those that lock the bus.
+    /// Number of these instructions that lock the bus.
     pub locked: u64,
-    /// Of them, those that read the time.
+    /// Number of these instructions that read the time.
     pub clocks: u64,
     /// Bytes of stack below the return address.
     pub stack: u64,
@@ -72,7 +72,7 @@ pub struct Stepped {
 /// Why nothing was stepped.
 #[derive(Debug)]
 pub enum Error {
-    /// The system allows no `ptrace` here.
+    /// The system does not allow `ptrace`.
     Forbidden,
     /// The child or the system failed.
     Failed(String),
@@ -189,7 +189,7 @@ impl Tracer {
         }
     }
 
-    /// A phase begins or ends.
+    /// Handles the begin or end of a phase.
     fn mark(&mut self, tid: pid_t, registers: &user_regs_struct) -> io::Result<()> {
         sys::kill_on_exit(tid)?;
         self.disarm(tid)?;
@@ -213,12 +213,12 @@ impl Tracer {
     }
 
     /// Stops all threads that are not traced: they must not hit a breakpoint, and a phase must not
-    /// depend on what they do meanwhile.
+    /// depend on what they do.
     fn hold_others(&mut self) -> io::Result<()> {
         for entry in std::fs::read_dir(format!("/proc/{}/task", self.pid))? {
             let tid = entry?.file_name().to_string_lossy().parse().map_err(io::Error::other)?;
-            // Attaching fails for threads that are already traced: one of them is stopped here, and
-            // the other waits for it.
+            // Attaching fails for threads that are already traced: one of them is stopped at the
+            // mark, and the other waits for it.
             if sys::hold(tid).is_ok() {
                 self.held.push(tid);
             }
@@ -284,7 +284,7 @@ impl Tracer {
                 return Err(io::Error::other(format!("{kind}: {}", ended(status))));
             }
             registers = sys::registers(tid)?;
-            // A repeated string instruction stops at each repeat, and is one.
+            // A repeated string instruction stops at each repeat, but counts as one.
             let repeats =
                 registers.rip == before && self.code.get(&before) == Some(&Class::Repeated);
             stepped.instructions += u64::from(!repeats);
@@ -332,7 +332,7 @@ impl Tracer {
         line.rsplit(['/', ' ']).next().unwrap_or_default().to_owned()
     }
 
-    /// Which callback it is; with a start, the type's bits too.
+    /// The kind of the callback; for a start, also the type's bits.
     fn kind(
         &self,
         function: usize,

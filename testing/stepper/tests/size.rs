@@ -5,8 +5,8 @@ use object::{Object, ObjectSegment};
 use std::path::Path;
 use stepper::product;
 
-/// The most that it takes of a rank's address space (SPECIFICATION.md), in bytes. A client for TLS
-/// or HTTP/2 alone would be more than what is left.
+/// Maximum size of the plugin in a rank's address space (SPECIFICATION.md), in bytes. A client for
+/// TLS or HTTP/2 alone would exceed what is left.
 const MOST: u64 = 3_600_000;
 
 #[test]
@@ -14,7 +14,7 @@ fn the_plugin_is_small() {
     let stepper = Path::new(env!("CARGO_BIN_EXE_stepper"));
     let plugin = std::fs::read(product::plugin(stepper).expect("it builds")).expect("it is there");
     let plugin = object::File::parse(plugin.as_slice()).expect("it is an ELF file");
-    // What else is in the file are symbols and lines for debuggers, which no rank maps.
+    // The rest of the file are symbols and line tables for debuggers, which no rank maps.
     let mapped: u64 = plugin.segments().map(|segment| segment.size()).sum();
     assert!(mapped <= MOST, "{mapped} bytes are mapped");
 }

@@ -15,17 +15,17 @@ type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
 type Unit<'a> = gimli::Unit<Reader<'a>>;
 type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 
-/// What the debugging information says of one type.
+/// Debugging information of one type.
 #[derive(Debug, Default)]
 pub(crate) struct CType {
     pub(crate) size: usize,
-    /// Fields and arms, by their paths.
+    /// Fields and union arms, by path.
     pub(crate) fields: BTreeMap<String, Place>,
-    /// Members that are pointers to functions: the parameters' kinds, see [`kind`].
+    /// Members that are function pointers: the parameters' kinds, see [`kind`].
     pub(crate) functions: BTreeMap<String, String>,
 }
 
-/// What the debugging information says of everything that was asked for and is there.
+/// The requested types and enumerators that the debugging information has.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) types: BTreeMap<String, CType>,
@@ -55,7 +55,7 @@ pub(crate) fn find(library: &Path, types: &[&str], enumerators: &[&str]) -> Foun
     found
 }
 
-/// Looks through the top level of one compilation unit.
+/// Searches the top level of one compilation unit.
 fn scan(
     dwarf: &Dwarf<'_>,
     unit: &Unit<'_>,
@@ -90,20 +90,20 @@ fn scan(
     }
 }
 
-/// An entry's own name.
+/// The name of an entry.
 fn name(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Option<String> {
     let value = entry.attr_value(gimli::DW_AT_name)?;
     let text = dwarf.attr_string(unit, value).expect("a name is readable");
     Some(text.to_string().expect("a name is UTF-8").to_owned())
 }
 
-/// An entry's attribute that is a number.
+/// Value of an entry's numeric attribute.
 fn number(entry: &Entry<'_>, attribute: gimli::DwAt) -> Option<i64> {
     let attribute = entry.attr(attribute)?;
     attribute.udata_value().and_then(|n| n.try_into().ok()).or_else(|| attribute.sdata_value())
 }
 
-/// A number that counts bytes.
+/// Value of an attribute that is a number of bytes.
 fn bytes(entry: &Entry<'_>, attribute: gimli::DwAt) -> Option<usize> {
     number(entry, attribute).map(|n| n.try_into().expect("sizes and offsets are not negative"))
 }
@@ -120,7 +120,7 @@ fn resolve<'a>(unit: &Unit<'a>, offset: UnitOffset) -> Entry<'a> {
     }
 }
 
-/// The struct or union at `offset`; `None` for other types, or if it is only declared here.
+/// The struct or union at `offset`; `None` for other types and for a mere declaration.
 fn read_type(dwarf: &Dwarf<'_>, unit: &Unit<'_>, offset: UnitOffset) -> Option<CType> {
     let entry = resolve(unit, offset);
     if !matches!(entry.tag(), gimli::DW_TAG_structure_type | gimli::DW_TAG_union_type) {
@@ -132,7 +132,7 @@ fn read_type(dwarf: &Dwarf<'_>, unit: &Unit<'_>, offset: UnitOffset) -> Option<C
     Some(ty)
 }
 
-/// Adds the members of the type at `offset`, and theirs, by their path below `prefix`.
+/// Adds the members of the type at `offset`, and their members, by path below `prefix`.
 fn read_members(
     dwarf: &Dwarf<'_>,
     unit: &Unit<'_>,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where every field of the ABI lies: one table, which `pinned.rs` compares with the Rust types and
-//! `dwarf.rs` compares with libnccl.
+//! Offset and size of every field of the ABI: one table, which `pinned.rs` compares with the Rust
+//! types and `dwarf.rs` compares with libnccl.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use ncclscope_abi::{net, v1, v2, v3, v4, v5, v6, v7};
 
-/// Where a field lies in its type, in bytes.
+/// Offset and size of a field in its type, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) offset: usize,
@@ -17,29 +17,29 @@ pub(crate) struct Place {
 /// One field of a type, an arm of a union, or a field in an arm.
 #[derive(Debug)]
 pub(crate) struct Field {
-    /// Its path in C, such as `coll.count`; anonymous members leave no trace in it.
+    /// Path in C, such as `coll.count`; anonymous members add nothing to it.
     pub(crate) path: String,
-    /// Where the table says it lies.
+    /// Offset and size by the table.
     pub(crate) pinned: Place,
-    /// Where the Rust type has it.
+    /// Offset and size in the Rust type.
     pub(crate) rust: Place,
 }
 
 /// One C type.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
-    /// Its size by the table.
+    /// Size by the table.
     pub(crate) pinned_size: usize,
-    /// The Rust type's size.
+    /// Size of the Rust type.
     pub(crate) rust_size: usize,
-    /// All fields and arms, those within arms included.
+    /// All fields and union arms, including those within arms.
     pub(crate) fields: Vec<Field>,
 }
 
-/// C types by their names.
+/// C types by name.
 pub(crate) type Layouts = BTreeMap<&'static str, Layout>;
 
-/// A field's place, of which `project` tells the type; it is never called.
+/// A field's [`Place`]. `_project` only determines the type and is never called.
 fn place<T, F>(offset: usize, _project: fn(*const T) -> *const F) -> Place {
     Place { offset, size: size_of::<F>() }
 }
@@ -86,7 +86,7 @@ macro_rules! all {
     };
 }
 
-/// Descriptors: what every event has.
+/// Fields common to all event descriptors.
 fn header(out: &mut Layouts) {
     all! { out, "ncclProfilerEventDescr", EventDescr, [],
         size:         120 128 120 104 112 112 136;
@@ -97,7 +97,7 @@ fn header(out: &mut Layouts) {
     }
 }
 
-/// Descriptors: Coll.
+/// Fields of Coll descriptors.
 fn coll(out: &mut Layouts) {
     all! { out, "ncclProfilerEventDescr", EventDescr, [payload.],
         size:                  120 128 120 104 112 112 136;
@@ -135,7 +135,7 @@ fn coll(out: &mut Layouts) {
     }
 }
 
-/// Descriptors: P2p and what is below it.
+/// Fields of the descriptors of P2p and of the events below it.
 fn p2p_and_below(out: &mut Layouts) {
     all! { out, "ncclProfilerEventDescr", EventDescr, [payload.],
         size:                  120 128 120 104 112 112 136;
@@ -178,7 +178,7 @@ fn p2p_and_below(out: &mut Layouts) {
     }
 }
 
-/// Descriptors: API calls and launches.
+/// Fields of the descriptors of API calls and kernel launches.
 fn api(out: &mut Layouts) {
     all! { out, "ncclProfilerEventDescr", EventDescr, [payload.],
         size:                120 128 120 104 112 112 136;
@@ -207,7 +207,7 @@ fn api(out: &mut Layouts) {
     }
 }
 
-/// Descriptors: copy engines.
+/// Fields of the descriptors of copy engine events.
 fn copy_engines(out: &mut Layouts) {
     all! { out, "ncclProfilerEventDescr", EventDescr, [payload.],
         size:                120 128 120 104 112 112 136;
@@ -255,7 +255,8 @@ fn state_args(out: &mut Layouts) {
     }
 }
 
-/// Function tables: one form, whose version only decides the types of the functions.
+/// Adds the function tables: all have one layout, and the version only determines the types of the
+/// functions.
 macro_rules! tables {
     ($out:ident $(($v:ident = $number:literal, $module:ident, $table:ident, $symbol:ident,
         $($row:tt)*))*) => {$(
@@ -275,11 +276,11 @@ fn function_tables(out: &mut Layouts) {
     ncclscope_abi::for_each_version!(tables, out);
 }
 
-/// What network plugins attach. Not in a libnccl that was built without `NET_PROFILER=1`.
+/// Types that network plugins attach. A libnccl built without `NET_PROFILER=1` does not have them.
 pub(crate) const NET_TYPES: [&str; 2] =
     ["ncclProfilerNetIbDescr_v1_t", "ncclProfilerNetSockDescr_v1_t"];
 
-/// See [`NET_TYPES`].
+/// Adds the [`NET_TYPES`].
 fn network(out: &mut Layouts) {
     one! { out, NET_TYPES[0], net::NetIbDescrV1, 40, [],
         r#type, 1: 0;

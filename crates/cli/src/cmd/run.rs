@@ -2,7 +2,7 @@
 /*!
 `ncclscope run`: runs a command with the plugin, and prints the report at its end.
 
-The command keeps our standard input, output and error. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
+The command inherits standard input, output and error. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
 passed on to it, and so are SIGINT and SIGQUIT if a process sent them. The terminal sends its own to
 the whole process group; `run` ignores those and waits for the command. The report comes last on
 standard output, unless this is one of several that a launcher started (`task`).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Each verb decodes the records of a recording once, and does not go over its events for each
-communicator.
+Tests that each verb decodes the records of a recording once, and does not iterate over its events
+once per communicator.
 
 The reader counts the blocks that the process decodes, and the timelines the passes over them. Each
 verb therefore runs in its own process: this program again, with one test, [`one_verb`],

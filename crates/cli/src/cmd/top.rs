@@ -2,8 +2,9 @@
 /*!
 `ncclscope top`: the ranks of a node or job, live.
 
-It reads what the agent reads: the recordings that the ranks write in any case, and what `/proc`
-shows of their processes. Or it asks an agent. No rank notices it, and none is asked anything.
+It reads the same data as the agent: the recordings that the ranks write in any case, and
+information about their processes in `/proc`. Or it queries an agent. It does not affect the ranks,
+and sends them no requests.
 */
 
 mod hang;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope agent`: what it refuses, what it finds, and where it tells.
+//! `ncclscope agent`: what it refuses, which recordings it finds, and where it exports.
 
 use crate::common::{Outcome, Run, ncclscope, tool};
 use scripts::{Call, Process};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for a machine that does other things as well.
+/// Time limit for waits, long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 fn two_operations() -> Run {
@@ -72,7 +72,8 @@ fn what_another_process_sends_counts_for_the_rank_whose_data_it_is() {
     assert_eq!(sum(&text, "nccl_operations_total", &own), 20.0, "{text}");
     let channel = [&link[..], &["nccl_channel_id=\"0\""]].concat();
     assert_eq!(sum(&text, "nccl_channel_io_bytes_total", &channel), 20.0 * 4096.0, "{text}");
-    // Without the sender's recording it is counted with what belongs to no known communicator.
+    // Without the sender's recording, the link is counted with what belongs to no known
+    // communicator.
     std::fs::remove_file(path).unwrap();
     let text = once();
     assert_eq!(link_sum(&text, &["0000000000000000"]), 20.0 * 4096.0, "{text}");
@@ -84,7 +85,7 @@ fn a_process_tells_its_jobs_name_and_what_communicates_beside_nccl() {
         process.identity.job = Some("4711.0".into());
         process.identity.job_name = Some("train".into());
         process.identity.beside = Some("deep_ep,nvshmem".into());
-        // One that is not over, since the libraries of others are gone.
+        // The process is not over: the libraries of processes that are over are not shown.
         process.header.closed = false;
         process.collective(Call::ALL_REDUCE);
     });
@@ -164,7 +165,7 @@ fn other_projects_names_are_given_on_request() {
     }
 }
 
-/// Opens the file that it is given, and runs until its input ends.
+/// Shell script that opens the file whose path it reads, and runs until its input ends.
 const HOLDS_A_FILE: &str = r#"read path; exec 3<"$path"; echo; read end"#;
 
 #[test]
@@ -223,7 +224,7 @@ fn wrong_usage_is_one_clear_error() {
     assert!(outcome.stderr.contains("expected inspector or mosaic"), "{outcome:#?}");
 }
 
-/// An agent that runs; not longer than the test.
+/// A running agent; killed when it is dropped.
 pub(crate) struct Agent {
     pub(crate) child: Child,
     pub(crate) stderr: BufReader<ChildStderr>,
@@ -240,7 +241,7 @@ impl Agent {
         Agent { child, stderr }
     }
 
-    /// The address that it serves.
+    /// The address on which the agent serves.
     pub(crate) fn address(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
@@ -251,7 +252,7 @@ impl Agent {
             .into()
     }
 
-    /// Ends it as a service manager does. What else it said.
+    /// Ends the agent as a service manager does. Returns the rest of what it wrote.
     pub(crate) fn terminate(mut self) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -278,7 +279,7 @@ fn scrape(address: &str) -> String {
     answer
 }
 
-/// Scrapes until a metric has a sum.
+/// Scrapes the agent until the sum of a metric is `expected`.
 pub(crate) fn wait_for(address: &str, name: &str, expected: f64) -> String {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -291,7 +292,7 @@ pub(crate) fn wait_for(address: &str, name: &str, expected: f64) -> String {
     }
 }
 
-/// Puts a closed recording of `operations` into a directory, whole at once.
+/// Writes a closed recording of `operations` operations into a directory, in one step.
 fn put(rank: i32, directory: &Path, operations: usize) {
     let beside = tempfile::tempdir_in(directory.parent().unwrap()).unwrap();
     let mut process = Process::new(rank, 2);
@@ -351,7 +352,7 @@ fn recordings_of_other_hosts_are_theirs() {
     assert_eq!(agent.terminate(), "");
 }
 
-/// Reads one request and answers it; its head in small letters, and its body.
+/// Reads one request and answers it. Returns its head in lower case and its body.
 pub(crate) fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(&stream);

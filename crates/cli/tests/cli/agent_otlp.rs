@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope agent` and the collectors of others: Rotel, and gRPC's reference implementation with
-//! OpenTelemetry's own schema. What they take is held against the report of the same recordings.
+//! `ncclscope agent` with foreign collectors: Rotel, and gRPC's reference implementation with
+//! OpenTelemetry's own schema. What they receive is compared with the report of the same
+//! recordings.
 
 use crate::agent::{Agent, PATIENCE, receive, wait_for};
 use crate::common::{ncclscope, tool};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(crate) const GRPC: (&str, &str) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
 const GZIP: (&str, &str) = ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip");
 
-/// Says why a test is skipped, or fails where all tests have to run.
+/// Prints why a test is skipped, or fails if no test may be skipped.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 #[track_caller]
 pub(crate) fn skip(why: &str) {
@@ -26,7 +27,7 @@ pub(crate) fn skip(why: &str) {
     println!("skipped: {why}");
 }
 
-/// A Python with the receivers.
+/// A Python that has the receivers' packages.
 pub(crate) fn python() -> Option<PathBuf> {
     let found = std::env::var_os("NCCLSCOPE_TEST_PYTHON").map(PathBuf::from);
     if found.is_none() {
@@ -35,7 +36,7 @@ pub(crate) fn python() -> Option<PathBuf> {
     found
 }
 
-/// Puts closed recordings of two ranks into a directory, whole at once.
+/// Writes closed recordings of two ranks into a directory, each in one step.
 fn put_job(directory: &Path) {
     let beside = tempfile::tempdir_in(directory.parent().unwrap()).unwrap();
     for rank in [0, 1] {
@@ -49,7 +50,8 @@ fn put_job(directory: &Path) {
     }
 }
 
-/// An agent that exports to `url` when it ends; what it said. The recordings come once it runs.
+/// Runs an agent that exports to `url` when it ends, and returns what it wrote. The recordings are
+/// added while it runs.
 pub(crate) fn export(run: &Path, url: &str, variables: &[(&str, &str)]) -> String {
     std::fs::create_dir(run).unwrap();
     let mut command = tool();
@@ -61,7 +63,7 @@ pub(crate) fn export(run: &Path, url: &str, variables: &[(&str, &str)]) -> Strin
     agent.terminate()
 }
 
-/// What `agent_collector.py` took.
+/// A collector (`agent_collector.py`) and what it received.
 pub(crate) struct Collector {
     process: Child,
     stdout: BufReader<ChildStdout>,
@@ -84,7 +86,7 @@ impl Collector {
         format!("{scheme}://localhost:{}", self.port)
     }
 
-    /// Ends it; the metadata of all requests.
+    /// Ends the collector. Returns the metadata of all requests.
     pub(crate) fn end(mut self) -> Vec<Value> {
         drop(self.process.stdin.take());
         let mut text = String::new();
@@ -101,7 +103,7 @@ impl Drop for Collector {
     }
 }
 
-/// What a request says, read by a decoder that is not ours.
+/// A request, decoded by a foreign decoder.
 fn decode(python: &Path, request: &Path) -> Value {
     let script = "../metrics/tests/encoders/check_otlp.py";
     let response = request.with_extension("response");
@@ -116,7 +118,7 @@ fn points<'a>(request: &'a Value, name: &str) -> &'a Vec<Value> {
     metric.unwrap_or_else(|| panic!("no {name}"))["points"].as_array().unwrap()
 }
 
-/// Sums of a metric by attributes; for a histogram, of how many values it holds.
+/// Sums of a metric by attributes; for a histogram, the number of its values.
 fn sums(request: &Value, name: &str, by: &[&str]) -> BTreeMap<Vec<String>, u64> {
     let mut sums = BTreeMap::new();
     for point in points(request, name) {
@@ -130,7 +132,7 @@ fn sums(request: &Value, name: &str, by: &[&str]) -> BTreeMap<Vec<String>, u64> 
     sums
 }
 
-/// Holds what was decoded against the report of the recordings.
+/// Compares what was decoded with the report of the recordings.
 fn compare(request: &Value, run: &Path) {
     let text = ncclscope(&["report", run.to_str().unwrap(), "--format", "json"]).ends_with(0);
     let report: Value = serde_json::from_str(&text.stdout).unwrap();
@@ -188,7 +190,7 @@ fn what_is_sent_by_http_is_what_the_report_says() {
     }
 }
 
-/// Passes one connection on to `port`, and keeps what the client says in it.
+/// Forwards one connection to `port`, and keeps what the client sends.
 fn listen_in(port: u16) -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ours = listener.local_addr().unwrap().port();
@@ -236,7 +238,7 @@ fn what_is_sent_by_grpc_is_what_the_report_says() {
         let says = |what: &[u8]| heard.windows(what.len()).any(|part| part == what);
         let is_compressed = variables.contains(&GZIP);
         assert_eq!(says(b"nccl.operation.duration"), !is_compressed);
-        // The flag of a compressed message and its length; then gzip's own mark.
+        // The flag of a compressed message and its length, then the magic number of gzip.
         assert_eq!(says(&[0x1f, 0x8b, 0x08]), is_compressed);
         let request = decode(&python, &place.path().join("request-1"));
         assert_eq!(request["resource"]["service.name"], "training");
@@ -286,7 +288,8 @@ fn what_a_collector_refuses_is_counted_and_what_may_change_is_sent_again() {
     assert!(collector.end().len() >= 8);
 }
 
-/// No listener there is a collector: one talks, one is silent, one closes the connection.
+/// Three listeners that are no collectors: one sends text, one is silent, one closes the
+/// connection.
 #[test]
 fn who_speaks_no_grpc_gets_nothing_and_ends_nothing() {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -308,7 +311,7 @@ fn who_speaks_no_grpc_gets_nothing_and_ends_nothing() {
     }
 }
 
-/// A receiver that others use: Rotel, which prints what it takes.
+/// Rotel, a foreign receiver, which prints what it receives.
 struct Rotel {
     process: Child,
     http: String,

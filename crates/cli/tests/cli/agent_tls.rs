@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope agent` and TLS: whom it trusts, and what it shows of itself.
+//! `ncclscope agent` and TLS: which certificates it trusts, and the certificate that it presents.
 
 use crate::agent::Agent;
 use crate::agent_otlp::{Collector, GRPC, export, python, skip};
@@ -9,11 +9,11 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 
-/// Where a collector will not be reached: how long that is tried at the end.
+/// For unreachable collectors: how long the agent tries at its end.
 const SHORT: (&str, &str) = ("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
 
-/// A collector that speaks TLS: prints its port, and the path of each request that it takes. Asks
-/// for a client's certificate if it has some to know it by.
+/// A collector that uses TLS: prints its port, and the path of each request that it receives.
+/// Demands a client certificate if it has one to verify it with.
 const TLS_COLLECTOR: &str = "
 import http.server, os, ssl
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -44,7 +44,8 @@ fn make_certificate(directory: &Path) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Starts it with the files of `directory`: the collector, what it prints, and its URL.
+/// Starts a collector with the files of `directory`. Returns it, the lines that it prints, and its
+/// URL.
 fn tls_collector(directory: &Path) -> Option<(Agent, Lines<BufReader<ChildStdout>>, String)> {
     let mut command = Command::new("python3");
     command.args(["-c", TLS_COLLECTOR]).current_dir(directory);
@@ -98,7 +99,7 @@ fn a_collector_with_tls_is_trusted_by_its_certificate_only_and_sees_the_agents_o
     assert!(said.next().is_none(), "one request was taken, that of the agent it knows");
 }
 
-/// A proxy of one connection: what it is asked for, once that has ended.
+/// Proxies one connection. Returns the client's request to the proxy once the connection has ended.
 fn tunnel(listener: &TcpListener) -> String {
     let (client, _) = listener.accept().unwrap();
     let mut asked = BufReader::new(client.try_clone().unwrap());

@@ -103,7 +103,8 @@ fn a_link_is_named_with_both_ends() {
     assert!(lines[2].contains("x slower"), "{lines:#?}");
 }
 
-/// In a ring of four links half are slow where one interface is: nothing shows which half.
+/// In a ring of four links, one slow interface makes half of the links slow; nothing shows which
+/// half is the normal one.
 #[test]
 fn a_small_job_that_is_fine_says_what_is_not_judged() {
     for fault in ["slow-nic", "slow-nvlink"] {

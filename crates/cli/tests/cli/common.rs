@@ -15,11 +15,11 @@ pub(crate) fn tool() -> Command {
             command.env_remove(&name);
         }
     }
-    // Nor does it matter under which launcher the tests run.
+    // The tests must not depend on the launcher under which they run.
     for name in ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PMIX_RANK"] {
         command.env_remove(name);
     }
-    // What the user likes on a terminal must not matter.
+    // The tests must not depend on the user's terminal settings.
     for name in ["NO_COLOR", "PAGER", "LESS"] {
         command.env_remove(name);
     }
@@ -28,8 +28,8 @@ pub(crate) fn tool() -> Command {
     command
 }
 
-/// A file that looks like a plugin until it is loaded: the headers of a library with one segment,
-/// and the names of symbols.
+/// A file that the tool takes for a plugin as long as it is not loaded: the headers of a library
+/// with one segment, and the names of symbols.
 pub(crate) fn plugin_file(symbols: &[&str]) -> Vec<u8> {
     let names: String = symbols.iter().map(|name| format!("\0{name}")).collect();
     let length = 64 + 56 + names.len() as u64 + 1;
@@ -38,7 +38,7 @@ pub(crate) fn plugin_file(symbols: &[&str]) -> Vec<u8> {
     bytes.resize(16, 0);
     bytes.extend([3, machine].iter().flat_map(|half| half.to_le_bytes()));
     bytes.extend(1_u32.to_le_bytes());
-    // No entry, program headers after this one, no sections.
+    // No entry point, program headers after this header, no sections.
     bytes.extend([0_u64, 64, 0].iter().flat_map(|word| word.to_le_bytes()));
     bytes.extend(0_u32.to_le_bytes());
     bytes.extend([64_u16, 56, 1, 64, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
@@ -49,7 +49,7 @@ pub(crate) fn plugin_file(symbols: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The symbols of a plugin of this release that the tool checks.
+/// The symbols that the tool expects in a plugin of this release.
 pub(crate) const SYMBOLS: [&str; 8] = [
     "ncclProfiler_v1",
     "ncclProfiler_v2",
@@ -61,12 +61,12 @@ pub(crate) const SYMBOLS: [&str; 8] = [
     "ncclscope_version",
 ];
 
-/// Runs the tool to its end.
+/// Runs the tool until it ends.
 pub(crate) fn ncclscope(args: &[&str]) -> Outcome {
     Outcome::of(tool().args(args))
 }
 
-/// Simulates into `dir/name`.
+/// Simulates a job into `dir/name`.
 pub(crate) fn simulate(dir: &Path, name: &str, scenario: &str, args: &[&str]) -> PathBuf {
     let (file, out) = (dir.join("scenario.toml"), dir.join(name));
     fs::write(&file, scenario).unwrap();

@@ -6,7 +6,7 @@ use crate::schema::follows;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Jobs that were simulated, each in a directory of its own.
+/// Simulated jobs, each in its own directory.
 struct Jobs(tempfile::TempDir);
 
 impl Jobs {
@@ -29,7 +29,7 @@ impl Jobs {
         path
     }
 
-    /// Saves its report.
+    /// Saves the report of `run`.
     fn save(&self, run: &str, name: &str) -> String {
         let report = ncclscope(&["report", "--format", "json", run]).ends_with(0).stdout;
         let path = self.path(name);
@@ -61,7 +61,7 @@ fn equal_runs_are_the_same() {
     assert_eq!(found["schema"], "ncclscope.compare/2");
     assert_eq!(found["answer"]["state"], "SAME", "{found:#}");
     assert_eq!(rows(&found, "slower").len() + rows(&found, "faster").len(), 0, "{found:#}");
-    // Roles, functions and links of the job are there.
+    // The rows have the roles, functions and links of the job.
     let same = rows(&found, "same");
     let has = |kind: &str, role: Value, func: Value| {
         same.iter().any(|row| {
@@ -105,15 +105,16 @@ fn a_function_that_is_five_percent_slower_is_named_and_fails_a_pipeline() {
     let next = lines[3].strip_prefix("next    ncclscope stragglers '").unwrap();
     assert!(next.ends_with("/b c'"), "a name that a shell must not split: {next}");
     ncclscope(&["compare", &a, &b, "--fail-above", "30"]).ends_with(0);
-    // In the other direction it is faster, which fails nothing.
+    // In the other direction the operation is faster, which is no failure.
     let text = ncclscope(&["compare", &b, &a, "--fail-above", "3"]).ends_with(0).stdout;
     assert!(text.starts_with("FASTER  AllReduce of 16 MiB on tp takes "), "{text}");
-    // What is smaller than what the user looks for is none.
+    // A difference below the minimum that the user asks for is not reported.
     let text = ncclscope(&["compare", &a, &b, "--min-effect", "20"]).ends_with(0).stdout;
     assert!(text.starts_with("SAME"), "{text}");
 }
 
-/// NCCL reports the end of one thread of a tree's kernel, which is not that of the operation.
+/// For a tree, NCCL reports the end of one thread of the kernel, which is not the end of the
+/// operation.
 #[test]
 fn times_without_an_end_are_not_compared() {
     let jobs = Jobs::new();
@@ -186,7 +187,7 @@ fn several_runs_of_a_side_must_agree() {
     let jobs = Jobs::new();
     for (name, seed) in [("a/1", 1), ("a/2", 2), ("b/1", 3), ("b/2", 4)] {
         std::fs::create_dir_all(jobs.path(&name[..1])).unwrap();
-        // One run of each side has a slow network.
+        // One run on each side has a slow network.
         let slow = fault("slow-function", "func = \"ReduceScatter\"\nfactor = 1.3");
         jobs.add(name, seed, if seed % 2 == 0 { &slow } else { "" });
     }
@@ -204,7 +205,7 @@ fn saved_reports_tell_only_with_several_runs() {
     let a = jobs.add("a", 1, "");
     let b = jobs.add("b", 2, &slow);
     let (one, other) = (jobs.save(&a, "one.json"), jobs.save(&b, "other.json"));
-    // A report against a report, and against recordings.
+    // A report is compared with a report, and with recordings.
     for (a, b) in [(&one, &other), (&one, &b), (&a, &other)] {
         let found = compared(a, b);
         assert_eq!(found["answer"]["state"], "UNKNOWN", "{found:#}");
@@ -264,14 +265,14 @@ fn the_output_follows_its_json_schema() {
         assert!(!found["rows"].as_array().unwrap().is_empty());
         follows(&found, "compare");
     }
-    // The check itself refuses what is missing, of another type, or undeclared.
+    // The schema check itself rejects values that are missing, of a wrong type, or undeclared.
     let mut wrong = compared(&a, &b);
     wrong["rows"][0]["p"] = json!("low");
     let refused = std::panic::catch_unwind(|| follows(&wrong, "compare"));
     assert!(refused.is_err());
 }
 
-/// What became slower in a run that hangs is not the question.
+/// In a run that hangs, nothing is reported as slower.
 #[test]
 fn a_run_that_hangs_is_named_and_fails() {
     let jobs = Jobs::new();

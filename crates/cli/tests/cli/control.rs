@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ls`, `start`, `stop`, `snapshot` and `dump`, with sockets that answer as the plugin does.
+//! `ls`, `start`, `stop`, `snapshot` and `dump` with sockets that answer as the plugin does.
 
 use crate::common::{Outcome, tool};
 use crate::pty::{self, ALL, Terminal};
@@ -44,7 +44,7 @@ impl Host {
         Outcome::of(&mut self.tool(args))
     }
 
-    /// A rank of a job. Returns the requests that it got, without those for its status.
+    /// Adds a rank of a job. Returns the requests that it receives, without status requests.
     fn rank(&self, rank: u32, job: &str, step: Option<u64>) -> Arc<Mutex<Vec<Request>>> {
         let pid = 4_194_400 + rank;
         let mut process = Process::new(i32::try_from(rank).unwrap(), 2);
@@ -74,7 +74,7 @@ impl Host {
     }
 }
 
-/// Answers as a process with this status; a start or stop changes it.
+/// Answers as a process with this status; a start or stop request changes it.
 fn serve(listener: &UnixListener, mut status: ProcessStatus, requests: &Mutex<Vec<Request>>) {
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
@@ -114,7 +114,7 @@ fn a_listing_says_what_each_process_is() {
     let host = Host::new();
     host.rank(0, "88", Some(7));
     host.rank(1, "88", None);
-    // What a killed process leaves.
+    // A socket that a killed process left behind.
     let stale = host.control().join(socket_name(4_194_399, 2));
     drop(UnixListener::bind(&stale).unwrap());
     let text = host.run(&["ls"]).ends_with(0).stdout;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recording whose header is damaged is named by every verb and believed by none.
+//! Every verb names a recording with a damaged header, and no verb trusts it.
 
 use crate::common::{recordings, simulate, tool};
 use ncclscope_trace::layout::HEADER_BYTES;
@@ -11,9 +11,9 @@ use std::process::Output;
 
 const SEED: &[&str] = &["--seed", "1"];
 
-/// One bit of each part: first bytes, version, closed, shared lanes, process id, process bits,
-/// clock, segments, ticks, next block, definitions, mask, copy, freezes, checksum, seal, host,
-/// counters by kind, lanes file, the last byte.
+/// One bit of each part of the header: first bytes, version, closed, shared lanes, process id,
+/// process bits, clock, segments, ticks, next block, definitions, mask, copy, freezes, checksum,
+/// seal, host, counters by kind, lanes file, the last byte.
 const BITS: [(usize, u8); 22] = [
     (3, 1),
     (8, 1),
@@ -43,7 +43,7 @@ fn output(verb: &[&str], run: &Path) -> Output {
     tool().args(verb).arg(run).output().unwrap()
 }
 
-/// What a verb is sure of: class and ranks. It ends with one of these codes.
+/// The confirmed results of a verb: class and ranks. Asserts that it ends with one of these codes.
 fn confirmed(verb: &[&str], run: &Path, codes: &[i32]) -> BTreeSet<String> {
     let output = output(verb, run);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -52,14 +52,14 @@ fn confirmed(verb: &[&str], run: &Path, codes: &[i32]) -> BTreeSet<String> {
     let all = found["findings"].as_array().into_iter().flatten();
     let sure = all.filter(|it| it["confidence"] == "confirmed");
     let sure = sure.map(|it| json!([it["class"], it["root_ranks"], it["edge"]]));
-    // A report says it in words.
+    // A report has this in its text.
     let answer = &found["answer"];
     let is_sure = answer["why"].as_str().is_some_and(|why| why.contains("confirmed"));
     let answer = is_sure.then(|| json!([answer["classes"], answer["root_ranks"]]));
     sure.chain(answer).map(|it| it.to_string()).collect()
 }
 
-/// With each bit of one rank's header flipped, no verb is sure of more than without.
+/// With any one bit of a rank's header flipped, no verb confirms more than without the damage.
 #[track_caller]
 fn nothing_new_is_confirmed(args: &[&str], verbs: &[&[&str]], ranks: &[usize]) {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A real browser, driven through its debugging pipe: it opens a page, says what went wrong and
-//! what it asked the network for, and runs scripts in the page.
+//! Drives a real browser through its debugging pipe: opens a page, collects its errors and its
+//! network requests, and runs scripts in it.
 
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -20,7 +20,7 @@ pub(crate) struct Devtools {
     messages: mpsc::Receiver<Value>,
     last_id: u64,
     session: Option<String>,
-    /// What the page reported, in order.
+    /// The events that the page reported, in order.
     pub(crate) events: Vec<Value>,
     _profile: tempfile::TempDir,
 }
@@ -32,7 +32,7 @@ impl Devtools {
         let [ours, theirs] = ["to", "from"].map(|name| profile.path().join(name));
         let made = Command::new("mkfifo").args([&ours, &theirs]).status().unwrap();
         assert!(made.success());
-        // It reads descriptor 3 and writes to descriptor 4.
+        // The browser reads descriptor 3 and writes to descriptor 4.
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" \"$@\" 3<\"$TO\" 4>\"$FROM\""]).arg(program);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]);
@@ -89,7 +89,7 @@ impl Devtools {
         self.messages.recv_timeout(PATIENCE).expect("the browser answers")
     }
 
-    /// Opens a file, and returns when it is loaded.
+    /// Opens a file and returns once it is loaded.
     pub(crate) fn open(&mut self, file: &Path) -> String {
         let url = format!("file://{}", file.canonicalize().unwrap().display());
         self.call("Page.navigate", json!({"url": url}));
@@ -108,13 +108,13 @@ impl Devtools {
         result["result"]["value"].clone()
     }
 
-    /// Shows the page as in a light or dark theme.
+    /// Switches the page to the light or dark theme.
     pub(crate) fn prefer(&mut self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// Lays the page out as for a printer with paper so wide, with a system that is dark.
+    /// Lays the page out for a printer with paper of this width, while the system's theme is dark.
     pub(crate) fn print_on(&mut self, width: u32) {
         let features = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
         self.call("Emulation.setEmulatedMedia", json!({"media": "print", "features": features}));
@@ -131,8 +131,8 @@ impl Devtools {
         }
     }
 
-    /// What went wrong in the page: errors and warnings of the console, exceptions, violations of
-    /// the page's policy.
+    /// What the page reported as wrong: errors and warnings of the console, exceptions, violations
+    /// of the page's policy.
     pub(crate) fn complaints(&self) -> Vec<&Value> {
         let is_one = |event: &&Value| match event["method"].as_str() {
             Some("Runtime.exceptionThrown" | "Log.entryAdded") => true,
@@ -144,7 +144,7 @@ impl Devtools {
         self.events.iter().filter(is_one).collect()
     }
 
-    /// The addresses that the page asked for.
+    /// The addresses that the page requested.
     pub(crate) fn requests(&self) -> Vec<&str> {
         let of = |event: &Value| event["method"] == "Network.requestWillBeSent";
         let requests = self.events.iter().filter(|event| of(event));

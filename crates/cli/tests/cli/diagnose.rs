@@ -67,7 +67,7 @@ fn a_completed_job_and_one_killed_at_work_are_not_hangs() {
     ncclscope(&["diagnose", at_work.text()]).ends_with(0);
 }
 
-/// Times of before would seem an hour old.
+/// Times of an earlier run would seem an hour old.
 #[test]
 fn a_clock_that_is_set_makes_no_hang() {
     let run = Run::new(|process| {
@@ -105,7 +105,7 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
     assert_eq!(found["findings"][0]["class"], "H1a");
     assert_eq!(found["findings"][0]["root_ranks"], serde_json::json!([1]));
     assert_eq!(found["source"], "PyTorch Flight Recorder");
-    // Dumps are input: no others take their place.
+    // Dumps that are input are not overwritten by new ones.
     let before = std::fs::read(dumps.join("_dump_0")).unwrap();
     let same = dumps.join("..").join("dumps");
     for args in [[to, same.to_str().unwrap()], [dumps.join("_dump_0").to_str().unwrap(), to]] {
@@ -119,7 +119,7 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
 /// PyTorch's own reader of such dumps gets the same result, if torch is installed.
 #[test]
 fn pytorch_reads_the_dumps() {
-    // The first of several: the newest torch.
+    // The first in the list has the newest torch.
     let pythons = std::env::var_os("NCCLSCOPE_TEST_TORCH_PYTHON");
     let Some(python) = pythons.and_then(|list| std::env::split_paths(&list).next()) else {
         let required = std::env::var_os("NCCLSCOPE_REQUIRE_TORCH").is_some();
@@ -139,7 +139,7 @@ fn pytorch_reads_the_dumps() {
     assert!(text.contains("missing ranks: {1}"), "{text}");
 }
 
-/// People read which pair of ranks it is; programs find the communicator as in `report`.
+/// The text names the two ranks of a pair; JSON has the communicator's name as in `report`.
 #[test]
 fn the_communicator_of_a_send_is_its_hash() {
     let dir = tempfile::tempdir().unwrap();
@@ -157,8 +157,8 @@ fn the_communicator_of_a_send_is_its_hash() {
     assert!(text.contains(&format!("of {comm}, operation ")), "{text}");
 }
 
-/// Its last operations were under way for more than the limit when it exited, and the others wait
-/// for it a minute longer.
+/// The last operations of the rank were in flight for longer than the limit when it exited; the
+/// other ranks wait for it for another minute.
 #[test]
 fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,7 +171,7 @@ fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
     let verdicts = found["findings"].as_array().unwrap();
     let said: Vec<_> = verdicts.iter().map(|it| (&it["class"], &it["root_ranks"])).collect();
     assert_eq!(said, [(&"H1b".into(), &serde_json::json!([4]))]);
-    // What helps with it is in fields, and the text has it too.
+    // The advice for the class is in fields of the JSON, and also in the text.
     follows(&found, "diagnosis");
     let verdict = &verdicts[0];
     let place = serde_json::json!([
@@ -192,7 +192,7 @@ fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
     }
 }
 
-/// Ranks that made different calls need not hang: results are wrong, and no time is lost.
+/// Ranks that made different calls do not always hang: results can be wrong without lost time.
 #[test]
 fn calls_that_differ_cost_nothing_where_no_rank_waits() {
     let dir = tempfile::tempdir().unwrap();
@@ -208,7 +208,8 @@ fn calls_that_differ_cost_nothing_where_no_rank_waits() {
     assert_eq!(found["findings"][0]["cost"], Value::Null);
 }
 
-/// The time of the call that differs, or since when others wait in it.
+/// A finding about calls that differ has the time of the call that differs, or since when other
+/// ranks wait in it.
 #[test]
 fn calls_that_differ_say_since_when() {
     for fault in ["extra-op", "wrong-count", "wrong-type", "p2p-size"] {

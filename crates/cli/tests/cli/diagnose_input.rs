@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `diagnose`: input that is damaged, too large, or of several kinds.
+//! `diagnose` with input that is damaged, too large, or of several kinds.
 
 use super::common::{Outcome, Run, ncclscope, recordings, simulate, tool};
 use ncclscope_trace::layout::BLOCKS;
@@ -7,7 +7,7 @@ use scripts::{Call, Fault};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Two ranks of which rank 1 has not called what rank 0 waits for.
+/// Two ranks; rank 1 has not called the operation in which rank 0 waits.
 fn hung() -> Run {
     Run::new(|process| {
         process.header.closed = false;
@@ -29,7 +29,7 @@ fn dumps_beside_recordings_are_named_and_not_read() {
     let values = vec!["[0]"; 4_000_000].join(",");
     std::fs::write(run.file("t.json"), format!("{{\"version\":1,\"entries\":[{values}]}}"))
         .unwrap();
-    // Neither would be a dump that can be read.
+    // Both files look like dumps, and neither can be read.
     std::fs::write(run.file("dump_1"), b"\x80\x02cut off").unwrap();
     let outcome = diagnosed(&run, 3);
     assert!(outcome.stdout.contains("H1a host-stuck  rank 1 "), "{outcome:?}");
@@ -37,12 +37,12 @@ fn dumps_beside_recordings_are_named_and_not_read() {
         let line = format!("{name} is not read: it looks like a Flight Recorder dump");
         assert!(outcome.stderr.contains(&line), "{outcome:?}");
     }
-    // By itself, it is too large.
+    // On its own, the file is an error: it has too many values.
     let outcome = ncclscope(&["diagnose", run.file("t.json").to_str().unwrap()]).ends_with(3);
     assert!(outcome.stderr.contains("t.json: it has too many values at line 1 "), "{outcome:?}");
 }
 
-/// With the rights to read it, the kernel's log is a file that waits for the next line.
+/// `/proc/kmsg`, the kernel's log: with the rights to read it, a read blocks until the next line.
 #[test]
 fn a_file_that_waits_is_not_waited_for() {
     let run = hung();
@@ -65,7 +65,7 @@ fn a_file_that_waits_is_not_waited_for() {
     assert!(said.contains("cannot read") && said.contains("x.nscope"), "{said}");
 }
 
-/// A recording whose definitions are cut off is left out, and is no run of its own.
+/// A recording with truncated definitions is left out, and does not count as a run of its own.
 #[test]
 fn a_recording_without_its_identity_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -85,8 +85,8 @@ fn a_recording_without_its_identity_is_named() {
     }
 }
 
-/// A rank whose recording cannot be read has one: each verb names the file, and no verb says that
-/// there is none.
+/// A rank with an unreadable recording still has one: each verb names the file, and none says that
+/// the rank has no recording.
 #[test]
 fn a_rank_whose_recording_is_cut_has_no_readable_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,8 +119,8 @@ fn a_rank_whose_recording_is_cut_has_no_readable_one() {
     }
 }
 
-/// Of a long recording only the end is read: what is gone before it is told all the same, and else
-/// that not all was looked at.
+/// Of a long recording only the end is read. Segments missing or damaged before it are reported all
+/// the same; if there are none, a note says that not all was read.
 #[test]
 fn what_is_not_read_of_long_recordings_is_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope doctor` on made-up installations.
+//! `ncclscope doctor` with made-up installations.
 
 use crate::common::{Outcome, Run, SYMBOLS, plugin_file, tool};
 use ncclscope_trace::EventKind;
@@ -13,7 +13,7 @@ struct Place {
 }
 
 impl Place {
-    /// A plugin with all symbols, and NCCL 2.28.9.
+    /// An installation with a plugin that has all symbols, and with NCCL 2.28.9.
     fn new() -> Place {
         let place = Place { dir: tempfile::tempdir().unwrap() };
         std::fs::write(place.plugin(), plugin_file(&SYMBOLS)).unwrap();
@@ -128,8 +128,8 @@ fn a_release_that_takes_no_path_is_a_failure_where_one_is_given() {
     assert!(status == "fail" && text.starts_with("/nowhere/libx.so is missing"), "{text}");
 }
 
-/// Up to 2.25 nothing is put before a short name, and what has that name beside the plugin is the
-/// tool.
+/// Up to 2.25, NCCL loads a short plugin name as it is, without a prefix; the file with that name
+/// beside the plugin is the tool.
 #[test]
 fn a_short_name_is_a_failure_with_the_releases_that_do_not_complete_it() {
     let place = Place::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope export`: both formats, read by other programs.
+//! `ncclscope export`: both formats, read by foreign programs.
 
 use crate::common::{Outcome, Run, ncclscope};
 use ncclscope_trace::layout::{LANE_STRIDE, LANE_TABLE};
@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// What the official schema makes of traces; `None` without a Python that has it.
+/// The traces as the official schema reads them; `None` without a Python that has the schema.
 fn check(paths: &[&Path]) -> Option<Value> {
     let Some(python) = std::env::var_os("NCCLSCOPE_TEST_PYTHON") else {
         assert!(
@@ -54,7 +54,7 @@ fn a_trace_is_compressed_where_its_name_says_so() {
     assert!(refused.stderr.contains("does not end in .pftrace, .json or .tar"), "{refused:#?}");
 }
 
-/// What cannot be written is refused before anything is read.
+/// An output that cannot be written is refused before anything is read.
 #[test]
 fn a_directory_is_no_place_for_a_file() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
@@ -102,7 +102,7 @@ fn pftrace_holds_against_the_official_schema() {
     let arrows = json!({
         "api to operation": 8,
         "operation to kernel": 8,
-        // A kernel begins after the proxy thread does, a send by the host's clock does not.
+        // A kernel begins after its proxy operation; a send, timed by the host's clock, does not.
         "api to proxy": 16,
         "operation to proxy": 4,
         "step to step": 34,
@@ -112,7 +112,8 @@ fn pftrace_holds_against_the_official_schema() {
     assert_eq!(seen["arrows"], arrows);
     let groups = ["world 0x1f2e3d4c: rank 0 of 2", "world 0x1f2e3d4c: rank 1 of 2"];
     assert_eq!(seen["groups"], json!(groups));
-    // As the simulation spaces them: four steps of 512 KiB and the one of the Send.
+    // The simulation's spacing: four steps of 512 KiB and the one of the Send are in flight at
+    // once.
     assert_eq!(seen["counters"]["Bytes in flight"][0], (4 * 512 + 16) << 10);
     assert_eq!(seen["ranks_by_collective"], Value::from(vec![2, 2]));
     assert_eq!(seen["first_operation"]["algorithm"], "RING");
@@ -138,7 +139,7 @@ fn pftraces_may_be_put_behind_one_another() {
     let Some(seen) = check(&[&alone[0], &alone[1]]) else { return };
     assert_eq!(seen["processes"].as_array().unwrap().len(), 2);
     assert_eq!(seen["ranks_by_collective"], Value::from(vec![2]));
-    // One recording does not know what the other has.
+    // One recording lacks the steps of the other.
     assert_eq!(seen["arrows"]["step to step"], Value::Null);
 }
 
@@ -163,7 +164,7 @@ fn an_archive_has_a_machine_for_each_host() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
     let path = run.file("trace.tar");
     let outcome = ncclscope(&["export", run.text(), "-o", path.to_str().unwrap()]).ends_with(0);
-    // No arrows are expected here, so that none is missed.
+    // No arrows are expected here, so no line warns of missing ones.
     assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:#?}");
     let bytes = std::fs::read(&path).unwrap();
     ncclscope(&["export", run.text(), "--to", "perfetto-tar", "-o", path.to_str().unwrap()])
@@ -228,7 +229,7 @@ fn communicators_of_a_rank_are_groups_of_one_process() {
     let args = ["export", dir.path().to_str().unwrap(), "-o", trace.to_str().unwrap()];
     ncclscope(&args).ends_with(0);
     let Some(seen) = check(&[&trace]) else { return };
-    // The rank in the larger one.
+    // The process is named by its rank in the larger communicator.
     assert_eq!(seen["processes"], json!(["rank 2 (node-0 1000)", "rank 3 (node-1 1001)"]));
     let groups = [
         "tp 0xabcd: rank 2 of 4",
@@ -245,7 +246,7 @@ fn communicators_of_a_rank_are_groups_of_one_process() {
 fn members_of_one_communicator_are_processes_of_their_own() {
     for (rank, names) in [
         (1, ["rank 0 (node-0 1000) world", "rank 1 (node-0 1000) world"]),
-        // Made again after it was destroyed.
+        // A communicator that was created again after its destruction.
         (0, ["rank 0 (node-0 1000) world", "rank 0 (node-0 1000) world #2"]),
     ] {
         let dir = tempfile::tempdir().unwrap();
@@ -286,7 +287,7 @@ fn containers_of_one_name_and_process_id_are_processes_of_their_own() {
 fn open_events_are_shown_as_open() {
     let run = Run::new(|p| p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE }));
     let Some(seen) = check(&[&export(&run, "pftrace")]) else { return };
-    // On each rank: the operation, a KernelCh, a ProxyOp and a step.
+    // Open on each rank: the operation, a KernelCh, a ProxyOp and a step.
     assert_eq!(seen["open"], 8);
 }
 

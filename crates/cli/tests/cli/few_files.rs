@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs of more recordings than a process may open files.
+//! Runs with more recordings than a process may open files.
 
 use super::common::{Outcome, ncclscope, tool};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the tool in a shell that may open so many files.
+/// Runs the tool in a shell that may open `files` files.
 fn limited(files: u32, args: &[&str]) -> Outcome {
     let tool = tool();
     let mut command = Command::new("sh");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Filters: what they leave out, what they say about it, and what they do not read.
+//! Filters: what they leave out, what the output says about it, and what they do not read.
 
 use crate::common::{Outcome, ncclscope};
 use crate::schema::follows;
@@ -32,7 +32,7 @@ impl Job {
         report
     }
 
-    /// The slices of a Chrome trace.
+    /// Slices of the Chrome trace.
     fn slices(&self, options: &[&str]) -> Vec<Value> {
         let to = ["--to", "chrome", "-o", "-"];
         let trace = self.run("export", &[options, &to].concat()).ends_with(0).stdout;
@@ -54,7 +54,7 @@ fn rows(report: &Value, has: impl Fn(&Value) -> bool) -> Vec<&Value> {
     report["operations"].as_array().unwrap().iter().filter(|row| has(row)).collect()
 }
 
-/// The operations of all ranks.
+/// Number of operations of all ranks.
 fn count(report: &Value) -> u64 {
     let timings = rows(report, |_| true).into_iter().map(|row| row["timings"].as_object().unwrap());
     timings.flat_map(|of| of.values()).map(|count| count.as_u64().unwrap()).sum()
@@ -116,7 +116,8 @@ fn times_and_steps_divide_a_run() {
     assert_eq!(early + rest, count(&job.report(&[])));
 }
 
-/// A part of a healthy run has the same shares as all of it: the recorded time is the part's.
+/// A part of a healthy run has the same shares as the whole run: `total_recorded_ns` covers only
+/// the part.
 #[test]
 fn shares_are_of_the_chosen_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +141,7 @@ fn shares_are_of_the_chosen_time() {
         let (_, of_more) = more.iter().find(|(other, _)| *other == name).unwrap();
         assert!((share - of_more).abs() < 0.02, "{name} {share} {of_more}");
     }
-    // Hardly longer than an operation.
+    // A range hardly longer than an operation.
     let (short_ns, short) = shares(&["--from", "+1s", "--until", "+1.050s"]);
     assert!((395..=405).contains(&(short_ns / 1_000_000)), "{short_ns}");
     assert!(!short.is_empty() && short.iter().all(|(_, share)| *share <= 1.0), "{short:?}");
@@ -268,7 +269,7 @@ fn findings_are_chosen_and_all_ranks_are_judged() {
         late["steps"].as_array().unwrap().iter().map(|row| row["step"].as_i64().unwrap()).collect();
     assert_eq!(steps, (2..12).collect::<Vec<_>>());
     assert_eq!(late["findings"][0]["root_ranks"], serde_json::json!([11]));
-    // In three steps no rank can be called slow, and none is said to be within the limits.
+    // With three steps no rank can be called slow, and none may be called within the limits.
     let few = job.run("stragglers", &["--steps", "2-4"]).ends_with(0).stdout;
     assert!(few.contains("may not be slow: see NOT SAID") && !few.contains("limits"), "{few}");
     let hidden = job.run("stragglers", &["--rank", "3"]).ends_with(0).stdout;

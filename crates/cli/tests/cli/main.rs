@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tool from the outside: its output and its exit codes.
+//! Tests of the tool from outside: its output and its exit codes.
 
 mod agent;
 mod agent_otlp;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tool on a recording of an overloaded plugin.
+//! The tool with a recording of an overloaded plugin.
 
 use crate::common::{Outcome, ncclscope, tool};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Plays more operations to the plugin than it has time and space for; returns the output.
+/// Plays more operations to the plugin than it has time and space for. Returns the output.
 fn overload(run: &Path) -> String {
     let mut host = Command::new(built::FAKE_NCCL.path().unwrap());
     host.arg(built::PLUGIN.path().unwrap());

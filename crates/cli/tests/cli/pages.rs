@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The console blocks of README.md and docs/: each is run, in the order of its page and in one
-//! directory for the page, or says why it is not.
+//! Tests the console blocks of README.md and docs/: each block is run, in page order and in one
+//! directory per page, or its comment says why not.
 //!
 //! Comments in front of a block say what to do with it: `<!-- run -->`, or `<!-- not run: REASON
-//! -->`, and above that `<!-- first: COMMAND -->` for what a reader has already. In a block that
-//! runs, a command is a line `$ COMMAND`, and the lines below are its output: `[..]` stands for any
-//! text, a line `...` for any lines, and `? 1` is the exit code. A command without lines below
-//! must succeed, and its output is not compared.
+//! -->`, and above that `<!-- first: COMMAND -->` for a preparation that a reader already made. In
+//! a block that runs, a command is a line `$ COMMAND`, and the lines below are its output: `[..]`
+//! stands for any text, a line `...` for any lines, and `? 1` is the exit code. A command without
+//! lines below must succeed, and its output is not compared.
 
 use crate::common::{Outcome, ncclscope, tool};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a page wants with a block.
+/// What the page's comment requests for a block.
 #[derive(Debug, PartialEq)]
 enum Mark {
     Run,
@@ -29,12 +29,12 @@ struct Block {
     line: usize,
     language: String,
     mark: Mark,
-    /// Commands to run before it.
+    /// Commands to run before the block.
     first: Vec<String>,
     lines: Vec<String>,
 }
 
-/// A command of a block, with what it shall print.
+/// A command of a block, and its expected output.
 #[derive(Debug, PartialEq)]
 struct Step {
     command: String,
@@ -63,7 +63,7 @@ impl Block {
         steps
     }
 
-    /// What is wrong with it, before anything runs.
+    /// What is wrong with the block itself, checked before anything runs.
     fn fault(&self) -> Option<&'static str> {
         let has = |start: &str| self.lines.iter().any(|line| line.starts_with(start));
         match (self.language.as_str(), &self.mark) {
@@ -117,7 +117,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Whether `actual` is what `expected` describes.
+/// True if `actual` matches `expected`.
 fn is_match(expected: &[String], actual: &[&str]) -> bool {
     let Some((first, rest)) = expected.split_first() else { return actual.is_empty() };
     if first.trim() == "..." {
@@ -163,8 +163,8 @@ fn pages() -> BTreeMap<PathBuf, Vec<Block>> {
     paths.iter().map(read).collect()
 }
 
-/// Runs a command line with a shell, as a reader does: `ncclscope` is on the PATH, and both streams
-/// go to one terminal.
+/// Runs a command line in a shell as a reader does: `ncclscope` is on the PATH, and both streams go
+/// to one terminal.
 fn shell(command: &str, directory: &Path) -> Outcome {
     let ours = tool();
     let program = Path::new(ours.get_program());
@@ -182,7 +182,7 @@ fn shell(command: &str, directory: &Path) -> Outcome {
     Outcome::of(shell.env_remove("COLUMNS"))
 }
 
-/// Runs the blocks of a page, and says which commands printed something else.
+/// Runs the blocks of a page. Returns the commands whose output differs.
 fn run(path: &Path, blocks: &[Block]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let mut faults = Vec::new();

@@ -13,14 +13,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Which of a program's streams are a terminal; the others are pipes that are not read.
+/// Which of a program's streams are a terminal; the others are pipes that nothing reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streams {
     pub(crate) stdout: bool,
     pub(crate) stderr: bool,
 }
 
-/// All.
+/// Both streams.
 pub(crate) const ALL: Streams = Streams { stdout: true, stderr: true };
 
 /// A program on a terminal of its own.
@@ -28,13 +28,13 @@ pub(crate) const ALL: Streams = Streams { stdout: true, stderr: true };
 pub(crate) struct Terminal {
     master: File,
     child: Child,
-    /// Open, so that the terminal's settings outlive the program.
+    /// Kept open so that the terminal's settings outlive the program.
     slave: Option<File>,
-    /// What was read of its output.
+    /// The program's output so far.
     read: Vec<u8>,
 }
 
-/// Longer than anything takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait for output before looking whether the program has ended.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
@@ -62,7 +62,7 @@ impl Terminal {
         command.stdout(stream(streams.stdout)).stderr(stream(streams.stderr));
         command.env("TERM", "xterm");
         let child = command.spawn().unwrap();
-        // The command holds terminals too, and its end must end the reading.
+        // `command` holds terminals too: they must be closed, or reading would not end.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Terminal { master: File::from(master), child, slave: Some(slave), read: Vec::new() }
     }
@@ -72,7 +72,7 @@ impl Terminal {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
-    /// How the terminal is set.
+    /// Current settings of the terminal.
     pub(crate) fn settings(&self) -> Termios {
         tcgetattr(self.slave.as_ref().unwrap()).unwrap()
     }
@@ -93,7 +93,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the program's end. What it wrote, and its exit code.
+    /// Waits until the program ends. Returns its output and its exit code.
     #[track_caller]
     pub(crate) fn ends(&mut self) -> (String, Option<i32>) {
         let until = Instant::now() + PATIENCE;
@@ -108,18 +108,19 @@ impl Terminal {
         (String::from_utf8_lossy(&self.read).into_owned(), status.code())
     }
 
-    /// Writes to the terminal until it takes no more, as when nothing reads it.
+    /// Writes to the terminal until it accepts no more, as if nothing read it.
     pub(crate) fn fills(&mut self) {
         let slave = self.slave.as_mut().unwrap();
         fcntl_setfl(&*slave, OFlags::RDWR | OFlags::NONBLOCK).unwrap();
-        // The kernel moves some of it on.
+        // The kernel then moves part of it on, so this repeats.
         for _ in 0..4 {
             while slave.write(&[b'x'; 4096]).is_ok() {}
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Waits for the program's end and reads nothing: its exit code, and how long it took.
+    /// Waits until the program ends without reading its output. Returns its exit code, and how long
+    /// that took.
     #[track_caller]
     pub(crate) fn ends_unread(&mut self) -> (Option<i32>, Duration) {
         let begun = Instant::now();
@@ -132,7 +133,7 @@ impl Terminal {
         }
     }
 
-    /// Reads what is there, or waits a moment. False if nothing came.
+    /// Reads the available output, or waits a moment. False if there was none.
     fn read_some(&mut self) -> bool {
         let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
         poll(&mut ready, Some(&LOOK)).unwrap();
@@ -145,11 +146,11 @@ impl Terminal {
         count != 0
     }
 
-    /// What the program writes to its end, without carriage returns, and its exit code.
+    /// The program's output until its end, without carriage returns, and its exit code.
     pub(crate) fn read_to_end(mut self) -> (String, Option<i32>) {
         drop(self.slave.take());
         let (mut bytes, mut piece) = (std::mem::take(&mut self.read), [0; 4096]);
-        // Reading fails when no program has the terminal open any more.
+        // Reading fails once no program has the terminal open.
         while let Ok(read @ 1..) = self.master.read(&mut piece) {
             bytes.extend_from_slice(&piece[..read]);
         }
@@ -158,7 +159,7 @@ impl Terminal {
     }
 }
 
-/// A test that fails leaves no program behind.
+/// Kills the program if the test fails.
 impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -166,7 +167,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Runs a program on a terminal to its end.
+/// Runs a program on a terminal until it ends.
 pub(crate) fn run(command: &mut Command, columns: u16) -> (String, Option<i32>) {
     Terminal::start(command, columns, ALL).read_to_end()
 }

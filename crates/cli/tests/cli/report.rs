@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope report`: what it prints, and what it says of inputs that it cannot read.
+//! `ncclscope report`: what it prints, and its messages about inputs that it cannot read.
 
 use crate::common::{Outcome, Run, ncclscope, tool};
 use ncclscope_control::table::EVENTS;
@@ -52,7 +52,7 @@ fn text_says_what_happened() {
     assert!(!text.contains('\x1b'), "colours on a pipe");
 }
 
-/// One screen has the first eight variables, and says how to see the others.
+/// One screen shows the first eight variables, and says how to see the others.
 #[test]
 fn a_screen_names_eight_variables_and_full_has_all() {
     let run = Run::new(|p| {
@@ -75,7 +75,8 @@ fn a_screen_names_eight_variables_and_full_has_all() {
     assert!(full.ends_with("NCCL_A10=1, NCCL_A11=1"), "{full}");
 }
 
-/// Another program writes a recording of a later version by the page of the format alone.
+/// A foreign program, written from the page about the format only, writes a recording of a later
+/// version.
 #[test]
 fn a_recording_made_by_the_page_of_the_format_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +127,7 @@ fn a_hang_and_losses_come_first() {
     assert!(order.is_sorted(), "{text}");
 }
 
-/// What `NCCLSCOPE_EVENTS` the report advises, as the plugin reads it.
+/// The mask that the plugin reads from the value of `NCCLSCOPE_EVENTS` that the report advises.
 fn advised_mask(text: &str) -> u32 {
     let (_, advice) = text.split_once("NCCLSCOPE_EVENTS=").unwrap_or_else(|| panic!("{text}"));
     let value = advice.split_whitespace().next().unwrap().trim_end_matches(';').to_owned();
@@ -183,7 +184,7 @@ fn json_follows_the_schema() {
     assert_eq!(json["operations"][0]["timing"], "kernel");
     assert_eq!(json["lost"]["total"], 0);
     assert_eq!(json["lost"]["losses"], Value::Array(Vec::new()));
-    // One recording alone is an input too.
+    // A single recording is an input too.
     let file = run.file("node-0-1000.nscope");
     let args = ["report", "--format", "json", file.to_str().unwrap()];
     let json: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
@@ -269,7 +270,8 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(String::from_utf8(outcome.stderr).unwrap(), "");
 }
 
-/// The ranks of the job, and the numbers of operations that `diagnose` and the watchdog print.
+/// `report` shows the job's ranks, and the operation numbers that `diagnose` and the watchdog
+/// print.
 #[test]
 fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
     let dir = tempfile::tempdir().unwrap();
@@ -303,7 +305,8 @@ fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
 /// A send or receive that waits: rank, function, and number on its communicator.
 type Waiting = (u64, String, u64);
 
-/// Those that the watchdog of each rank would report at the end of its recording.
+/// The waiting sends and receives that each rank's watchdog would report at the end of its
+/// recording.
 fn seen_by_watchdogs(run: &Path) -> BTreeSet<Waiting> {
     let paths = std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path());
     let recordings = paths.filter(|path| path.extension().is_some_and(|end| end == "nscope"));
@@ -344,7 +347,7 @@ fn sends_and_receives_have_one_number_in_all_tools() {
         };
         let reported: BTreeSet<Waiting> = p2ps.map(of_row).collect();
         assert!(!reported.is_empty(), "{fault}: {report}");
-        // Of those that have all their data, and wait for others of their kernel, some are in one
+        // Operations that have all their data, and wait for others in their kernel, can be in one
         // list only.
         let seen = seen_by_watchdogs(&run);
         let common = seen.intersection(&reported).count();
@@ -362,7 +365,8 @@ fn sends_and_receives_have_one_number_in_all_tools() {
     }
 }
 
-/// A recording that was forged could else say in our name that nothing was lost.
+/// A line break in a recorded name must not start a line of the output: a forged recording could
+/// otherwise claim that nothing was lost.
 #[test]
 fn a_line_break_in_a_name_begins_no_line() {
     let run = Run::new(|process| {
@@ -383,7 +387,7 @@ fn a_line_break_in_a_name_begins_no_line() {
     }
 }
 
-/// Whatever lies in place of `run.json`, the report comes without it.
+/// Whatever is in place of `run.json`, the report is printed without it.
 #[test]
 fn what_is_no_small_file_is_nothing_about_a_run() {
     let run = Run::new(one_all_reduce);
@@ -410,7 +414,7 @@ fn a_help_that_cannot_be_written_is_code_4() {
     ncclscope(&["report"]).ends_with(2);
 }
 
-/// Hashes are new in each run, and say nothing to people.
+/// Communicator hashes are new in each run and mean nothing to people, so the report prints names.
 #[test]
 fn the_full_report_says_what_communicators_are_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope report --html` and `compare --html`: the file that they write, and the page in a real
-//! browser.
+//! `ncclscope report --html` and `compare --html`: the files that they write, and the pages in a
+//! real browser.
 
 use crate::common::{Run, ncclscope};
 use crate::devtools::Devtools;
@@ -10,7 +10,7 @@ use scripts::Call;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// The page about a run, and the JSON about it.
+/// The HTML page about a run, and the JSON about it.
 struct Written {
     dir: tempfile::TempDir,
     report: Value,
@@ -61,7 +61,7 @@ fn the_file_is_there_whole_or_not_at_all_and_no_recording_is_replaced() {
     assert_eq!(left, 3, "two recordings, the page, and no temporary file");
 }
 
-/// Opens the page, which must neither complain nor ask for anything, and gives its figures.
+/// Opens the page, which must report no errors and request nothing. Returns its figures.
 fn opened(page: &mut Devtools, file: &Path) -> Value {
     let url = page.open(file);
     assert_eq!(page.evaluate("document.documentElement.dataset.ready"), "true");
@@ -96,7 +96,7 @@ fn a_browser_shows_the_figures_of_the_report_and_asks_for_nothing() {
     );
     let counts: Vec<&Value> = histograms.iter().map(|of| &of["count"]).collect();
     assert!(histograms.len() > 5 && drawn == json!(counts), "{drawn} {counts:?}");
-    // A table shows what the text report prints: sorted by size, the first busbw.
+    // A table shows the rows of the text report: sorted by size, busbw of the first.
     let rows = page.evaluate(
         "[...document.querySelectorAll('#table-sizes tbody tr')].map((row) =>
            [...row.cells].map((cell) => cell.textContent))",
@@ -152,14 +152,14 @@ fn tables_sort_search_and_filter_and_the_heat_map_is_read_by_keys() {
          document.querySelector('#table-ranks [role=status]').textContent",
     );
     assert_eq!(found, "1 to 4 of 4");
-    // The filter led to rank 3.
+    // The filter selects rank 3.
     page.evaluate("document.getElementById('heat-box').focus()");
     (0..5).for_each(|_| page.press("ArrowDown"));
     let say = page.evaluate("document.getElementById('heat-say').textContent");
     assert!(say.as_str().unwrap().starts_with("rank 8, step "), "{say}");
 }
 
-/// The ids of what is wider than the sheet, or scrolls.
+/// Script: the ids of elements that are wider than the sheet, or scroll.
 const CUT: &str = "[...document.querySelectorAll('main *')].filter((one) =>
     one.getClientRects().length > 0 && !one.closest('svg *') &&
     (one.getBoundingClientRect().right > innerWidth + 1 || one.matches('figure, .scroll') &&
@@ -173,7 +173,7 @@ fn paper_is_light_has_no_controls_and_cuts_nothing_off() {
         let mut page = Devtools::start(&program);
         opened(&mut page, &written.file());
         page.evaluate("document.documentElement.dataset.theme = 'dark'");
-        // A4 on its side between margins of 12 mm; letter is narrower by 18 mm.
+        // Width of A4 landscape between margins of 12 mm; letter is 18 mm narrower.
         for width in [1032, 964] {
             page.print_on(width);
             assert_eq!(page.evaluate("matchMedia('print').matches && innerWidth"), width);
@@ -198,7 +198,7 @@ fn paper_is_light_has_no_controls_and_cuts_nothing_off() {
     }
 }
 
-/// A healthy job, and one with a fault, of another seed.
+/// A healthy job, and a job with a fault and another seed.
 fn two_runs(dir: &Path) -> [String; 2] {
     let faults = [("before", "healthy", "1"), ("now", "slow-link", "2")];
     faults.map(|(name, fault, seed)| {
@@ -209,7 +209,7 @@ fn two_runs(dir: &Path) -> [String; 2] {
     })
 }
 
-/// The lines of the bandwidth charts: of this run, and of the one beside it.
+/// Script: the lines of the bandwidth charts, of this run and of the run beside it.
 const LINES: &str = "['.series:not(.beside-line)', '.beside-line'].map((lines) =>
     document.querySelectorAll('#bandwidth ' + lines).length)";
 
@@ -242,7 +242,7 @@ fn a_browser_shows_a_comparison_and_asks_for_nothing() {
     assert!(lines[0].as_u64() > Some(0) && lines[0] == lines[1], "{lines}");
 }
 
-/// Each directory is read once: what is wrong is said once.
+/// Each directory is read once, so that each problem is reported once.
 #[test]
 fn a_page_of_two_runs_says_once_what_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ fn a_report_of_two_runs_has_the_bandwidths_of_both() {
     assert!(legend.as_str().unwrap().contains(&before), "{legend}");
 }
 
-/// The violations that axe-core calls serious or critical.
+/// The violations that axe-core rates serious or critical.
 fn violations(page: &mut Devtools, axe: &str) -> Value {
     page.evaluate(axe);
     page.evaluate(
@@ -299,7 +299,7 @@ fn axe_core_has_no_serious_finding_in_light_and_dark() {
     }
 }
 
-/// The script of axe-core, or `None`, where the test says that it is skipped.
+/// The script of axe-core; `None` (and a line that the test is skipped) without it.
 fn axe() -> Option<String> {
     match std::env::var_os("XTASK_AXE") {
         Some(file) => Some(std::fs::read_to_string(file).unwrap()),

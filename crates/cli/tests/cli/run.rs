@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope run`, `env` and `plugin-path`, with a file that stands for the plugin.
+//! `ncclscope run`, `env` and `plugin-path` with a file in place of the plugin.
 
 use crate::common::{Outcome, Run, SYMBOLS, plugin_file, tool};
 use serde_json::Value;
@@ -76,12 +76,12 @@ fn the_report_comes_after_the_commands_own_output() {
     let quiet = quiet.ends_with(0);
     let says = format!("ncclscope: the recordings are in {}\n", place.file("q").display());
     assert_eq!((&*quiet.stdout, quiet.stderr), ("", says));
-    // A second run must not mix with the first.
+    // The recordings of a second run must not mix with those of the first.
     let again = place.run(&["run", "-o", directory, "--", "true"]).ends_with(4);
     assert!(again.stderr.contains("already holds recordings"), "{again:#?}");
 }
 
-/// `mpirun ncclscope run`: each rank has its own `run`, and all have one directory.
+/// `mpirun ncclscope run`: each rank starts its own `ncclscope run`, and all share one directory.
 #[test]
 fn the_ranks_of_a_launcher_share_a_directory_and_print_no_report() {
     let place = Place::new();
@@ -109,7 +109,7 @@ fn the_ranks_of_a_launcher_share_a_directory_and_print_no_report() {
     assert_eq!((&*first.stdout, first.stderr), ("", says));
     let report = place.run(&["report", "out"]);
     assert!(report.stdout.contains("ended       rank 0 with exit status 3"), "{report:#?}");
-    // Now it is over: another job must not mix with it.
+    // The run is over: the recordings of another job must not mix with it.
     let again = rank("1", "true").ends_with(4);
     assert!(again.stderr.contains("already holds recordings"), "{again:#?}");
 }
@@ -122,7 +122,7 @@ fn ranks_that_would_each_have_a_directory_are_refused() {
     let outcome = Outcome::of(&mut command).ends_with(2);
     let says = "this is rank 1 of 4: name the directory that the ranks share with -o";
     assert!(outcome.stderr.contains(says), "{outcome:#?}");
-    // A batch script is no rank.
+    // A batch script is not a rank.
     Outcome::of(command.env("SLURM_JOB_ID", "7")).ends_with(0);
 }
 
@@ -175,8 +175,8 @@ fn the_users_directory_holds_the_runs() {
     }
 }
 
-/// Of half a file the loader would map pages that the file does not have, and each rank would die
-/// of it.
+/// With a truncated plugin, the loader would map pages beyond the end of the file, which would kill
+/// each rank.
 #[test]
 fn what_is_no_whole_plugin_of_this_machine_is_refused() {
     let place = Place::new();
@@ -206,7 +206,8 @@ fn what_is_no_whole_plugin_of_this_machine_is_refused() {
     }
 }
 
-/// Starts a command that says `ready` and reports the signal it got; sends `signal` to the tool.
+/// Starts a command that prints `ready` and reports the signal that it received, and sends `signal`
+/// to the tool; to the command as well if `also_command`.
 fn signalled(signal: &str, also_command: bool) -> Option<i32> {
     let place = Place::new();
     let script = "trap 'exit 5' TERM INT QUIT; echo $$; while :; do sleep 0.05; done";
@@ -220,7 +221,8 @@ fn signalled(signal: &str, also_command: bool) -> Option<i32> {
     let mut kill = Command::new("kill");
     kill.arg(format!("-{signal}"));
     if also_command {
-        // First, and with the same call: it ends as soon as the tool passes the signal on.
+        // The command comes first, in the same call: it ends as soon as the tool forwards the
+        // signal.
         kill.arg(command.trim());
     }
     assert!(kill.arg(child.id().to_string()).status().unwrap().success());
@@ -230,10 +232,10 @@ fn signalled(signal: &str, also_command: bool) -> Option<i32> {
 #[test]
 fn signals_reach_the_command_and_it_decides() {
     assert_eq!(signalled("TERM", false), Some(5));
-    // A shell without job control, or `timeout -s INT`, tells the tool alone.
+    // A shell without job control, or `timeout -s INT`, signals only the tool.
     assert_eq!(signalled("INT", false), Some(5));
     assert_eq!(signalled("QUIT", false), Some(5));
-    // As from a terminal, which tells the whole process group.
+    // A terminal signals the whole process group.
     assert_eq!(signalled("INT", true), Some(5));
 }
 
@@ -265,7 +267,7 @@ fn env_and_plugin_path_can_be_used_by_a_shell() {
     assert!(json["variables"].get("NCCLSCOPE_DIR").is_none());
 }
 
-/// As the Python package has them: the tool in `bin`, the plugin above it.
+/// The layout of the Python package: the tool is in `bin`, the plugin in the directory above.
 #[test]
 fn the_tool_of_a_wheel_finds_the_plugin_above_it() {
     let place = Place::new();
@@ -279,7 +281,7 @@ fn the_tool_of_a_wheel_finds_the_plugin_above_it() {
     assert_eq!(std::fs::canonicalize(path.trim_end()).unwrap(), plugin);
 }
 
-/// The variables that the command gets, and what the tool says of them.
+/// The variables that the command gets, and what the tool prints about them.
 fn loading(place: &Place, plugin: &Path) -> (String, String, String) {
     let script = "echo \"$NCCL_PROFILER_PLUGIN|$LD_LIBRARY_PATH|$NCCLSCOPE_CHAIN\"";
     let mut command = place.tool(&["env"]);
@@ -313,7 +315,7 @@ fn where_the_folder_cannot_be_listed_the_plugin_gets_one_of_its_own() {
         assert_eq!((&*value, &*said), (NAME, ""));
         assert!(own.starts_with(place.file("cache").to_str().unwrap()), "{own}");
         assert_eq!(std::fs::canonicalize(Path::new(&own).join(NAME)).unwrap(), plugin);
-        // And again, while a job may have it open.
+        // A second call, while a job may have the link open.
         assert_eq!(loading(&place, &plugin).1, own);
     }
     let plain = place.file("with a space");
@@ -377,8 +379,8 @@ fn a_link_has_the_name_that_nccl_looks_for_without_a_variable() {
     assert!(outcome.stderr.contains("exists and is not a link to ncclscope"), "{outcome:#?}");
 }
 
-/// A library with these words in it. Any will do that this test has; what is behind its end is not
-/// looked at.
+/// A library that contains these words: a copy of libgcc, which this test has loaded, with the
+/// words appended. The loader does not look beyond the library's end.
 fn library(words: &str) -> Vec<u8> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let any = maps.lines().find_map(|line| {
@@ -389,7 +391,8 @@ fn library(words: &str) -> Vec<u8> {
     bytes
 }
 
-/// A command that has a libnccl of some release in memory, and what the tool says at its end.
+/// Runs a command that has a libnccl of `release` in memory. Returns what the tool prints at its
+/// end.
 fn why(place: &Place, release: &str, script: &str, more: &[(&str, &str)]) -> String {
     let nccl = place.file("libnccl.so.2");
     std::fs::write(&nccl, library(&format!("NCCL version {release}+cuda12.9"))).unwrap();
@@ -418,7 +421,7 @@ fn why_there_is_no_recording_is_said_in_one_line() {
     assert!(said.contains("LD_LIBRARY_PATH lost ") && said.contains("/lib: set it last"), "{said}");
     let said = why(&place, "2.30.7", "sleep 1.2", &[("NCCLSCOPE_MODE", "off")]);
     assert_eq!(said, "NCCLSCOPE_MODE is off");
-    // Another tool's plugin, which the user named as ours.
+    // Another tool's plugin, which the user passed in place of ncclscope's.
     std::fs::write(place.file(PLUGIN), library("ncclProfiler_v3")).unwrap();
     let script = format!("LD_PRELOAD=\"$LD_PRELOAD {}\" sleep 1.2", place.file(PLUGIN).display());
     let said = why(&place, "2.30.7", &script, &[]);

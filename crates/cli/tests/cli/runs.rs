@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Directories with several runs, copies and damage: the processes' identity decides.
+//! Directories with several runs, copies and damage: the tool tells processes apart by their
+//! identity.
 
 use super::common::{Outcome, Run, ncclscope, recordings, simulate, tool};
 use ncclscope_trace::EventKind;
@@ -11,7 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Class and ranks of each verdict.
+/// Class and ranks of each verdict, and the output.
 fn diagnosed(dir: &Path, args: &[&str]) -> (Vec<Value>, String) {
     let fixed = ["diagnose", dir.to_str().unwrap(), "--format", "json"];
     let outcome = ncclscope(&[&fixed[..], args].concat());
@@ -68,7 +69,7 @@ fn of_two_runs_the_newest_counts_or_the_one_that_is_chosen() {
     assert!(slow.contains(next.trim_end()), "{slow}");
 }
 
-/// Host names and process ids are the same in both.
+/// Host names and process ids are the same in both runs.
 #[test]
 fn two_jobs_at_the_same_time_stay_two() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +118,8 @@ fn a_living_culprit_is_not_called_dead() {
         }
     }
     assert_eq!(diagnosed(&late, &[]).0, [json!(["H1a", [3], "confirmed"])]);
-    // Of one host, whose other recordings were copied 10 s later: the culprit's is among the first.
+    // Late recordings of the culprit's own host: they were copied 10 s after the culprit's
+    // recording.
     let late = simulate(dir.path(), "one", "[job]\nhold_s = 70\nsteps = 4\n", &stuck);
     for file in recordings(&early) {
         let name = file.file_name().unwrap();
@@ -134,7 +136,7 @@ fn a_living_culprit_is_not_called_dead() {
     }
 }
 
-/// What a hole held is not known, so that calls after it have other numbers than they had.
+/// The contents of a hole are unknown, so calls after it have other numbers than before.
 #[test]
 fn calls_are_not_compared_where_a_recording_has_a_hole() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,7 +144,7 @@ fn calls_are_not_compared_where_a_recording_has_a_hole() {
         let run = simulate(dir.path(), seed, "", &["--seed", seed, "--fault", "healthy"]);
         let file = &recordings(&run)[5];
         let mut bytes = fs::read(file).unwrap();
-        // Not the first block, nor the last: the blocks of a lane of calls.
+        // Blocks in the middle of the file, which belong to a lane of calls.
         for at in (bytes.len() / 4..bytes.len() / 4 * 3).step_by(bytes.len() / 16) {
             bytes[at..at + 8].copy_from_slice(b"UUUUUUUU");
         }
@@ -156,7 +158,7 @@ fn calls_are_not_compared_where_a_recording_has_a_hole() {
     }
 }
 
-/// One rank on each host: nothing of its own host shows that a killed process is dead.
+/// One rank per host: no other recording of its host shows that a killed process is dead.
 #[test]
 fn death_that_only_other_hosts_show_is_suspected() {
     let dir = tempfile::tempdir().unwrap();
@@ -169,7 +171,8 @@ fn death_that_only_other_hosts_show_is_suspected() {
     assert_eq!(diagnosed(&run, &[]).0, [json!(["H1b", [3], "confirmed"])]);
 }
 
-/// Two ranks: rank 0 has waited for rank 1 when the launcher kills it. Rank 1 may have ended.
+/// Two ranks: rank 0 has waited for rank 1 for `waits_ns` when the launcher kills rank 0. Rank 1
+/// may have ended on its own.
 fn launcher_kills(waits_ns: u64, has_raised: bool) -> Run {
     Run::new(|process| {
         process.collective(Call::ALL_REDUCE);
@@ -209,7 +212,7 @@ fn a_rank_that_ended_just_before_the_others_were_killed_is_named() {
     let both = works(false);
     let (_, notes) = diagnosed(both.path(), &[]);
     assert!(!notes.contains("likely cause"), "{notes}");
-    // Killed, and the others two seconds later.
+    // One rank is killed, and the others two seconds later.
     let dir = tempfile::tempdir().unwrap();
     let killed = ["--seed", "1", "--ranks", "16", "--fault", "killed", "--rank", "3"];
     let run = simulate(dir.path(), "run", "[job]\nsteps = 4\nhold_s = 3\n", &killed);
@@ -219,7 +222,7 @@ fn a_rank_that_ended_just_before_the_others_were_killed_is_named() {
 
 #[test]
 fn a_wait_below_the_limit_is_not_denied() {
-    // The recordings go on for a second more.
+    // The recordings continue for another second.
     let run = launcher_kills(200_000_000, false);
     let text = ncclscope(&["diagnose", run.text()]).ends_with(0).stdout;
     assert!(text.contains("1 of them waits in NCCL"), "{text}");
@@ -228,7 +231,8 @@ fn a_wait_below_the_limit_is_not_denied() {
     ncclscope(&["diagnose", run.text(), "--hang-sec", "1"]).ends_with(1);
 }
 
-/// With a limit of its own (`NCCLSCOPE_HANG_SEC`) a watchdog may report what is no hang for us yet.
+/// A watchdog with another limit (`NCCLSCOPE_HANG_SEC`) may report an operation that `diagnose`
+/// does not yet call a hang.
 #[test]
 fn what_a_watchdog_reported_is_stuck() {
     let run = Run::new(|process| {
@@ -254,7 +258,7 @@ fn damage_is_mentioned_by_every_verb_and_nothing_that_rests_on_it_is_confirmed()
     let last = whole.iter().rposition(|byte| *byte != 0).unwrap();
     let other = simulate(dir.path(), "other", EARLIER, &["--seed", "2"]);
     let verbs = Verbs::new(dir.path(), &run);
-    // A byte in the last block that has content, and the end of that block.
+    // One byte in the last block that has contents, and the end of that block.
     let mut flipped = whole.clone();
     flipped[last - 64] ^= 0x10;
     let damaged = format!("warning: {} is damaged: ", file.display());
@@ -270,7 +274,8 @@ fn damage_is_mentioned_by_every_verb_and_nothing_that_rests_on_it_is_confirmed()
     assert!(doctor.contains("is damaged"), "{doctor}");
 }
 
-/// With events missing, a rank waits all the same, and is not the one that others wait for.
+/// A rank whose recording lacks events still waits, and is not named as the rank that the others
+/// wait for.
 #[test]
 fn a_rank_that_lost_events_is_not_the_cause_of_a_hang() {
     let dir = tempfile::tempdir().unwrap();
@@ -282,9 +287,9 @@ fn a_rank_that_lost_events_is_not_the_cause_of_a_hang() {
     }
 }
 
-/// The recording lacks an event that could not be written.
+/// Changes a recording as if it lacked an event that could not be written.
 fn lose(recording: &Path, kind: EventKind) {
-    // The header's counts of records that could not be written, by kind.
+    // Offset of the header's counts of records that could not be written, by kind.
     const UNWRITTEN: usize = 1024;
     let mut bytes = fs::read(recording).unwrap();
     bytes[UNWRITTEN + 8 * kind.index()] = 1;
@@ -292,8 +297,8 @@ fn lose(recording: &Path, kind: EventKind) {
     fs::write(recording, bytes).unwrap();
 }
 
-/// What these wait for is not sure. What they called is known if what they lost is no call, and
-/// counted if it is.
+/// What a rank with lost events waits for is uncertain. Its calls are known if the lost events are
+/// no calls; otherwise they are known only by count.
 #[test]
 fn ranks_that_lost_events_are_not_named_beside_the_one_that_called_something_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -305,7 +310,7 @@ fn ranks_that_lost_events_are_not_named_beside_the_one_that_called_something_els
         ("odd", |rank| rank % 2 == 1, EventKind::ProxyOp, ["H2", "suspect"]),
         ("even", |rank| rank % 2 == 0, EventKind::ProxyOp, ["H2", "suspect"]),
         ("odd-calls", |rank| rank % 2 == 1, EventKind::CollApi, ["H2", "suspect"]),
-        // Of the rank itself, too: then what it called is not known.
+        // Rank 12 itself lost calls too, so it is not known what it called.
         ("even-calls", |rank| rank % 2 == 0, EventKind::CollApi, ["H3c", "suspect"]),
     ];
     for (name, lacks, kind, [class, confidence]) in sets {
@@ -324,10 +329,10 @@ fn what_cannot_be_read_is_mentioned_by_every_verb() {
     let file = &recordings(&run)[5];
     let verbs = Verbs::new(dir.path(), &run);
     let unreadable = format!("warning: cannot read {}: ", file.display());
-    // It ends behind its header, so that nothing tells which run it is of.
+    // Truncated right after the header, so that the file does not show to which run it belongs.
     fs::File::options().write(true).open(file).unwrap().set_len(70_000).unwrap();
     verbs.end_with_3(&unreadable);
-    // Not even its first bytes are there, nothing is, or a directory has its name.
+    // The file has wrong first bytes, is empty, or is a directory.
     for bytes in [&[7; 70_000][..], &[]] {
         fs::write(file, bytes).unwrap();
         verbs.end_with_3(&unreadable);
@@ -337,8 +342,9 @@ fn what_cannot_be_read_is_mentioned_by_every_verb() {
     verbs.end_with_3(&unreadable);
 }
 
-/// A recording that another program cuts while a verb reads it. The verb has opened it by its first
-/// warning about the others, and does not go on before these are read: a pipe does not hold them.
+/// A foreign program truncates a recording while a verb reads it. At its first warning about the
+/// other files the verb has opened the recording, and it cannot continue before the test reads
+/// these warnings, which do not fit into a pipe.
 #[test]
 fn a_recording_that_shrinks_while_it_is_read_is_mentioned() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,7 +353,7 @@ fn a_recording_that_shrinks_while_it_is_read_is_mentioned() {
     let whole = fs::read(file).unwrap();
     (0..1000).for_each(|at| fs::write(run.join(format!("z-{at}.nscope")), "").unwrap());
     let damaged = format!("warning: {} is damaged: ", file.display());
-    // `diagnose` tells all at its end, and `merge` reads no recording of another process.
+    // `diagnose` prints all warnings at its end, and `merge` reads no recording of another process.
     let commands = &Verbs::new(dir.path(), &run).commands[1..];
     for words in commands.iter().filter(|words| words[0] != "merge") {
         fs::write(file, &whole).unwrap();
@@ -376,7 +382,7 @@ fn a_recording_that_shrinks_while_it_is_read_is_mentioned() {
     }
 }
 
-/// All verbs that read recordings, about one run.
+/// The command lines of all verbs that read recordings, for one run.
 struct Verbs {
     commands: Vec<Vec<String>>,
     folder: PathBuf,
@@ -391,7 +397,7 @@ impl Verbs {
             folder.join("merged.json"),
         ]
         .map(|path| path.into_os_string().into_string().unwrap());
-        // Of another job: that is an error, which comes after what is wrong with the recordings.
+        // A profile of another job is an error, which comes after the problems of the recordings.
         fs::write(&profile, r#"{"distributedInfo": {"rank": 0}, "traceEvents": []}"#).unwrap();
         let commands = [
             vec!["diagnose", &run],
@@ -406,7 +412,8 @@ impl Verbs {
         Verbs { commands: commands.into_iter().map(owned).collect(), folder: folder.into() }
     }
 
-    /// Each verb's exit code; each says these on standard error, once.
+    /// Runs each verb, which must print each of these texts on standard error once. Returns the
+    /// exit codes.
     fn codes(&self, said: &[&str]) -> Vec<Option<i32>> {
         let code = |words: &Vec<String>| {
             let (stderr, code) = self.run(words);
@@ -418,7 +425,7 @@ impl Verbs {
         self.commands.iter().map(code).collect()
     }
 
-    /// Also where something is found.
+    /// Each verb must end with 3, even if it finds something.
     fn end_with_3(&self, said: &str) {
         let codes = self.codes(&[said]);
         assert!(codes.iter().all(|code| *code == Some(3)), "{codes:?}");
@@ -457,7 +464,8 @@ fn the_number_of_recordings_has_no_bound() {
     assert_eq!(outcome.stdout, whole.stdout);
 }
 
-/// The others are worth a result, and the exit code says that one is missing.
+/// With one recording unreadable, the others still give a result, and the exit code says that one
+/// is missing.
 #[test]
 fn an_empty_directory_among_others_is_named() {
     let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
@@ -474,7 +482,8 @@ fn an_empty_directory_among_others_is_named() {
     }
 }
 
-/// A container's processes all have number 1, so that their recordings have one behind the name.
+/// All processes of containers can have id 1, so the names of their recordings have a number
+/// appended.
 #[test]
 fn a_recording_has_one_name_in_all_verbs() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,8 +4,8 @@
 use serde_json::Value;
 use std::path::Path;
 
-/// Asserts that a value follows the schema `docs/schemas/NAME.schema.json`, as far as our schemas
-/// go; each key must be declared.
+/// Asserts that a value follows the schema `docs/schemas/NAME.schema.json`, with the features that
+/// our schemas use; each key must be declared.
 pub(crate) fn follows(value: &Value, name: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas");
     let text = std::fs::read_to_string(folder.join(format!("{name}.schema.json"))).unwrap();

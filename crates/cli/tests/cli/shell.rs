@@ -45,7 +45,7 @@ fn each_verb_has_a_manual_page() {
     let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let verbs = verbs.take_while(|line| !line.is_empty());
     let verbs = verbs.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).count();
-    // `help` has none, and the tool itself has one.
+    // `help` has no manual page, and the tool itself has one.
     assert_eq!(pages, verbs);
     let unwritable = ncclscope(&["man", "/proc/x"]).ends_with(4).stderr;
     assert!(unwritable.contains("cannot write /proc/x"), "{unwritable}");

@@ -69,7 +69,8 @@ fn mistakes_get_one_line_each() {
     assert!(!std::path::Path::new(out).exists());
 }
 
-/// A GPU that computes slowly comes late: it costs its communicators waiting, and no bandwidth.
+/// A GPU that computes slowly arrives late: its communicators wait longer, and no bandwidth is
+/// lost.
 #[test]
 fn a_slow_gpu_leaves_the_bandwidth_of_the_transfer_as_it_is_and_the_waiting_names_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -79,7 +80,7 @@ fn a_slow_gpu_leaves_the_bandwidth_of_the_transfer_as_it_is_and_the_waiting_name
     ncclscope(&[&["simulate", "-o", out, "--fault", "slow-gpu"], &job[..]].concat()).ends_with(0);
     let report = ncclscope(&["report", out, "--format", "json"]).ends_with(0).stdout;
     let report: Value = serde_json::from_str(&report).unwrap();
-    // The tensor parallel groups, each of the GPUs of a host.
+    // The tensor parallel groups, each of the GPUs of one host.
     let rows = report["operations"].as_array().unwrap().iter();
     let rows: Vec<&Value> =
         rows.filter(|row| row["func"] == "AllReduce" && row["bytes"] == 16 << 20).collect();

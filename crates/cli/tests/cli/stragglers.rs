@@ -41,8 +41,8 @@ fn ranks_that_arrive_together_have_no_findings() {
     assert!(text.contains("12 steps (from marks)") && text.contains("SLOW\n  nothing"), "{text}");
 }
 
-/// In JSON a communicator is its hash, with the application's name beside it, as in `report`.
-/// People read both in one.
+/// In JSON a communicator has its hash and, in another field, the application's name, as in
+/// `report`. In text, one column has both.
 #[test]
 fn a_communicator_is_its_hash_and_its_name() {
     let directory = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn a_communicator_is_its_hash_and_its_name() {
     assert!(csv.contains(&format!(",{},", comms[0]["comm"].as_str().unwrap())), "{csv}");
 }
 
-/// Class, ranks and link of findings or of the truth.
+/// Class, ranks and link of findings or of the planted faults.
 fn essence(findings: &Value) -> Vec<[String; 3]> {
     let findings = findings.as_array().unwrap().iter();
     let mut all: Vec<[String; 3]> = findings
@@ -73,7 +73,7 @@ fn essence(findings: &Value) -> Vec<[String; 3]> {
     all
 }
 
-/// The findings in a simulated job of 16 ranks are the planted faults, and no more.
+/// The findings in a simulated job of 16 ranks are the planted faults and nothing else.
 #[track_caller]
 fn finds_what_was_planted(fault: &str, code: i32) {
     let directory = tempfile::tempdir().unwrap();
@@ -85,7 +85,8 @@ fn finds_what_was_planted(fault: &str, code: i32) {
     let report = json(run, code);
     follows(&report, "stragglers");
     assert_eq!(essence(&report["findings"]), essence(&truth["slow"]), "{fault}");
-    // When it is seen first: not before it was planted, by a clock that is off, nor much later.
+    // Each finding starts when its fault was planted: not earlier, except for clock offsets, nor
+    // much later.
     for finding in report["findings"].as_array().unwrap().iter().filter(|it| it["class"] != "N5") {
         let since = Moment::parse_ns(finding["since"].as_str().unwrap()).unwrap() / SECOND;
         let planted = truth["injected_ns"].as_u64().unwrap() / SECOND;
@@ -114,7 +115,7 @@ fn step_ns(report: &Value) -> f64 {
     sum / steps.len() as f64
 }
 
-/// The job is slower by no more than a finding says, and by a third of that or more.
+/// The job is slower by at most what a finding says, and by at least a third of it.
 #[test]
 fn what_slow_transfers_cost_at_most_is_no_less_than_what_they_cost() {
     let directory = tempfile::tempdir().unwrap();
@@ -143,7 +144,7 @@ fn healthy_simulated_jobs_are_left_alone() {
     }
 }
 
-/// Overwritten operations of a rank would look like its own work.
+/// A rank whose operations were overwritten must not look as if it had worked on its own.
 #[test]
 fn recordings_that_were_too_small_make_no_rank_slow() {
     let directory = tempfile::tempdir().unwrap();
@@ -156,7 +157,7 @@ fn recordings_that_were_too_small_make_no_rank_slow() {
     assert!(report["notes"].to_string().contains("overwritten"), "{}", report["notes"]);
 }
 
-/// What cannot be read may hide the actual cause.
+/// A recording that cannot be read may contain the actual cause.
 #[test]
 fn a_recording_that_cannot_be_read_takes_precedence_over_findings() {
     let directory = tempfile::tempdir().unwrap();
@@ -201,7 +202,8 @@ fn bad_input_gets_one_line() {
     }
 }
 
-/// What a directory has beside that which is read is named, by each verb that reads directories.
+/// Other files in a directory, which the verb does not read, are named by each verb that reads
+/// directories.
 #[test]
 fn what_is_left_out_of_a_directory_is_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -227,13 +229,14 @@ fn what_is_left_out_of_a_directory_is_named() {
     std::fs::write(path("traces/a.tgz"), "").unwrap();
     let beside = said("stragglers", "traces");
     assert!(beside.contains(&format!("traces/a.tgz {alone}")), "{beside}");
-    // By itself: the verb that reads it.
+    // With the archive alone: the verb that reads it is named.
     std::fs::remove_file(path("traces/a.json")).unwrap();
     let only = said("report", "traces");
     assert!(only.contains("traces/a.tgz` reads PyTorch's traces in a.tgz"), "{only}");
 }
 
-/// The archive may be sound, so that this is not the input's fault.
+/// A missing directory for the archive's traces is not reported as damaged input: the archive may
+/// be intact.
 #[test]
 fn an_archive_needs_a_place_for_its_traces() {
     let directory = tempfile::tempdir().unwrap();
@@ -268,7 +271,8 @@ fn the_last_arrivers_of_a_real_job() {
     assert_eq!(last, [7, 7, 7, 7, 7, 5, 5, 4]);
 }
 
-/// Links are not judged for a part of the time; a communicator between hosts has them all the same.
+/// Links are not judged for a part of the recorded time, but a communicator between hosts still has
+/// links.
 #[test]
 fn a_part_of_the_time_does_not_turn_a_slow_link_into_a_slow_node() {
     let dir = tempfile::tempdir().unwrap();

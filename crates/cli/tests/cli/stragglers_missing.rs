@@ -15,7 +15,7 @@ fn simulate(scenario: &str) -> tempfile::TempDir {
     directory
 }
 
-/// Class, confidence and ranks of what is found, and the notes.
+/// Class, confidence and ranks of the findings, and the notes.
 fn found(directory: &Path, code: i32) -> (Vec<[String; 3]>, String) {
     let run = directory.join("run");
     let args = ["stragglers", run.to_str().unwrap(), "--format", "json"];
@@ -36,7 +36,7 @@ fn a_host_that_was_copied_before_the_others_makes_no_rank_slow() {
     let (summary, notes) = found(early("healthy").path(), 0);
     assert_eq!(summary, [[""; 3]; 0]);
     assert!(notes.contains("the recordings of ranks 0-3 end up to"), "{notes}");
-    // A link that is slow is named, and no rank beside it.
+    // A slow link is named without another rank.
     let (summary, _) = found(early("slow-link").path(), 1);
     assert_eq!(summary, [["S3", "confirmed", "[6,2]"]]);
 }

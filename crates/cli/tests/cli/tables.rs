@@ -21,7 +21,7 @@ fn report(dir: &tempfile::TempDir, options: &[&str]) -> String {
     ncclscope(&[&["report", dir.path().to_str().unwrap()], options].concat()).ends_with(0).stdout
 }
 
-/// The report, and the rows of its groups.
+/// The report, and its rows of groups.
 fn groups(dir: &tempfile::TempDir, by: &str) -> (Value, Vec<Value>) {
     let text = report(dir, &["--by", by, "--format", "json"]);
     let report: Value = serde_json::from_str(&text).unwrap();
@@ -34,7 +34,7 @@ fn sum(rows: &[Value], field: &str) -> u64 {
     rows.iter().map(|row| row[field].as_u64().unwrap_or(0)).sum()
 }
 
-/// The rows of a table as CSV, each by the names of its columns.
+/// The rows of a table as CSV, each a map by column name.
 fn csv_rows(text: &str) -> Vec<BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     reader.deserialize().map(|row| row.unwrap()).collect()
@@ -68,8 +68,8 @@ fn groups_add_up_to_the_rows_of_every_report() {
     }
 }
 
-/// The world's small AllReduce ends in different ways on its ranks, so that their times are from
-/// two sources, of which a row has one.
+/// The world's small AllReduce ends in different ways on its ranks, so its times have two sources;
+/// a row shows the times of one source.
 #[test]
 fn rows_say_how_many_operations_their_times_are_of() {
     let dir = job();
@@ -100,7 +100,7 @@ fn rows_say_how_many_operations_their_times_are_of() {
     assert!(!sizes.is_empty() && !by_tp.contains("timed"), "{by_tp}");
 }
 
-/// A receive is enqueued long before the GPU comes to it.
+/// A receive is enqueued long before the GPU starts it.
 #[test]
 fn time_before_the_gpu_comes_to_an_operation_is_no_time_in_nccl() {
     let dir = job();
@@ -115,7 +115,7 @@ fn time_before_the_gpu_comes_to_an_operation_is_no_time_in_nccl() {
     assert_eq!(group["from_enqueue_ns"], group["total_ns"]);
     let text = report(&dir, &["--by", "role,func"]);
     assert!(text.contains("of the time is that of operations with a network part"), "{text}");
-    // Of some operations the end is not known: a share that contains them is the least.
+    // The end of some operations is unknown: a share that contains them is a lower bound.
     let world = |row: &&Value| row["role"] == "world" && row["func"] == "AllReduce";
     let world = all["roles"].as_array().unwrap().iter().find(world).unwrap();
     assert_eq!((&world["bound"], &role["bound"]), (&"least".into(), &Value::Null));
@@ -124,7 +124,8 @@ fn time_before_the_gpu_comes_to_an_operation_is_no_time_in_nccl() {
     assert!(line.contains("  >=") && text.contains("\n  time >=: "), "{text}");
 }
 
-/// In JSON the size is `bytes` and the sum `total_bytes`; people read `size` and `bytes`.
+/// JSON has the size as `bytes` and the sum as `total_bytes`; the text calls the size `size` and
+/// the sum `bytes`.
 #[test]
 fn the_size_of_a_group_is_apart_from_its_sum() {
     let dir = job();
@@ -144,7 +145,7 @@ fn ranks_steps_and_channels_have_rows() {
     let (_, ranks) = groups(&dir, "rank");
     let numbers: Vec<u64> = ranks.iter().map(|row| row["rank"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (0..16).collect::<Vec<_>>());
-    // The rank that the others of its group wait for waits least.
+    // The rank for which the others of its group wait has the least waiting time.
     let waits = |rank: usize| ranks[rank]["total_waiting_ns"].as_u64().unwrap();
     assert!([8, 9, 10].into_iter().all(|rank| waits(rank) > 5 * waits(11)), "{ranks:#?}");
     let (_, steps) = groups(&dir, "step");

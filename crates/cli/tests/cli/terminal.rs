@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Colours, the width of the terminal, the pager, progress, and `-v`.
+//! Colours, terminal width, pager, progress, and `-v`.
 
 use crate::common::{Outcome, Run, tool};
 use crate::pty::{self, Streams, Terminal};
@@ -12,7 +12,7 @@ fn run() -> Run {
 
 fn with(args: &[&str]) -> Command {
     let mut command = tool();
-    // No pager of the user.
+    // Not the user's pager.
     command.args(args).env("PAGER", "cat");
     command
 }
@@ -55,7 +55,7 @@ fn a_report_fits_the_terminal() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Long lines of evidence are broken between words; in a pipe they are whole.
+/// Long lines of evidence are wrapped between words on a terminal, but not in a pipe.
 #[test]
 fn findings_fit_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,11 +129,11 @@ fn long_text_goes_to_the_pager_of_the_user() {
     let (plain, _) = report(&["--no-pager"], "sed 's/^/> /'");
     assert!(!plain.contains("> ") && plain.contains("RUN"), "{plain}");
     assert!(report(&[], "/absent/pager").0.contains("RUN"), "it is shown without a pager");
-    // The user reads the beginning and quits.
+    // The user reads the beginning and quits the pager.
     assert_eq!(report(&[], "head -n 1 >/dev/null"), (String::new(), Some(0)));
 }
 
-/// A launcher may give its ranks a terminal that no keyboard belongs to.
+/// A launcher may start ranks on a terminal without a keyboard.
 #[test]
 fn a_terminal_of_another_session_gets_no_pager() {
     let run = run();

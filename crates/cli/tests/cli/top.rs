@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope top` on a terminal, and as JSON. What it shows of a job is tested with real NCCL, in
-//! `testing/rig`.
+//! `ncclscope top` on a terminal, and as JSON. What it shows about a job is tested with real NCCL
+//! in `testing/rig`.
 
 use crate::common::{Run, ncclscope, tool};
 use crate::pty::{ALL, Terminal};
@@ -18,7 +18,7 @@ fn run() -> Run {
     Run::new(|process| process.collective(Call::ALL_REDUCE))
 }
 
-/// Ends the view, and checks that the terminal is as it was.
+/// Ends the view, and checks that the terminal's settings are restored.
 fn is_left_as_it_was(what: &str, end: impl FnOnce(&mut Terminal)) {
     let run = run();
     let mut terminal = Terminal::start(tool().args(["top", run.text()]), 100, ALL);
@@ -56,13 +56,13 @@ fn a_signal_ends_a_view_whose_terminal_takes_no_output() {
     let mut terminal = Terminal::start(tool().args(args), 100, ALL);
     terminal.waits_for("details");
     terminal.fills();
-    // It shows its help, which the terminal does not take.
+    // `top` now writes its help, which the terminal does not accept.
     terminal.types("?");
     std::thread::sleep(Duration::from_millis(300));
     terminal.sends(Signal::TERM);
     let (code, took) = terminal.ends_unread();
     assert_eq!(code, Some(0));
-    // 0.7 s on an idle machine.
+    // Takes 0.7 s on an idle machine.
     assert!(took < Duration::from_secs(5), "{took:?}");
     let modes = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
     assert!(terminal.settings().local_modes.contains(modes));

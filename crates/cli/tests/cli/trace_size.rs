@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How large an export will be, as estimated before it is written.
+//! The size of an export, as estimated before it is written.
 
 use crate::common::ncclscope;
 use ncclscope_trace::Recording;

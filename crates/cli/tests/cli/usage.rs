@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options that are checked before anything happens, and verbs that point at one another.
+//! Options that are checked before anything else happens, and verbs that refer to one another.
 
 use crate::common::{Outcome, Run, SYMBOLS, ncclscope, plugin_file, tool};
 use crate::view::Viewer;
@@ -66,7 +66,7 @@ fn a_diagnosis_that_finds_nothing_points_at_stragglers() {
     assert!(found.stderr.contains(&tip), "{found:#?}");
 }
 
-/// A report of a damaged recording does not say that nothing is missing.
+/// The report of a damaged recording must not say that nothing is missing.
 #[test]
 fn damage_is_no_loss_of_nothing() {
     let run = Run::new(|process| process.collective(Call::ALL_REDUCE));

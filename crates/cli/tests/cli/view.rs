@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope view`: the server, asked by hand.
+//! `ncclscope view`: requests to its server without a browser.
 
 use crate::common::{Outcome, Run, ncclscope, tool};
 use scripts::Call;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A viewer that runs; killed when it is dropped.
+/// A running viewer; killed when it is dropped.
 pub(crate) struct Viewer {
     child: Child,
     /// The page's address.
@@ -27,7 +27,7 @@ impl Viewer {
         Viewer { child, url: url.trim().into() }
     }
 
-    /// Asks for something below the page's address.
+    /// Requests something below the page's address.
     fn ask(&self, method: &str, place: &str) -> (String, Vec<u8>) {
         let rest = self.url.strip_prefix("http://").unwrap();
         let (address, path) = rest.split_once('/').unwrap();
@@ -70,7 +70,7 @@ fn the_trace_is_served_at_its_address_alone_until_it_is_handed_over() {
     assert!(viewer.url.starts_with("http://127.0.0.1:"), "{}", viewer.url);
     let token = viewer.url.trim_end_matches('/').rsplit('/').next().unwrap().to_owned();
     assert_eq!(token.len(), 32);
-    // No other user may read the file, either.
+    // Other users may not read the file either.
     let made: Vec<PathBuf> =
         std::fs::read_dir(&temporary).unwrap().map(|it| it.unwrap().path()).collect();
     assert_eq!(made.len(), 1);
@@ -90,7 +90,7 @@ fn the_trace_is_served_at_its_address_alone_until_it_is_handed_over() {
         let (head, _) = request(address, &format!("GET {target} HTTP/1.1\r\n\r\n"));
         assert!(head.starts_with("HTTP/1.1 404"), "{target}: {head}");
     }
-    // A browser opens connections that it does not use.
+    // Browsers open connections that they do not use.
     let silent = TcpStream::connect(address).unwrap();
     assert!(viewer.ask("POST", "done").0.starts_with("HTTP/1.1 200"));
     viewer.ends();
@@ -167,7 +167,7 @@ fn the_browser_of_the_user_is_opened() {
         panic!("{told}")
     };
     let token = viewer.url.trim_end_matches('/').rsplit('/').next().unwrap();
-    // Other users see the command line; the page is the user's alone.
+    // Other users can see the command line but cannot read the page.
     assert!(argument.ends_with("open.html") && !argument.contains(token), "{told}");
     assert!(mode == "600" && page.contains(&format!("url={}\"", viewer.url)), "{told}");
     viewer.ask("POST", "done");

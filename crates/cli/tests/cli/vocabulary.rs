@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All outputs call a thing by one name, in one unit: docs/glossary.md, "Names in outputs".
+//! All outputs use one name and one unit for each quantity: docs/glossary.md, "Names in outputs".
 
 use crate::common::ncclscope;
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn docs(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(path)
 }
 
-/// The names that the glossary's table says are not used. `*` stands for any begin.
+/// The names that the glossary's table lists as not used. `*` stands for any beginning.
 struct Retired(Vec<String>);
 
 impl Retired {
@@ -28,7 +28,8 @@ impl Retired {
         Retired(names)
     }
 
-    /// Those of `keys` that are not to be used. How often in a second is no duration.
+    /// The retired names among `keys`. A key that ends with `per_s` is a rate, not a duration in
+    /// seconds.
     fn among<'a>(&self, keys: &'a BTreeSet<String>) -> Vec<&'a String> {
         let is_old = |key: &str, name: &str| match name.strip_prefix('*') {
             Some(end) => key.ends_with(end) && !key.ends_with("per_s"),
@@ -39,7 +40,7 @@ impl Retired {
     }
 }
 
-/// Adds the keys of all objects in a document, and those that a page's columns have.
+/// Adds the keys of all objects in a document, and the column names of a page.
 fn add_keys(value: &Value, keys: &mut BTreeSet<String>) {
     for (key, inner) in value.as_object().into_iter().flatten() {
         keys.insert(key.clone());
@@ -57,7 +58,7 @@ fn keys_of(value: &Value) -> BTreeSet<String> {
     keys
 }
 
-/// What a verb prints on standard output, whatever it finds.
+/// A verb's standard output, whatever its exit code.
 fn printed(args: &[&str]) -> String {
     let outcome = ncclscope(args);
     assert!(matches!(outcome.code, Some(0 | 1)), "{args:?}: {outcome:#?}");
@@ -69,14 +70,14 @@ fn parsed(name: &str, text: &str) -> (String, BTreeSet<String>) {
     (name.to_owned(), keys_of(&value))
 }
 
-/// The heads of a CSV table; `duration_ns_p50` is a field of `duration_ns`.
+/// The column heads of a CSV table; `duration_ns_p50` counts as a field of `duration_ns`.
 fn heads(args: &[&str]) -> (String, BTreeSet<String>) {
     let text = printed(&[args, &["--format", "csv"]].concat());
     let first = text.lines().next().unwrap_or_default();
     (format!("{args:?} as CSV"), first.split(',').map(str::to_owned).collect())
 }
 
-/// The figures of a page of `--html`.
+/// The figures of an HTML page.
 fn figures_of(file: &Path) -> (String, BTreeSet<String>) {
     let page = fs::read_to_string(file).unwrap();
     let (_, rest) = page.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
@@ -130,7 +131,7 @@ fn no_output_has_a_retired_name() {
     }
 }
 
-/// They are also of what no simulated run prints, such as the output of `ls`.
+/// The schemas also cover output that no simulated run prints, such as that of `ls`.
 #[test]
 fn no_schema_has_a_retired_name() {
     let retired = Retired::read();
@@ -155,7 +156,7 @@ fn add_properties(schema: &Value, keys: &mut BTreeSet<String>) {
     }
 }
 
-/// Of a slow link all verbs have the bandwidth of a transfer under one name.
+/// All verbs that report a slow link have the bandwidth of a transfer under one name.
 #[test]
 fn the_bandwidth_of_a_transfer_has_one_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +181,8 @@ fn the_bandwidth_of_a_transfer_has_one_name() {
     assert!(keys.contains("transfer_gbs") && !keys.contains("gbs"), "{keys:?}");
 }
 
-/// Heads for people are the words that the glossary lists, and no further ones for these things.
+/// Column heads for people are the words that the glossary lists for these quantities, and no
+/// others.
 #[test]
 fn heads_of_tables_are_those_of_the_glossary() {
     let dir = tempfile::tempdir().unwrap();

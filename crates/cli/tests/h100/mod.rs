@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What two ranks that shared an H100 recorded: jobs of `gpu-kit`.
+//! Recordings of two ranks that shared an H100, from jobs of `gpu-kit`.
 //!
 //! - `merge`: part 11, NCCL 2.28.9, PyTorch 2.11 with CUDA 13, with PyTorch's profiles.
 //! - `late`: part 13, the same releases; rank 1 works longer in each step. The ranks take turns on

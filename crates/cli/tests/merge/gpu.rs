@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What two ranks recorded on an H100, merged with PyTorch's profiles of them.
+//! Recordings of two ranks on an H100, merged with PyTorch's profiles of the same job.
 
 use super::h100::unpack;
 use super::{assert_fine, read};
 use serde_json::Value;
 use std::process::Command;
 
-/// AllReduces of each rank under the profiler.
+/// Number of AllReduces of each rank under the profiler.
 const PROFILED: usize = 5;
-/// How far an operation's ends may be from those of its kernel, us.
+/// Maximum distance between an operation's ends and those of its kernel, us.
 const APART_US: f64 = 10.0;
 
 /// Start and end of all slices of a category, us.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope merge` as its users meet it: what it writes, what it says, and how it ends.
+//! `ncclscope merge` from outside: its output files, its messages, and its exit codes.
 
 mod gpu;
 #[path = "../h100/mod.rs"]
@@ -47,7 +47,7 @@ impl Job {
         command.current_dir(self.dir.path()).arg("merge").args(words).output().unwrap()
     }
 
-    /// Merges in vain, and leaves nothing behind. Returns the message.
+    /// Runs a merge that must fail and leave no files. Returns the message.
     fn fails(&self, code: i32, words: &[&str]) -> String {
         let before = files(self.dir.path());
         let output = self.merge(words);
@@ -66,7 +66,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What PyTorch would have written of a rank.
+/// The profile that PyTorch would have written for a rank.
 fn trace(rank: u32, name: &str) -> Value {
     let args = json!({"Collective name": name, "dtype": "Float", "In msg nelems": ELEMENTS,
         "Out msg nelems": ELEMENTS, "Group size": 2, "Process Group Name": "0",
@@ -97,7 +97,7 @@ fn read(path: &Path) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// How many operations of ours say that they were joined.
+/// Number of our operations that are marked as joined.
 fn joined(trace: &Value) -> usize {
     let events = trace["traceEvents"].as_array().unwrap();
     let keys = events.iter().filter_map(|event| event["args"]["join_key"].as_str());
@@ -121,7 +121,7 @@ fn one_trace_becomes_one_file() {
         );
         assert_eq!(joined(&read(&job.path(name))), 3);
     }
-    // In its own place, too.
+    // Also if the output is the input file.
     assert_fine(&job.merge(&["run", "--kineto", "rank1.json", "-o", "rank1.json"]));
     assert_eq!(joined(&read(&job.path("rank1.json"))), 3);
     let text = job.fails(3, &["--kineto", "rank1.json", "run", "-o", "again.json"]);
@@ -169,7 +169,7 @@ fn what_cannot_be_merged_is_told_in_one_line() {
     assert!(text.contains("cannot read nowhere"), "{text}");
     job.fails(2, &["--kineto", "rank0.json", "-o", "out.json"]);
     job.fails(2, &["--kineto", "rank0.json", "run", "-o", "-"]);
-    // A device is written to, and stays one.
+    // Output to a device, which must stay a device.
     assert_fine(&job.merge(&["--kineto", "rank0.json", "run", "-o", "/dev/null"]));
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
 }

@@ -2,8 +2,8 @@
 /*!
 The inputs: the recordings of a run ([`recorded`]), or a saved report ([`saved`]).
 
-Times are compared only between inputs of one kind: what a report calls the transfer of an AllGather
-needs common clocks, what recordings give here does not.
+Times are compared only between inputs of one kind: the transfer time of an AllGather in a report
+needs aligned clocks, the one computed here from recordings does not.
 */
 
 mod blocks;

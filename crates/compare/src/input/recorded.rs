@@ -3,12 +3,13 @@
 A run from the recordings of its processes, joined as `stragglers` joins them.
 
 The transfer of a collective is the shortest time that any rank spent in it: that rank arrived last
-and waited for no other. It needs no clock but the rank's own. So does the waiting, which is what
-the others spent more. Of sends and receives it is the shorter time of the two sides.
+and waited for no other. This needs no clock except the rank's own, and neither does the waiting of
+the other ranks: the additional time that they spent. For a send and its receive, the transfer is
+the shorter time of the two sides.
 
-Of some kernels the end is not known ([`Collective::has_ends`]): their times are the least that they
-took. Where most operations of a series have their ends, the others are left out; else the series
-says that it is no duration.
+The end of some kernels is unknown ([`Collective::has_ends`]): their times are lower bounds. If most
+operations of a series have an end, the others are left out; otherwise the series is marked as not
+being durations.
 */
 
 use super::blocks::Blocks;

@@ -2,9 +2,9 @@
 /*!
 A run from a report that was saved: `ncclscope report --format json`.
 
-A report has distributions and no order in time, so that a run gives one value of each operation,
-the median of its communicators. Whether two such values differ by more than chance shows only with
-several reports on each side. Steps, waiting in a step, and times of links are not in a report.
+A report has distributions without an order in time, so a run gives one value for each operation:
+the median over its communicators. Whether two such values differ by more than chance shows only
+with several reports on each side. Steps, waiting in a step, and times of links are not in a report.
 */
 
 use super::{how, operation};

@@ -2,8 +2,8 @@
 /*!
 Calls in which NCCL connects to other ranks for sends and receives, before it launches anything.
 
-NCCL tells the function of such a call and not its peer. It connects once for each peer and
-direction, so the peer is none with which the rank has already done the same.
+NCCL reports the function of such a call, but not its peer. It connects once for each peer and
+direction, so the peer cannot be one with which the rank has already done the same.
 */
 
 use super::snapshot::{Member, P2pCall, PlacedMember};

@@ -2,10 +2,11 @@
 /*!
 Which process of a killed job ended first.
 
-A launcher kills all other ranks within a second after one has died. How long these waited then says
-nothing, and who ended first may. A process that closed its recording ended at its last record. One
-that was killed ended up to a heartbeat after it, so that only a longer time between processes
-counts. Only times of one host are compared, because clocks of hosts differ.
+A launcher kills all other ranks within a second after one has died. The waits of these ranks then
+say nothing about the cause, but the order in which processes ended may. A process that closed its
+recording ended at its last record. A killed process ended up to one heartbeat interval after its
+last record, so only larger differences between processes count. Only times of one host are
+compared, because clocks of hosts differ.
 */
 
 use super::snapshot::Snapshot;

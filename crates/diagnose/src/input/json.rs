@@ -2,9 +2,10 @@
 /*!
 Reads the JSON of dumps within a budget.
 
-In memory, a value takes up to fifty times its text. So a file's values are counted as they are
-read, and one with too many is refused, as a pickle is. What no reader uses is skipped and costs
-nothing: the stacks of a dump's entries, and beside recordings all but RAS's output.
+In memory, a value takes up to fifty times its text. Therefore the values of a file are counted
+while they are read, and a file with too many is refused, as with pickles. Values that no reader
+uses are skipped and not counted: the stacks of a dump's entries, and, beside recordings, everything
+except RAS's output.
 */
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};

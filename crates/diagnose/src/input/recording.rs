@@ -10,8 +10,8 @@ are compared if none of them was lost.
 Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
 
 Only the end of a recording is read: as much as reaches back to the oldest operation in flight and
-the latest call. It says how many sends and receives there were before; where it does not, and all
-of them are in the recording, they are counted.
+the latest call. The end of a recording has the number of earlier sends and receives. If it does not
+have it, but all of them are in the recording, they are counted there.
 */
 
 use super::losses::has_all_calls;

@@ -2,8 +2,8 @@
 /*!
 Which vectors of a table can be true.
 
-A damaged or forged table holds any numbers. Those that no process can have counted are left out, so
-that no verdict rests on them and no text shows them.
+A damaged or forged table can hold any numbers. Vectors with numbers that no process can have
+counted are left out, so that no verdict depends on them and no text shows them.
 */
 
 use super::assemble::MAX_RANKS;

@@ -2,9 +2,9 @@
 /*!
 Which vectors belong to one job.
 
-Processes that share a communicator do, and so do those with one job number. A number with two
-processes of one rank proves nothing: its job has no id, or an earlier launch of it is still there.
-Then only communicators count.
+Processes that share a communicator belong to one job, and so do processes with the same job number.
+A number with two processes of one rank proves nothing: the job has no id, or an earlier launch of
+it is still in the table. Then only communicators count.
 */
 
 use crate::graph::Graph;

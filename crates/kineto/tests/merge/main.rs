@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces of real jobs, merged with recordings of the same operations that the plugin would have
-//! made: on another clock, longer or shorter than the trace, with calls a little later.
+//! Traces of real jobs, merged with recordings of the same operations as the plugin would have made
+//! them: on another clock, longer or shorter than the trace, with calls a little later.
 #![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "small numbers")]
 
 mod output;
@@ -32,8 +32,8 @@ fn dlrm(dir: &Path) -> Option<Vec<PathBuf>> {
     Some(files)
 }
 
-/// What else the job did: the first operations again, a step earlier and a step later, and a
-/// stretch of others before.
+/// Adds other operations of the job: the first operations again, a step earlier and a step later,
+/// and a stretch of other operations before.
 fn with_surroundings(truth: &Truth, played: Vec<Played>) -> Vec<Played> {
     let (first, last) = (&truth.kernels[0], truth.kernels.last().unwrap());
     let step = (last.kernel.1 - first.op.0) + 3_000_000;
@@ -58,7 +58,7 @@ fn recorded(recorder: &mut Recorder, played: &[Played], dir: &Path) -> Recording
     Recording::open(&recorder.write(dir)).unwrap()
 }
 
-/// The tag of a launch: of all of its operations the same.
+/// The tag of a launch, which all of its operations share.
 fn tag(timeline: &Timeline<'_>, rank: &Rank<'_, '_>, launch: &Launch) -> u64 {
     let tags = launch.operations.iter().map(|&operation| {
         match timeline.event(rank.operations()[operation].event).start.detail {
@@ -72,7 +72,7 @@ fn tag(timeline: &Timeline<'_>, rank: &Rank<'_, '_>, launch: &Launch) -> u64 {
     *tags.first().unwrap()
 }
 
-/// Every pair is of a kernel and its own launch, and none is there twice.
+/// Asserts that every pair is a kernel and its own launch, and that no pair occurs twice.
 fn assert_right(trace: &Trace, timeline: &Timeline<'_>, rank: &Rank<'_, '_>) {
     let pairs = &rank.joined().pairs;
     for pair in pairs {
@@ -96,7 +96,7 @@ fn joined(path: &Path, truth: &Truth, shift_ns: i64, played: &[Played]) -> Joine
     rank.joined().clone()
 }
 
-/// From clocks that agree to a clock that is ten hours ahead.
+/// Clock offsets, from none to ten hours.
 const SHIFTS: [i64; 4] = [0, 1_700_123, -2_345_678_901, 36_000_000_000_000];
 
 #[test]
@@ -156,7 +156,7 @@ fn traces_of_old_releases_are_joined_by_their_launches() {
 fn external_ids_need_no_clock() {
     let Some(path) = truth::real(HTA) else { return };
     let truth = Truth::read(&path);
-    // Calls that are as irregular as no real ones, so that time is of no use.
+    // Calls at more irregular times than in real jobs, so that times do not help.
     let mut played = truth.played();
     for (at, it) in played.iter_mut().enumerate() {
         it.call_ns += (at as i64 * 7919 % 23) * 90_000_000;

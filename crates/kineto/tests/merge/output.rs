@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a merged trace holds.
+//! Contents of a merged trace.
 
 use crate::truth::{self, Truth};
 use crate::{HTA, dlrm, recorded, with_surroundings};
@@ -48,7 +48,7 @@ fn slices(events: &[Value]) -> Rows<'_> {
     rows
 }
 
-/// Slices of each track nest, and no tool takes one for time of the GPU.
+/// Asserts that the slices of each track nest, and that no tool takes one for GPU time.
 fn assert_lanes(events: &[Value]) {
     for ((pid, tid), mut slices) in slices(events) {
         assert!(pid >= 1 << 30 && (1..10_000).contains(&tid));
@@ -68,7 +68,8 @@ fn assert_lanes(events: &[Value]) {
     }
 }
 
-/// Arrows have two ends, the first not behind the second, each inside a slice.
+/// Asserts that arrows have two ends, of which the first is not later than the second, each inside
+/// a slice.
 fn assert_arrows(events: &[Value], count: usize) {
     let mut arrows: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
     for event in events.iter().filter(|event| event["cat"] == "inside") {
@@ -117,7 +118,7 @@ fn the_trace_is_kept_and_the_lanes_come_behind_its_events() {
     let new = &all[old.len()..];
     assert!(new.iter().all(is_ours));
     assert_lanes(new);
-    // An operation and two channels each.
+    // Each operation has three arrows: one of its own, and one of each of its two channels.
     assert_arrows(all, 21 * 3);
     let of = |name: &str| {
         let found = new.iter().filter(|event| event["name"] == name);
@@ -166,7 +167,8 @@ fn operations_say_what_they_were_joined_by_and_channels_lie_in_their_kernel() {
         assert_eq!(ours.iter().filter(is_inside).count(), 2);
     }
     let alone = ours.iter().filter(|event| event["args"]["join_key"] == "none").count();
-    // Of the 42 operations before and behind, those in the profiler's own time.
+    // Of the 42 operations before and after, only those within the profiler's time are in the
+    // trace.
     assert_eq!(alone, 3);
 }
 

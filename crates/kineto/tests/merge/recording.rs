@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recording as the plugin would have made it beside a given trace.
+//! A recording as the plugin would have made it while a given trace was taken.
 
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
@@ -13,18 +13,18 @@ use ncclscope_trace::{
 };
 use std::path::{Path, PathBuf};
 
-/// Lanes of the calling and of the proxy thread.
+/// Lanes of the calling thread and of the proxy thread.
 const API: usize = 0;
 const PROXY: usize = 1;
-/// Ticks in ns: 2.6 GHz.
+/// Ticks per ns as a fraction: 2.6 GHz.
 const TICKS: (i64, i64) = (13, 5);
 
 /// A collective to record. Times are ns by the trace's clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Played {
-    /// Travels in the operations' `user_tag`, to tell which is which.
+    /// Stored in the operations' `user_tag`, to tell the operations apart.
     pub(crate) tag: u64,
-    /// What PyTorch had current at the call; 0 if the plugin did not ask.
+    /// The external id of PyTorch's current operation at the call; 0 if the plugin did not ask.
     pub(crate) external_id: u64,
     pub(crate) func: &'static str,
     pub(crate) comm: u16,
@@ -33,11 +33,11 @@ pub(crate) struct Played {
     pub(crate) kernel: (i64, i64),
 }
 
-/// A recording that is being made.
+/// A recording under construction.
 pub(crate) struct Recorder {
     pub(crate) header: Header,
     pub(crate) comms: Vec<Comm>,
-    /// The recording's clock less the trace's, ns.
+    /// Offset of the recording's clock from the trace's, ns.
     pub(crate) shift_ns: i64,
     origin_ns: i64,
     lanes: Vec<Vec<u64>>,
@@ -170,13 +170,13 @@ impl Recorder {
         ops
     }
 
-    /// A channel's kernel, and two steps of a send that overlap.
+    /// Records a channel's kernel, and two steps of a send that overlap.
     fn play_channel(&mut self, it: &Played, op: Handle, channel: u8) {
         let (first, last) = it.kernel;
         let (pid, steps) = (self.header.pid, 2);
         let detail = ProxyOp { pid, channel, peer: 1, steps, is_send: true, ..ProxyOp::default() };
         let proxy = self.start(PROXY, first + 1_000, it.comm, op, Detail::ProxyOp(detail));
-        // The GPU's timer is an hour behind, and NCCL looks at it some microseconds later.
+        // The GPU's timer is an hour behind, and NCCL reads it some microseconds later.
         let ptimer = |ns: i64| u64::try_from(ns - 3_600_000_000_000).unwrap();
         let detail = Detail::KernelCh(KernelCh { channel, ptimer: ptimer(first + 200) });
         let kernel = self.start(PROXY, first + 4_000, it.comm, op, detail);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces made for one question each.
+//! Small traces, each for one question.
 
 use crate::recording::{Played, Recorder};
 use crate::truth::{self, Truth};
@@ -72,7 +72,7 @@ fn groups_of_one_size_are_told_apart_by_their_rhythm() {
     for i in 0..30i64 {
         let at = 1_000 + i * 2_000 + i * i * i % 97;
         let id = i.cast_unsigned() * 2 + 1;
-        // Both groups have the ranks' places in common: this one is their second.
+        // In both groups the listed ranks have the same places; this process is the second of both.
         events.extend(operation(id, at, "tp", "[0, 1]"));
         events.extend(operation(id + 1, at + 300 + i * i % 31, "dp", "[]"));
         calls.push(played(id, at + 10, 1));
@@ -117,7 +117,7 @@ fn the_id_of_what_is_around_or_inside_an_operation_is_as_good() {
             events.extend(operation(id, at, "tp", "[0, 1]"));
             events.push(json!({"ph": "X", "cat": "cpu_op", "name": name, "pid": 77, "tid": 78,
                 "ts": at + start, "dur": length, "args": {"External id": id + 9000}}));
-            // In the opposite order, so that nothing else would join them rightly.
+            // In the opposite order, so that only the external ids join them correctly.
             calls.push(Played { external_id: id + 9000, ..played(id, 20_000 - i * 1_000, 0) });
         }
         calls.reverse();
@@ -134,7 +134,8 @@ fn the_id_of_what_is_around_or_inside_an_operation_is_as_good() {
 #[test]
 fn replays_of_a_graph_are_joined_by_time() {
     let dir = tempfile::tempdir().unwrap();
-    // No CPU operation and no launch of their own, and one without any operation.
+    // Kernels without a CPU operation and without a launch of their own, one of them without any
+    // operation.
     let times = [5_000, 5_150, 9_000, 30_000];
     let events: Vec<Value> = times.iter().zip(1..).map(|(&at, id)| kernel(id, at)).collect();
     let path = write_trace(dir.path(), &events);
@@ -181,7 +182,7 @@ fn the_recording_of_the_process_is_chosen() {
     assert_eq!(choose(&identity(Some(1), None, None), &all), Some(1));
     assert_eq!(choose(&identity(None, Some("b"), Some(77)), &all), Some(1));
     assert_eq!(choose(&identity(None, None, Some(78)), &all), Some(2));
-    // As good as another, none of them, and of a process that is not there.
+    // Two candidates are equally good, none matches, or the process is not there.
     assert_eq!(choose(&identity(None, None, Some(77)), &all), None);
     assert_eq!(choose(&identity(Some(3), None, None), &all), None);
     assert_eq!(choose(&identity(Some(1), Some("b"), Some(79)), &all), None);
@@ -189,7 +190,8 @@ fn the_recording_of_the_process_is_chosen() {
     assert_eq!(choose(&identity(None, None, None), &all[..1]), Some(0));
 }
 
-/// A real trace, again and again, as `path`, with what the plugin would have recorded of it.
+/// Writes a real trace, repeated `times` times, to `path`. Returns what the plugin would have
+/// recorded.
 fn repeat(truth: &Truth, times: u64, path: &Path) -> Vec<Played> {
     let events = truth.json["traceEvents"].as_array().unwrap();
     let base = truth.json["baseTimeNanoseconds"].as_i64().unwrap();
@@ -225,7 +227,8 @@ fn repeat(truth: &Truth, times: u64, path: &Path) -> Vec<Played> {
     all
 }
 
-/// `NCCLSCOPE_LONG_TRACE=DIR:N` makes it N times as long and leaves it in DIR, with its recording.
+/// `NCCLSCOPE_LONG_TRACE=DIR:N` makes the trace N times as long and leaves it in DIR, with its
+/// recording.
 #[test]
 fn every_kernel_of_a_long_trace_is_joined() {
     let Some(path) = truth::real(HTA) else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tools of others on merged traces: torch's own validator, and HolisticTraceAnalysis.
+//! Other tools on merged traces: torch's own validator, and HolisticTraceAnalysis.
 
 use crate::output::merge;
 use crate::truth::{self, skip};
@@ -7,8 +7,8 @@ use crate::{HTA, dlrm};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Says of each trace, before and after: what the validator finds, and the communication that
-/// computation hides, by rank.
+/// Prints for each trace, before and after the merge: the validator's result, and the communication
+/// that computation hides, by rank.
 const SCRIPT: &str = r#"
 import logging, sys
 logging.disable(logging.CRITICAL)
@@ -34,7 +34,7 @@ print("overlap", old)
 
 /// A Python that has torch and HolisticTraceAnalysis.
 fn python() -> Option<PathBuf> {
-    // The first of several: it has HolisticTraceAnalysis too.
+    // The first in the list has HolisticTraceAnalysis too.
     let pythons = std::env::var_os("NCCLSCOPE_TEST_TORCH_PYTHON");
     let python: Option<PathBuf> = pythons.and_then(|list| std::env::split_paths(&list).next());
     if python.is_none() {

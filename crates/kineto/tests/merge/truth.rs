@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a trace holds, read as a whole and in another way than the crate does it: each kernel is
-//! led to its CPU operation by its launch.
+//! The contents of a trace, read as a whole and in another way than by the crate: each kernel is
+//! assigned to its CPU operation through its launch.
 
 use crate::recording::{Played, Recorder};
 use flate2::read::MultiGzDecoder;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 /// A NCCL kernel of a trace and its CPU operation; times in ns since 1970.
 pub(crate) struct Kernel {
     pub(crate) correlation: u64,
-    /// Of its CPU operation.
+    /// External id of its CPU operation.
     pub(crate) external_id: u64,
     pub(crate) func: &'static str,
-    /// Elements of four bytes, where the trace tells; else 1.
+    /// Number of elements of four bytes, if the trace has it; otherwise 1.
     pub(crate) count: u64,
     pub(crate) kernel: (i64, i64),
     pub(crate) op: (i64, i64),
@@ -89,8 +89,8 @@ impl Truth {
         Truth { rank: number("rank"), ranks: number("world_size"), pid, kernels, json }
     }
 
-    /// What the plugin would have recorded of the kernels: calls some microseconds behind
-    /// PyTorch's, and irregularly so.
+    /// What the plugin would have recorded of the kernels: calls at irregular times, some
+    /// microseconds after PyTorch's.
     pub(crate) fn played(&self) -> Vec<Played> {
         let played = self.kernels.iter().enumerate().map(|(at, it)| {
             let delay = 8_000 + (at * at * 7919 % 37) as i64 * 700;
@@ -133,7 +133,7 @@ fn func(name: &str) -> &'static str {
     all.into_iter().find(|func| name.contains(func)).unwrap()
 }
 
-/// The traces of real jobs in `../shared/data`, or nothing and a line that says so.
+/// A trace of a real job in `../shared/data`; `None` (and a line that says so) without it.
 pub(crate) fn real(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/kineto").join(name);
     if path.exists() {
@@ -143,7 +143,7 @@ pub(crate) fn real(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says so past the test harness, which captures what is printed by macro.
+/// Prints why a test is skipped, directly to stderr: the test harness captures what macros print.
 pub(crate) fn skip(reason: &str) {
     let mut out = std::io::stderr();
     writeln!(out, "skipped: {reason}").unwrap();

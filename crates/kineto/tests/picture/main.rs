@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One picture: a recording shows the same slices, with the same durations and arguments, as
-//! pftrace, as Chrome's JSON and inside a profile of PyTorch; and an operation lasts as long as
-//! `report` says.
+//! All traces show one picture: a recording has the same slices, with the same durations and
+//! arguments, as pftrace, as Chrome's JSON and inside a profile of PyTorch; and an operation lasts
+//! as long as `report` says.
 
 mod play;
 mod read;
@@ -37,7 +37,7 @@ fn in_chrome(recordings: &[Recording]) -> Vec<Shown> {
     read::chrome(&chrome_trace(recordings), 0)
 }
 
-/// A profile of `window`, ns, without kernels: the clocks are taken as equal.
+/// A profile of `window`, ns, without kernels, so that the clocks are taken as equal.
 fn profile(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<u8> {
     let path = dir.join("profile.json");
     let span = json!({"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans",
@@ -51,11 +51,11 @@ fn profile(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<u8> 
     bytes
 }
 
-/// The tracks in such a profile.
+/// The tracks of the recordings in such a profile.
 fn in_kineto(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<Shown> {
     let mut shown = read::chrome(&profile(recordings, window, dir), 1 << 30);
     for slice in &mut shown {
-        // What a profile adds, and its own word for an id.
+        // Arguments that only a profile has, and PyTorch's own word for an id.
         slice.args.retain(|name, _| !name.starts_with("join_"));
         if let Some(id) = slice.args.remove("External id") {
             slice.args.insert("external_id".into(), id);
@@ -64,7 +64,7 @@ fn in_kineto(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<Sh
     shown
 }
 
-/// A year.
+/// A window of a year.
 const ALWAYS: (u64, u64) = (0, 31_536_000_000_000_000);
 
 #[track_caller]
@@ -95,7 +95,7 @@ fn all_formats_show_the_same_slices_durations_and_arguments() {
     assert_eq!(categories.len(), 2, "two communicators: {categories:?}");
     let args: BTreeSet<&str> =
         perfetto.iter().flat_map(|s| s.args.keys().map(String::as_str)).collect();
-    // Those of proxies that work for other processes, and of network operations that are not over.
+    // Arguments of proxies that work for other processes, and of network operations in flight.
     let absent = ["pid", "steps_done"];
     let known = ncclscope_views::names::ARGUMENTS.iter().map(|(name, ..)| *name);
     let known: BTreeSet<&str> = known.filter(|name| !absent.contains(name)).collect();
@@ -142,7 +142,7 @@ fn a_profile_has_the_slices_of_its_time() {
     let is_inside = |slice: &&Shown| {
         slice.start - EPOCH_NS <= window.1 && slice.start + slice.length >= EPOCH_NS + window.0
     };
-    // A state lies in a step that is shown as a whole.
+    // States are shown if their whole step is shown.
     let is_state = |slice: &&Shown| slice.name.ends_with("Wait");
     let expected: Vec<&Shown> = all.iter().filter(is_inside).filter(|s| !is_state(s)).collect();
     assert_eq!(some.iter().filter(|s| !is_state(s)).collect::<Vec<_>>(), expected);

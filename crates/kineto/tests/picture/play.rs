@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recordings with something of everything that a trace can show.
+//! Recordings with an example of everything that a trace can show.
 
 use ncclscope_trace::record::{
     ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, KernelPhase,
@@ -8,14 +8,14 @@ use ncclscope_trace::record::{
 use ncclscope_trace::{Detail, Handle, Mark, MarkKind, State, StrId};
 use scripts::{API, Call, Fault, PROXY, Process};
 
-/// A collective with what the scripts leave out; within a node.
+/// A collective with the properties that the scripts leave out; within a node.
 #[derive(Clone, Copy)]
 struct Made {
     func: &'static str,
     algo: &'static str,
     has_kernel: bool,
     is_symmetric: bool,
-    /// 0 where it was not measured.
+    /// 0 if it was not measured.
     cuda_event_ns: u64,
 }
 
@@ -105,7 +105,8 @@ fn mark(p: &mut Process, what: MarkKind, name: StrId, value: u64) {
     p.now += 1_000;
 }
 
-/// Something of each kind of event, in two communicators, of which the recording knows one.
+/// At least one event of each kind, in two communicators, one of which the recording does not
+/// define.
 pub(crate) fn everything() -> Process {
     let mut p = Process::new(0, 2);
     let note = p.string("checkpoint");
@@ -131,7 +132,7 @@ pub(crate) fn everything() -> Process {
     p
 }
 
-/// An operation that does not end.
+/// A process with an operation that does not end.
 pub(crate) fn hang() -> Process {
     let mut p = Process::new(0, 2);
     mark(&mut p, MarkKind::Step, StrId::NONE, 1);
@@ -140,7 +141,7 @@ pub(crate) fn hang() -> Process {
     p
 }
 
-/// Operations that are over, each function by another clock.
+/// Finished operations; the duration of each function is from another clock.
 pub(crate) fn durations() -> Process {
     let mut p = Process::new(0, 2);
     for steps in [4, 6, 9] {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Slices out of traces, without the code that wrote them.
+//! Reads slices from traces without the code that wrote them.
 
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// A slice; ns since 1970.
+/// A slice; times in ns since 1970.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shown {
     pub(crate) track: String,
@@ -23,7 +23,7 @@ fn sorted(mut slices: Vec<Shown>) -> Vec<Shown> {
     slices
 }
 
-/// Of a number of microseconds with three decimals.
+/// Nanoseconds of a number of microseconds with three decimals.
 fn nanos(micros: &Value) -> u64 {
     format!("{:.3}", micros.as_f64().unwrap()).replace('.', "").parse().unwrap()
 }
@@ -132,19 +132,19 @@ fn get<'b>(message: &[(u64, Field<'b>)], number: u64) -> Option<Field<'b>> {
     message.iter().find(|(it, _)| *it == number).map(|(_, field)| *field)
 }
 
-/// What a packet sequence has said so far.
+/// State of a packet sequence so far.
 #[derive(Default)]
 struct Sequence {
     now: u64,
     track: u64,
-    /// By field of `InternedData` and number.
+    /// By field number of `InternedData` and interning id.
     interned: HashMap<(u64, u64), String>,
 }
 
 #[derive(Default)]
 struct Perfetto {
     sequences: HashMap<u64, Sequence>,
-    /// Name, parent, and whether it is a process.
+    /// Name, parent, and whether the track is a process.
     tracks: HashMap<u64, (String, u64, bool)>,
     open: HashMap<u64, Vec<Shown>>,
     slices: Vec<Shown>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names of other projects.
+//! Metrics under the names of other projects.
 
 use crate::prom::promtool;
 use crate::sample::{all_reduce, histogram, metrics};
@@ -18,7 +18,8 @@ fn process() -> Process {
     }
 }
 
-/// The exit code is 3 where promtool finds another project's names odd; the text is sound.
+/// Asserts that promtool accepts the text. Exit code 3 means only that promtool finds another
+/// project's names odd.
 fn is_sound(text: &str) {
     if let Some((code, words)) = promtool(text) {
         assert!([0, 3].contains(&code) && !words.contains("error while"), "{words}\n{text}");
@@ -73,7 +74,7 @@ fn inspector_knows_gpus_apart_and_what_is_unknown() {
 fn mosaic_has_its_names() {
     let mut metrics = metrics();
     metrics.operations.retain(|key, _| key.rank == 0);
-    // A receive counts at its sender.
+    // A receive is counted at its sender.
     let (key, of) = all_reduce(0);
     metrics.operations.insert(OperationKey { func: "Recv".into(), is_p2p: true, ..key }, of);
     metrics.links.retain(|key, _| key.rank == 0);
@@ -114,7 +115,7 @@ fn mosaics_histograms_have_buckets() {
             assert!(text.contains(&count), "{count}");
         }
     }
-    // 2, 4 and 8 ms by the proxy; and a latency of 10 us.
+    // Durations of 2, 4 and 8 ms by the proxy, and a latency of 10 us.
     let up_to = |name, us| {
         let (_, counts) = buckets(&text, name).swap_remove(0);
         counts.into_iter().filter(|(le, _)| *le <= us).map(|(_, count)| count).max()

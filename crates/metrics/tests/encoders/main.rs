@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics: points, the cap, OTLP, Prometheus' format, and the page about them.
+//! Metrics encoders: points, the cap, OTLP, Prometheus' format, and the page about metrics.
 
 mod compat;
 mod otlp;
@@ -9,7 +9,7 @@ mod sample;
 
 use std::io::Write;
 
-/// Says why a test does nothing.
+/// Prints why a test is skipped.
 fn skip(why: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "skipped: {why}").unwrap();

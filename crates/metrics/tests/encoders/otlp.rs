@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OTLP, read by OpenTelemetry's own schema.
+//! OTLP requests, read with OpenTelemetry's own schema.
 
 use crate::sample::metrics;
 use crate::skip;
@@ -10,8 +10,8 @@ use ncclscope_metrics::encode::{
 use serde_json::{Value as Json, json};
 use std::process::Command;
 
-/// What the official schema makes of a request, and its answer; `None` without a Python that has
-/// it.
+/// A request as the official schema reads it, and the answer to it; `None` without a Python that
+/// has the schema.
 fn check(request: &[u8]) -> Option<(Json, Vec<u8>)> {
     let Some(python) = std::env::var_os("NCCLSCOPE_TEST_PYTHON") else {
         assert!(
@@ -38,7 +38,7 @@ fn attribute(value: &Attribute) -> Json {
     }
 }
 
-/// What the schema should make of a point.
+/// The JSON that the schema should give for a point.
 fn expected_point(point: &Point) -> Json {
     let mut all = match &point.value {
         Value::Count(count) => json!({ "type": "as_int", "value": count }),
@@ -86,7 +86,7 @@ fn the_official_schema_reads_every_figure() {
     let resource = [("service.name", "ncclscope"), ("process.pid", "42"), ("slurm.job.id", "7")];
     let resource = resource.map(|(name, value)| (name.to_owned(), value.to_owned()));
     for (delta, temporality) in [(false, "cumulative"), (true, "delta")] {
-        // The cap is such that there are overflow series as well.
+        // The cap is low enough for overflow series.
         let mut limiter = Limiter::new(Cap::points(80));
         let families = limiter.apply(families(&metrics(), Labels::ALL), delta);
         let export = Export {

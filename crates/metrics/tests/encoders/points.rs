@@ -97,7 +97,7 @@ fn what_nobody_asked_for_is_merged() {
     assert_eq!(waits, rows(&of_four));
     let io = by(&all, "nccl.channel.io", "nccl.direction");
     assert_eq!(io, rows(&[("receive", 20_000.0), ("send", 40_000.0)]));
-    // Kernels have no direction: both sides' points are one.
+    // Kernels have no direction: the points of both directions are one.
     assert_eq!(by(&all, "nccl.channel.kernels", ""), rows(&[("", 12.0)]));
     let lost = by(&all, "nccl.events.lost", "nccl.loss.cause");
     assert_eq!(lost, rows(&[("lane_full", 5.0), ("unknown", 1.0)]));
@@ -120,7 +120,8 @@ fn regressions_merge_before_the_line_is_drawn() {
         }
     };
     let all = families(&metrics(), Labels::default());
-    // Latencies of 10 and 30 us: all transfers lie about 20 us, the fastest ones at 10 us.
+    // Latencies of 10 and 30 us: the fit of all transfers gives 20 us, that of the fastest
+    // transfers 10 us.
     close(by(&all, "nccl.link.latency", "nccl.fit.mode"), [20e-6, 10e-6]);
     close(by(&all, "nccl.link.rate", "nccl.fit.mode"), [1e9, 1e9]);
     let r2 = by(&all, "nccl.link.fit.r2", "nccl.fit.mode");
@@ -155,7 +156,7 @@ fn four_thousand_ranks_stay_under_the_cap() {
         let before: usize = all.iter().map(|family| family.points.len()).sum();
         let dropped = points(&limited, "ncclscope.series.dropped")[0].value.number();
         assert_eq!(dropped, f64::from(u32::try_from(before - kept).unwrap()));
-        // Nothing is lost from the sums.
+        // The cap does not change the sums.
         for (limited, whole) in limited.iter().zip(&all) {
             let sum = |f: &Family| f.points.iter().map(|p| p.value.number()).sum::<f64>();
             if limited.metric.kind != Kind::Max {
@@ -194,7 +195,7 @@ fn what_was_exported_stays_and_small_families_come_first() {
     assert_eq!(dropped(&limiter.apply(families(&grown, Labels::ALL), true)), first);
 }
 
-/// What a counter and a distribution have in the overflow series.
+/// Values of the overflow series of a counter and of a distribution.
 fn overflow(families: &[Family]) -> [f64; 2] {
     ["nccl.operations", "nccl.operation.duration"].map(|name| {
         let mut over = points(families, name).iter().filter(|point| over(point));
@@ -219,7 +220,7 @@ fn the_overflow_series_never_falls_when_what_is_in_it_goes() {
     let admitted = points(&first, "nccl.operations").len() - 1;
     assert_eq!(count, f64::from(u32::try_from(300 - admitted).unwrap()) * 3.0);
     assert_eq!(duration, 900.0);
-    // Most go, and there is room for all that are left, and for new ones.
+    // Most series go away, which leaves room for all remaining and new ones.
     let second = limiter.apply(ranks(290..300), false);
     assert_eq!(overflow(&second), [count, duration]);
     let third = limiter.apply(ranks(290..310), false);
@@ -227,7 +228,7 @@ fn the_overflow_series_never_falls_when_what_is_in_it_goes() {
     let own = points(&third, "nccl.operations").iter().filter(|point| !over(point)).count();
     assert_eq!(own, 10, "those that are new have series of their own");
     assert_eq!(overflow(&limiter.apply(ranks(0..0), false)), [count, duration]);
-    // A window's figures are its own.
+    // Delta values of a window contain nothing of earlier windows.
     let mut limiter = Limiter::new(Cap::points(METRICS.len() + 200));
     assert_eq!(overflow(&limiter.apply(ranks(0..300), true)), [count, duration]);
     assert_eq!(overflow(&limiter.apply(ranks(290..300), true)), [0.0, 0.0]);

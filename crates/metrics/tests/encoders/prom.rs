@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What `promtool check metrics` says of a text: its exit code and its words. `None` without one.
+/// The exit code and output of `promtool check metrics` for a text; `None` without promtool.
 pub(crate) fn promtool(text: &str) -> Option<(i32, String)> {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -57,7 +57,7 @@ fn the_text_is_as_it_was() {
     assert_eq!(text, include_str!("golden.prom"));
 }
 
-/// Samples of a text: names and labels, and the value.
+/// The samples of a text: value by name and labels.
 fn parse(text: &str) -> BTreeMap<(String, BTreeMap<String, String>), String> {
     let mut samples = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -76,7 +76,7 @@ fn parse(text: &str) -> BTreeMap<(String, BTreeMap<String, String>), String> {
     samples
 }
 
-/// A quoted text up to its quote, and what follows.
+/// A quoted text up to its closing quote, and what follows.
 fn unquote(quoted: &str) -> (String, &str) {
     let mut text = String::new();
     let mut chars = quoted.char_indices();

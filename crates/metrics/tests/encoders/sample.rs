@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of which every figure is known.
+//! Metrics whose figures are all known.
 
 use ncclscope_metrics::{
     Channel, ChannelKey, CommKey, Compat, Link, LinkKey, Metrics, OperationKey, Operations, Proxy,
@@ -51,7 +51,7 @@ pub(crate) fn all_reduce(rank: i32) -> (OperationKey, Operations) {
     (key, of)
 }
 
-/// Sends of 512 B of which only the enqueueing was seen.
+/// Sends of 512 B of which only the enqueueing was recorded.
 fn send(rank: i32) -> (OperationKey, Operations) {
     let (key, _) = all_reduce(rank);
     let key = OperationKey {
@@ -86,7 +86,7 @@ fn link(latency_us: f64) -> Link {
     let us = |bytes: u32| latency_us + f64::from(bytes) / 1000.0;
     let sizes = [1000, 2000, 3000, 4000];
     sizes.into_iter().for_each(|bytes| link.seconds.add(us(bytes) / 1e6));
-    // As many as it takes to show latency and rate.
+    // As many transfers as are needed to show latency and rate.
     (0..4).flat_map(|_| sizes).for_each(|bytes| link.fit.add(bytes, us(bytes)));
     link
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Windows that end by count or by time add up to one that is as long as the job.
+//! Windows that end by count or by time add up to one window as long as the job.
 
 use super::offline::{act, play};
 use super::{SECOND, collector, merged, near, recording};
@@ -10,11 +10,11 @@ use ncclscope_trace::handle::LANES;
 use proptest::prelude::*;
 use scripts::{Call, Fault, Process};
 
-/// How often the lanes are drained.
+/// Interval at which the lanes are drained, ns.
 const TICK: u64 = SECOND / 10;
 
 /// Drains as the drain thread does, and ends windows as a rank's meter does: after `events` events
-/// (0: never) or `interval` ns, whichever is first.
+/// (0: never) or `interval` ns, whichever comes first.
 fn windows(recording: &Recording, events: u64, interval: u64) -> Vec<Metrics> {
     let mut collector = collector(recording);
     let clock = recording.tick_map();
@@ -40,7 +40,7 @@ fn windows(recording: &Recording, events: u64, interval: u64) -> Vec<Metrics> {
     windows
 }
 
-/// The same values, and their sum but for the order of addition.
+/// Asserts that two histograms have the same values, and the same sum except for rounding.
 fn assert_same_values(a: &Histogram, b: &Histogram) {
     let buckets = |of: &Histogram| (of.scale(), of.offset(), of.buckets().to_vec());
     assert_eq!((a.count, a.zero_count(), buckets(a)), (b.count, b.zero_count(), buckets(b)));
@@ -70,7 +70,7 @@ fn assert_same_link(a: &Link, b: &Link) {
     assert_eq!(a.line(Mode::Avg).is_some(), b.line(Mode::Avg).is_some());
 }
 
-/// Whole numbers are the same exactly; sums of seconds but for the order of addition.
+/// Asserts that whole numbers are equal, and sums of seconds equal except for rounding.
 fn assert_same(a: &Metrics, b: &Metrics) {
     assert_eq!((&a.events, &a.lost), (&b.events, &b.lost));
     assert!(a.operations.keys().eq(b.operations.keys()));
@@ -103,7 +103,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever ends windows, they add up to a single one.
+    /// The windows add up to a single one, whatever ends them.
     #[test]
     fn any_count_and_any_time_add_up_to_one_window(
         acts in proptest::collection::vec(act(), 1..12),
@@ -134,13 +134,13 @@ fn a_full_window_ends_before_its_time_and_waits_for_nothing() {
     assert_eq!(by_time.len(), 1);
     let events: Vec<u64> = by_count.iter().map(|w| w.events.values().sum()).collect();
     let (_, full) = events.split_last().unwrap();
-    // A window ends with the drain that fills it, which reads what one operation did.
+    // A window ends with the drain that fills it; one drain reads the events of one operation.
     assert!(full.len() > 5 && full.iter().all(|count| (100..150).contains(count)), "{events:?}");
     let operations = |w: &Metrics| w.operations.values().map(|sums| sums.count).sum::<u64>();
     let settled: Vec<u64> = by_count.iter().map(operations).collect();
     assert_eq!(settled.iter().sum::<u64>(), 40);
     assert!(settled[2..].iter().all(|count| *count > 0), "{settled:?}");
-    // The stuck one is reported in each window from the first on.
+    // The hanging operation is reported in each window from the first on.
     let in_flight = |w: &Metrics| w.ranks.values().map(|rank| rank.in_flight).sum::<u64>();
     assert!(by_count.iter().all(|w| in_flight(w) >= 1));
     assert_eq!(in_flight(by_count.last().unwrap()), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one operation, link or loss comes to.
+//! The metrics of one operation, link or loss.
 
 use super::{SECOND, collector, measured, merged, near, recording, windows};
 use ncclscope_metrics::encode::{Labels, families};
@@ -28,7 +28,7 @@ fn one_all_reduce_is_measured_whole() {
     assert_eq!((key.is_p2p, key.channels, key.size_class), (false, 2, Some(22)));
     assert_eq!((key.timing, key.network), (Timing::Kernel, true));
     assert_eq!((sums.count, sums.bytes), (1, 4 << 20));
-    // Two channels' sends of four steps.
+    // The sends of two channels, of four steps each.
     assert_eq!((sums.transfers, sums.transfer_bytes), (8, 8 * (512 << 10)));
     let link = metrics.links.iter().find(|(key, _)| key.is_send).unwrap().1;
     assert!(near(sums.transfer_seconds, link.seconds.sum));
@@ -37,7 +37,7 @@ fn one_all_reduce_is_measured_whole() {
     assert_eq!(channels, BTreeSet::from([(None, 0, 1), (Some(1), 4, 0)]), "kernels have no peer");
     let algo = sums.algo_bandwidth.max().unwrap();
     assert!(near(algo, to_f64(4 << 20) / sums.duration.sum));
-    // Of two ranks: the same.
+    // With two ranks, the bus bandwidth equals the algorithm bandwidth.
     assert_eq!(sums.bus_bandwidth.max(), Some(algo));
     assert!(metrics.proxies[&1].busy > link.seconds.max().unwrap());
     assert_eq!(metrics.lost, BTreeMap::new());
@@ -47,7 +47,7 @@ fn one_all_reduce_is_measured_whole() {
 fn what_nccl_does_not_tell_the_size_of_has_no_size_and_no_bandwidth() {
     let mut process = Process::new(0, 2);
     process.collective(Call { func: "AllGather", ..Call::ALL_REDUCE });
-    // Profiler API v1 to v3 does not say how many ranks there are.
+    // Profiler API v1 to v3 does not report the number of ranks.
     (process.comm.ranks, process.comm.nodes, process.comm.api_version) = (0, 0, 3);
     let metrics = measured(&process, &[]);
     let (key, sums) = metrics.operations.iter().next().unwrap();
@@ -64,7 +64,7 @@ fn what_nccl_does_not_tell_the_size_of_has_no_size_and_no_bandwidth() {
 #[test]
 fn a_bandwidth_begins_with_the_ranks_arrival_not_when_the_host_enqueued() {
     let mut process = Process::new(0, 2);
-    // No kernel is reported, and the GPU comes to it a second after the host.
+    // No kernel is reported, and the GPU starts the operation a second after the host.
     process.collective(Call { fault: Fault::NoKernel, ..Call::ALL_REDUCE });
     let whole = measured(&process, &[]);
     let mut process = Process::new(0, 2);
@@ -98,8 +98,8 @@ fn what_a_rank_sends_for_another_process_is_counted() {
     assert_eq!((link.transfers, link.bytes, metrics.links.len()), (1, 4096, 1));
 }
 
-/// Link, channel and operation bytes of one send of 4 steps of 1,000 bytes, as API v3 tells it, by
-/// states of the ProxyOp, or as v4 does, by its steps.
+/// Link, channel and operation bytes of one send of 4 steps of 1,000 bytes, as reported by API v3
+/// (states of the ProxyOp) or by v4 (steps).
 fn bytes_of_a_send(api_version: u32) -> (Metrics, Recording) {
     let mut process = Process::new(0, 2);
     process.comm.api_version = api_version;
@@ -112,7 +112,8 @@ fn bytes_of_a_send(api_version: u32) -> (Metrics, Recording) {
     let is_told = api_version < 4;
     let sized = if is_told { 0 } else { step_flags::SIZED };
     let flags = step_flags::IS_SEND | step_flags::STOPPED | step_flags::THIRD | sized;
-    // NCCL counts on from what the memory of the operation held before.
+    // API v3: NCCL does not reset the counter of bytes, so it starts from an earlier operation's
+    // 7,000.
     for (step, so_far) in (0..4).zip([7_000, 7_000, 9_000, 11_000]) {
         let size = if is_told { 0 } else { 1_000 };
         let (ticks, op_ref) = (process.now, op.op_ref());
@@ -135,7 +136,7 @@ fn bytes_that_operations_tell_are_counted_as_those_of_steps() {
         let channels: u64 = metrics.channels.values().map(|channel| channel.bytes).sum();
         let sent: u64 = metrics.operations.values().map(|sums| sums.transfer_bytes).sum();
         assert_eq!((channels, sent), (4_000, 4_000), "v{api_version}");
-        // And as the report counts.
+        // The report counts the same.
         let timeline = Timeline::read(&recording, false);
         let reported: u64 = timeline.links().iter().map(|(_, link)| link.bytes).sum();
         assert_eq!(reported, 4_000, "v{api_version}");
@@ -160,7 +161,7 @@ fn names_of_other_projects_have_one_clock_each() {
         let min = of.iter().filter_map(|of| of.min()).fold(f64::INFINITY, f64::min);
         (of.iter().map(|of| of.count).sum::<u64>(), min, max)
     };
-    // The GPU's timer knows nothing of the second that the host was ahead.
+    // The GPU's timer does not include the second by which the host was ahead.
     let (kernels, _, most) = clocks(|of| &of.kernel);
     assert!(kernels == 1 && most < 0.1, "{kernels} {most}");
     let (proxies, least, _) = clocks(|of| &of.proxy);
@@ -198,7 +199,8 @@ fn cuda_events_time_an_operation_once_a_launch_was_measured() {
         process.state(PROXY, launch, State::CUDA_EVENT, ns);
         process.now += 5 * SECOND;
     }
-    // The other lane is read first: the first launch is measured before it is known.
+    // The other lane is read first: the measured time of the first launch comes before the launch
+    // itself.
     let metrics = measured(&process, &[SECOND]);
     let timed = |timing| {
         let mut rows = metrics.operations.iter().filter(move |(key, _)| key.timing == timing);
@@ -221,7 +223,7 @@ fn a_stuck_operation_is_in_flight_and_holds_up_no_other() {
     }
     let windows = windows(&recording(&process), &rounds);
     let counts = windows.iter().map(|w| w.operations.values().map(|sums| sums.count).sum::<u64>());
-    // Each settles in the window after its own, the last ones at the end.
+    // Each operation settles in the window after its own, the last ones at the end.
     assert_eq!(counts.collect::<Vec<_>>(), [0, 1, 0, 1, 1, 1, 1]);
     let state = |at: usize| windows[at].ranks.values().next().map(|r| (r.in_flight, r.oldest));
     assert_eq!(state(0), None);
@@ -243,7 +245,8 @@ fn an_operation_whose_end_was_lost_is_not_in_flight_for_ever() {
     }
     let windows = windows(&recording(&process), &rounds);
     let in_flight = windows.iter().map(|w| w.ranks.values().map(|r| r.in_flight).sum::<u64>());
-    // The one that started 30 s later settles in the window after its own, or the next look.
+    // The operation that started 30 s later settles in the window after its own, or in the one
+    // after that.
     let in_flight: Vec<u64> = in_flight.collect();
     assert_eq!((&in_flight[..5], &in_flight[7..]), (&[0, 1, 1, 1, 1][..], &[0, 0, 0][..]));
     let total = merged(&windows);
@@ -251,8 +254,8 @@ fn an_operation_whose_end_was_lost_is_not_in_flight_for_ever() {
     assert_eq!(total.operations.values().map(|sums| sums.count).sum::<u64>(), 8);
 }
 
-/// What is in flight where a kernel of a second communicator, on this stream, has started between
-/// an early stop and the operation that waits behind it.
+/// Operations in flight if a kernel of a second communicator, on this stream, started between an
+/// early stop and the operation that waits behind it.
 fn led_before_another(stream: u64) -> Vec<u64> {
     let mut process = Process::new(0, 2);
     let first = Comm { name: Some("first".into()), ..process.comm.clone() };
@@ -311,7 +314,7 @@ fn the_oldest_operation_in_flight_of_a_communicator_has_a_name() {
     assert!(open.bytes > Some(0) && open.comm.ranks == 2, "{open:?}");
 }
 
-/// Nothing comes after it on its communicator, and the rank's watchdog knows that its stop was
+/// No operation follows it on its communicator, and the rank's watchdog knows that its stop was
 /// lost.
 #[test]
 fn an_operation_is_in_flight_no_longer_than_by_the_watchdog() {
@@ -391,7 +394,7 @@ fn a_child_that_starts_late_belongs_to_its_operation() {
     assert_eq!((key.timing, key.network, sums.duration.sum), (Timing::Kernel, false, 1.0));
 }
 
-/// The same records, lane by lane, in both orders of two lanes.
+/// The metrics of the same records, lane by lane, in both orders of two lanes.
 fn in_both_orders(lanes: [Vec<Record>; 2]) -> [Metrics; 2] {
     [[0, 1], [1, 0]].map(|order| {
         let mut collector = Collector::default();
@@ -406,7 +409,7 @@ fn start(ticks: u64, handle: Handle, parent: Handle, detail: Detail) -> Record {
     Record::Start(Start { ticks, comm: 0, handle, parent, detail })
 }
 
-/// A Coll of one channel, with its handle.
+/// A Coll of one channel, and its handle.
 fn coll(ticks: u64, number: u64) -> (Handle, Record) {
     let handle = Handle::value(7, EventKind::Coll, 0, number);
     let coll = Coll { channels: 1, count: 1, ..Coll::default() };
@@ -427,7 +430,7 @@ fn ends_on_other_lanes_are_joined_in_any_order() {
     let state = State::KERNEL_CH_STOP;
     let ends = vec![
         Record::Stop { ticks: 1_100, handle },
-        // NCCL stops it again: the first stop counts.
+        // NCCL stops it twice: the first stop counts.
         Record::Stop { ticks: 9_900, handle: op },
         Record::Stop { ticks: 9_000, handle: op },
         Record::State { ticks: 8_000, handle: kernel, state, small: 0, arg: 7_000 },
@@ -472,7 +475,7 @@ fn after_a_kernel_was_seen_a_missing_one_is_outstanding() {
     }
 }
 
-/// Windows with the timing of what settled in them.
+/// Per window, the timing of the operations that settled in it.
 fn timings(windows: &[Metrics]) -> Vec<Option<Timing>> {
     windows.iter().map(|w| w.operations.keys().map(|key| key.timing).next()).collect()
 }
@@ -527,7 +530,7 @@ fn what_misses_its_operation_is_counted_in_the_end() {
 #[test]
 fn rate_and_latency_of_a_link_are_recovered() {
     let mut process = Process::new(0, 2);
-    // 12.5 GB/s, and 18 us; now and then a transfer is late.
+    // A link of 12.5 GB/s and 18 us latency; every tenth transfer is late.
     for step in 0..2_000u32 {
         let op = ProxyOp { peer: 1, is_send: true, ..ProxyOp::default() };
         let op = process.start(PROXY, Handle::NULL, Detail::ProxyOp(op));
@@ -548,7 +551,7 @@ fn rate_and_latency_of_a_link_are_recovered() {
         (line.latency_us.unwrap() / 18.0 - 1.0).abs() < 0.01 && line.r2 > Some(0.99),
         "{line:?}"
     );
-    // On the average a transfer is 3 us later.
+    // On average a transfer takes 3 us longer.
     let line = metrics.links.values().next().unwrap().line(Mode::Avg).unwrap();
     assert!((line.latency_us.unwrap() / 21.0 - 1.0).abs() < 0.05, "{line:?}");
 }
@@ -611,7 +614,7 @@ fn two_devices_of_one_process_are_two_ranks() {
     for lane in [API, PROXY] {
         for record in first.records(lane) {
             collector.record(lane, &record);
-            // The same again, with handles and a communicator of its own.
+            // A second set of the same records, with other handles and another communicator.
             let move_to =
                 |handle: Handle| if handle.is_null() { handle } else { Handle(handle.0 ^ 1 << 40) };
             collector.record(
@@ -645,7 +648,7 @@ fn two_devices_of_one_process_are_two_ranks() {
     assert_eq!(ranks, [0, 1]);
     let sums: Vec<_> = metrics.operations.values().collect();
     assert_eq!(sums[0], sums[1]);
-    // Two channels of each: sends, receives and kernels.
+    // Two channels each for sends, receives and kernels.
     assert_eq!((metrics.links.len(), metrics.channels.len()), (4, 12));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Communicators that come and go: what they did is counted, and they are forgotten.
+//! Communicators that are created and destroyed: their work is counted, and then they are
+//! forgotten.
 
 use super::SECOND;
 use ncclscope_metrics::{Collector, CommKey, Metrics, RankKey};
@@ -11,7 +12,7 @@ const LANE: usize = 1;
 /// A tick is a nanosecond.
 const HZ: u64 = SECOND;
 
-/// A process whose communicators are played by hand.
+/// A process whose communicators are played by the test.
 #[derive(Default)]
 struct Host {
     collector: Collector,
@@ -63,7 +64,7 @@ impl Host {
         self.collector.record(LANE, &Record::Stop { ticks: self.now, handle });
     }
 
-    /// An operation with a ProxyOp of one step of 8 bytes.
+    /// Plays an operation with a ProxyOp of one step of 8 bytes.
     fn operate(&mut self, comm: u16) {
         let coll = self.start(comm, Handle::NULL, Detail::Coll(Coll::default()));
         let op = ProxyOp { rank: 0, peer: 1, is_send: true, steps: 1, ..ProxyOp::default() };
@@ -77,7 +78,7 @@ impl Host {
         self.stop(coll);
     }
 
-    /// Ends a window after `seconds`, as a meter does that exports totals.
+    /// Ends a window after `seconds`, like a meter that exports totals.
     fn close(&mut self, seconds: u64) -> Metrics {
         self.now += seconds * SECOND;
         let gone = self.collector.take_gone();
@@ -118,7 +119,7 @@ fn each_of_many_is_told_under_its_name_and_then_forgotten() {
         assert!(hashes(&host.total).len() <= 4, "{:x?}", hashes(&host.total));
         assert!(host.collector.living().count() <= 3);
     }
-    // The last of each is on its way.
+    // The last operations of each communicator may not have settled yet.
     assert!(settled >= 2 * 1997, "{settled}");
     assert!(sent >= 8 * 2 * 1999, "{sent}: also beyond as many links as there may be");
     assert!(operations(&host.total, 0xbeef) >= 1997, "who lives loses nothing");
@@ -137,7 +138,7 @@ fn those_beyond_the_bound_are_counted_together_until_there_is_room() {
     assert_eq!(hashes(&host.total).len(), 65);
     let others = RankKey { comm: CommKey::others(), rank: -1 };
     assert!(host.total.links.keys().any(|key| key.comm == others.comm && key.peer == -1));
-    // Some go, others take their place, with figures that begin now.
+    // 60 communicators end, and others take their places, with counts that begin now.
     (0..60).for_each(|index| host.leave(index));
     host.close(3);
     (64..200).for_each(|index| host.operate(index));
@@ -160,7 +161,8 @@ fn what_is_in_flight_of_those_counted_together_is_a_state_of_each_window() {
     host.close(1);
     let others = RankKey { comm: CommKey::others(), rank: -1 };
     assert_eq!(host.total.ranks[&others].in_flight, 6);
-    // Those that are told apart now have it under their own name.
+    // The six communicators that now have series of their own have their operations in flight under
+    // their own names.
     (0..6).for_each(|index| host.leave(index));
     host.close(3);
     assert_eq!(host.total.ranks[&others].in_flight, 6);
@@ -174,7 +176,7 @@ fn what_is_in_flight_of_those_counted_together_is_a_state_of_each_window() {
 
 const KERNEL: Detail = Detail::KernelCh(KernelCh { channel: 0, ptimer: 5 });
 
-/// An operation that has a kernel on one channel.
+/// The details of an operation with a kernel on one channel.
 fn with_a_kernel() -> Detail {
     Detail::Coll(Coll { channels: 1, ..Coll::default() })
 }
@@ -194,7 +196,7 @@ fn an_operation_that_did_not_end_before_its_communicator_is_given_up_and_counted
     assert_eq!(window.lost[&("unfinished", "Coll")], 1);
     assert_eq!(window.ranks.values().map(|rank| rank.in_flight).sum::<u64>(), 0);
     assert_eq!(host.collector.living().count(), 0);
-    // What comes late belongs to no communicator, and is forgotten, too.
+    // Late events belong to no communicator, and are forgotten as well.
     host.stop(kernel);
     host.operate(5);
     (0..3).for_each(|_| drop(host.close(10)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Windows of metrics, of simulated processes.
+//! Windows of metrics of simulated processes.
 
 mod by_count;
 mod cases;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Any windows add up to the offline judgement of the same recording.
+//! Windows of any lengths add up to the offline analysis of the same recording.
 
 use super::{SECOND, merged, near, recording, windows};
 use ncclscope_metrics::{Collector, CommKey, ENOUGH_SENDS, Metrics, Mode};
@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use scripts::{API, Call, Fault, PROXY, Process};
 use std::collections::BTreeMap;
 
-/// Function, algorithm, protocol, channels, timing: operations, bytes, durations' count and sum.
+/// By function, algorithm, protocol, channels and timing: operations, bytes, count and sum of
+/// durations.
 type OperationTotals = BTreeMap<(String, String, String, u8, Timing), (u64, u64, u64, f64)>;
 
 fn online_operations(metrics: &Metrics) -> OperationTotals {
@@ -44,7 +45,7 @@ fn offline_operations(timeline: &Timeline<'_>) -> OperationTotals {
     totals
 }
 
-/// Everything that both know about is the same.
+/// Asserts that the metrics equal the offline analysis in everything that both have.
 fn assert_as_offline(recording: &Recording, metrics: &Metrics) {
     let timeline = Timeline::read(recording, true);
     let (online, offline) = (online_operations(metrics), offline_operations(&timeline));
@@ -131,7 +132,7 @@ fn assert_channels(timeline: &Timeline<'_>, metrics: &Metrics) {
     let mut offline: BTreeMap<(u8, bool), (u64, u64, u64)> = BTreeMap::new();
     for (id, step) in timeline.steps().iter().filter(|(_, s)| s.has(step_flags::STOPPED)) {
         let event = timeline.event(*id);
-        // Those that are done for another process count, too.
+        // ProxyOps for other processes count, too.
         let Detail::ProxyOp(op) = event.start.detail else { continue };
         let sums = offline.entry((op.channel, op.is_send)).or_default();
         sums.0 += 1;
@@ -154,7 +155,7 @@ fn assert_channels(timeline: &Timeline<'_>, metrics: &Metrics) {
     assert_eq!(online, offline);
 }
 
-/// A copy-engine collective of two batches; its last batch does not stop if it is stuck.
+/// A copy-engine collective of two batches; if `is_stuck`, the last batch does not stop.
 fn copy_engine(process: &mut Process, is_stuck: bool) {
     let (func, datatype) = (process.string("AllGather"), process.string("ncclFloat32"));
     let detail = CeColl { func, datatype, count: 1 << 10, ..CeColl::default() };
@@ -169,7 +170,7 @@ fn copy_engine(process: &mut Process, is_stuck: bool) {
     }
 }
 
-/// Another process's ProxyOp, done for it by this one's proxy thread.
+/// A ProxyOp of another process that this process's proxy thread works on.
 fn foreign_op(process: &mut Process) {
     let op = ProxyOp { pid: 1, steps: 1, is_send: true, foreign: true, ..ProxyOp::default() };
     let op = process.start(PROXY, Handle(0x77), Detail::ProxyOp(op));
@@ -193,7 +194,7 @@ pub(crate) fn play(process: &mut Process, acts: &[(Act, u64)]) {
     for &(act, pause) in acts {
         match act {
             Act::Collective(call) => {
-                // What stays on the node has its own peer.
+                // A process with an operation within its node is its own peer.
                 let ranks = process.comm.ranks;
                 process.comm.ranks = if call.fault == Fault::Local { 1 } else { ranks };
                 process.collective(call);
@@ -239,7 +240,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Windows of any lengths add up to what is known offline.
+    /// Windows of any lengths add up to the offline result.
     #[test]
     fn any_windows_add_up_to_the_offline_report(
         acts in proptest::collection::vec(act(), 1..12),
@@ -256,7 +257,7 @@ proptest! {
         assert_as_offline(&recording, &merged(&windows));
     }
 
-    /// Records of any bits neither stop it nor make it grow.
+    /// Records with random bits neither stop the collector nor make it grow.
     #[test]
     fn garbage_is_survived(
         words in proptest::collection::vec((0u8..0x22, any::<[u64; 11]>()), 0..200),
@@ -267,7 +268,7 @@ proptest! {
         let mut steps = 0;
         for (at, (code, mut words)) in words.into_iter().enumerate() {
             words[0] = words[0] & !0xff | u64::from(code);
-            // Few handles, so that records meet.
+            // Few different handles, so that records refer to one another.
             words[2] >>= shift;
             if let Some(record) = Record::unpack(&words) {
                 steps += u64::from(matches!(record, Record::Step(_)));

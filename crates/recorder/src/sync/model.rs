@@ -4,8 +4,8 @@ Shadow memory: the crate's atomics as loom sees them, for `tests/loom`.
 
 Loom's own atomics are neither `const` nor valid when zero, so that mapped memory, statics and
 memory with a fixed layout could not be modelled with them. Here an atomic keeps its layout, and
-while a model runs, its address leads to one of loom's atomics. Real memory is not written
-meanwhile: each execution begins with what the test stored before.
+while a model runs, its address leads to one of loom's atomics. Real memory is not written during
+that time: each execution begins with what the test stored before.
 
 - Loom refuses an atomic that one thread made and another one finds. All must exist before the first
   thread starts: a model that meets an unknown address starts again, and then knows it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls as the plugin makes them: what nearly always happens first, then the rest.
+//! Calls as the plugin makes them: the fast path first, then the general one.
 
 use ncclscope_recorder::{Recorder, clock};
 use ncclscope_trace::{Handle, State};

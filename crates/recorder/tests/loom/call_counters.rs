@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The call counters: what the reader takes for one moment was one.
+//! The call counters: a snapshot that the reader accepts is of one moment.
 
 use crate::{fails, holds};
 use loom::thread::spawn;
@@ -10,12 +10,12 @@ use ncclscope_trace::progress::roll;
 const COMM: u16 = 3;
 const CALL: Call = Call { func: 1, datatype: 2, root: 0, count: 3 };
 
-/// The hash after so many calls.
+/// The hash after `calls` calls.
 fn hash(calls: u64) -> u64 {
     (0..calls).fold(0, |hash, _| roll(hash, CALL.func, CALL.datatype, CALL.root, CALL.count))
 }
 
-/// Three calls, and a reader in between.
+/// Three calls, with a concurrent reader.
 fn calls() -> impl Fn() + Send + Sync + 'static {
     || {
         assert!(call_counters::watch(COMM), "there is a cell");
@@ -36,13 +36,14 @@ fn a_reader_sees_the_hash_of_the_call_that_it_sees() {
 
 #[test]
 fn mutant_the_next_calls_hash_passes_the_number_of_the_one_before() {
-    // The two hashes lie behind the number of calls, and nothing else is weakened.
+    // The two hashes follow the number of calls in memory; only their orderings are weakened.
     let hashes = call_counters::hashes_of(1);
     let model = Model::default().preemptions(3).weak(move |at| hashes.contains(&at));
     fails("torn", model, calls());
 }
 
-/// A communicator ends while another one comes, at a table with few cells: both count right.
+/// A communicator ends while another one begins, in a table with few cells: both are counted
+/// correctly.
 #[test]
 fn a_cell_is_one_communicators_at_a_time() {
     holds("call counters, cells", Model::default().preemptions(3), || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checker itself: what loom does not see alone.
+//! Tests of the checker itself: what loom alone does not detect.
 
 use crate::{RACE, fails, holds};
 use loom::sync::atomic as shadow;
@@ -12,7 +12,7 @@ fn leak(value: u64) -> &'static AtomicU64 {
     Box::leak(Box::new(AtomicU64::new(value)))
 }
 
-/// One thread counts with a load and a store, another looks: 0 and 1 are both possible.
+/// One thread increments with a load and a store while another loads: it can see both 0 and 1.
 #[test]
 fn loads_do_not_hide_each_other() {
     let orders = Arc::new(AtomicUsize::new(0));
@@ -46,7 +46,7 @@ fn loads_do_not_hide_each_other() {
     assert!(seen.iter().all(|times| times.load(Ordering::Relaxed) != 0), "{seen:?}");
 }
 
-/// A message and its flag, whose release and acquire are taken away.
+/// A message and its flag, without the flag's release and acquire.
 #[test]
 fn weak_atomics_are_relaxed_and_plain_ones_are_not_raced_for() {
     let (message, flag) = (leak(0), leak(0));

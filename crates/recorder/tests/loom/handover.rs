@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the runtime's threads hand to one another. The product's own file, with loom's lock in the
-//! place of the system's.
+//! The queue that hands items from one of the runtime's threads to another. The tests compile the
+//! product's own file, with loom's lock in place of the system's.
 
 use crate::holds;
 use loom::sync::Arc;
@@ -12,7 +12,7 @@ mod queue;
 
 use queue::Handover;
 
-/// Two threads hand over two items each, of which three fit; a third takes.
+/// Two threads put two items each into a queue of three; a third thread takes them.
 #[test]
 fn what_is_handed_over_arrives_once_in_its_order_or_is_given_back() {
     holds("handover", Model::default(), || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One producer and the drain thread: publishing, wrapping, a full lane, growing, and the cut
-//! between what a drain takes and what it leaves.
+//! between the records that a drain takes and those that it leaves.
 
 use crate::{MEMORY, RACE, World, fails, holds, numbers, put};
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use ncclscope_trace::EventKind;
 use ncclscope_trace::scratch::lane::{HEAD, TAIL};
 use std::sync::Arc;
 
-/// Records that are there before, so that two words are left to the ring's end.
+/// Number of records pushed beforehand, so that two words are left before the ring's end.
 const BEFORE: u64 = RING_WORDS / 2 - 2;
 
-/// Three records go around the ring's end while the drain thread takes what is there.
+/// Three records wrap around the ring's end while the drain thread takes what is there.
 fn wrap() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     assert!((0..BEFORE).all(|n| put(world.lane(0), n)));
@@ -41,13 +41,13 @@ fn mutant_the_head_is_published_without_its_words() {
     let (world, body) = wrap();
     let head = world.in_header(HEAD);
     fails(RACE, world.model().weak(move |at| at == head), body);
-    // Also without the search for races: a record is torn, or an older one.
+    // Also without the check for races: a record is torn, or is an older one.
     let (world, body) = wrap();
     let head = world.in_header(HEAD);
     fails("torn", world.model().plain(|_| false).weak(move |at| at == head), body);
 }
 
-/// Two records fit, the third if the drain thread was there in time.
+/// Two records fit; the third fits if the drain thread took some in time.
 fn full() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     assert!((0..BEFORE).all(|n| put(world.lane(0), n)));
@@ -81,7 +81,7 @@ fn mutant_the_tail_is_published_before_the_words_are_read() {
     fails(RACE, world.model().weak(move |at| at == tail), body);
 }
 
-/// The lane is as full as a small one can be, and becomes whole.
+/// The lane is as full as a small one can be, and then becomes whole.
 fn growth() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::small(1);
     let before = STARTER_WORDS / 2 - 1;
@@ -91,7 +91,7 @@ fn growth() -> (World, impl Fn() + Send + Sync + 'static) {
             let put = |n: &u64| put(world.lane(0), *n);
             (before..before + 3).filter(put).collect::<Vec<_>>()
         });
-        // What the system does where the ring's rest begins.
+        // Models the system's zeroing of the ring's rest.
         let starter = usize::try_from(STARTER_WORDS).expect("few");
         (starter..starter + 4).for_each(|word| touch(world.in_ring(word)));
         world.recorder.region.complete(0, None).expect("memory");
@@ -119,11 +119,11 @@ fn mutant_the_memory_is_told_of_before_it_is_there() {
     fails(RACE, world.model().weak(move |at| at == memory), body);
 }
 
-/// How a drain thread takes a lane.
+/// A way in which the drain thread takes a lane.
 type Take = fn(World) -> Vec<u64>;
 
-/// Another thread tells the drain thread, by an order of its own, that a record was made: the
-/// window that is drained then has it, and the next one begins where this one ends.
+/// Another thread signals the drain thread, in an ordering of its own, that a record was pushed:
+/// the window drained then has the record, and the next window begins where this one ends.
 fn cut(take: Take) -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let body = move || {

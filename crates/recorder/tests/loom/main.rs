@@ -26,7 +26,7 @@ mod slots;
 mod strings;
 mod threads;
 
-/// What the runtime's files find in their own crate: a lock, which here is loom's.
+/// What the runtime's files expect in `crate::sys`: a lock, here loom's.
 mod sys {
     pub(crate) mod lock {
         use loom::sync::{Mutex, MutexGuard};
@@ -57,15 +57,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The process bits of handles.
 const PROCESS: u64 = 7;
-/// Offset in a lane header: how much of the ring is memory.
+/// Offset in a lane header of `memory`: how much of the ring is committed.
 const MEMORY: usize = lane::TAIL + 8;
-/// Offset in a lane header: slots that other threads gave back.
+/// Offset in a lane header of `returned_slots`: slots that other threads gave back.
 const RETURNED: usize = 128;
-/// Offset in a lane header: slots of operations that NCCL will not stop.
+/// Offset in a lane header of `abandoned_slots`: slots of operations that NCCL will not stop.
 const ABANDONED_SLOTS: usize = RETURNED + 4;
-/// Offset in a slot: the operation that NCCL will not stop.
+/// Offset in a slot of the mark that NCCL will not stop its operation.
 const ABANDONED: usize = 32;
-/// Offsets in a lane header of what only the thread that holds the lane touches.
+/// Offsets in a lane header that only the thread that holds the lane accesses.
 const HOLDERS: std::ops::Range<usize> = lane::SEQUENCE..104;
 
 /// A recorder on private memory, with one slab.
@@ -75,7 +75,7 @@ struct World {
 }
 
 impl World {
-    /// With so many lanes, their rings as small as they begin.
+    /// A world with `lanes` lanes, whose rings have only their starter memory.
     fn small(lanes: usize) -> World {
         calls::choose_clock();
         let recorder: &'static Recorder = Box::leak(Box::default());
@@ -84,7 +84,7 @@ impl World {
         World { recorder }
     }
 
-    /// With so many whole lanes.
+    /// A world with `lanes` lanes, whose rings are whole.
     fn whole(lanes: usize) -> World {
         let world = World::small(lanes);
         (0..lanes).for_each(|lane| world.recorder.region.complete(lane, None).expect("memory"));
@@ -99,7 +99,7 @@ impl World {
         self.recorder.region.ring(lane).expect("a lane")
     }
 
-    /// The producer's end, for the one thread that plays it.
+    /// The producer's end of a lane, for the one thread that plays the producer.
     fn lane(self, lane: usize) -> Lane<'static> {
         Lane::new(self.header(lane), self.ring(lane), lane)
     }
@@ -114,8 +114,9 @@ impl World {
         std::ptr::from_ref(self.ring(0)).addr() + 8 * word
     }
 
-    /// A model of this world. Rings, what belongs to a lane's holder, and slots are plain memory;
-    /// but handles and tags of slots are what tells a stale handle, which may come at any time.
+    /// A model of this world. Rings, slots, and what belongs to a lane's holder are plain memory.
+    /// Handles and step tags in slots are not: they are how a stale handle is detected, which
+    /// another thread may use at any time.
     fn model(self) -> Model {
         let table = self.in_header(0);
         let rings = self.in_ring(0);
@@ -156,7 +157,7 @@ impl World {
     }
 }
 
-/// Pushes the record of a number; counts it if it is lost.
+/// Pushes the record with a number; counts it as lost if there is no room.
 fn put(lane: Lane<'_>, number: u64) -> bool {
     let done = lane.put([number, !number]);
     if !done {
@@ -174,7 +175,7 @@ fn numbers(words: &[u64]) -> Vec<u64> {
     words.chunks(2).map(number).collect()
 }
 
-/// The model holds in every order, and there are some.
+/// Checks that the model holds in every order, and that there are several orders.
 #[expect(clippy::print_stdout, reason = "what the test found")]
 fn holds(name: &str, model: Model, body: impl Fn() + Send + Sync + 'static) {
     let orders = model.check(body);
@@ -182,7 +183,7 @@ fn holds(name: &str, model: Model, body: impl Fn() + Send + Sync + 'static) {
     assert!(orders > 5, "{name}: only {orders} orders");
 }
 
-/// The mutant fails, with this in its message.
+/// Checks that the mutant fails with a message that contains `message`.
 fn fails(message: &str, model: Model, body: impl Fn() + Send + Sync + 'static) {
     let result = catch_unwind(AssertUnwindSafe(|| model.check(body)));
     let panic = result.expect_err("the mutant must not pass");
@@ -191,5 +192,5 @@ fn fails(message: &str, model: Model, body: impl Fn() + Send + Sync + 'static) {
     assert!(text.contains(message), "the mutant failed otherwise: {text}");
 }
 
-/// What loom says of two threads that race for plain memory.
+/// Loom's message if two threads race for plain memory.
 const RACE: &str = "Causality violation";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events without a record: the reader has each, or learns that it has not.
+//! Events without a record: the reader gets each of them, or learns that it missed some.
 
 use crate::{PROCESS, fails, holds};
 use loom::thread::spawn;
@@ -7,7 +7,7 @@ use ncclscope_recorder::missed::{CELLS, Miss, Missed, ReadPosition};
 use ncclscope_recorder::model::Model;
 use ncclscope_trace::{EventKind, Handle};
 
-/// Calls after which a reader has waited for all that are late, one by one.
+/// Number of calls after which a reader has waited for every late writer, one by one.
 const CALLS: usize = 2 * CELLS + 1;
 
 fn stop(thread: usize, number: u64) -> Miss {
@@ -18,7 +18,7 @@ fn missed() -> &'static Missed {
     Box::leak(Box::default())
 }
 
-/// Threads lose so many events each, and a reader takes them meanwhile and afterwards.
+/// Each thread loses a number of events, and a reader takes them during and after that.
 fn losses<const THREADS: usize>(
     missed: &'static Missed,
     numbers: [u64; THREADS],
@@ -57,7 +57,7 @@ fn what_is_lost_is_taken_once_and_in_order_or_the_reader_learns_of_it() {
     holds("missed, two threads", Model::default().preemptions(3), body);
 }
 
-/// The cells are used more often than they can tell.
+/// The cells are reused more often than their lap counters can show.
 #[test]
 fn a_reader_knows_that_it_was_overtaken_by_all_laps() {
     let body = losses(missed(), [2 * CELLS as u64 + 1]);

@@ -63,8 +63,8 @@ fn mutant_an_abandoned_slot_comes_without_its_successor() {
     fails(RACE, world.model().weak(move |at| at == list), body);
 }
 
-/// The only slab is that of a lane whose thread is gone. The drain thread spares its slots while
-/// another lane's thread comes for one.
+/// The only slab belongs to a lane whose thread is gone. The drain thread spares the lane's slots
+/// while another lane's thread needs one.
 fn spared() -> (World, &'static Slots, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(2);
     let slots: &'static Slots = Box::leak(Box::default());

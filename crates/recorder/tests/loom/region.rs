@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that the drain thread readies while callbacks look for it.
+//! Memory that the drain thread commits while callbacks look for it.
 
 use crate::{PROCESS, World, fails, holds, numbers, put};
 use loom::thread::spawn;
@@ -8,8 +8,8 @@ use ncclscope_recorder::reclaim::Slots;
 use ncclscope_recorder::{registry, slots};
 use ncclscope_trace::layout::{RING_BYTES, SLAB_SLOTS, SLOT_BYTES};
 
-/// The only lane and the only slab are taken. The drain thread readies one more of each; a new
-/// thread finds neither, or memory.
+/// The only lane and the only slab are in use. The drain thread commits one more of each; a new
+/// thread finds none, or one whose memory is committed.
 fn growth() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::small(1);
     let region = &world.recorder.region;
@@ -24,7 +24,7 @@ fn growth() -> (World, impl Fn() + Send + Sync + 'static) {
             let handle = slots::open(region, slots, &lane, PROCESS, (0, true), 1);
             Some((lane.index(), handle.map(|handle| handle.slot())))
         });
-        // What the system does.
+        // Models the system's zeroing of the memory.
         (0..2).for_each(|word| touch(world.in_ring(RING_BYTES / 8 + word)));
         (0..SLOT_BYTES / 8).for_each(|word| touch(slab + 8 * word));
         region.grow(2, 2, None).expect("memory");

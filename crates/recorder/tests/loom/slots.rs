@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ProxyOp slots: taken by one thread, given back by others, and stale handles of all sorts.
+//! ProxyOp slots: one thread takes them, others give them back, and stale handles of all kinds.
 
 use crate::{PROCESS, RACE, RETURNED, World, calls, fails, holds};
 use loom::thread::spawn;
@@ -62,8 +62,8 @@ fn mutant_a_slot_is_given_back_without_its_successor() {
     fails(RACE, world.model().weak(move |at| at == returned), body);
 }
 
-/// An operation and its step are over. Another thread uses their handles, `forged` first, while the
-/// lane's thread uses the slot again.
+/// An operation and its step are over. Another thread uses their handles, after `forged`, while the
+/// lane's thread reuses the slot.
 fn stale(forged: fn(Handle) -> Handle) -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(2);
     let recorder = world.recorder;
@@ -117,8 +117,8 @@ fn mutant_a_slot_has_no_generation() {
     fails("taken for a live one", world.model(), body);
 }
 
-/// An operation is stopped elsewhere while its step is under way and its thread goes on, in the
-/// mutant to stop it too.
+/// Another thread stops an operation while its step is in progress and its own thread continues; in
+/// the mutant, its own thread stops it too.
 fn elsewhere(twice: bool) -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(2);
     let recorder = world.recorder;
@@ -139,7 +139,7 @@ fn elsewhere(twice: bool) -> (World, impl Fn() + Send + Sync + 'static) {
         }
         calls::stop(recorder, step);
         assert_eq!(recorder.stale(), 1, "the step ended with its operation");
-        // A step is recorded where its operation was, or not at all.
+        // A step is recorded on the lane of its operation, or not at all.
         assert_eq!(world.header(1).lost()[EventKind::ProxyStep.index()], 1, "counted");
         let handle = |record: &Record| match record {
             Record::Start(start) => start.handle,
@@ -159,7 +159,7 @@ fn an_operation_stopped_elsewhere_is_accounted_for() {
     holds("slots, stopped elsewhere", world.model(), body);
 }
 
-/// Two threads come for the only lane, run an operation, and end.
+/// Two threads claim the only lane one after the other, run an operation, and exit.
 fn succession() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let recorder = world.recorder;
@@ -204,7 +204,7 @@ fn mutant_the_next_thread_does_not_see_the_lanes_slots() {
     fails(RACE, world.model().weak(move |at| at == state), body);
 }
 
-/// NCCL does not do this. If it did, records could be wrong, but no memory.
+/// NCCL does not do this. If it did, records could be wrong, but no memory would be corrupted.
 #[test]
 fn mutant_two_threads_stop_an_operation_at_once() {
     let (world, body) = elsewhere(true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two threads intern strings while the drain thread looks for complete ones.
+//! Two threads intern strings while the drain thread looks for complete entries.
 
 use crate::{RACE, fails, holds};
 use loom::thread::spawn;
@@ -10,7 +10,7 @@ use ncclscope_trace::StrId;
 use ncclscope_trace::progress::name_hash;
 use std::collections::HashMap;
 
-/// Bytes of an entry: its address, whether it is ready, the hash, the text.
+/// Bytes of an entry: address, ready flag, hash and text.
 const ENTRY: usize = size_of::<Interner>() / CAPACITY;
 const ADDRESS: usize = 0;
 const READY: usize = 8;
@@ -18,16 +18,16 @@ const HASH: usize = 12;
 
 fn intern(table: &Interner, text: &'static [u8]) -> StrId {
     assert_eq!(text.last(), Some(&0));
-    // SAFETY: NUL-terminated (checked above), and there and unchanged for ever.
+    // SAFETY: the text is NUL-terminated (checked above) and static.
     unsafe { table.intern(text.as_ptr().cast()) }
 }
 
-/// Two different texts whose addresses lead to the same entry first, and that entry.
+/// Two different texts whose addresses hash to the same first entry, and that entry.
 fn rivals() -> ([&'static [u8]; 2], usize) {
     let heap: &'static [u8] = Box::leak(b"ab\0cd\0".repeat(CAPACITY + 1).into_boxed_slice());
     let mut seen: HashMap<usize, &[u8]> = HashMap::new();
     for text in heap.chunks(3) {
-        // In a table of its own, a text has the entry that its address leads to.
+        // In a new table, a text gets the entry to which its address hashes.
         let entry = usize::from(intern(&Interner::new(), text).0);
         match seen.insert(entry, text) {
             Some(other) if other != text => return ([other, text], entry),
@@ -57,7 +57,7 @@ fn texts() -> (&'static Interner, impl Fn() + Send + Sync + 'static) {
             assert!(text == word(a) || text == word(b), "too early");
         }
         let (of_a, of_b) = first.join().expect("interns");
-        // Whom both see first at once has two.
+        // A text that both threads see for the first time at once may get two entries.
         let also_a = second.join().expect("interns");
         assert!(of_a != of_b && also_a != of_b, "two texts, two numbers");
         for (id, text) in [(of_a, a), (of_b, b), (also_a, a)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that take and give back lanes, and the gate that opens and closes over them.
+//! Threads that claim and release lanes, and the gate that opens and closes recording.
 
 use crate::{PROCESS, RACE, World, fails, holds, numbers, put};
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// What a thread does with its lane.
 type Use = fn(Lane<'_>, u64);
 
-/// Two threads come for the only lane, use it, and end.
+/// Two threads claim the only lane one after the other, use it, and exit.
 fn succession(with: Use) -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let body = move || {
@@ -70,8 +70,8 @@ fn mutant_a_thread_goes_on_with_the_lane_it_gave_back() {
     fails(RACE, world.model(), body);
 }
 
-/// A thread takes the lane, uses it and ends without giving it back. The drain thread finds that it
-/// is gone, and another thread comes for the lane.
+/// A thread claims the lane, uses it and exits without releasing it. The drain thread finds that
+/// the thread is gone, and another thread claims the lane.
 fn left() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let body = move || {
@@ -89,7 +89,7 @@ fn left() -> (World, impl Fn() + Send + Sync + 'static) {
         let second = spawn(move || {
             let has = header.claim(2);
             if has {
-                // The id is still that of the one before.
+                // The id is still that of the previous thread.
                 loom::thread::yield_now();
                 header.set_thread(2);
                 assert!(header.is_held_by(2) && put(world.lane(0), 2));
@@ -151,7 +151,7 @@ fn mutant_a_thread_writes_to_a_lane_it_did_not_take() {
     });
 }
 
-/// The gate is killed under a thread that writes, and the lanes are drained for the last time.
+/// The gate is killed while a thread writes, and the lanes are drained for the last time.
 fn kill() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let body = move || {
@@ -197,7 +197,7 @@ fn mutant_the_last_drain_sees_half_a_record() {
     fails("torn", world.model().plain(|_| false).weak(move |at| at == head), body);
 }
 
-/// The gate opens: a thread that finds it open finds all that was set up before.
+/// The gate opens: a thread that finds it open also finds everything that was set up before.
 fn opening() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let body = move || {
@@ -226,7 +226,7 @@ fn mutant_the_gate_opens_without_what_was_set_up() {
     let recorder = std::ptr::from_ref(world.recorder).addr();
     let recorder = recorder..recorder + size_of_val(world.recorder);
     let table = world.in_header(0);
-    // The gate is what lies neither in the recorder nor in its region.
+    // The gate's memory is neither in the recorder nor in its region.
     let elsewhere =
         move |at: usize| !recorder.contains(&at) && !(table..table + (1 << 30)).contains(&at);
     fails("too early", world.model().weak(elsewhere), body);

@@ -15,7 +15,7 @@ use ncclscope_trace::record::{Detail, ProxyOp, schema, step_flags};
 use ncclscope_trace::{EventKind, Handle, Record, State};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One whose rings are as small as they begin.
+/// A recorder whose rings have only their starter memory.
 fn small_recorder() -> &'static Recorder {
     calls::choose_clock();
     let recorder: &'static Recorder = Box::leak(Box::default());
@@ -31,7 +31,7 @@ fn recorder() -> &'static Recorder {
     recorder
 }
 
-/// Runs `f` on a thread of its own, whose lane belongs to no other recorder.
+/// Runs `f` on a new thread, whose lane belongs to no other recorder.
 fn on_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(f).join().unwrap())
 }
@@ -97,9 +97,10 @@ fn a_receive_step_that_is_started_again_stays_one() {
         for _ in 0..1000 {
             assert_eq!(recorder.start_step(recv, 0), first);
         }
-        // Never stopped: the operation's stop ends it.
+        // Never stopped: it ends with its operation.
         recorder.step_state(first, State::STEP_RECV_WAIT, || None);
-        // The next use of the same index supersedes it if it comes first.
+        // The next step with the same index supersedes it if that comes before the operation's
+        // stop.
         let eighth = recorder.start_step(recv, 8);
         assert_eq!(eighth, first, "same index, same handle");
         recorder.stop(recv);
@@ -176,7 +177,7 @@ fn each_of_as_many_threads_as_there_are_lanes_has_one() {
     assert_eq!(recorder.lost_without_lane(), [0; KINDS]);
 }
 
-/// Readies all lanes, and starts an event on as many threads at once; returns their lanes.
+/// Commits all lanes, and starts an event on as many threads at once. Returns their lanes.
 fn lanes_of_a_crowd(recorder: &'static Recorder) -> std::collections::BTreeSet<usize> {
     registry::install();
     let last = || recorder.region.held(LANES - 1, 1);
@@ -208,7 +209,7 @@ fn an_op_stopped_on_another_thread_gives_its_slot_back() {
             }
         });
         scope.spawn(move || {
-            // Far more operations than the one slab has slots.
+            // Far more operations than the slots of the one slab.
             for _ in 0..5000 {
                 let handle = recorder.start_op(0, Handle::NULL, &op(true));
                 assert!(!handle.is_null());
@@ -222,9 +223,10 @@ fn an_op_stopped_on_another_thread_gives_its_slot_back() {
 
 /// The generation of slot 0.
 fn generation(recorder: &Recorder) -> &AtomicU64 {
-    // SAFETY: inside slot 0, which lies in a committed slab.
+    // SAFETY: the address is inside slot 0, which is in a committed slab.
     let at = unsafe { recorder.region.slots_base().add(24) };
-    // SAFETY: eight aligned bytes of memory that stays mapped, and an atomic to all who use it.
+    // SAFETY: these are eight aligned bytes of memory that stays mapped, and every user accesses
+    // them as an atomic.
     unsafe { AtomicU64::from_ptr(at.cast()) }
 }
 
@@ -259,16 +261,16 @@ fn the_generation_of_a_slot_wraps_and_stale_handles_stay_stale() {
     assert_eq!(records.iter().filter(|r| matches!(r.1, Record::Step(_))).count(), 4);
 }
 
-/// Threads that end without giving their lanes back: as in a process with many `pthread` keys.
+/// Threads that exit without releasing their lanes, as in a process with many `pthread` keys.
 #[test]
 fn lanes_of_threads_that_are_gone_come_back_without_a_key() {
     let recorder = recorder();
     let start = || recorder.start(0, Handle::NULL, &Detail::Group);
-    // The C library gives a new thread the control block of the one before.
+    // The C library reuses the control block of the previous thread for a new one.
     for _ in 0..300 {
         on_thread(|| assert!(!start().is_null()));
     }
-    // These have one each, and the next ones are others.
+    // These threads have a control block each, and the next ones may have others.
     let crowd = || {
         let barrier = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
@@ -283,7 +285,7 @@ fn lanes_of_threads_that_are_gone_come_back_without_a_key() {
     };
     for round in 0..50 {
         assert_eq!(crowd(), 0, "round {round}");
-        // A thread is joined a moment before the system forgets it.
+        // A thread can be joined a moment before the system forgets it.
         while recorder.lanes().any(|(_, lane)| lane.in_use()) {
             recorder.reap_lanes();
         }

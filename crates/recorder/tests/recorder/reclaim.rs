@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ProxyOps that NCCL never stops: their slots come back, and what is in flight keeps its own.
+//! ProxyOps that NCCL never stops: their slots are reclaimed, and operations in flight keep theirs.
 
 use crate::{drain, on_thread, op, small_recorder};
 use ncclscope_recorder::Recorder;
@@ -96,7 +96,7 @@ fn slots_of_a_thread_that_is_gone_go_to_lanes_that_need_them() {
     on_thread(|| fill(recorder, 1).into_iter().for_each(|op| recorder.stop(op)));
     let (start_two, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     std::thread::scope(|scope| {
-        // Takes the lane that has the slots.
+        // Claims the lane to which the slots belong.
         let first = scope.spawn(|| {
             assert!(!start(recorder, 1).is_null());
             start_two.wait();
@@ -112,12 +112,13 @@ fn slots_of_a_thread_that_is_gone_go_to_lanes_that_need_them() {
         first.join().unwrap();
     });
     recorder.reap();
-    // Lane 0 has none now, and finds what it spared like any other.
+    // Lane 0 has no slots of its own any more; its next thread takes the spared slots, as on any
+    // other lane.
     on_thread(|| assert_eq!(fill(recorder, 1).len(), SLAB_SLOTS - 1));
 }
 
-/// 16 ProxyOps a collective that are never stopped, and ordinary ones beside them: for as long as
-/// it is known in time which are over.
+/// Each collective has 16 ProxyOps that are never stopped, beside ordinary ones: this works for as
+/// long as the recorder learns in time which of them are over.
 #[test]
 fn a_step_of_a_thread_without_a_lane_is_lost_for_that_reason() {
     let recorder = small_recorder();
@@ -159,7 +160,7 @@ fn leaks_without_end_refuse_nothing() {
             assert!(!step.is_null(), "round {round}");
             recorder.stop(step);
             recorder.stop(ordinary);
-            // A hundred operations ago.
+            // ProxyOps of a hundred operations ago.
             while leaked.len() > 1600 {
                 recorder.abandon(leaked.pop_front().unwrap());
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Any sequence of calls, with handles that are live, stale, foreign or no handles at all, against
-//! a reference that is simple: every record and every count must be the same.
+//! Random sequences of calls, with handles that are live, stale, foreign or invalid, are compared
+//! with a simple reference: every record and every count must be the same.
 
 use crate::{calls, drain, on_thread, op, small_recorder};
 use ncclscope_recorder::lane::STARTER_WORDS;
@@ -12,16 +12,16 @@ use ncclscope_trace::{EventKind, Handle, Record, State};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
-/// A handle as a caller may have it.
+/// A handle that a caller may pass.
 #[derive(Clone, Debug)]
 enum Pick {
-    /// One that was given out, live or stale.
+    /// A handle that was returned before, live or stale.
     Made(usize),
-    /// One of the last few.
+    /// One of the last few handles returned.
     Recent(usize),
-    /// As another process would have given it out.
+    /// A handle as another process would have returned it.
     Foreign(usize, u64),
-    /// With one bit wrong.
+    /// A handle with one bit flipped.
     Flipped(usize, u32),
     Bits(u64),
 }
@@ -36,7 +36,8 @@ enum Call {
 }
 
 fn pick() -> impl Strategy<Value = Pick> {
-    // Whose lane it is, a state does not ask: the step's slot and generation tell.
+    // Lane bits are not flipped: a state call does not check the lane of a handle, only the step's
+    // slot and generation.
     let bit = (0u32..64).prop_filter("not the lane", |bit| !(40..48).contains(bit));
     prop_oneof![
         4 => any::<usize>().prop_map(Pick::Made),
@@ -48,7 +49,7 @@ fn pick() -> impl Strategy<Value = Pick> {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    // Those of steps, and others.
+    // States of steps, and others.
     let state = prop_oneof![6 => prop::sample::select(vec![8, 9, 10, 11, 12, 20]), 1 => 0u8..40];
     prop_oneof![
         1 => Just(Call::Start),
@@ -59,7 +60,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// A step under way.
+/// A step in progress.
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     number: u32,
@@ -74,7 +75,7 @@ struct Op {
     steps: BTreeMap<usize, Step>,
 }
 
-/// A record, but for its times.
+/// A record without its times.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Start(Handle),
@@ -98,14 +99,14 @@ impl From<&Record> for Seen {
     }
 }
 
-/// What must have happened.
+/// The expected records and counts.
 #[derive(Default)]
 struct Reference {
-    /// Whether calls take the short way first.
+    /// Whether calls try the fast path first.
     hot: bool,
     made: Vec<Handle>,
     ops: HashMap<Handle, Op>,
-    /// Words that the lane still has room for.
+    /// Words for which the lane still has room.
     room: usize,
     seen: Vec<Seen>,
     lost: [u64; KINDS],
@@ -124,13 +125,13 @@ impl Reference {
             Pick::Made(i) => made(i),
             Pick::Recent(i) => made(self.made.len().saturating_sub(1 + i)),
             Pick::Foreign(i, process) => Handle(made(i).0 & !(0x3ff << 54) | process << 54),
-            // Of the kinds that there are: readers hand on no record of another.
+            // Only existing kinds: readers drop records of other kinds.
             Pick::Flipped(i, bit) => Handle((made(i).0 ^ 1 << bit) & !(3 << 52)),
             Pick::Bits(bits) => Handle(bits & !(3 << 52)),
         }
     }
 
-    /// Notes a record of so many words, if there is room.
+    /// Notes a record of `words` words, if there is room.
     fn record(&mut self, words: usize, seen: Seen) -> bool {
         let fits = words <= self.room;
         if fits {
@@ -157,7 +158,7 @@ impl Reference {
         }
     }
 
-    /// The step that a handle names, if it is under way.
+    /// The step that a handle names, if it is in progress.
     fn step(&mut self, handle: Handle) -> Option<&mut Step> {
         self.ops.get_mut(&handle.op_of())?.steps.get_mut(&handle.step_index())
     }
@@ -255,7 +256,7 @@ impl Reference {
         }
     }
 
-    /// Makes the call, and notes what must come of it.
+    /// Makes the call, and notes its expected results.
     fn run(&mut self, recorder: &Recorder, call: &Call) {
         match *call {
             Call::Start => {
@@ -308,8 +309,8 @@ impl Reference {
     }
 }
 
-/// Fills lane 0 until `room` words are left, or up to two more; tells how many those are, and after
-/// how many records.
+/// Fills lane 0 until `room` words are left, or up to two more. Returns how many are left, and the
+/// number of records.
 fn fill(recorder: &Recorder, room: usize) -> (usize, usize) {
     let words = usize::try_from(STARTER_WORDS).expect("few");
     let records = words.saturating_sub(room) / 3;

@@ -4,7 +4,7 @@ Tables of operations in Parquet: one row for each operation of each worker.
 
 `docs/stragglers.md` describes the columns, which are those of the traces that ByteDance published
 with its study of stragglers. All rows are held in memory: such a table has some tens of megabytes.
-A table with far more rows, or more workers in more steps, is refused.
+A table with far more rows, or with too many workers and steps, is refused.
 */
 
 use super::Error;

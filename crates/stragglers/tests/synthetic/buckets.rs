@@ -43,8 +43,8 @@ fn job() -> Job {
     job
 }
 
-/// Found with two ranks that trained on a GPU: one was late in every fourth collective, and a step
-/// was said to be a fourth of one.
+/// Regression test of a case with two ranks that trained on a GPU: one was late in every fourth
+/// collective, and a fourth of a step was taken for a step.
 #[test]
 fn a_rank_that_is_late_for_the_first_bucket_is_slow_in_each_step() {
     let report = analyze(&job(), &Limits::default());

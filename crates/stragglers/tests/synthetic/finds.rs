@@ -12,7 +12,7 @@ use ncclscope_stragglers::time_blocks::TimeBlocks;
 use ncclscope_stragglers::{Limits, SlowReport, analyze};
 use proptest::prelude::*;
 
-/// Reproducible noise from -1 to 1 for a number.
+/// Reproducible noise from -1 to 1 for an operation's number.
 fn noise(seed: u64, cell: LayoutPosition, step: u64, number: u64) -> f64 {
     let mut x = seed ^ (u64::from(cell.dp_rank) << 48) ^ (u64::from(cell.stage) << 40);
     x ^= (step << 20) ^ number;
@@ -92,11 +92,11 @@ fn a_slow_worker_of_any_pipeline_is_named() {
             all += report.steps.len();
         }
     }
-    // Not all: in a pipeline that mostly fills and drains, its neighbours cost about as much.
+    // Not all steps: in a pipeline that mostly fills and drains, the neighbours cost about as much.
     assert!(right * 100 >= all * 95, "{right} of {all} steps");
 }
 
-/// After a pause a connection is slower by itself: a late rank has slow links.
+/// A connection is slower after a pause, so a late rank has slow links.
 #[test]
 fn a_link_out_of_a_late_worker_is_a_note_not_a_finding() {
     let shape = Shape { dp: 8, pp: 1, microbatches: 4 };
@@ -151,8 +151,8 @@ fn two_slow_workers_are_both_named() {
     assert_eq!(ranks, [6, 7], "{report:#?}");
 }
 
-/// Sequences of different lengths: in each step another replica has the most work. The truth is the
-/// time that a step loses if only one replica, or one stage, is as slow as it was.
+/// Sequences of different lengths: the replica with the most work changes from step to step. The
+/// truth is the time that a step loses if only one replica, or one stage, is as slow as it was.
 #[test]
 fn an_imbalance_of_data_is_traced_to_its_replica_in_each_step() {
     let shape = Shape { dp: 4, pp: 4, microbatches: 8 };
@@ -197,7 +197,7 @@ proptest! {
         let plain = found(&rows);
         prop_assert_eq!(names(&plain), [(FindingClass::SlowRank, of(slow))]);
         let mut mixed = with_offsets(rows, seed);
-        // Any order: by a hash of each row.
+        // A random order: by a hash of each row.
         mixed.sort_by_key(|row| {
             (noise(seed, row.cell, row.step.unsigned_abs(), row.number.unsigned_abs()).to_bits(),
              row.name.len())

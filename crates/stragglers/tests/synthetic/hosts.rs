@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clocks of ranks on one host, whatever their kernels' stop events say.
+//! Clocks of ranks on one host do not depend on the stop events of their kernels.
 
 use ncclscope_stragglers::clock::Clocks;
 use ncclscope_stragglers::model::{Collective, EndSync, Job, Part, Worker};
@@ -8,7 +8,7 @@ use ncclscope_stragglers::{Limits, analyze};
 /// The lateness of one rank in each operation, ns.
 const LATE: f64 = 8e6;
 
-/// 200 collectives of ranks, the second of which is always late. Each kernel stops when the rank's
+/// 200 collectives of ranks, of which the second is always late. Each kernel stops when the rank's
 /// own data is on its way, as with NVLS.
 fn job<const RANKS: usize>(hosts: [&str; RANKS], ends: EndSync) -> Job {
     let mut job = Job { is_kernel_timed: true, ..Job::default() };
@@ -36,7 +36,7 @@ fn job<const RANKS: usize>(hosts: [&str; RANKS], ends: EndSync) -> Job {
 
 #[test]
 fn a_rank_that_is_always_late_is_not_a_clock_that_is_behind() {
-    // With ends that look common, and with ends known not to be.
+    // With kernel ends that look common to all ranks, and with ends known not to be.
     for ends in [EndSync::Together, EndSync::Apart] {
         let job = job(["node1", "node1"], ends);
         let clocks = Clocks::fit(&job);
@@ -47,7 +47,7 @@ fn a_rank_that_is_always_late_is_not_a_clock_that_is_behind() {
     let report = analyze(&job(["node1", "node1"], EndSync::Apart), &Limits::default());
     let roots = report.steps.iter().skip(1).map(|step| step.root.as_ref().and_then(|of| of.rank));
     assert!(roots.clone().count() > 100 && roots.clone().all(|rank| rank == Some(1)), "{report:?}");
-    // Between hosts clocks may be that far apart, and common ends show it.
+    // The clocks of different hosts may be that far apart, and common ends show it.
     let clocks = Clocks::fit(&job(["node1", "node2"], EndSync::Together));
     let apart = clocks.offset(1).ns - clocks.offset(0).ns;
     assert!((apart - LATE).abs() < 1000.0, "{apart} ns");
@@ -76,7 +76,7 @@ fn a_late_rank_does_not_move_the_clock_of_its_host() {
     assert_eq!(clocks.offset(0), clocks.offset(1), "one host has one clock");
     let apart = clocks.offset(2).ns - clocks.offset(1).ns;
     assert!((apart - ahead).abs() < 1000.0, "{apart} ns");
-    // That the late rank's ends are not the others' is no error of the clocks.
+    // The late rank's ends differ from the others', which is no clock error.
     assert!(clocks.error <= 50_000.0, "{clocks:?}");
 }
 
@@ -109,7 +109,7 @@ fn without_arrivals_on_the_gpu_no_rank_is_blamed() {
     assert!(
         timed.steps.iter().skip(1).all(|step| step.root.is_some() && step.waiting_share.is_some())
     );
-    // The same times, of hosts that enqueue.
+    // The same times, but measured when the hosts enqueue the operations.
     job.is_kernel_timed = false;
     for ends in [EndSync::Apart, EndSync::Together] {
         job.collectives.iter_mut().for_each(|collective| collective.ends = ends);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Synthetic jobs, whose truth is known.
+//! Synthetic jobs with a known truth.
 
 mod buckets;
 mod finds;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs of which some ranks were not recorded, or not for the whole time.
+//! Jobs in which some ranks were not recorded, or not for the whole time.
 
 use ncclscope_findings::Confidence;
 use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
@@ -8,9 +8,9 @@ use ncclscope_stragglers::{Limits, SlowReport, analyze};
 const MS: f64 = 1e6;
 const STEPS: u32 = 40;
 
-/// 40 steps of 100 ms of four ranks on as many hosts: in each, `slow` works 30 ms longer than the
-/// others, then ranks 0 and 1, and 2 and 3, have a collective, and last all four. Of rank 3 only
-/// the first steps are recorded.
+/// 40 steps of 100 ms of four ranks on four hosts. In each step, `slow` works 30 ms longer than the
+/// others; then ranks 0 and 1, and ranks 2 and 3, have a collective, and finally all four. Of rank
+/// 3 only the first steps are recorded.
 fn job(slow: usize, steps_of_3: u32) -> Job {
     let class =
         |comm: &str, members| CollectiveClass { comm: comm.into(), members, ..Default::default() };
@@ -43,7 +43,7 @@ fn found(report: &SlowReport) -> Vec<(Vec<u32>, Confidence)> {
 
 #[test]
 fn a_rank_that_waits_for_one_without_a_recording_is_not_slow() {
-    // Rank 2 waits for rank 3, and all others for both.
+    // Rank 2 waits for rank 3, and ranks 0 and 1 wait for both.
     for steps_of_3 in [0, 5, 20] {
         let mut job = job(3, steps_of_3);
         job.unrecorded = if steps_of_3 == 0 { vec![(3, 3)] } else { vec![] };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A send through the NIC of another process's GPU (PXN) is the link of the rank whose data it is.
+//! A send through the NIC of another process's GPU (PXN) counts for the link of the rank that owns
+//! the data.
 
 use ncclscope_stragglers::input::recording::job;
 use ncclscope_trace::Recording;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What the user chose, and what keys change: order, filter, selected rank, panes.
+The state of the view that the user chooses with keys: order, filter, selected rank, panes.
 
 The view knows no terminal: [`View::press`] takes keys, [`View::update`] the next picture, and
 [`draw`] paints into any of ratatui's backends.

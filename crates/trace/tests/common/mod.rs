@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lanes files as a process leaves them.
+//! Lanes files as a process leaves them behind.
 
 use ncclscope_trace::lanes_file::{Owner, RINGS, TABLE};
 use ncclscope_trace::layout::LANE_STRIDE;

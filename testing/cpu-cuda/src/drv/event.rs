@@ -68,7 +68,7 @@ crate::exports::driver! {
         static END: Once = Once::new();
         permitted()?;
         END.call_once(|| {
-            // SAFETY: the function stays as long as the process.
+            // SAFETY: the function stays loaded as long as the process runs.
             let _ = unsafe { libc::atexit(tell) };
         });
         let out = out.ok_or(Error::INVALID_VALUE)?;

@@ -32,12 +32,12 @@ unsafe fn arguments(extra: *const usize) -> Result<Vec<u8>> {
     }
     let (mut buffer, mut size, mut next) = (0, 0, extra);
     loop {
-        // SAFETY: the array goes on until its END.
+        // SAFETY: the array continues until its END.
         let key = unsafe { next.read() };
         if key == END {
             break;
         }
-        // SAFETY: a key has a value.
+        // SAFETY: a value follows each key.
         let value = unsafe { next.wrapping_add(1).read() };
         match key {
             BUFFER_POINTER => buffer = value,
@@ -53,7 +53,7 @@ unsafe fn arguments(extra: *const usize) -> Result<Vec<u8>> {
         return Err(Error::INVALID_VALUE);
     }
     let buffer = std::ptr::with_exposed_provenance::<u8>(buffer);
-    // SAFETY: the caller's buffer has the size it says.
+    // SAFETY: the caller's buffer has the size given in `extra`.
     Ok(unsafe { std::slice::from_raw_parts(buffer, size) }.to_vec())
 }
 
@@ -119,13 +119,13 @@ enum MemOp {
 
 /// The 32-bit word at `address`, which the client promised to be mapped during the operation.
 fn word32<'a>(address: usize) -> &'a AtomicU32 {
-    // SAFETY: mapped by contract; `checked` has seen to the alignment.
+    // SAFETY: mapped by contract; `checked` has verified the alignment.
     unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(address)) }
 }
 
 /// The 64-bit word at `address`, as [`word32`].
 fn word64<'a>(address: usize) -> &'a AtomicU64 {
-    // SAFETY: mapped by contract; `checked` has seen to the alignment.
+    // SAFETY: mapped by contract; `checked` has verified the alignment.
     unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(address)) }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Struct {
     pub(crate) members: HashMap<String, Member>,
 }
 
-/// Where one member lies.
+/// Location and extent of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Member {
     /// Least significant bit, counted from the start of the struct.

@@ -38,7 +38,7 @@ fn spread(names: &[&str], stride: usize, elements: usize) -> Struct {
         let member = Member { bit: 8 * i * stride, width: 32, elements, pointee: Some(64) };
         ((*name).to_owned(), member)
     };
-    // The channels come first in their list of members' reverse, yet must be the last in memory.
+    // In reverse order the channels would come first, but they must be the last in memory.
     let last_first = names.iter().rev().filter(|name| **name != "channels");
     let ordered: Vec<_> = last_first.chain(names.iter().filter(|n| **n == "channels")).collect();
     let members = ordered.iter().map(|name| **name).collect::<Vec<_>>();

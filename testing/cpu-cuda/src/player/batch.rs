@@ -68,7 +68,7 @@ impl<'a> Args<'a> {
         (mask != 0).then(|| index(mask.trailing_zeros()))
     }
 
-    /// Whether works lie in a ring whose space NCCL wants back.
+    /// Whether the works are in the FIFO, whose space must be returned to NCCL.
     pub(crate) fn in_fifo(&self) -> bool {
         self.storage == 1
     }

@@ -22,7 +22,7 @@ const RECV: Op = Op { recv: true, send: false, src: None, dst: None, post: false
 /// Receives and passes on.
 const RECV_SEND: Op = Op { recv: true, send: true, src: None, dst: None, post: false };
 
-/// What a channel does of a collective, in elements.
+/// A channel's share of a collective, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChannelShare {
     /// Elements of the whole collective.

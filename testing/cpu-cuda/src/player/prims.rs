@@ -40,7 +40,7 @@ pub(crate) struct Setup {
     pub(crate) proto: Proto,
     /// Slices, for SIMPLE.
     pub(crate) slicing: Slicing,
-    /// Which of a peer's connections.
+    /// The use, which selects one of a peer's connections.
     pub(crate) of: Use,
     /// Reduction and element type.
     pub(crate) reduction: Reduction,

@@ -130,7 +130,7 @@ impl Reduction {
         }
     }
 
-    /// Combines each element with the peer's, or with the scalar where there is no peer.
+    /// Combines each element with the peer's, or with the scalar if there is no peer.
     fn apply(&self, op: RedOp, acc: &mut [u8], peer: Option<&[u8]>) {
         use DataType as T;
         match self.ty {
@@ -298,7 +298,7 @@ fn exp2(power: i32) -> f32 {
 
 /// The power of two at or below a positive number; far below every format's range for zero.
 fn exponent(value: f64) -> i32 {
-    // A number that was an f32 is never subnormal as f64, so the exponent field tells.
+    // A number that was an f32 is never subnormal as f64, so the exponent field is enough.
     let field = (value.to_bits() >> 52) & 0x7ff;
     i32::try_from(field).expect("11 bits") - 1023
 }

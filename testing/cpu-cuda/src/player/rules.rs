@@ -10,8 +10,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The rules of an NCCL version (major, minor, patch); those of the newest known one if it is
-    /// unknown.
+    /// The rules of an NCCL version (major, minor, patch); those of the newest known version if it
+    /// is unknown.
     pub(crate) fn of(version: Option<(u32, u32, u32)>) -> Self {
         let version = version.unwrap_or((u32::MAX, 0, 0));
         Self { reversed_parts: version < (2, 28, 0) }

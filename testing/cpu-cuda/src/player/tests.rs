@@ -208,7 +208,7 @@ fn p2p_work(
     set(place.channel_base, 1);
     set(place.n_send_channels, CHANNELS as u64);
     set(place.n_recv_channels, CHANNELS as u64);
-    // 512 and 4096 bytes.
+    // 512 and 4096 bytes as 8-bit floating point.
     let chunk = if ll == 1 { 7 << 3 } else { 10 << 3 };
     set(place.send_chunk_size, chunk);
     set(place.recv_chunk_size, chunk);

@@ -208,9 +208,9 @@ crate::exports::runtime! {
     ) {
         // SAFETY: the caller passes `count` destinations.
         let dsts = unsafe { array(dsts, count) }?;
-        // SAFETY: and as many sources.
+        // SAFETY: the caller passes `count` sources.
         let srcs = unsafe { array(srcs, count) }?;
-        // SAFETY: and as many sizes.
+        // SAFETY: the caller passes `count` sizes.
         let sizes = unsafe { array(sizes, count) }?;
         let result = batch(dsts, srcs, sizes, stream);
         if result.is_err() {
@@ -227,9 +227,9 @@ crate::exports::runtime! {
     ) {
         // SAFETY: the caller passes `count` destinations.
         let dsts = unsafe { array(dsts, count) }?;
-        // SAFETY: and as many sources.
+        // SAFETY: the caller passes `count` sources.
         let srcs = unsafe { array(srcs, count) }?;
-        // SAFETY: and as many sizes.
+        // SAFETY: the caller passes `count` sizes.
         let sizes = unsafe { array(sizes, count) }?;
         batch(dsts, srcs, sizes, stream)
     }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 const WAIT_EXTERNAL: u32 = 1;
 
 thread_local! {
-    /// `cudaStreamCaptureMode` of the thread: 0 global, 1 thread-local, 2 relaxed. Kept, not
-    /// enforced.
+    /// `cudaStreamCaptureMode` of the thread: 0 global, 1 thread-local, 2 relaxed. It is stored,
+    /// but has no effect.
     static MODE: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -124,7 +124,7 @@ crate::exports::runtime! {
         capture::wait(&stream::by_handle(stream)?, &event, flags & WAIT_EXTERNAL != 0)
     }
 
-    /// The stream's unique number.
+    /// The stream's unique id.
     fn cudaStreamGetId(stream: usize, out: Out<'_, u64>) {
         put(out, stream::by_handle(stream)?.id)
     }
@@ -172,7 +172,7 @@ crate::exports::runtime! {
         put(out, capture::status(&*stream::by_handle(stream)?) as i32)
     }
 
-    /// State and number of the stream's capture (CUDA 10 form).
+    /// State and id of the stream's capture (CUDA 10 form).
     fn cudaStreamGetCaptureInfo(stream: usize, status: Out<'_, i32>, id: Out<'_, u64>) {
         capture_info(
             stream,

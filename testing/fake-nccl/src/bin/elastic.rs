@@ -5,8 +5,9 @@
 //! elastic PLUGIN VERSION COMMS [LIVING]
 //! ```
 //!
-//! LIVING of them exist at a time, by default one; with 0 none is left after each. Prints `init_us
-//! WORST MEAN`, `rss_kib FIRST LAST` (after a tenth of them, and after all), and `survived`.
+//! LIVING of the communicators exist at a time, by default one; with 0 each is destroyed before the
+//! next one. Prints `init_us WORST MEAN`, `rss_kib FIRST LAST` (after a tenth of them, and after
+//! all), and `survived`.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
@@ -31,7 +32,7 @@ fn main() {
         let start = Instant::now();
         let context = plugin.init(0xc0_ffee + comm as u64, 2, 0);
         let took = start.elapsed();
-        // The first one starts all threads of the plugin.
+        // The first communicator starts all threads of the plugin.
         if comm > 0 {
             worst = worst.max(took);
             sum += took;

@@ -113,7 +113,8 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
     }
 }
 
-/// Like other libraries of a process; glibc keeps the first 32 in the thread itself.
+/// Takes `pthread` keys, as other libraries of a process do; glibc stores the first 32 in the
+/// thread itself.
 fn take_keys(count: usize) {
     for _ in 0..count {
         let mut key = 0;

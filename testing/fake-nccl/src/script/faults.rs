@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles, contexts, types and states that NCCL should not pass, but does.
+//! Handles, contexts, types and states that NCCL should not pass, but passes.
 
 use super::setup::{CHANNELS, STEPS, ScriptSetup};
 use crate::Player;
@@ -179,9 +179,10 @@ pub(super) fn unknown(setup: &ScriptSetup<'_>) {
     }
 }
 
-/// Handles and contexts that never were ours: pointers, all ones, ours with a bit flipped. Bits 40
-/// to 47 (the plugin's lane) stay: a step's state is found by slot and generation alone, which
-/// saves a cache line, and NCCL never passes a wrong one; the chaos script flips them too.
+/// Handles and contexts that the plugin never returned: pointers, all ones, its handles with a bit
+/// flipped. Bits 40 to 47 (the plugin's lane) are not flipped: a step's state is found by slot and
+/// generation alone, which saves a cache line, and NCCL never passes a handle with a wrong lane;
+/// the chaos script flips these bits too.
 pub(super) fn wild(setup: &ScriptSetup<'_>) {
     let mut player = setup.player();
     let live = one_of_each(&mut player);
@@ -253,11 +254,11 @@ pub(super) fn unstopped(setup: &ScriptSetup<'_>) {
     setup.plugin.stop(op);
 }
 
-/// The mask became 0 (2.28 to 2.32.3): every call stops the last CollApi again and uses it as the
-/// parent of its tasks.
+/// The mask is set to 0. In NCCL 2.28 to 2.32.3, every call stops the last CollApi again and uses
+/// it as the parent of its tasks.
 ///
 /// # Panics
-/// If the plugin writes the mask by itself.
+/// If the plugin writes the mask on its own.
 pub(super) fn toggle(setup: &ScriptSetup<'_>) {
     let mut player = setup.player();
     let group_api = player.start_group_api(false, 1);
@@ -270,7 +271,7 @@ pub(super) fn toggle(setup: &ScriptSetup<'_>) {
     }
     assert_eq!(setup.plugin.mask().get(), 0, "the plugin changed the mask");
     setup.plugin.mask().set(asked.cast_signed());
-    // Back on: tasks may still have the old parent.
+    // The mask is set again: tasks may still have the old parent.
     let group = player.start_group();
     let coll = player.start_coll(api, group, 1, CHANNELS);
     setup.plugin.stop(coll);

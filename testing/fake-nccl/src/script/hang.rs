@@ -90,7 +90,7 @@ pub(super) fn leaks(setup: &ScriptSetup<'_>) {
     std::thread::sleep(Duration::from_secs(1));
     setup.apart(|| {
         for _ in 0..1200 {
-            // So that slots are ready in time on a busy machine.
+            // Slow enough that slots are ready in time on a busy machine.
             std::thread::sleep(Duration::from_millis(5));
             let coll = leaking.enqueue(COUNT, CHANNELS).coll;
             for channel in 0..CHANNELS {
@@ -135,7 +135,7 @@ fn hang(setup: &ScriptSetup<'_>, at: At) {
     setup.apart(|| setup.player().proxy(last, CHANNELS, STEPS));
 }
 
-/// A proxy thread with work never sleeps.
+/// Waits as a proxy thread with work does: without sleeping.
 fn wait(at: At) {
     if at == At::Proxy {
         std::thread::sleep(Duration::from_millis(200));
@@ -260,7 +260,7 @@ pub(super) fn quiet(setup: &ScriptSetup<'_>) {
     setup.plugin.finalize(other);
 }
 
-/// Operations complete while more events occur than can be recorded.
+/// Operations complete while more events occur than the plugin can record.
 pub(super) fn lossy(setup: &ScriptSetup<'_>) {
     let mut player = setup.player();
     (0..2).for_each(|_| whole(setup));
@@ -275,7 +275,8 @@ pub(super) fn lossy(setup: &ScriptSetup<'_>) {
         let mut open = Vec::new();
         for number in 0..EVENTS {
             flood(&player);
-            // An operation every so often, which ends soon: a flood may outlast the limit.
+            // An operation at times, which ends soon: a flood of events may last longer than the
+            // limit.
             match number % 16_384 {
                 0 => {
                     let coll = player.enqueue(COUNT, CHANNELS).coll;
@@ -411,7 +412,7 @@ pub(super) fn drill(setup: &ScriptSetup<'_>) {
     control.forget_hangs();
 }
 
-/// A complete operation.
+/// Plays a complete operation.
 fn whole(setup: &ScriptSetup<'_>) {
     let enqueued = setup.player().enqueue(COUNT, CHANNELS);
     setup.apart(|| setup.player().proxy(enqueued, CHANNELS, STEPS));

@@ -33,7 +33,7 @@ pub(super) fn channels(setup: &ScriptSetup<'_>) {
 #[expect(clippy::print_stdout, reason = "the process's output")]
 pub(super) fn unmatched(setup: &ScriptSetup<'_>) {
     let mut player = setup.player();
-    // Touches permanent memory first.
+    // Makes the plugin touch its permanent memory first.
     let enqueued = player.enqueue(1, CHANNELS);
     player.proxy(enqueued, CHANNELS, STEPS);
     let before = resident_kib();
@@ -54,8 +54,9 @@ const CYCLES_FIRST: usize = 100;
 /// The number of cycles after which the library is reloaded.
 const CYCLES_A_LIBRARY: usize = 5;
 
-/// The time between two samples of a process's resources, how many must be equal, and the most
-/// samples. The watchdog forgets what has ended at its next look, up to 1.25 s later.
+/// The time between two samples of a process's resources, the number of samples that must be equal,
+/// and the maximum number of samples. The watchdog forgets what has ended at its next look, up to
+/// 1.25 s later.
 const SETTLE: Duration = Duration::from_millis(200);
 const SETTLED: usize = 7;
 const SETTLES_MAX: usize = 50;
@@ -120,8 +121,8 @@ fn resident_kib() -> u64 {
     line.and_then(|l| l.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// What the allocator has given out: resident memory also counts what it keeps free, which is
-/// up to 10 MiB here and differs from run to run.
+/// The heap in use: resident memory would also count what the allocator keeps free, which is up to
+/// 10 MiB here and differs from run to run.
 fn heap_kib() -> u64 {
     // SAFETY: no precondition.
     let info = unsafe { libc::mallinfo2() };
@@ -129,7 +130,7 @@ fn heap_kib() -> u64 {
 }
 
 /// `ops` ProxyOps and their first steps in flight when the communicator is finalized; the script
-/// ends like an abort: nothing is stopped.
+/// ends as an abort does: no event is stopped.
 pub(super) fn open(setup: &ScriptSetup<'_>) {
     let mut player = setup.player();
     let coll = player.enqueue(1, CHANNELS).coll;
@@ -148,7 +149,7 @@ pub(super) fn inits(setup: &ScriptSetup<'_>) {
         setup.crowd(|n| {
             barrier.wait();
             let context = setup.plugin.init(0x1000 + n as u64, 2, 0);
-            // NCCL connects the ranks in between.
+            // NCCL connects the ranks between `init` and the first operation.
             std::thread::sleep(Duration::from_millis(100));
             let mut player = Player::new(setup.plugin, context, 0);
             let enqueued = player.enqueue(1, CHANNELS);

@@ -20,7 +20,7 @@ pub struct Script {
     pub name: &'static str,
     /// The first API version that has its events.
     pub since: usize,
-    /// Plays it.
+    /// Plays the callbacks of the script.
     pub play: fn(&ScriptSetup<'_>),
 }
 

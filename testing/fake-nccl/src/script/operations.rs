@@ -194,8 +194,9 @@ pub(super) fn graph(setup: &ScriptSetup<'_>) {
     }
 }
 
-/// Work of another process on our proxy: context and parent are those of the other process, as the
-/// pid shows. Then the same with values equal to ours, which only the pid distinguishes.
+/// Work of another process on this process's proxy: context and parent are those of the other
+/// process, as the pid shows. Then the same with values equal to this process's own, which only the
+/// pid distinguishes.
 pub(super) fn pxn(setup: &ScriptSetup<'_>) {
     let mut player = setup.player();
     let own = player.enqueue(COUNT, CHANNELS);
@@ -205,7 +206,7 @@ pub(super) fn pxn(setup: &ScriptSetup<'_>) {
         let strange = [
             (unmapped, unmapped + 64, other),
             (setup.context, own.coll, other),
-            // In different container namespaces pids may be equal: then the context decides.
+            // In different container namespaces the pids may be equal: then the context decides.
             (unmapped, unmapped + 64, std::process::id()),
         ];
         for (context, parent, pid) in strange {
@@ -287,7 +288,7 @@ pub(super) fn net(setup: &ScriptSetup<'_>) {
     }
 }
 
-/// The progress thread's own activity.
+/// Events of the progress thread's own activity.
 pub(super) fn ctrl(setup: &ScriptSetup<'_>) {
     setup.apart(|| {
         let player = setup.player();

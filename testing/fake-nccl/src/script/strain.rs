@@ -9,16 +9,16 @@ use std::sync::Barrier;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The pause between a burst and the operations that must not suffer from it.
+/// The pause between a burst and the operations that it must not affect.
 const PAUSE: Duration = Duration::from_millis(100);
-/// This many are too many even on the slowest machine.
+/// More pauses than this are too many even on the slowest machine.
 const PAUSES_MAX: u64 = 100;
 /// Operations of all threads after the burst.
 const PACED: usize = 200;
-/// The time between two of them.
+/// The time between two of these operations.
 const PACE: Duration = Duration::from_millis(1);
 
-/// The shortest complete operation: a Coll, and a ProxyOp with one step.
+/// Plays the shortest complete operation: a Coll, and a ProxyOp with one step.
 fn short(player: &mut Player<'_>, plugin: &Plugin) {
     let coll = player.start_coll(0, 0, 1, 1);
     plugin.stop(coll);
@@ -69,7 +69,7 @@ pub(super) fn burst(setup: &ScriptSetup<'_>) {
     setup.plugin.finalize(second);
 }
 
-/// Where the handler of [`reentered`] plays; set while the script runs.
+/// The plugin to which the handler of [`reentered`] plays; set while the script runs.
 static PLUGIN: AtomicPtr<Plugin> = AtomicPtr::new(core::ptr::null_mut());
 static CONTEXT: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTIONS: AtomicU32 = AtomicU32::new(0);
@@ -81,7 +81,7 @@ extern "C" fn count_only(_signal: i32) {
 }
 
 extern "C" fn play_in_handler(_signal: i32) {
-    // SAFETY: null, or the plugin of the script that runs, which outlives its timer.
+    // SAFETY: the pointer is null or that of the running script's plugin, which outlives the timer.
     let Some(plugin) = (unsafe { PLUGIN.load(Ordering::Acquire).as_ref() }) else { return };
     INTERRUPTIONS.fetch_add(1, Ordering::Relaxed);
     short(&mut Player::new(plugin, CONTEXT.load(Ordering::Relaxed), 1), plugin);
@@ -99,8 +99,8 @@ pub(super) fn interrupted(setup: &ScriptSetup<'_>) {
     });
 }
 
-/// The same, and the signal handler plays an operation on the thread that it interrupts, which NCCL
-/// never does.
+/// The same as [`interrupted`], but the signal handler also plays an operation on the thread that
+/// it interrupts, which NCCL never does.
 pub(super) fn reentered(setup: &ScriptSetup<'_>) {
     let second = setup.plugin.init(0xbeef, 2, 1);
     CONTEXT.store(second, Ordering::Relaxed);
@@ -124,7 +124,7 @@ fn amid_alarms(
         for _ in 0..setup.threads {
             scope.spawn(|| {
                 let mut player = setup.player();
-                // The thread gets its lane before it may be interrupted in its allocator.
+                // The thread claims its lane first: later the signal may interrupt its allocator.
                 short(&mut player, setup.plugin);
                 ready.wait();
                 for round in 1.. {
@@ -147,27 +147,27 @@ fn handle_alarms(handler: extern "C" fn(i32)) {
     // SAFETY: zero is a valid value of this plain C type.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = handler as *const () as libc::sighandler_t;
-    // SAFETY: the handler is a function for one signal's number, and the old one not asked for.
+    // SAFETY: the handler takes a signal number, and NULL is allowed for the old action.
     let result =
         unsafe { libc::sigaction(libc::SIGALRM, &raw const action, core::ptr::null_mut()) };
     assert_eq!(result, 0, "there is no handler");
 }
 
-/// Leaves the signal to the other threads.
+/// Blocks the signal on this thread, so that only other threads get it.
 fn block_alarms() {
     // SAFETY: zero is a valid value of this plain C type.
     let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
     // SAFETY: the set is valid.
     unsafe { libc::sigaddset(&raw mut set, libc::SIGALRM) };
-    // SAFETY: the set is valid, and the old one not asked for.
+    // SAFETY: the set is valid, and NULL is allowed for the old one.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut()) };
 }
 
-/// Sends a SIGALRM at this interval in microseconds; 0 stops it.
+/// Lets a timer send SIGALRM at this interval in microseconds; 0 stops it.
 fn ring_every(microseconds: libc::suseconds_t) {
     let every = libc::timeval { tv_sec: 0, tv_usec: microseconds };
     let timer = libc::itimerval { it_interval: every, it_value: every };
-    // SAFETY: the timer is valid, and the old one not asked for.
+    // SAFETY: the timer is valid, and NULL is allowed for the old one.
     let result =
         unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, core::ptr::null_mut()) };
     assert_eq!(result, 0, "there is no timer");
@@ -242,15 +242,15 @@ pub(super) fn allocates(setup: &ScriptSetup<'_>) {
     }
 }
 
-/// Two threads write to one place, for ThreadSanitizer to find.
+/// Two threads write to one place: a race that ThreadSanitizer must find.
 pub(super) fn races(setup: &ScriptSetup<'_>) {
     struct Shared(core::cell::UnsafeCell<usize>);
-    // SAFETY: it is not, on purpose; a reader accepts any value.
+    // SAFETY: not safe, on purpose: a data race. Any value is valid for a reader.
     unsafe impl Sync for Shared {}
     static SHARED: Shared = Shared(core::cell::UnsafeCell::new(0));
     ScriptSetup { threads: 2, ..*setup }.crowd(|thread| {
         for _ in 0..setup.ops {
-            // SAFETY: the address is valid; of two writers either wins.
+            // SAFETY: the address is valid; the race of two writers is the purpose.
             unsafe { SHARED.0.get().write_volatile(thread) };
         }
     });

@@ -65,7 +65,8 @@ pub(super) fn toggles(setup: &ScriptSetup<'_>) {
             while !over.load(Ordering::Relaxed) {
                 let enqueued = player.enqueue(1 << 20, CHANNELS);
                 setup.player().proxy(enqueued, CHANNELS, STEPS);
-                // Slower than this loop, like any network, so that the drain thread keeps up.
+                // Slower than the toggling loop, like any network, so that the drain thread keeps
+                // up.
                 std::thread::sleep(PACE);
             }
         });
@@ -79,7 +80,7 @@ pub(super) fn toggles(setup: &ScriptSetup<'_>) {
     });
 }
 
-/// Every fourth collective is recorded, and every fourth send or receive.
+/// Every fourth collective and every fourth send or receive are recorded.
 ///
 /// # Panics
 /// If the plugin refuses.
@@ -102,7 +103,7 @@ fn send(setup: &ScriptSetup<'_>, player: &Player<'_>) {
     player.op(p2p, 0, true, STEPS);
 }
 
-/// All other C functions: marks, steps, roles, ids, dumps, and wrong arguments.
+/// All other C functions: marks, steps, roles, ids, dumps; also with wrong arguments.
 ///
 /// # Panics
 /// If the plugin refuses a valid call, or accepts an invalid one.
@@ -155,13 +156,14 @@ pub(super) fn signalled(setup: &ScriptSetup<'_>) {
     until(|| std::fs::read_dir(&run).is_ok_and(|mut d| d.any(|e| dumped(&e.unwrap().path()))));
 }
 
-/// The copy gets its final name when it is complete.
+/// True if the copy is complete, which is when it gets its final name.
 fn is_whole(mut files: std::fs::ReadDir) -> bool {
     files.any(|file| file.is_ok_and(|f| f.path().extension().is_some_and(|e| e == "nscope")))
 }
 
 fn send_signal(signal: i32) {
-    // SAFETY: the plugin has a handler for it, or the process ends, which the test notices.
+    // SAFETY: the plugin has a handler for the signal; otherwise the process ends, which the test
+    // detects.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 

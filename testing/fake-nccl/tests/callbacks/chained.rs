@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Further profilers behind ours: the callbacks of each, and our recording.
+//! Further profilers chained behind this plugin: the callbacks that each gets, and the plugin's
+//! recording.
 
 #[path = "../../plugins/logging.rs"]
 mod plugins;
@@ -44,7 +45,7 @@ fn logging(version: usize) -> &'static Path {
     &paths[version - 1]
 }
 
-/// The path of the plugins' logs.
+/// The folder and the path of the plugins' logs.
 struct Logs(TempDir);
 
 impl Logs {
@@ -62,7 +63,7 @@ impl Logs {
     }
 }
 
-/// The callbacks that the plugin gets alone.
+/// The callbacks that the plugin gets when NCCL loads it alone.
 fn alone(version: usize, script: &str, env: &[(&str, &str)]) -> String {
     let logs = Logs::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));
@@ -72,7 +73,8 @@ fn alone(version: usize, script: &str, env: &[(&str, &str)]) -> String {
     logs.of(version)
 }
 
-/// The callbacks that plugins of `versions` get behind ours, which NCCL calls in version `native`.
+/// The callbacks that plugins of `versions` get behind ncclscope's plugin, which NCCL calls in
+/// version `native`.
 fn chained(native: usize, versions: &[usize], script: &str, env: &[(&str, &str)]) -> Logs {
     let (logs, run) = (Logs::new(), tempfile::tempdir().unwrap());
     let mut command = command(native, script, &run.path().join("run"), &["--ops", "3"]);
@@ -127,7 +129,7 @@ fn ours_off_still_chains() {
     });
 }
 
-/// The content of a recording without handles and times.
+/// The contents of a recording without handles and times.
 fn recorded(recording: &Recording) -> Vec<String> {
     let found = Found::read(recording);
     let name = |handle: Handle| match found.events.get(&handle) {
@@ -157,7 +159,7 @@ fn recorded(recording: &Recording) -> Vec<String> {
     lines
 }
 
-/// Handles, times, and strings' numbers, which depend on the order of threads.
+/// The text without handles, times and string numbers, which depend on the order of threads.
 fn without_times(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -194,7 +196,8 @@ fn ours_records_what_it_records_alone() {
     });
 }
 
-/// NCCL uses the newest table that it knows; older plugins get the same as by NCCL's conversion.
+/// NCCL uses the newest table that it knows; chained plugins of older versions get the same
+/// callbacks as through NCCL's own conversion.
 #[test]
 fn several_are_chained_each_in_its_own_version() {
     let logs = chained(7, &[7, 5, 3, 1], "sendrecv", &[]);
@@ -225,7 +228,7 @@ fn several_are_chained_each_in_its_own_version() {
     assert!(!in_progress(&log) && in_progress(&logs.of(5)), "it came with version 4");
 }
 
-/// Chains on an NCCL of version 4, and the expected lines in order.
+/// Plays chains on an NCCL of version 4, and checks the lines that are expected, in order.
 fn left_out(chain: &[&Path], env: &[(&str, &str)], reasons: &[&str]) -> Logs {
     let (logs, run) = (Logs::new(), tempfile::tempdir().unwrap());
     let run = run.path().join("run");
@@ -265,7 +268,7 @@ fn what_cannot_be_chained_is_left_out_with_one_line() {
         (&copy, &[], "it is ncclscope itself"),
         (logging(3), &[("CHAINED_FAIL", "8")], "its init returned 3"),
     ] {
-        // The others are not affected.
+        // The other plugins of the chain are not affected.
         let logs = left_out(&[path, good], env, &[reason]);
         assert_eq!(logs.of(4).lines().count(), expected, "{path:?}");
         assert_eq!(logs.of(3), "", "{path:?}");

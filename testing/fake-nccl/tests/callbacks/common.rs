@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plays a script in another process, and compares.
+//! Plays a script in another process, and compares its output with the recording.
 
 pub(crate) use fake_nccl::build::{allocator, plugin};
 use ncclscope_trace::record::{Detail, Step, step_flags};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 /// Communicator index of foreign contexts.
 pub(crate) const NO_COMM: u16 = u16::MAX;
-/// Index of [`Played::counts`] for types that are none.
+/// Index in [`Played::counts`] of types that are no known kind.
 pub(crate) const OTHER: usize = fake_nccl::log::OTHER;
 
 /// A played script and its output.
@@ -20,9 +20,9 @@ pub(crate) struct Played {
     pub(crate) text: String,
     /// The callbacks, as `fake_nccl::log` writes them; empty without `--log`.
     pub(crate) log: Vec<Vec<String>>,
-    /// Starts by kind, and how many of them got a null handle.
+    /// Starts by kind: how many, and how many of them got a null handle.
     pub(crate) counts: [(u64, u64); fake_nccl::log::KINDS],
-    /// Stops and states of handles that are not null.
+    /// Number of stops and states of handles that are not null.
     pub(crate) ends: u64,
     pub(crate) recording: Recording,
     _dir: TempDir,
@@ -45,12 +45,12 @@ pub(crate) fn command(version: usize, script: &str, run: &Path, options: &[&str]
     command
 }
 
-/// Plays `script`, callback by callback logged if `keep`. The process must survive.
+/// Plays `script`; with `keep`, logs each callback. The process must survive.
 pub(crate) fn play(version: usize, script: &str, keep: bool, options: &[&str]) -> Played {
     play_with(version, script, keep, options, &[])
 }
 
-/// The same with more environment.
+/// As [`play`], with further environment variables.
 pub(crate) fn play_with(
     version: usize,
     script: &str,
@@ -110,19 +110,19 @@ fn counts(text: &str) -> ([(u64, u64); fake_nccl::log::KINDS], u64) {
     (counts, ends)
 }
 
-/// The content of a recording.
+/// The contents of a recording.
 #[derive(Default)]
 pub(crate) struct Found {
     /// Start records by handle.
     pub(crate) events: HashMap<Handle, Start>,
-    /// Steps with their ProxyOp.
+    /// Steps, each with its ProxyOp.
     pub(crate) steps: Vec<(Handle, Step)>,
-    /// How often each handle was stopped.
+    /// Number of stops of each handle.
     pub(crate) stops: HashMap<Handle, usize>,
     /// State records: handle, state, small argument, argument.
     pub(crate) states: Vec<(Handle, State, u32, u64)>,
     pub(crate) orphans: usize,
-    /// Stops and states of handles whose bits are those of a kind that NCCL does not have yet.
+    /// Stops and states of handles whose kind bits are those of a kind that NCCL does not have yet.
     pub(crate) of_later_kinds: u64,
 }
 
@@ -135,7 +135,8 @@ impl Found {
         found
     }
 
-    /// The same if only the end of the recording exists: steps without their operation are counted.
+    /// As [`Found::read`], if only the end of the recording exists: steps without their operation
+    /// are counted.
     pub(crate) fn read_end(recording: &Recording) -> Found {
         let mut found = Found::default();
         for lane in 0..recording.lanes().len() {
@@ -188,7 +189,7 @@ impl Found {
         all
     }
 
-    /// The number of stops, states and steps' states.
+    /// Number of stops, states and states of steps.
     fn ends(&self) -> u64 {
         let stops: usize = self.stops.values().sum();
         let marks = |s: &Step| {
@@ -227,7 +228,8 @@ pub(crate) fn balance(played: &Played, found: &Found, folded: Folded) {
         let (starts, refused) = played.counts[k];
         assert_eq!(header.overwritten[k], 0, "{kind}: the ring is large enough");
         assert_eq!(recorded + lost + again, starts, "{kind}: recorded {recorded}, lost {lost}");
-        // A step is recorded when it ends, and may be lost then, although NCCL has its handle.
+        // A step is recorded when it ends, and can still be lost then, although NCCL has its
+        // handle.
         if kind == EventKind::ProxyStep {
             late = lost.saturating_sub(refused);
         }
@@ -292,7 +294,7 @@ fn comm_index(played: &Played, context: u64, hash: u64) -> u16 {
     index
 }
 
-/// Plays, compares everything, and expects no losses.
+/// Plays a script, compares everything, and expects no losses.
 pub(crate) fn exact(
     version: usize,
     script: &str,

@@ -6,7 +6,7 @@ use ncclscope_trace::{EventKind as K, Recording};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
-/// Threads that play meanwhile.
+/// Number of threads that play at the same time.
 const THREADS: &str = "3";
 
 /// Starts on the communicator that the threads use.
@@ -17,7 +17,7 @@ fn of_first(found: &Found) -> usize {
 #[test]
 fn the_library_may_go_and_come_again() {
     for version in fake_nccl::VERSIONS {
-        // The log is the last round's; the recording is of all three.
+        // The log has only the last round; the recording has all three.
         let played = play(version, "allreduce", false, &["--ops", "5", "--end", "reload"]);
         let found = Found::read(&played.recording);
         assert_eq!(found.all(K::Coll).len(), 3 * 5, "v{version}");
@@ -59,7 +59,8 @@ fn a_child_of_busy_threads_goes_on_and_records_nothing() {
     });
 }
 
-/// After a termination the recording has everything that was played before, each event once.
+/// Reads the recording after a termination: it must have everything that was played before, each
+/// event once.
 fn hold(recording: &Recording, name: &str) -> Found {
     let header = recording.header();
     assert_eq!((header.panics, header.garbage_words), (0, 0), "{name}");
@@ -204,7 +205,7 @@ fn a_path_that_is_too_long_is_one_line() {
 #[test]
 fn names_of_communicators_may_be_missing_or_long() {
     for version in fake_nccl::VERSIONS {
-        // A longer one is cut: it would take the room of other definitions.
+        // A longer name is truncated: it would take the space of other definitions.
         for (name, length) in [("null", 0), ("0", 0), ("255", 255), ("256", 255), ("5000", 255)] {
             let options = ["--ops", "2", "--name", name];
             let (played, _) = exact(version, "allreduce", &options, Folded::default());
@@ -229,7 +230,7 @@ fn the_logger_is_called_in_order_or_not_at_all() {
             let count = text.lines().find_map(|l| l.strip_prefix("logged ")).unwrap();
             count.parse().unwrap()
         };
-        // Versions 1 to 3 have none.
+        // Versions 1 to 3 have no logger.
         let expected = if version >= 4 { 2 } else { 0 };
         for script in ["allreduce", "inits", "late"] {
             assert_eq!(logged(script, "real", "nccl"), expected, "v{version} {script}");

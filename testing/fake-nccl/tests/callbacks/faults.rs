@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles, contexts, types and states that should not occur, but do.
+//! Handles, contexts, types and states that should not occur, but occur.
 
 use crate::common::{Folded, Found, NO_COMM, command, exact, survive};
 use ncclscope_trace::record::{Detail, KernelCh, step_flags};
@@ -24,7 +24,7 @@ fn null_is_taken_wherever_a_pointer_goes() {
         // The one step gets its first and third state twice.
         let folded = Folded { states: 2, ..Folded::default() };
         let (stale, unknown, found) = run(version, "nulls", 1, folded);
-        // All but six of the 32 states do not belong to steps.
+        // 26 of the 32 states do not belong to steps.
         assert_eq!((stale, unknown), (0, 26), "v{version}");
         let strays = found.all(K::Group).iter().filter(|g| g.comm == NO_COMM).count();
         assert_eq!((found.all(K::Group).len(), strays), (2, 1), "v{version}");
@@ -33,7 +33,7 @@ fn null_is_taken_wherever_a_pointer_goes() {
     }
 }
 
-/// As under some replayers: even `clock_gettime` may not be called then.
+/// Some replayers forbid this: the plugin may not even call `clock_gettime` then.
 #[test]
 fn a_process_that_must_not_read_the_counter_goes_on_without_a_recording() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,7 +71,8 @@ fn names_may_be_missing() {
 fn a_second_stop_and_a_state_after_it_change_no_step_and_no_operation() {
     for version in fake_nccl::VERSIONS {
         let (stale, unknown, found) = run(version, "twice", OPS, Folded::default());
-        // Of slots: two second stops and the step's state. All others are detected by their handle.
+        // Stale are only callbacks on slots: two second stops, and the step's state. For other
+        // kinds, readers recognise the second stop by its handle.
         assert_eq!((stale, unknown), (3 * OPS as u64, 0), "v{version}");
         for (handle, stops) in &found.stops {
             let slot = matches!(handle.kind(), K::ProxyOp);
@@ -108,7 +109,8 @@ fn events_after_finalize_are_recorded_with_their_communicator() {
 fn unknown_types_and_states_are_counted_and_nothing_else() {
     for version in fake_nccl::VERSIONS {
         let (stale, unknown, found) = run(version, "unknown", OPS, Folded::default());
-        // Five types; the four states beyond a byte, and the step's other three.
+        // Five types; of each kind, four states that do not fit into a byte; and three more states
+        // of the step.
         let expected = (5 + 4 * kinds(version) + 3) * OPS as u64;
         assert_eq!((stale, unknown), (0, expected), "v{version}");
         assert!(found.states.iter().all(|s| s.1.name().is_none()), "v{version}");

@@ -30,7 +30,7 @@ fn a_parent_may_be_another_communicators() {
     for version in fake_nccl::VERSIONS {
         let (played, found) = exact(version, "strangers", &["--ops", "5"], Folded::default());
         let header = played.recording.header();
-        // A step is started once under another operation, and once without a parent.
+        // One step is started under another operation, and one without a parent.
         assert_eq!((header.stale, header.unknown_events), (0, 0), "v{version}");
         let elsewhere = |s: &&ncclscope_trace::Start| {
             found.events.get(&s.parent).is_some_and(|parent| parent.comm != s.comm)
@@ -61,7 +61,7 @@ fn the_mask_is_written_by_init_alone() {
     });
 }
 
-/// The value of an unset field of `N` bytes.
+/// The text of an unset field of `N` bytes.
 fn garbage() -> Vec<String> {
     let byte = u64::from_le_bytes([GARBAGE; 8]);
     let [half, quarter] = [byte & 0xffff_ffff, byte & 0xffff];
@@ -93,7 +93,7 @@ fn garbage_around_the_fields_is_in_no_record() {
             }
             for start in found.all(K::P2p) {
                 let Detail::P2p(d) = start.detail else { unreachable!() };
-                // In version 4 it is unknown whether NCCL has set it.
+                // In version 4 it is unknown whether NCCL sets the field.
                 let told = if version >= 5 { 2 } else { 0 };
                 assert_eq!(u32::from(d.channels), told, "v{version}: {d:?}");
             }
@@ -120,9 +120,10 @@ fn no_order_at_all_is_survived_and_accounted_for() {
             if k >= known {
                 assert_eq!((recorded, lost, refused), (0, 0, starts), "{name}: none has a handle");
             } else if kind == K::ProxyStep {
-                // Some were started again, which is not a new step. And two threads that end the
+                // Some steps were started again, which is no new step. Two threads that end the
                 // same step at the same moment may both count it; NCCL's proxy threads share no
-                // steps, and a locked instruction at each stop would cost more than the rest of it.
+                // steps, and a locked instruction at each stop would cost more than the rest of the
+                // stop.
                 let most = starts + starts / 100;
                 assert!(recorded > 0 && refused <= lost, "{name}: {refused} of {lost}");
                 assert!(recorded + lost <= most, "{name}: {recorded} + {lost} of {starts}");

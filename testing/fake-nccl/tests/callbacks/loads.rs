@@ -42,7 +42,7 @@ fn a_million_events_without_a_stop_cost_no_memory() {
         assert!(starts > 1_000_000, "v{version}: {starts}");
         assert!(open_ops(&found) <= SLOTS, "v{version}: there are so many slots");
         let grew = played.text.lines().find_map(|l| l.strip_prefix("grew ")).unwrap();
-        // Then all 32,768 slots of 320 bytes are in use.
+        // Afterwards all 32,768 slots of 320 bytes are in use.
         let slots = 32_768 * 320 / 1024;
         let more = grew.parse::<u64>().unwrap().saturating_sub(slots);
         assert!(more < 3 << 10, "v{version}: grew by {grew} KiB");
@@ -117,7 +117,8 @@ fn threads_may_come_and_go_where_there_are_many_keys() {
     }
 }
 
-/// So many that half a KiB of each is more than what is kept for reuse: of blocks up to a MiB.
+/// So many cycles that a leak of half a KiB per cycle exceeds the memory that the allocator keeps
+/// for reuse, which is in blocks of up to a MiB.
 const CYCLES: usize = 3600;
 
 #[test]
@@ -136,8 +137,8 @@ fn communicators_and_libraries_that_come_and_go_leave_nothing_behind() {
             let words: Vec<&str> = line.split(' ').collect();
             let [what, before, after] = words[..] else { panic!("v{version}: {line}") };
             let [before, after] = [before, after].map(|n| n.parse::<u64>().unwrap());
-            // A leak per cycle would be 3600, per load of the library 720. Of memory it takes 50
-            // KiB for the operations of many cycles at once, and blocks for reuse. A sanitizer's
+            // A leak per cycle would be 3600, per load of the library 720. The plugin allocates 50
+            // KiB at a time for the operations of many cycles, and blocks for reuse. A sanitizer's
             // allocator takes more mappings.
             let more = match what {
                 "kib" => 1024,

@@ -3,9 +3,9 @@
 The built plugin under scripts of callbacks: its recording is compared with what was played,
 callback by callback for small scripts, by count for large ones.
 
-Each abuse, and its test. All of them run in each API version that can express them, with
-descriptors full of garbage except for the fields that are set, and with poison in each handle's
-slot, which must be overwritten.
+The list has each kind of abuse and its test. Each test runs in every API version that can express
+the abuse, with descriptors full of garbage except for the fields that are set, and with poison in
+each handle's slot, which must be overwritten.
 
 - NULL for handle, slot, descriptor, arguments, context, mask, name, logger:
   `faults::null_is_taken_wherever_a_pointer_goes`,
@@ -44,8 +44,8 @@ slot, which must be overwritten.
 - ProxyOps that NCCL never stops, and a hang behind them:
   `hang::proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang`
 - signal handlers of the host amid callbacks:
-  `strain::the_hosts_signal_handlers_may_interrupt_anything`, and such as make callbacks themselves:
-  `strain::a_host_whose_signal_handlers_make_callbacks_survives`
+  `strain::the_hosts_signal_handlers_may_interrupt_anything`, and handlers that make callbacks
+  themselves: `strain::a_host_whose_signal_handlers_make_callbacks_survives`
 - more events than the lanes, or the file, have room for:
   `strain::a_burst_is_recorded_or_counted_and_what_follows_is_recorded`,
   `strain::what_a_small_ring_lets_go_is_counted`
@@ -59,9 +59,10 @@ slot, which must be overwritten.
 - what shims leave unset: `hostile::garbage_around_the_fields_is_in_no_record`
 - recording that is started, stopped, sampled and copied amid operations, by the application and by
   signals: `windows`
-- operations that stand still, at each place where one rank can tell, and what only looks so: `hang`
-- further profilers behind ours, and what is none: `chained`
-- 64 and 256 channels: `loads::all_channels_there_are_can_be_open_at_once`
+- operations that hang, at each place that one rank can distinguish, and operations that only seem
+  to hang: `hang`
+- further profilers chained behind this plugin, and files that are no profiler: `chained`
+- 64 and 256 channels open at once: `loads::all_channels_there_are_can_be_open_at_once`
 - events of queue pairs and sockets:
   `operations::network_events_say_what_the_plugin_attached_and_survive_double_stops`
 - CE and KernelPhase: `operations::a_copy_engine_collective_is_a_tree_by_parent`,

@@ -195,7 +195,7 @@ fn work_of_another_process_has_no_parent_here() {
         for op in found.all(K::ProxyOp) {
             let Detail::ProxyOp(fields) = op.detail else { unreachable!() };
             foreign += usize::from(fields.foreign && fields.rank == 1);
-            // A context of this plugin tells which of that process's communicators it is.
+            // A context of this plugin identifies which of that process's communicators it is.
             told += usize::from(fields.foreign && op.comm == 0);
             assert!(!fields.foreign || op.comm == 0 || op.comm == NO_COMM, "v{version}");
             own += usize::from(!fields.foreign && op.comm == 0 && fields.rank == 0);

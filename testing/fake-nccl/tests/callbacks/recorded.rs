@@ -41,7 +41,7 @@ enum Entry {
     Start(Handle, Handle, Vec<u64>),
     Stop(Handle),
     State(Handle, u8, u64),
-    /// Operation, number, flags, repeats, size.
+    /// Operation, step number, flags, repeats, size.
     Step(Handle, u32, u8, u16, u32),
 }
 
@@ -93,7 +93,7 @@ fn each_thread_of_each_release_is_recorded_line_by_line() {
     }
 }
 
-/// Versions 1 to 3 do not have it.
+/// The rank that `init` gets; versions 1 to 3 do not have it.
 const fn init_rank(version: usize, rank: i32) -> i32 {
     if version >= 4 { rank } else { -1 }
 }
@@ -118,7 +118,7 @@ fn handles(text: &str) -> HashMap<u32, Handle> {
     handles
 }
 
-/// The expected recording of each thread, from the file's lines.
+/// The recording that each thread should have, from the file's lines.
 fn by_thread(
     calls: &[Call],
     handles: &HashMap<u32, Handle>,
@@ -176,7 +176,7 @@ fn reach(step: &mut Entry, state: i32, arg: Option<u64>) {
     }
 }
 
-/// The numbers of a start in the file; none in version 1.
+/// The numeric fields of a start in the file; none in version 1.
 fn expected_fields(bit: u64, fields: &Fields, version: usize) -> Vec<u64> {
     let names: &[&str] = match bit {
         _ if version == 1 => &[],

@@ -20,7 +20,7 @@ const FITS: usize = 150;
 fn ends(kind: K, version: usize) -> u64 {
     match kind {
         K::Coll => 1,
-        // Its progress is reported from version 4 on.
+        // The progress of a ProxyOp is reported from version 4 on.
         K::ProxyOp => {
             if version >= 4 {
                 2
@@ -32,7 +32,7 @@ fn ends(kind: K, version: usize) -> u64 {
     }
 }
 
-/// Records by kind: of starts, stops and states, and of whole steps.
+/// Number of records by kind: starts, stops and states, and whole steps.
 fn records(played: &Played) -> BTreeMap<K, u64> {
     let mut records = BTreeMap::new();
     for lane in 0..played.recording.lanes().len() {
@@ -70,7 +70,7 @@ fn account(played: &Played, version: usize) -> Lost {
         let k = kind.index();
         let (starts, refused) = played.counts[k];
         assert!(starts > PACED as u64, "v{version} {kind}");
-        // Events without a handle have no end.
+        // Events that got no handle have no stops or states.
         let due = starts + (starts - refused) * ends(kind, version);
         let in_lanes = lanes.iter().map(|l| l.header.lost[k] + l.header.lost_ends[k]).sum::<u64>()
             + header.without_memory()[k];
@@ -95,7 +95,7 @@ fn recovers(played: &Played, version: usize) {
         all.map(|start| start.handle).collect::<Vec<_>>()
     };
     let (colls, ops) = (of(K::Coll), of(K::ProxyOp));
-    // All of them, unless the machine delays the drain thread: the rest is counted.
+    // All operations, unless the machine delays the drain thread: missing ones are counted.
     let recorded = [colls.len(), ops.len()];
     assert!(recorded.iter().all(|n| (1..=PACED).contains(n)), "v{version}: {recorded:?}");
     let steps = found.steps.iter().filter(|(op, _)| ops.contains(op)).count();

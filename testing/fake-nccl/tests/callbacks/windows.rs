@@ -15,7 +15,7 @@ fn operations(found: &Found) -> Vec<u64> {
     found.all(K::Coll).into_iter().map(|start| seq(&start.detail)).collect()
 }
 
-/// Nothing was lost or misinterpreted.
+/// Asserts that nothing was lost or misinterpreted.
 fn nothing_lost(played: &Played) {
     let header = played.recording.header();
     assert_eq!((header.stale, header.unknown_events, header.overwritten), (0, 0, [0; KINDS]));
@@ -25,7 +25,7 @@ fn nothing_lost(played: &Played) {
     }
 }
 
-/// Every recorded operation has all of its parts.
+/// Asserts that every recorded operation has all of its parts.
 fn whole(version: usize, found: &Found) {
     let ops = operations(found).len();
     let since = |since: usize, count: usize| if version >= since { count * ops } else { 0 };
@@ -42,8 +42,8 @@ fn whole(version: usize, found: &Found) {
     let parts: BTreeMap<K, usize> = parts.into_iter().filter(|part| part.1 > 0).collect();
     let mut kinds = found.kinds();
     if version >= 5 {
-        // From then on a Group has no parent and is not part of an operation: it may begin in a
-        // window without its operations.
+        // From version 5 on, a Group has no parent and is not part of an operation: it may begin in
+        // a window without its operations.
         kinds.insert(K::Group, ops);
     }
     assert_eq!(kinds, parts, "v{version}");

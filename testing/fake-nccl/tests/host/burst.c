@@ -9,7 +9,7 @@ static void *enqueue(uint64_t seq) {
     return coll;
 }
 
-// Processor time of this thread: on a busy machine a burst of so many milliseconds is a short one.
+// Processor time of this thread: on a busy machine, a burst timed by the clock would be too short.
 static double worked(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -22,8 +22,9 @@ int main(int argc, char **argv) {
     comm = init(0xc0ffee);
     uint64_t seq = 0;
     while (seq < 200) nccl->stop(event(comm, 64, enqueue(seq++), 0));
-    // The lane is full before the drain thread reads it, unless that happens to wake up meanwhile.
-    // 1024 losses are kept between two of its looks. A full lane loses thousands, a lucky one none.
+    // The lane is full before the drain thread reads it, unless the thread wakes up at that moment.
+    // The plugin keeps 1024 losses between two looks of the watchdog. A full lane loses thousands
+    // of events, a lane that was read in time none.
     int lost = 0;
     for (int tries = 0; lost < 2048 && tries < 40; tries++) {
         wait_ms(1500);

@@ -13,7 +13,7 @@ pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host").join(format!("{name}.c"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let host = folder.join(format!("host-{name}{}", options.concat().replace('/', "_")));
-    // Other tests may compile or run the same one.
+    // Other tests may compile or run the same host.
     static COMPILED: AtomicUsize = AtomicUsize::new(0);
     let number = COMPILED.fetch_add(1, Ordering::Relaxed);
     let own = folder.join(format!("host-{name}-{}-{number}", std::process::id()));
@@ -27,10 +27,10 @@ pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     host
 }
 
-/// The outcome of a host.
+/// The result of a host.
 pub(crate) struct Played {
     pub(crate) output: Output,
-    /// The directories of its recordings and of its lanes.
+    /// The directories of the host's recordings and of its lanes.
     pub(crate) run: TempDir,
     pub(crate) lanes: TempDir,
 }
@@ -81,14 +81,14 @@ impl Played {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// The text that the host printed after `word`.
+    /// The number that the host printed after `word`.
     pub(crate) fn number(&self, word: &str) -> u32 {
         let stdout = String::from_utf8_lossy(&self.output.stdout);
         let number = stdout.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
         number.unwrap_or_else(|| panic!("{word}: {:?}", self.output))
     }
 
-    /// Its recordings.
+    /// The host's recordings.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         files(self.run.path())
     }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[test]
 fn a_host_that_closes_all_files_keeps_its_own_and_is_recorded() {
     let host = compile("files", &[]);
-    // One of the host's sockets may have the number of ours: tries several.
+    // One of the host's sockets may get the descriptor number of a socket of the plugin: tries
+    // several numbers.
     for socket in ["3", "1002"] {
         let [own, control] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let mut command = Command::new(&host);
@@ -28,14 +29,14 @@ fn a_host_that_closes_all_files_keeps_its_own_and_is_recorded() {
     }
 }
 
-/// A host without standard file descriptors: our files must not get their numbers.
+/// A host without standard file descriptors: the plugin's files must not get their numbers.
 #[test]
 fn a_host_without_standard_files_gets_none_of_ours() {
     let host = compile("plain", &[]);
     let mut command = Command::new("bash");
     command.args(["-c", "\"$@\" <&- >&- 2>&-; echo $? survived", "bash"]);
     command.arg(host).arg(plugin()).arg("100");
-    // Its last output goes to the closed descriptor 1, which is not the plugin's concern.
+    // The host's last output goes to the closed descriptor 1, which is not the plugin's concern.
     let played = play(&mut command, &[]);
     assert_eq!(String::from_utf8_lossy(&played.output.stdout), "4 survived\n");
     let recording = played.recording();

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Runs a host with the default directory, in a private `/tmp` that `before` prepares; `None` if
-/// that is not permitted.
+/// Runs a host with the default directory, in a private `/tmp` that the commands `before` prepare.
+/// `None` if private mounts are not permitted.
 fn in_own_tmp(before: &str, env: &[(&str, &str)]) -> Option<Output> {
     // The host and the plugin may lie below the old `/tmp`. The last output: each entry with its
     // mode, without following links.
@@ -104,7 +104,7 @@ fn a_directory_may_have_any_bytes_for_a_name() {
     let mut command = Command::new("env");
     let mut variable = std::ffi::OsString::from("NCCLSCOPE_DIR=");
     variable.push(&odd);
-    // It comes last, so that it takes effect.
+    // The variable comes last, so that it takes effect.
     command.arg(variable).arg(OsStr::from_bytes(b"NCCLSCOPE_MODE=\xff"));
     command.arg(&host).arg(plugin()).arg("10");
     let played = play(&mut command, &[]);

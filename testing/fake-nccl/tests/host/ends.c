@@ -15,12 +15,12 @@ static int rounds;
 static void thread_ends(void *value) {
     if (note("as a thread ends") != 0) fail("mark");
     if (step(7) != 0) fail("set_step");
-    // Refused: its message may be lost, but is never NULL.
+    // A refused call: its message may be lost, but is never NULL.
     if (drill(-1) != 2 || !error()) fail("simulate_hang");
     push(1);
     pop();
     all_reduce(comm, 1000);
-    // Again, also in the last round of destructors.
+    // Sets the key again, also in the last round of destructors.
     if (__atomic_add_fetch(&rounds, 1, __ATOMIC_RELAXED) % 4 != 0) pthread_setspecific(key, value);
 }
 

@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     wait_for_status(argv[2]);
     int (*drill)(double) = function("ncclscope_simulate_hang");
     if (drill(60) != 0) fail("the drill is refused");
-    // What the command writes.
+    // The file that the command writes.
     for (int i = 0; i < 1000 && access(argv[3], F_OK) != 0; i++) wait_ms(20);
     nccl->finalize(comm);
     say("survived\n");

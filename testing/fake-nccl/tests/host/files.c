@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host that closes all files except the standard ones after its first communicator, as daemons
-// do, and opens files and a socket, which get the free numbers, including ours: PLUGIN DIRECTORY
-// CONTROL_DIRECTORY.
+// do, and opens files and a socket, which get the free numbers, including the plugin's: PLUGIN
+// DIRECTORY CONTROL_DIRECTORY.
 #include "host.h"
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
         int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
         if (file < 0 || write(file, word, strlen(word)) < 0) fail("open");
         files[i] = file;
-        // A listening socket may get the number of ours.
+        // A listening socket may get the number of the plugin's socket.
         if (file == atoi(getenv("SOCKET"))) {
             close(file);
             files[i] = -1;
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
                 fail("listen");
         }
     }
-    // Threads, so that lanes are added; a mark, a step, a dump.
+    // Starts threads, so that lanes are added, and makes a mark, a step and a dump.
     int (*note)(const char *) = function("ncclscope_mark");
     int (*dump)(const char *) = function("ncclscope_dump");
     for (int round = 0; round < 20; round++) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation hangs and is reported; then more events are lost at once than are kept.
+// An operation hangs and is reported; then more events are lost at once than the plugin keeps.
 //
-// never: it never ends. later: it ends then, and another one follows.
+// never: the operation never ends. later: it ends after that, and another one follows.
 #include "host.h"
 
 static volatile int is_over;
 static void *stuck;
 
-// Keeps a lane.
+// Holds a lane until the end.
 static void *hold(void *argument) {
     nccl->stop(event(comm, 1, NULL, 0));
     while (!is_over) wait_ms(10);

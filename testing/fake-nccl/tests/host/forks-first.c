@@ -18,7 +18,8 @@ static void child(void) {
     _exit(0);
 }
 
-// The status of a child; it is killed if it hangs: in `init` all signals but that one wait.
+// Waits for a child and returns its status. Kills a child that hangs: in `init`, all signals except
+// SIGKILL are blocked.
 static int end_of(pid_t pid) {
     int status;
     for (int ms = 0; ms < LONGEST_S * 1000; ms++) {
@@ -32,8 +33,8 @@ static int end_of(pid_t pid) {
 
 static void *forks(void *unused) {
     (void)unused;
-    // A direct system call copies the allocator's locks as they are, and a thread's first allocation
-    // takes one that the other threads share.
+    // A direct system call copies the allocator's locks as they are, and a thread's first
+    // allocation takes a lock that the other threads share.
     free(malloc(1));
     while (__atomic_load_n(&phase, __ATOMIC_ACQUIRE) == 0) {
     }

@@ -44,7 +44,7 @@ fn what_is_forgotten_has_not_recovered() {
         assert!(says[1].contains("whether it has ended is not known"), "{how}: {says:#?}");
         assert_eq!(says.len(), 2 + ends.len(), "{how}: {says:#?}");
         assert!(says[2..].iter().zip(ends).all(|(says, end)| says.starts_with(end)), "{says:#?}");
-        // The evidence is kept until then.
+        // The plugin keeps the evidence of the hang until then.
         let progress = recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
             Heartbeat::Progress(progress) if progress.ticks >= hangs[0].0 => Some(progress.flags),
             _ => None,

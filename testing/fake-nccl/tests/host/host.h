@@ -46,7 +46,7 @@ static inline void load(const char *path) {
     if (!nccl) fail(dlerror());
 }
 
-// One more communicator.
+// Creates another communicator.
 static inline void *init(uint64_t hash) {
     void *context = NULL;
     if (nccl->init(&context, hash, &mask, "host", 1, 2, 0, NULL) != 0 || !context) fail("init");
@@ -113,7 +113,7 @@ static inline void say(const char *line) {
     if (write(1, line, strlen(line)) < 0) _exit(4);
 }
 
-// Sends a request to the process itself, by the control socket in `folder`. False without an
+// Sends a request to this process itself, through the control socket in `folder`. False without an
 // answer.
 static inline int ask(const char *folder, const char *request, char *answer, size_t size) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -144,7 +144,7 @@ static inline int print_status(const char *folder) {
     return is_there;
 }
 
-// Repeats this until there is an answer.
+// Waits until the process answers with its status.
 static inline void wait_for_status(const char *folder) {
     for (int tries = 0; !print_status(folder); tries++) {
         if (tries == 300) fail("no answer at the control socket");
@@ -152,7 +152,7 @@ static inline void wait_for_status(const char *folder) {
     }
 }
 
-// Waits until the process reports this text about what it waits for, or what its watchdog cannot
+// Waits until the process reports this text, in what it waits for or in what its watchdog cannot
 // see.
 static inline void wait_for_why(const char *folder, const char *says) {
     static char answer[1 << 16];

@@ -50,7 +50,8 @@ fn a_window_is_as_long_as_it_says_whatever_the_time_of_day_does() {
     }
 }
 
-/// A child has a copy of our lock, possibly held by a thread that does not exist in the child.
+/// A child has a copy of a lock of the plugin, which may be held by a thread that does not exist in
+/// the child.
 #[test]
 fn children_of_a_busy_host_call_us_and_end_at_once() {
     let host = compile("forks", &[]);
@@ -69,7 +70,7 @@ fn threads_are_cancelled_behind_us_and_keep_their_errno() {
     assert_eq!(played.recording().problems(), &[] as &[String]);
 }
 
-/// A signal handler that calls `exit` may interrupt a thread that holds a lock of ours.
+/// A signal handler that calls `exit` may interrupt a thread that holds a lock of the plugin.
 #[test]
 fn a_handler_ends_the_process_whatever_it_interrupts() {
     let host = compile("exits", &[]);
@@ -79,13 +80,14 @@ fn a_handler_ends_the_process_whatever_it_interrupts() {
             let us = if what == "first" { 300 + round * 1500 } else { 20_000 + round * 1777 };
             let mut command = Command::new(&host);
             let played = play(command.arg(plugin()).arg(what).arg(us.to_string()), &[]);
-            // If the lock was held, lanes are left for the next process.
+            // If a lock was held, lanes are left for the next process to remove.
             played.ended();
         }
     }
 }
 
-/// Init and exit, which need stack space, run on our own stack. A debug build's frames are larger.
+/// Init and exit, which need stack space, run on a stack of the plugin. A debug build's frames are
+/// larger.
 #[test]
 fn threads_with_small_stacks_begin_and_end_us() {
     let host = compile("stack", &[]);
@@ -95,17 +97,18 @@ fn threads_with_small_stacks_begin_and_end_us() {
     assert_eq!(played.operations(), 1);
 }
 
-/// A child created by a direct system call has a copy of an initialisation in progress, by a thread
-/// that it does not have.
+/// A child created by a direct system call has a copy of an initialisation in progress, but not the
+/// thread that runs it.
 #[test]
 fn children_that_are_made_while_we_begin_begin_nothing() {
     let host = compile("forks-first", &[]);
     let played = play(Command::new(host).arg(plugin()), &[]);
     played.ended();
-    // A child that is created before that is a separate process, and records.
+    // A child that is created before the parent begins to record is a separate process, and
+    // records.
     assert!(!played.files().is_empty());
-    // It calls `_exit` and may leave lanes, which the next process removes, at once or, where the
-    // child had not said yet what they belong to, a week later: no process holds them.
+    // A child calls `_exit` and may leave lanes, which no process holds. The next process removes
+    // them at once, or a week later if the child had not yet stored what they belong to.
     // SAFETY: no arguments, and it cannot fail.
     let user = unsafe { libc::geteuid() };
     for left in std::fs::read_dir(played.lanes.path()).unwrap() {
@@ -126,7 +129,8 @@ fn odd(what: &str) {
         ("NCCLSCOPE_CONTROL", control.path().to_str().unwrap()),
     ];
     let played = play(&mut command, &env);
-    // A process that can no longer reach a path cannot remove the file: the next process does.
+    // A process that can no longer reach the path of its lanes file cannot remove it: the next
+    // process does.
     if matches!(what, "root-is-elsewhere" | "other-user") {
         played.ended();
     } else {
@@ -165,8 +169,8 @@ fn what_is_stopped_while_a_communicator_is_initialised_stays_stopped() {
     assert_eq!(played.number("left "), 0);
 }
 
-/// The drain thread runs before the thread that starts it goes on, which a busy machine makes of
-/// any start.
+/// The drain thread can run before the thread that starts it continues; on a busy machine this can
+/// happen at any start.
 #[test]
 fn the_drain_thread_waits_for_the_thread_that_starts_it() {
     let host = compile("plain", &["-DLATE_MS=50", "-rdynamic"]);

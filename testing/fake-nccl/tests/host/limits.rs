@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ulimit -f`: data that does not fit is dropped with a message, and no signal kills the host.
+//! `ulimit -f`: data beyond the limit is dropped with a message, and no signal kills the host.
 
 use crate::common::{Played, compile, play, plugin};
 use std::process::Command;
@@ -52,7 +52,8 @@ fn a_limit_that_comes_later_costs_records_and_nothing_else() {
 fn a_pipe_that_is_closed_at_its_other_end_leaves_the_host_alone() {
     let host = compile("plain", &[]);
     let mut command = Command::new("bash");
-    // At its end the reader has exited. The message is about the unknown variable.
+    // When the process exits, the reader of its log has exited. The message is about the unknown
+    // variable.
     command.args(["-c", "exec 2> >(exec true); sleep 0.3; exec \"$@\"", "bash"]);
     command.arg(host).arg(plugin()).arg("10");
     play(&mut command, &[("NCCLSCOPE_MOOD", "good")]).survived();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An invalid value gives one line, in the log and in the recording, that says what is used
+//! An invalid value gives one line, in the log and in the recording, that says which value is used
 //! instead.
 
 use crate::common::{compile, plain};
 use std::path::Path;
 
-/// Ten operations; all of them are recorded, and so is each line.
+/// Runs ten operations, which must all be recorded, and returns the lines, which must be in the log
+/// and in the recording.
 fn told(env: &[(&str, &str)]) -> Vec<String> {
     let played = plain(&compile("plain", &[]), 10, env);
     played.survived();

@@ -17,7 +17,8 @@ mod lines;
 mod stalls;
 mod windows;
 
-/// Our threads start with the part of their stack that static thread-local storage leaves.
+/// Threads of the plugin start with the part of their stack that static thread-local storage
+/// leaves.
 mod threads {
     use crate::common::{compile, plain};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host that stops recording while a communicator is initialised: PLUGIN TIMES. Prints after how
-// many of them NCCL's mask still requests events that are only requested while recording.
+// many of these initialisations NCCL's mask still requests events that are only requested while
+// recording.
 #include "host.h"
 
 static int (*start)(const char *), (*stop)(void);
@@ -10,7 +11,7 @@ static void *stopper(void *times) {
     for (int i = 1; i <= *(int *)times; i++) {
         while (turn != i) {
         }
-        // At different times within `init`.
+        // Waits, so that recording stops at different times within `init`.
         for (volatile int n = 0; n < i % 400 * 20; n++) {
         }
         if (stop() != 0) fail("stop");

@@ -25,7 +25,7 @@ static void came(int signal) {
     alarms++;
 }
 
-// The signal interrupts system calls of the threads that receive it, again and again.
+// A signal repeatedly interrupts system calls of the threads that receive it.
 static void storm(void) {
     struct sigaction action = {.sa_handler = came};
     sigaction(SIGALRM, &action, NULL);

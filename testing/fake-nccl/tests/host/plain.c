@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An ordinary host: PLUGIN OPERATIONS. With STATIC_TLS it has this many bytes of static
 // thread-local storage, like OpenMP's threadprivate arrays and Fortran's COMMON blocks. With
-// LATE_MS a thread that starts another one does not run for so long afterwards (link it with
+// LATE_MS, a thread that starts another one does not run for that time afterwards (link it with
 // -rdynamic).
 #include "host.h"
 

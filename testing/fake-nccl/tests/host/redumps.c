@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that dumps DUMPS times, as fast as it can, and once as it begins: PLUGIN DUMPS.
+// A host that dumps DUMPS times as fast as it can, and once at its beginning: PLUGIN DUMPS.
 #include "host.h"
 
 int main(int argc, char **argv) {

@@ -127,7 +127,7 @@ static void *load_library(void *unused) {
     return unused;
 }
 
-// On a thread that has not called the plugin before.
+// Runs on a thread that has not called the plugin before.
 static void *live_on_thread(void *length) {
     live(*(double *)length, 0);
     return NULL;

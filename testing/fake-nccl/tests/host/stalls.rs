@@ -23,7 +23,7 @@ fn stall(when: &str) -> Played {
     play(Command::new(host).arg(plugin()).arg(when), &env)
 }
 
-/// The value that it printed for `name`.
+/// The value that the host printed for `name`.
 fn figure(played: &Played, name: &str) -> f64 {
     let text = String::from_utf8_lossy(&played.output.stdout);
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -31,7 +31,7 @@ fn figure(played: &Played, name: &str) -> f64 {
     number.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-/// No call took a significant part of the file system's delay.
+/// Asserts that no call took a significant part of the file system's delay.
 #[expect(clippy::print_stdout, reason = "what was measured")]
 fn does_not_wait(played: &Played, stalled_ms: f64) {
     for name in ["init", "finalize", "mark", "set_step", "start", "stop", "last finalize"] {
@@ -75,7 +75,7 @@ fn while_the_file_system_hangs_the_job_goes_on_and_nothing_is_lost() {
     assert_eq!(recording.problems(), &[] as &[String]);
     let steps = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step).count();
     assert!(steps > 20, "{steps} steps");
-    // Each with a communicator and one operation.
+    // Each step has a communicator and one operation.
     assert_eq!(recording.comms().len(), steps + 1);
     assert_eq!(operations(&recording), 1000 + steps);
     assert_eq!(recording.header().unwritten.iter().sum::<u64>(), 0);

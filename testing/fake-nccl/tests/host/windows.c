@@ -2,8 +2,8 @@
 // Recording is stopped or sampled while operations run.
 //
 // settles: an operation is enqueued, recording is stopped, and its kernel starts 11 s later.
-// stops: recording is stopped, and then an operation hangs; queried with `why` meanwhile.
-// samples: likewise, one operation in 16 recorded.
+// stops: recording is stopped, and then an operation hangs; `why` is asked during that time.
+// samples: as `stops`, but one operation in 16 is recorded.
 // silent: recording is stopped and started, and then operations report only their enqueueing.
 #include "host.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Dumps of PyTorch's Flight Recorder, and the output of RAS.
+//! Dumps of PyTorch's Flight Recorder, and output of NCCL's RAS.
 
 use crate::mutate;
 use crate::random::Random;
@@ -70,7 +70,7 @@ fn pickles() -> Vec<Vec<u8>> {
     vec![fr_out::pickle(&dump()), fr_out::pickle(&output())]
 }
 
-/// Changes bytes, and puts opcodes that take from the stack or the memo between them.
+/// Changes bytes, and inserts pickle opcodes that pop the stack or read the memo.
 fn opcodes(random: &mut Random, data: &mut Vec<u8>) {
     const OPCODES: &[u8] = b"(012NKMJIFGXUTBSV])}ltdeasuqhrjpgcoR.\x80\x85\x86\x87\x88\x89\
         \x8a\x8b\x8c\x8d\x8f\x90\x91\x94\x95";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HTTP: what a collector answers to the sender of metrics, and what clients ask of the agent.
+//! HTTP: answers of a collector to the sender of metrics, and requests of clients to the agent.
 
 use crate::mutate;
 use crate::random::Random;
@@ -30,9 +30,9 @@ pub(super) const REQUESTS: Target = Target {
     found: &[],
 };
 
-/// Either side may take so long for one input.
+/// Time limit of either side for one input.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of an answer that the sender may keep.
+/// Maximum bytes of an answer that the sender may keep.
 const MOST_KEPT: usize = 64 << 10;
 
 fn answers() -> Vec<Vec<u8>> {
@@ -59,7 +59,7 @@ fn requests() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// Changes bytes, or makes a part long.
+/// Changes bytes, or inserts a long run of one byte.
 fn mutate(random: &mut Random, data: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         mutate::any(random, data);
@@ -71,7 +71,7 @@ fn mutate(random: &mut Random, data: &mut Vec<u8>) {
     }
 }
 
-/// Posts to a collector that answers with `data` and closes.
+/// Posts to a collector that answers with `data` and closes the connection.
 fn read_answer(data: &[u8]) -> bool {
     let Ok(listener) = TcpListener::bind("127.0.0.1:0") else { return false };
     let Ok(address) = listener.local_addr() else { return false };
@@ -82,14 +82,14 @@ fn read_answer(data: &[u8]) -> bool {
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(data);
             let _ = stream.shutdown(Shutdown::Write);
-            // Closing with unread bytes would take the answer back.
+            // Closing the connection with unread bytes would discard the answer.
             let _ = stream.read(&mut [0; 4096]);
         });
         let url = format!("http://{address}/v1/metrics");
         let target = Collector { url, headers: Vec::new() };
         let http = Http::new(target, client(PATIENCE, "fuzz").build());
         let answer = http.post(b"metrics");
-        // The accepting thread ends in any case.
+        // Ends the accepting thread in any case.
         drop((http, TcpStream::connect(address)));
         match answer {
             Answer::Taken(body) => {
@@ -108,15 +108,16 @@ fn read_answer(data: &[u8]) -> bool {
 #[derive(Debug)]
 struct Agent {
     address: SocketAddr,
-    /// The shell that ends the agent when our end of its standard input closes, at our end at last.
+    /// A shell that ends the agent when its standard input closes, which happens at the latest when
+    /// this process ends.
     _shell: Child,
-    /// What it says: it must be able to.
+    /// The agent's standard error, kept open so that the agent can write to it.
     _log: BufReader<ChildStderr>,
 }
 
 static AGENT: OnceLock<Agent> = OnceLock::new();
 
-/// The agent's directory is the first argument.
+/// Shell script: the agent's directory is its first argument.
 const SERVE: &str = r#""$0" agent --dir "$1" --prom-listen 127.0.0.1:0 </dev/null & read -r x
 kill $!"#;
 
@@ -124,7 +125,7 @@ impl Agent {
     fn start() -> Result<Agent, String> {
         let tool = built::TOOL.path()?;
         let mut shell = Command::new("sh");
-        // That directory is always there, and has no recordings.
+        // A directory that always exists and has no recordings.
         shell.args(["-c", SERVE]).arg(tool).arg("/proc/self/fdinfo");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut shell = shell.spawn().map_err(|error| error.to_string())?;
@@ -137,15 +138,15 @@ impl Agent {
         Ok(Agent { address, _shell: shell, _log: log })
     }
 
-    /// What it answers to `request`, up to the end of the connection.
+    /// The agent's answer to `request`, up to the end of the connection.
     fn ask(&self, request: &[u8]) -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut answer = Vec::new();
-        // It may have answered, and closed, before it has read all.
+        // The agent may answer and close the connection before it has read everything.
         let _ = stream.write_all(request);
-        // A client that has said all, and closes its side, may get no answer. One that has not
-        // would be waited for.
+        // A client that has sent a complete request and then closes its side may get no answer.
+        // With an incomplete request, the agent would wait for the rest.
         if !request.windows(4).any(|end| end == b"\r\n\r\n") {
             let _ = stream.shutdown(Shutdown::Write);
         }
@@ -154,7 +155,7 @@ impl Agent {
     }
 }
 
-/// Asks an agent, which goes on to answer others at once.
+/// Sends a request to an agent, which must then answer other requests at once.
 fn read_request(data: &[u8]) -> bool {
     let agent = AGENT.get_or_init(|| Agent::start().unwrap_or_else(|error| panic!("{error}")));
     let begun = Instant::now();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All that is read.
+//! All targets.
 
 mod control;
 mod dumps;

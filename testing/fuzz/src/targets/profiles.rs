@@ -42,7 +42,7 @@ fn trace(rank: u32) -> Value {
         "traceEvents": [kernel(1), kernel(2), kernel(3)]})
 }
 
-/// A tar of two traces; it is compressed after it was changed.
+/// A tar archive of two traces; it is compressed after the mutation.
 fn archives() -> Vec<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for rank in 0..2 {
@@ -59,7 +59,7 @@ fn archives() -> Vec<Vec<u8>> {
     archive.into_inner().into_iter().collect()
 }
 
-/// Changes a header, whose checksum is right again, or anything.
+/// Changes a header and corrects its checksum, or changes anything.
 fn mutate_archive(random: &mut Random, data: &mut Vec<u8>) {
     if random.below(3) == 0 || data.len() < 512 {
         return mutate::any(random, data);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recordings, and everything that verbs make of them.
+//! Recordings, and everything that the tool's verbs derive from them.
 
 use crate::mutate;
 use crate::random::Random;
@@ -35,14 +35,15 @@ fn samples() -> Vec<Vec<u8>> {
     all
 }
 
-/// Changes a part, and makes its checksum right.
+/// Changes a part, and corrects its checksum.
 fn mutate(random: &mut Random, data: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         match random.below(12) {
             0 => mutate::any(random, data),
             1 | 2 => {
                 mutate::bytes(random, data, 8..HEADER_BYTES);
-                // As a rule with the checksum that it has then: else nothing else of it is read.
+                // Usually corrects the checksum: otherwise the reader rejects the header without
+                // looking at the rest.
                 if let Some(page) = data.get_mut(..HEADER_BYTES).filter(|_| random.below(8) != 0) {
                     Header::seal(page);
                 }

@@ -18,7 +18,7 @@ pub(super) const TARGET: Target = Target {
     mutate: mutate::any,
     read,
     inputs: 1000,
-    // Page headers that claim lists longer than the file.
+    // Their page headers claim lists longer than the file.
     found: &[1_800_034_531, 1_800_100_067],
 };
 

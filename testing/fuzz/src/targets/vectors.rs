@@ -42,7 +42,7 @@ fn samples() -> Vec<Vec<u8>> {
 }
 
 fn mutate(random: &mut Random, data: &mut Vec<u8>) {
-    // The first record's size is that of the header.
+    // The header has the size of one record.
     let header = vectors::VECTOR_BYTES.min(data.len());
     match random.below(20) {
         0 => mutate::any(random, data),

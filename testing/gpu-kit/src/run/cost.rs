@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the plugin, its kernel channel events and its CUDA events cost.
+//! Cost of the plugin, of its kernel channel events and of its CUDA events.
 
 use ncclscope_control::releases::InGraphs;
 use ncclscope_trace::EventKind;
@@ -11,7 +11,7 @@ use super::row::Found;
 use super::setup::Setup;
 use crate::facts;
 
-/// The plugin on AllReduces of all sizes.
+/// The plugin's cost for AllReduces of all sizes.
 pub(super) const PLUGIN: Part = Part {
     id: "cost",
     title: "cost of the plugin: AllReduce of 1 KiB to 256 MiB, interleaved rounds",
@@ -46,12 +46,13 @@ pub(super) const PROBE: Part = Part {
     run: probe,
 };
 
-/// A way to run the plugin: its name and the variables that make it; none for no plugin.
+/// A way to run the job: its name, and the environment variables of the plugin; `None` without a
+/// plugin.
 type Mode = (&'static str, Option<&'static [(&'static str, &'static str)]>);
 
 const MODES: [Mode; 5] = [
     ("off", None),
-    // Without a plugin once more: what the machine's noise alone makes of a ratio.
+    // A second run without a plugin: its ratio shows the machine's noise.
     ("again", None),
     ("summary", Some(&[("NCCLSCOPE_EVENTS", "default,-ProxyStep"), ("NCCLSCOPE_KERNEL", "off")])),
     ("default", Some(&[])),
@@ -64,10 +65,10 @@ const MODES: [Mode; 5] = [
         ]),
     ),
 ];
-/// Bytes.
+/// Sizes of the AllReduces, bytes.
 const SIZES: [u64; 7] = [1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 32 << 20, 256 << 20];
 const SMALL_SIZES: [u64; 2] = [1 << 10, 64 << 10];
-/// How long one size should take in one run, us.
+/// Time that one size should take in one run, us.
 const SIZE_US: f64 = 200_000.0;
 
 fn of_mode<'a>(setup: &'a Setup, name: &str, (_, mode): Mode) -> Launch<'a> {
@@ -98,7 +99,7 @@ fn plugin(setup: &Setup, limit: Duration) -> Result<Found, String> {
     while rounds < most && (rounds == 0 || begin.elapsed() + longest < limit) {
         let round = Instant::now();
         for turn in 0..MODES.len() {
-            // Each round begins with another mode: none is always first.
+            // Each round begins with another mode, so that none is always first.
             let mode = (turn + rounds) % MODES.len();
             let name = format!("cost/{}-{rounds}", MODES[mode].0);
             let job = of_mode(setup, &name, MODES[mode]);
@@ -116,7 +117,7 @@ fn plugin(setup: &Setup, limit: Duration) -> Result<Found, String> {
     Ok(ratios(setup, sizes, rounds, &measured))
 }
 
-/// For each size, what an operation took in each step of that size, us.
+/// For each size, the time of an operation in each step of that size, us.
 fn times(said: &Said, sizes: &[u64]) -> Vec<Vec<f64>> {
     let bytes = said.values(0, "allreduce", "bytes");
     let us = said.values(0, "allreduce", "us");
@@ -127,7 +128,7 @@ fn times(said: &Said, sizes: &[u64]) -> Vec<Vec<f64>> {
     sizes.iter().map(of).collect()
 }
 
-/// The medians of the ratios, round by round, to the time without a plugin.
+/// The medians, over the rounds, of the ratios to the time without a plugin.
 fn ratios(setup: &Setup, sizes: &[u64], rounds: usize, measured: &[Vec<Vec<f64>>]) -> Found {
     let (mut figures, mut worst, mut noise, mut parts) = (Vec::new(), 1.0_f64, 1.0_f64, Vec::new());
     for (at, size) in sizes.iter().enumerate() {
@@ -158,7 +159,7 @@ fn ratios(setup: &Setup, sizes: &[u64], rounds: usize, measured: &[Vec<Vec<f64>>
         .figures(figures)
 }
 
-/// With kernel channel events and without, by the same steps.
+/// Builds jobs with kernel channel events and without, with the same steps.
 fn on_and_off<'a>(
     setup: &'a Setup,
     name: &str,
@@ -195,7 +196,7 @@ fn queue(setup: &Setup, limit: Duration) -> Result<Found, String> {
          memory {:.0} and {:.0} MiB, lost: {losses:?}",
         calls[0], calls[1], percent[0], percent[1], rss[0], rss[1]
     );
-    // Over a network NCCL's thread polls in any case.
+    // Over a network, NCCL's thread polls in any case.
     let polls = setup.kernel_events().in_graphs != InGraphs::HostFunctions;
     let is_quiet = polls || percent[0] <= percent[1] + 50.0;
     let is_cheap = is_quiet && calls[0] <= 1.5 * calls[1];
@@ -253,7 +254,8 @@ fn graphs(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let figures = figures
         .into_iter()
         .flat_map(|(name, [on, off])| [(format!("{name}_on"), on), (format!("{name}_off"), off)]);
-    // Over a network NCCL has the host nodes anyway; before 2.26 there are no kernel events.
+    // Over a network, the graph has NCCL's host nodes anyway; before 2.26 there are no kernel
+    // events.
     let (on, off) = match Layout::at_once(setup) {
         Layout::Threads if setup.version >= 22600 => (f64::from(operations), 0.0),
         Layout::Threads => (0.0, 0.0),
@@ -279,8 +281,8 @@ fn probe(setup: &Setup, limit: Duration) -> Result<Found, String> {
             us[at].extend(job.run(left)?.values(0, "allreduce", "us").last());
         }
     }
-    // Two processes: ranks of one that share a GPU share its default stream, too, where the kernel
-    // of one would wait for that of the other behind it.
+    // Uses two processes: ranks of one process that share a GPU also share its default stream, in
+    // which the kernel of one rank would wait behind the kernel of the other.
     let job = Launch::new(setup, "8-probe/beside").env("NCCLSCOPE_CUDA_EVENTS", "on");
     let job = job.steps(["allreduce:4096:5", "null:4096:20", "0/capture-beside:4096:10"]);
     let job = job.step("1/allreduce:4096:10");

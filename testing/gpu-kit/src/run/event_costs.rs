@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each kind of event makes NCCL do more, counted on the stand-in.
+//! Counts, on the stand-in, the additional work that each kind of event causes in NCCL.
 //!
-//! The same steps run without a plugin and with one kind of event after the other; the stand-in
-//! counts what NCCL puts into streams and into graphs, `/proc` the threads and their processor
-//! time while work is queued. Other times are left out: they are a processor's.
+//! The same steps run without a plugin, and with one kind of event at a time. The stand-in counts
+//! what NCCL puts into streams and graphs; `/proc` gives NCCL's threads and their processor time
+//! while work is queued. Other times are left out: they are those of a CPU.
 
 use clap::Args;
 use std::fmt::Write as _;
@@ -16,10 +16,11 @@ use super::setup::Setup;
 
 /// Operations between two counts, outside of graphs.
 const OPERATIONS: f64 = 20.0;
-/// Operations captured into the graph, and its replays.
+/// Operations captured into the graph.
 const CAPTURED: f64 = 10.0;
 const REPLAYS: f64 = 10.0;
-/// What is asked for: a name, the value of `NCCLSCOPE_EVENTS`, and the first release that has it.
+/// The requested events: a name, the value of `NCCLSCOPE_EVENTS`, and the first release that has
+/// them.
 const KINDS: [(&str, &str, u32); 7] = [
     ("Coll", "Coll", 0),
     ("ProxyOp", "ProxyOp", 0),
@@ -30,7 +31,7 @@ const KINDS: [(&str, &str, u32); 7] = [
     ("KernelCh", "KernelCh", 22600),
 ];
 const LAYOUTS: [(&str, Layout); 2] = [("network", Layout::Processes), ("one node", Layout::Node)];
-/// What the stand-in counts, and how it is called in the table.
+/// Counts of the stand-in, and their names in the table.
 const COUNTED: [(&str, &str); 7] = [
     ("kernel", "kernel"),
     ("host", "host function"),
@@ -40,12 +41,12 @@ const COUNTED: [(&str, &str); 7] = [
     ("copy", "copy"),
     ("set", "fill"),
 ];
-/// Percent of a core up to which threads rest, and from which one polls, also on a machine that
-/// shares its cores.
+/// Percent of a core: up to `IDLE`, threads are idle; from `BUSY` on, a thread polls. This also
+/// holds on a machine that shares its cores.
 const IDLE: f64 = 5.0;
 const BUSY: f64 = 15.0;
-/// Milliseconds that 256 round trips to a proxy thread take more than a slow start of a machine
-/// that shares its cores.
+/// Threshold in milliseconds: 256 round trips to a proxy thread take longer than this, a slow start
+/// on a machine that shares its cores takes less.
 const SLOW_MS: f64 = 250.0;
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -57,26 +58,26 @@ pub(crate) struct Options {
     libraries: Vec<PathBuf>,
 }
 
-/// What one rank makes NCCL do, each in the order of [`COUNTED`].
+/// Work that one rank causes in NCCL; arrays are in the order of [`COUNTED`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Work {
-    /// Up to the end of the first operation.
+    /// Counts up to the end of the first operation.
     first: [f64; COUNTED.len()],
-    /// For one operation in a stream.
+    /// Counts for one operation in a stream.
     streamed: [f64; COUNTED.len()],
-    /// Nodes for one operation in a graph.
+    /// Graph nodes for one operation in a graph.
     nodes: [f64; COUNTED.len()],
-    /// In streams for one replay.
+    /// Counts in streams for one replay.
     replayed: [f64; COUNTED.len()],
-    /// Threads of NCCL.
+    /// Number of NCCL's threads.
     threads: f64,
-    /// What they take of a core while operations wait behind other work, percent.
+    /// Processor time of NCCL's threads while operations wait behind other work, percent of a core.
     busy: f64,
-    /// Milliseconds of the first operation.
+    /// Duration of the first operation, ms.
     first_ms: f64,
 }
 
-/// The steps; with what is said of them [`Work::of`] knows the rest.
+/// A job with the steps whose output [`Work::of`] evaluates.
 fn job<'a>(setup: &'a Setup, name: &str, layout: Layout) -> Launch<'a> {
     let job = Launch::new(setup, name).layout(layout).step("allreduce:65536").step("counts");
     let job = job.step(format!("allreduce:65536:{OPERATIONS}")).step("counts");
@@ -109,7 +110,7 @@ impl Work {
         Ok(work)
     }
 
-    /// What this has more than `base`, in words; nothing where it is alike.
+    /// The work that `self` has in addition to `base`, as text; empty if both are alike.
     fn more_than(&self, base: &Self) -> String {
         let mut words = vec![];
         let parts = [
@@ -140,7 +141,7 @@ impl Work {
     }
 }
 
-/// Prints the table for the NCCL libraries that are given.
+/// Prints the table for the given NCCL libraries.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match table(&options.libraries) {
         Ok(text) => {
@@ -161,7 +162,7 @@ fn table(libraries: &[PathBuf]) -> Result<String, String> {
         let out = std::env::temp_dir().join(format!("event-costs-{}", std::process::id()));
         let setup = super::Options::of_stand_in(library.clone(), out.clone()).setup();
         let rows = setup.and_then(|setup| rows(&setup));
-        // A leftover in a folder for such.
+        // A leftover in the folder for temporary files is harmless.
         let _ = std::fs::remove_dir_all(&out);
         text += &rows?;
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds what the machine has: NCCL, a CUDA runtime, the GPU, Python.
+//! Finds the machine's NCCL, CUDA runtime, GPU and Python.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where CUDA and the distributions put their libraries.
+/// Directories in which CUDA and the distributions install their libraries.
 const FOLDERS: [&str; 5] = [
     "/usr/local/cuda/lib64",
     "/usr/local/lib",
@@ -14,14 +14,15 @@ const FOLDERS: [&str; 5] = [
     "/opt/nccl/lib",
 ];
 
-/// What a command prints, if it ends well.
+/// The output of a command, if it succeeds.
 pub(super) fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     output.status.success().then_some(text).filter(|text| !text.is_empty())
 }
 
-/// Folders with a library of NVIDIA's: of Python's packages first, as that is what torch loads.
+/// Directories with libraries of NVIDIA; those of Python's packages come first, since torch loads
+/// them.
 fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let path =
@@ -38,7 +39,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The first library whose file name begins so.
+/// The first library whose file name begins with `name`.
 pub(super) fn library(name: &str) -> Option<PathBuf> {
     let of = |folder: PathBuf| {
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();

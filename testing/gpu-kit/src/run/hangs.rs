@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs that hang, or that only seem to: what the watchdog and `diagnose` say.
+//! Jobs that hang, or only seem to hang: the results of the watchdog and of `diagnose`.
 
 use invariants::Expect;
 use serde_json::Value;
@@ -47,7 +47,7 @@ pub(super) const ONE_PROCESS: Part = Part {
     run: one_process,
 };
 
-/// Ranks are killed here.
+/// In this part, ranks are killed.
 const KILLED: Expect = Expect {
     lost_ok: true,
     killed_ok: true,
@@ -57,7 +57,7 @@ const KILLED: Expect = Expect {
     nodes: None,
 };
 
-/// What `diagnose` says: the classes, and those of them that it is sure of.
+/// Results of `diagnose`: the classes with their confidence, and the whole report.
 fn diagnose(setup: &Setup, job: &Launch<'_>, after: &str) -> Result<(Vec<String>, Value), String> {
     let args = ["diagnose", "--format", "json", "--hang-sec", after];
     let text = setup.tool(&args, &job.folder)?;
@@ -82,7 +82,7 @@ fn collect(value: &Value, classes: &mut Vec<String>) {
     }
 }
 
-/// What each report of the watchdog names, with its rank.
+/// The text of each report of the watchdog, with its rank.
 fn reports(job: &Launch<'_>) -> Result<Vec<(i32, String)>, String> {
     let facts = facts::read(&job.folder, &KILLED)?;
     let first = |text: &String| text.split(" on communicator").next().unwrap_or(text).to_owned();
@@ -138,7 +138,7 @@ fn run_ahead(setup: &Setup, limit: Duration) -> Result<Found, String> {
     Ok(Found::judged(!is_sure, text).figure("reports", reports.len() as f64))
 }
 
-/// How a process with a stuck kernel is ended.
+/// Ways in which a process with a stuck kernel is ended.
 const ENDS: [&str; 4] = ["exit", "TERM", "reset", "stray"];
 
 fn stuck(setup: &Setup, limit: Duration) -> Result<Found, String> {
@@ -160,8 +160,8 @@ fn stuck(setup: &Setup, limit: Duration) -> Result<Found, String> {
     Ok(Found::judged(is_expected, words.join("; ")))
 }
 
-/// Rank 0 has a kernel of 12 s in front of its AllReduce; rank 1 waits for it. What is seen, after
-/// how many seconds all have ended, and whether that is as it should be.
+/// Rank 0 has a kernel of 12 s in front of its AllReduce; rank 1 waits for it. Returns what was
+/// observed, after how many seconds all processes had ended, and whether this is as expected.
 fn stuck_once(
     setup: &Setup,
     how: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What kernel channel events mean on a real kernel.
+//! The meaning of kernel channel events for a real kernel.
 
 use invariants::Expect;
 use ncclscope_control::releases::Drift;
@@ -37,7 +37,7 @@ pub(super) const OVERRUN: Part = Part {
     run: overrun,
 };
 
-/// Between the checks.
+/// A part between the checks.
 pub(super) const DESTROY: Part = Part {
     id: "destroy",
     title: "Broadcasts of two roots in a group, kernel events by default and on, then destroy",
@@ -46,7 +46,8 @@ pub(super) const DESTROY: Part = Part {
     run: destroy,
 };
 
-/// Ranks that are killed or counters that drift are the point: rules are not judged here.
+/// Ranks that are killed or counters that drift are expected in these parts: the invariants are not
+/// checked.
 const ANY: Expect = Expect {
     lost_ok: true,
     killed_ok: true,
@@ -64,8 +65,8 @@ fn drift(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let delay = format!("spin:{delay_ms}");
     let job = Launch::new(setup, "2-drift").env("NCCLSCOPE_KERNEL", "on");
     let job = job.env("NCCLSCOPE_RING_MB", 16);
-    // Those releases' AllGatherV takes the grouped Broadcasts and never ends with kernel events
-    // (`ncclscope_control::releases`).
+    // In these releases AllGatherV schedules the grouped Broadcasts, and with kernel events it
+    // never ends (`ncclscope_control::releases`).
     let drift = setup.kernel_events().drift;
     let job = if drift == Drift::GroupedRoots { job.env("NCCL_ALLGATHERV_ENABLE", 0) } else { job };
     let job = job.steps(["allreduce:65536", "broadcast:65536", "broadcasts:65536"]);
@@ -105,7 +106,7 @@ fn destroy(setup: &Setup, limit: Duration) -> Result<Found, String> {
     Ok(Found::judged(is_expected, words.join("; ")))
 }
 
-/// From the end of the last but one operation's kernel to the start of the last one's.
+/// The gap between the kernels of the last two operations, ms.
 fn gap_ms(operations: &[&facts::Operation]) -> Option<u64> {
     let [.., before, last] = operations else { return None };
     let ((_, end), (start, _)) = (before.kernel?, last.kernel?);
@@ -125,8 +126,8 @@ fn early_stop(setup: &Setup, limit: Duration) -> Result<Found, String> {
         let job = job.steps(["allreduce:65536", "barrier", &late, "allreduce:65536", "sleep:300"]);
         job.run(limit / 2)?;
         let facts = facts::read(&job.folder, &ANY)?;
-        // Each rank's last operation, of which rank 1's is the longer one: it waits. The first ones
-        // may be longer, as NCCL connects the ranks then.
+        // The last operation of each rank. Rank 1's takes longer, because it waits. The first
+        // operations may take longer still, since NCCL connects the ranks in them.
         let ranks = 2 / facts.len().max(1);
         let last = facts.iter().flat_map(|f| f.operations.iter().rev().take(ranks));
         let last = last.filter_map(|op| Some((op.event_ns?, op.kernel?))).max();

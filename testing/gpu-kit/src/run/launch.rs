@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts the ranks of a job and listens to what they say.
+//! Starts the ranks of a job and collects their output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ("NCCL_DEBUG", "WARN"),
     ("NCCL_SET_THREAD_NAME", "1"),
 ];
-/// What the stand-in cannot play.
+/// Settings that disable what the stand-in cannot play.
 const OF_STAND_IN: [(&str, &str); 5] = [
     ("NCCL_PAT_ENABLE", "0"),
     ("NCCL_NVLS_ENABLE", "0"),
@@ -28,23 +28,23 @@ const OF_STAND_IN: [(&str, &str); 5] = [
     ("NCCL_CUMEM_HOST_ENABLE", "0"),
     ("NCCL_P2P_LEVEL", "SYS"),
 ];
-/// The plugin by name: NCCL 2.27.3 takes no path.
+/// The plugin as a name: NCCL 2.27.3 accepts no path.
 const PLUGIN: &str = "libnccl-profiler-ncclscope.so";
 
-/// Where the two ranks of a job are.
+/// The placement of the two ranks of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// Two processes of two hosts, over sockets on loopback.
     Processes,
     /// Threads of one process (on a GPU from NCCL 2.30 on).
     Threads,
-    /// Two processes of one host, which has two devices: on the stand-in alone.
+    /// Two processes on one host with two devices; only on the stand-in.
     Node,
 }
 
 impl Layout {
-    /// The one whose kernels run at once, if there is one: processes on one GPU take turns, of some
-    /// milliseconds each.
+    /// The layout in which both ranks' kernels run at the same time, if there is one: processes
+    /// that share a GPU take turns of some milliseconds each.
     pub(super) fn at_once(setup: &Setup) -> Layout {
         if setup.has_threads() { Layout::Threads } else { Layout::Processes }
     }
@@ -54,7 +54,7 @@ impl Layout {
 #[derive(Debug)]
 pub(super) struct Launch<'a> {
     setup: &'a Setup,
-    /// Where its recordings go.
+    /// The directory of the job's recordings.
     pub(super) folder: PathBuf,
     layout: Layout,
     plugin: bool,
@@ -63,7 +63,7 @@ pub(super) struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// A job with the plugin, of two processes, whose recordings go into `name`.
+    /// A job of two processes with the plugin, whose recordings go into the directory `name`.
     pub(super) fn new(setup: &'a Setup, name: &str) -> Self {
         let folder = setup.out.join(name);
         let (layout, plugin, environment) = (Layout::Processes, true, vec![]);
@@ -75,7 +75,7 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// NCCL loads no profiler.
+    /// Lets NCCL load no profiler.
     pub(super) fn without_plugin(mut self) -> Self {
         self.plugin = false;
         self
@@ -96,7 +96,7 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Starts its processes.
+    /// Starts the job's processes.
     ///
     /// # Errors
     /// A process cannot be started.
@@ -108,7 +108,7 @@ impl<'a> Launch<'a> {
         let processes: &[(usize, &str)] = match self.layout {
             Layout::Processes => &[(0, "0"), (1, "0")],
             Layout::Node => &[(0, "0"), (1, "1")],
-            // The stand-in has a device for each.
+            // The stand-in has a device for each rank.
             Layout::Threads if self.setup.stand_in => &[(0, "0,1")],
             Layout::Threads => &[(0, "0,0")],
         };
@@ -120,10 +120,10 @@ impl<'a> Launch<'a> {
         Ok(ranks)
     }
 
-    /// Runs it to its end.
+    /// Runs the job to its end.
     ///
     /// # Errors
-    /// It cannot be started, does not end in time, or ends otherwise than well.
+    /// The job cannot be started, does not end in time, or fails.
     pub(super) fn run(&self, limit: Duration) -> Result<Said, String> {
         let mut ranks = self.start()?;
         let ended = ranks.wait(limit);
@@ -139,7 +139,7 @@ impl<'a> Launch<'a> {
         let setup = self.setup;
         let mut command = Command::new(setup.bin.join("gpu-kit"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Settings of the caller's own must not reach the job.
+        // The caller's own NCCL settings must not reach the job.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("NCCL") {
                 command.env_remove(&name);
@@ -165,7 +165,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// A job that runs. What still runs at its end is killed.
+/// A running job. Processes that still run when it is dropped are killed.
 #[derive(Debug)]
 pub(super) struct Ranks {
     children: Vec<Child>,
@@ -201,7 +201,7 @@ impl Ranks {
         }
     }
 
-    /// Waits until a line begins so; false if it does not come in time or the job ends.
+    /// Waits until a line begins with `start`; false if none comes in time or the job ends.
     pub(super) fn wait_for(&mut self, start: &str, limit: Duration) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < limit {
@@ -220,7 +220,7 @@ impl Ranks {
         self.children.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Waits for all processes; how they ended, or `None` where one did not in time.
+    /// Waits for all processes. Returns their exit statuses, or `None` if one did not end in time.
     pub(super) fn wait(&mut self, limit: Duration) -> Option<Vec<ExitStatus>> {
         let begin = Instant::now();
         while !self.has_ended() {
@@ -232,7 +232,7 @@ impl Ranks {
         self.children.iter_mut().map(|child| child.wait().ok()).collect()
     }
 
-    /// What was said so far; after the job's end all of it.
+    /// The output so far; after the job's end, all of it.
     pub(super) fn said(&mut self) -> Said {
         if self.has_ended() {
             self.readers.drain(..).for_each(|reader| drop(reader.join()));
@@ -244,21 +244,21 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // One that has ended already is no failure.
+            // Killing a process that has already ended is no failure.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// What the ranks of a job said.
+/// The output of a job's ranks.
 #[derive(Debug)]
 pub(super) struct Said {
     lines: Vec<String>,
 }
 
 impl Said {
-    /// The values of a key in the lines of a step, of one rank, in order.
+    /// The values of a key in the output lines of a step, of one rank, in order.
     pub(super) fn values(&self, rank: usize, step: &str, key: &str) -> Vec<f64> {
         let prefix = format!("{rank} {step} ");
         let of = |line: &String| {
@@ -268,16 +268,16 @@ impl Said {
         self.lines.iter().filter_map(of).collect()
     }
 
-    /// The first of them.
+    /// The first of these values.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such value.
     pub(super) fn value(&self, rank: usize, step: &str, key: &str) -> Result<f64, String> {
         let first = self.values(rank, step, key).first().copied();
         first.ok_or_else(|| format!("rank {rank} did not say {key} of {step}"))
     }
 
-    /// The last lines that are no values.
+    /// The last lines that do not begin with a rank, which are messages.
     pub(super) fn last_words(&self) -> String {
         let is_word = |line: &&String| !line.starts_with(|c: char| c.is_ascii_digit());
         let words: Vec<&str> = self.lines.iter().filter(is_word).map(String::as_str).collect();

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One part of a run, and how it is done within its time.
+//! One part of a run, executed within its time.
 
 use std::time::{Duration, Instant};
 
 use super::row::{Found, Row};
 use super::setup::Setup;
 
-/// A part is not begun with less than this share of its time.
+/// A part is not begun with less than this share of its time left.
 const LEAST_SHARE: f64 = 0.4;
 
 pub(super) struct Part {
-    /// Its number or name.
+    /// Number or name of the part.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// What a GPU that does as NCCL's source says will show.
+    /// Expected result on a GPU, if it behaves as NCCL's source says.
     pub(super) expected: &'static str,
-    /// Seconds that it may take.
+    /// Maximum duration, s.
     pub(super) seconds: u64,
     pub(super) run: fn(&Setup, Duration) -> Result<Found, String>,
 }
 
 impl Part {
-    /// Does it within its time, and before `end`.
+    /// Runs the part within its time, and before `end`.
     pub(super) fn perform(&self, setup: &Setup, end: Instant) -> Row {
         let begin = Instant::now();
         let left = end.saturating_duration_since(begin);

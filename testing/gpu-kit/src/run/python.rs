@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs of PyTorch: a script of the kit, with the plugin or without.
+//! Jobs of PyTorch: a script of the kit, with the plugin or without it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -9,19 +9,19 @@ use super::find;
 use super::row::Found;
 use super::setup::Setup;
 
-/// What the scripts share.
+/// Code that the scripts share.
 const TWO_RANKS: &str = include_str!("two_ranks.py");
 
-/// A script that runs its own two ranks on the GPU.
+/// A script that starts its own two ranks on the GPU.
 #[derive(Debug)]
 pub(super) struct Script<'a> {
     setup: &'a Setup,
-    /// Where its recordings go.
+    /// The directory of the job's recordings.
     pub(super) folder: PathBuf,
     command: Command,
 }
 
-/// PyTorch's version, or why there is no job of it.
+/// PyTorch's version, or why jobs of PyTorch are skipped.
 pub(super) fn version(setup: &Setup) -> Result<String, Found> {
     if setup.stand_in {
         return Err(Found::skipped("PyTorch needs a GPU"));
@@ -30,7 +30,7 @@ pub(super) fn version(setup: &Setup) -> Result<String, Found> {
 }
 
 impl<'a> Script<'a> {
-    /// The script with these arguments after its folder, `name`, for `limit` at most.
+    /// A run of the script for at most `limit`, with its folder `name` and then these arguments.
     ///
     /// # Errors
     /// The script cannot be written.
@@ -63,18 +63,18 @@ impl<'a> Script<'a> {
         self
     }
 
-    /// Runs it, whatever its end.
+    /// Runs the script; its exit status may be any.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The script cannot be started.
     pub(super) fn run_anyhow(&mut self) -> Result<Output, String> {
         self.command.output().map_err(|e| format!("the job: {e}"))
     }
 
-    /// Runs it to its end; what it printed.
+    /// Runs the script to its end. Returns its output.
     ///
     /// # Errors
-    /// It cannot be started, or fails.
+    /// The script cannot be started, or fails.
     pub(super) fn run(&mut self) -> Result<String, String> {
         let output = self.run_anyhow()?;
         if output.status.success() {
@@ -85,10 +85,10 @@ impl<'a> Script<'a> {
         Err(format!("{}: {}", output.status, last.join(" | ")))
     }
 
-    /// The report of its recordings, as JSON.
+    /// The report of the job's recordings, as JSON.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no report.
     pub(super) fn report(&self) -> Result<serde_json::Value, String> {
         let text = self.setup.tool(&["report", "--format", "json"], &self.folder)?;
         std::fs::write(self.folder.join("report.json"), &text).map_err(|e| e.to_string())?;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a part found, as a row of the table and of the results.
+//! The result of a part, as a row of the table and of the results.
 
 use serde_json::{Map, Value, json};
 
-/// How a part came out.
+/// The verdict on a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ok,
-    /// Otherwise than expected, or it failed.
+    /// The result differs from what is expected, or the part failed.
     Differs,
     Skipped,
 }
 
 impl Verdict {
-    /// As the results name it.
+    /// The verdict's name in the results.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -23,18 +23,18 @@ impl Verdict {
     }
 }
 
-/// What a part found.
+/// The result of a part.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) verdict: Verdict,
-    /// What was measured, or why nothing was.
+    /// The measurements as text, or why there are none.
     pub(super) text: String,
-    /// Numbers by name; the unit is the end of the name.
+    /// Numbers by name; the name ends with the unit.
     pub(super) figures: Map<String, Value>,
 }
 
 impl Found {
-    /// What was measured, with whether it is as expected.
+    /// A result from measurements, and whether they are as expected.
     pub(super) fn judged(is_expected: bool, text: String) -> Self {
         let verdict = if is_expected { Verdict::Ok } else { Verdict::Differs };
         Self { verdict, text, figures: Map::new() }
@@ -71,7 +71,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// As the results have it.
+    /// The row in the results.
     pub(super) fn json(&self) -> Value {
         let Found { verdict, text, figures } = &self.found;
         let (measured, why) = match verdict {
@@ -91,7 +91,7 @@ impl Row {
     }
 }
 
-/// The rows in Markdown, so that they can be put into a page.
+/// The rows as a Markdown table, for use in a page.
 pub(super) fn table(rows: &[Row]) -> String {
     let mut text = String::from(
         "| id | part | expected | measured | verdict |\n| --- | --- | --- | --- | --- |\n",

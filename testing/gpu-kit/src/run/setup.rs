@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all parts share: the files, NCCL's release, and how much is done.
+//! The settings that all parts share: files, NCCL's release, and the amount of work.
 
 use ncclscope_control::releases::{self, Release};
 use std::path::{Path, PathBuf};
@@ -7,35 +7,35 @@ use std::process::{Command, Stdio};
 
 use super::row::Found;
 
-/// What all parts share.
+/// The settings that all parts share.
 #[derive(Debug)]
 pub(super) struct Setup {
-    /// The kit's programs.
+    /// Directory of the kit's programs.
     pub(super) bin: PathBuf,
-    /// Where recordings and results go.
+    /// Directory for recordings and results.
     pub(super) out: PathBuf,
     pub(super) nccl: PathBuf,
     pub(super) cuda: PathBuf,
-    /// Such as 23007.
+    /// NCCL's version code, such as 23007.
     pub(super) version: u32,
-    /// On the CPU stand-in: a dry run, whose times say nothing of a GPU.
+    /// Whether this is a dry run on the CPU stand-in, whose times say nothing about a GPU.
     pub(super) stand_in: bool,
-    /// As little as shows that a part works.
+    /// Whether to do only enough to show that a part works.
     pub(super) small: bool,
 }
 
 impl Setup {
-    /// A number for a GPU, and one for a small run.
+    /// Chooses between the number for a whole run and that for a small run.
     pub(super) fn scale<T>(&self, full: T, small: T) -> T {
         if self.small { small } else { full }
     }
 
-    /// Whether one process may have both ranks here.
+    /// Whether one process can have both ranks.
     pub(super) fn has_threads(&self) -> bool {
         self.stand_in || self.version >= 23003
     }
 
-    /// What this release does with kernel channel events.
+    /// The behaviour of this release with kernel channel events.
     pub(super) fn kernel_events(&self) -> &'static Release {
         releases::of_release(self.version)
     }
@@ -45,7 +45,7 @@ impl Setup {
         Found::skipped(format!("{text}, this is {}", self.version))
     }
 
-    /// A folder with what the loader must find by name.
+    /// The folder with the files that the loader must find by name.
     pub(super) fn library_path(&self) -> String {
         let own = self.out.join("lib").display().to_string();
         match std::env::var("LD_LIBRARY_PATH") {
@@ -54,15 +54,15 @@ impl Setup {
         }
     }
 
-    /// Control sockets: their names must be short.
+    /// The folder of control sockets, whose paths must be short.
     pub(super) fn control(&self) -> PathBuf {
         std::env::temp_dir().join(format!("gpu-kit-{}", std::process::id()))
     }
 
-    /// Runs the tool and returns what it prints, whatever its exit status.
+    /// Runs the tool and returns its output, whatever its exit status.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The tool cannot be started.
     pub(super) fn tool(&self, args: &[&str], path: &Path) -> Result<String, String> {
         let mut command = Command::new(self.bin.join("ncclscope"));
         command.args(args).arg(path).stdin(Stdio::null());

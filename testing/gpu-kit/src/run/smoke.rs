@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The demo's job, what its recordings hold, and the GPU's timer.
+//! The demo's job, the contents of its recordings, and the GPU's timer.
 
 use invariants::Expect;
 use ncclscope_trace::EventKind;
@@ -20,7 +20,7 @@ pub(super) const SMOKE: Part = Part {
     seconds: 15,
     run: smoke,
 };
-/// The GPU's timer without NCCL.
+/// Checks the GPU's timer without NCCL.
 pub(super) const TIMER: Part = Part {
     id: "timer",
     title: "fidelity of the GPU's timer",
@@ -29,7 +29,7 @@ pub(super) const TIMER: Part = Part {
     run: timer,
 };
 
-/// Counts are floats.
+/// The steps; their numbers count floats.
 const STEPS: [&str; 9] = [
     "allreduce:256",
     "allreduce:16384",
@@ -41,9 +41,9 @@ const STEPS: [&str; 9] = [
     "sendrecv:262144",
     "group:4x65536",
 ];
-/// Operations of a rank in them, with the two of a send and receive.
+/// Number of operations of a rank in [`STEPS`], including the two of the send and receive.
 const OPERATIONS: usize = 13;
-/// From 2.29 on NCCL shows no broadcast.
+/// From 2.29 on, NCCL reports no Broadcast.
 const NO_BROADCAST: u32 = 22900;
 
 /// Runs `job` as `scripts/gpu-check` and the demo do.
@@ -52,7 +52,7 @@ fn job(setup: &Setup, limit: Duration) -> Result<Vec<Facts>, String> {
     let mut command = Command::new("timeout");
     command.arg(limit.as_secs().to_string()).arg(setup.bin.join("ncclscope"));
     command.args(["run", "--no-report", "-o"]).arg(&folder).arg("--").arg(setup.bin.join("job"));
-    // The kit's files are used as they are, also where the project's source lies.
+    // The kit's files are used as they are, even in a source tree of the project.
     command.env("CARGO", "/nonexistent/cargo").arg("--nccl").arg(&setup.nccl);
     if !setup.stand_in {
         command.arg("--cuda").arg(&setup.cuda);
@@ -83,7 +83,7 @@ fn smoke(setup: &Setup, limit: Duration) -> Result<Found, String> {
     let error = facts.iter().filter_map(|f| f.error_ns).max();
     let offset = facts.iter().find_map(|f| f.offset_ns);
     let kernels: usize = facts.iter().map(|f| f.count(EventKind::KernelCh)).sum();
-    // The stand-in stamps with the host's clock.
+    // The stand-in's time stamps are those of the host's clock.
     let fine = count == 0 || granularity <= 1000;
     let placed = count == 0 || setup.version < 22800 || error.is_some();
     let is_expected = recorded.iter().all(|&n| n == wanted) && facts.len() == 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! PyTorch's profile of a job with our lanes in it.
+//! PyTorch's profile of a job, with ncclscope's lanes in it.
 
 use serde_json::Value;
 use std::process::Command;
@@ -19,10 +19,10 @@ pub(super) const TORCH: Part = Part {
     run: torch,
 };
 
-/// By how much the start of an operation may differ from that of its kernel, us: the GPU's clock is
-/// placed by us and by CUPTI.
+/// Maximum distance between the start of an operation and that of its kernel, us: ncclscope and
+/// CUPTI each place the GPU's clock.
 const APART_US: f64 = 20.0;
-/// AllReduces of a rank under the profiler, in the script.
+/// Number of AllReduces of a rank under the profiler, in the script.
 const PROFILED: usize = 5;
 const SCRIPT: &str = include_str!("torch.py");
 
@@ -55,7 +55,8 @@ fn torch(setup: &Setup, limit: Duration) -> Result<Found, String> {
         .figure("apart_us", worst))
 }
 
-/// How far each operation's start is from that of its kernel, us: those of a stream run in order.
+/// Distance of each operation's start from that of its kernel, us. Operations of a stream run in
+/// order.
 fn apart_us(folder: &std::path::Path) -> Vec<f64> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let traces = files

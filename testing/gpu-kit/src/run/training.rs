@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A training of PyTorch: what a step costs with the plugin, and what the report says of a rank
-//! that is late or stops.
+//! Training with PyTorch: the cost of the plugin per step, and the report about a rank that is late
+//! or stops.
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::python::{Script, version};
 use super::row::Found;
 use super::setup::Setup;
 
-/// What a step costs.
+/// The plugin's cost per step.
 pub(super) const STEP: Part = Part {
     id: "step",
     title: "PyTorch: a step of data parallel training with the plugin and without, interleaved",
@@ -78,7 +78,7 @@ fn step(setup: &Setup, limit: Duration) -> Result<Found, String> {
         .figure("rounds", rounds as f64))
 }
 
-/// Whether the answer is this state of these ranks, and its worst cause of this class.
+/// Checks that the report's answer is this state of these ranks, with a worst cause of this class.
 fn judged(report: &Value, state: &str, (class, ranks): (&str, &[Value])) -> Found {
     let answer = &report["answer"];
     let is_rank = ranks.contains(&answer["root_ranks"]);
@@ -105,7 +105,7 @@ fn stops(setup: &Setup, limit: Duration) -> Result<Found, String> {
     if let Err(skipped) = version(setup) {
         return Ok(skipped);
     }
-    // Its time ends it: that is how such a job ends.
+    // The time limit ends the job: it hangs, as such jobs do.
     let limit = limit.min(Duration::from_secs(17));
     let mut job = Script::new(setup, "14-stops", SCRIPT, (&["stops", "20"], limit, true))?;
     job = job.env("NCCLSCOPE_HANG_SEC", "3");

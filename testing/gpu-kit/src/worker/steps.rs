@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Rank, ms, threads};
 
-/// Nodes of a graph that call a host function, and kernels (`cudaGraphNodeType`).
+/// Node types (`cudaGraphNodeType`): a call of a host function, and a kernel.
 const HOST_NODE: i32 = 3;
 const KERNEL_NODE: i32 = 0;
 
@@ -38,10 +38,10 @@ fn repeat(times: u64, mut body: impl FnMut() -> Result<(), String>) -> Result<()
 }
 
 impl Rank<'_> {
-    /// Does a step.
+    /// Runs a step.
     ///
     /// # Errors
-    /// What NCCL or CUDA refused, or there is no such step.
+    /// An error of NCCL or CUDA, or an unknown step.
     pub(super) fn step(&mut self, text: &str) -> Result<(), String> {
         let words = Words::of(text)?;
         let (bytes, times) = (words.size(0, 4), words.number(1, 1));
@@ -77,7 +77,7 @@ impl Rank<'_> {
         }
     }
 
-    /// Buffers of at least so many bytes for each rank.
+    /// Makes the buffers at least `bytes` long for each rank.
     fn make_room(&mut self, bytes: usize) -> Result<usize, String> {
         let count = bytes.div_ceil(size_of::<f32>()).max(1);
         if self.buffers.as_ref().is_none_or(|(room, ..)| *room < count) {
@@ -89,7 +89,7 @@ impl Rank<'_> {
         Ok(count)
     }
 
-    /// Enqueues an operation so many times and waits for the last.
+    /// Enqueues an operation a number of times, and waits for the last one.
     fn timed(
         &mut self,
         name: &str,
@@ -125,7 +125,7 @@ impl Rank<'_> {
         self.comm()?.broadcast(send, recv, count, 0, &self.stream)
     }
 
-    /// One from each of the first two ranks, in a group.
+    /// A Broadcast from each of the first two ranks, in one group.
     fn broadcasts(&self, count: usize) -> Result<(), String> {
         let (send, recv) = self.pair()?;
         let (comm, half) = (self.comm()?, count.div_ceil(2));
@@ -146,7 +146,7 @@ impl Rank<'_> {
         })
     }
 
-    /// Enqueues AllReduces and waits for none: what a call costs its caller.
+    /// Enqueues AllReduces without waiting: measures the cost of a call for its caller.
     fn queue(&mut self, bytes: usize, times: u64) -> Result<(), String> {
         let count = self.make_room(bytes)?;
         let begin = Instant::now();
@@ -163,7 +163,7 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// Captures AllReduces as a graph.
+    /// Captures AllReduces into a graph.
     fn make_graph(&mut self, bytes: usize, times: u64) -> Result<(), String> {
         let count = self.make_room(bytes)?;
         let begin = Instant::now();
@@ -181,9 +181,9 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// Waits for each replay: with host nodes in the graph (kernel channel events),
-    /// `cudaGraphLaunch` of a rank that is ahead waits under the lock of the context, which the
-    /// other rank of the process needs for its own launch, and both wait for ever.
+    /// Replays the graph, and waits for each replay: with host nodes in the graph (kernel channel
+    /// events), `cudaGraphLaunch` of a rank that is ahead waits under the lock of the context,
+    /// which the other rank of the process needs for its own launch, and both wait forever.
     fn replay(&self, times: u64) -> Result<(), String> {
         let graph = self.graph.as_ref().ok_or("there is no graph")?;
         let begin = Instant::now();
@@ -203,7 +203,7 @@ impl Rank<'_> {
         done
     }
 
-    /// AllReduces while another thread captures in the mode that forbids most.
+    /// Runs AllReduces while another thread captures in the mode that restricts other threads most.
     fn capture_beside(&mut self, bytes: usize, times: u64) -> Result<(), String> {
         let count = self.make_room(bytes)?;
         let (cuda, gpu, device) = (self.cuda, self.gpu, self.device);
@@ -214,7 +214,8 @@ impl Rank<'_> {
                 cuda.set_device(device)?;
                 let stream = cuda.stream()?;
                 gpu.begin_capture(&stream)?;
-                // What is not received is not waited for: the thread goes on to its end.
+                // Errors of the channels are ignored: if the other side is gone, the thread runs to
+                // its end.
                 let _ = begun.send(());
                 let _ = is_done.recv();
                 gpu.end_capture(&stream)
@@ -230,7 +231,7 @@ impl Rank<'_> {
         })
     }
 
-    /// The GPU's timer: its granularity, its rate against the host's clock over so many
+    /// Measures the GPU's timer: its granularity, its rate against the host's clock over `span_ms`
     /// milliseconds, and its error against CUDA events.
     fn timer(&self, span_ms: u64) -> Result<(), String> {
         let stamps = self.gpu.stamps(&self.stream, crate::gpu::STAMPS)?;
@@ -253,7 +254,7 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// What the stand-in counted, and how many threads of NCCL there are.
+    /// Prints the stand-in's counts, and the number of NCCL's threads.
     fn counts(&self) -> Result<(), String> {
         let counts = self.gpu.counts().ok_or("only the stand-in counts")?;
         let threads = threads::all().iter().filter(|t| t.is_nccl()).count() as f64;
@@ -273,8 +274,8 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// Processor time of NCCL's threads over so many milliseconds, in percent of one core, and the
-    /// process's memory.
+    /// Prints the processor time of NCCL's threads over `over_ms` milliseconds, in percent of one
+    /// core, and the process's memory.
     fn usage(&self, over_ms: u64) -> Result<(), String> {
         let begin = (Instant::now(), threads::all());
         std::thread::sleep(Duration::from_millis(over_ms));
@@ -285,7 +286,7 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// Puts NCCL's threads on one core, which a thread of ours keeps busy to the end.
+    /// Pins NCCL's threads to one core, on which another thread of this process runs to the end.
     fn pin(&self) -> Result<(), String> {
         let pinned = threads::pin_nccl_to_busy_core()?;
         self.say("pin", &[("threads", pinned as f64)]);
@@ -293,8 +294,8 @@ impl Rank<'_> {
     }
 }
 
-/// Ends the process as an application does that forgets its communicators: through `exit`.
+/// Ends the process through `exit`, as an application does that forgets its communicators.
 fn leave() -> Result<(), String> {
-    // SAFETY: no precondition; what the exit handlers do is what is looked at.
+    // SAFETY: no precondition; the effect of the exit handlers is what the part observes.
     unsafe { libc::exit(0) }
 }

@@ -13,7 +13,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// Whether it is one of NCCL's: proxy service, proxy progress, profiler (NCCL
+    /// Whether the thread is one of NCCL's: proxy service, proxy progress, profiler (NCCL
     /// `src/proxy.cc`, `ncclSetThreadName`).
     pub(super) fn is_nccl(&self) -> bool {
         self.name.starts_with("NCCL")
@@ -30,17 +30,18 @@ pub(super) fn all() -> Vec<Thread> {
     entries.filter_map(thread).collect()
 }
 
-/// A line of `/proc/PID/task/TID/stat`: the name is in brackets and may hold any character.
+/// Parses a line of `/proc/PID/task/TID/stat`; the name is in brackets and may contain any
+/// character.
 fn of_stat(stat: &str) -> Option<Thread> {
     let (id, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let numbers: Vec<&str> = rest.split(' ').collect();
-    // Behind the state: utime and stime are fields 14 and 15 of the line.
+    // After the state: utime and stime are fields 14 and 15 of the line.
     let ticks = numbers.get(11)?.parse::<u64>().ok()? + numbers.get(12)?.parse::<u64>().ok()?;
     Some(Thread { id: id.parse().ok()?, name: name.into(), ticks })
 }
 
-/// How much of one core NCCL's threads took between two looks, percent.
+/// Processor time of NCCL's threads between two samples, percent of one core.
 pub(super) fn nccl_percent(before: &[Thread], after: &[Thread], elapsed: Duration) -> f64 {
     let ticks =
         |threads: &[Thread]| threads.iter().filter(|t| t.is_nccl()).map(|t| t.ticks).sum::<u64>();
@@ -58,11 +59,11 @@ pub(super) fn rss_mib() -> f64 {
     kib.unwrap_or(0.0) / 1024.0
 }
 
-/// Puts NCCL's threads on the last core that this process may use, beside a thread that never
-/// rests; returns how many there are.
+/// Pins NCCL's threads to the last core that this process may use, together with a thread that
+/// never sleeps. Returns the number of NCCL's threads.
 ///
 /// # Errors
-/// The kernel refuses.
+/// An error of the kernel.
 pub(super) fn pin_nccl_to_busy_core() -> Result<usize, String> {
     let core = last_core()?;
     let pinned = all().into_iter().filter(Thread::is_nccl).map(|thread| pin(thread.id, core));

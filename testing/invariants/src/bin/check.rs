@@ -48,7 +48,7 @@ impl Options {
     }
 }
 
-/// The recordings that a path names: itself, or what a directory holds.
+/// The recordings at a path: the file itself, or those in a directory.
 fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The number of events by kind is what the release is documented to emit: see [`crate::table`].
+//! Rules on the number of events by kind, as the release is documented to emit them: see
+//! [`crate::table`].
 
 use crate::{Event, Expect, Model, Verdict, table};
 use ncclscope_trace::record::{Detail, GroupApi};
@@ -29,12 +30,12 @@ pub(super) fn check(model: &Model<'_>, expect: &Expect, verdict: &mut Verdict) {
     }
 }
 
-/// The plugin asked for events of this kind.
+/// Whether the plugin requested events of this kind.
 fn asked(model: &Model<'_>, kind: EventKind) -> bool {
     model.recording.header().mask & kind.bit() != 0
 }
 
-/// One KernelLaunch and one Group a plan. Replays of a graph have their Group alone.
+/// Each plan has one KernelLaunch and one Group. Replays of a graph have only their Group.
 fn check_launches(model: &Model<'_>, comm: &Comm, verdict: &mut Verdict) {
     let has_graph = model.events.iter().any(is_captured);
     if comm.api_version < 5 || has_graph || !asked(model, EventKind::KernelLaunch) {
@@ -60,7 +61,7 @@ fn is_captured(event: &Event) -> bool {
     }
 }
 
-/// Each API call becomes an operation, where the release shows it.
+/// Each API call becomes an operation, if the release reports it.
 fn check_call(model: &Model<'_>, event: &Event, api: u32, verdict: &mut Verdict) {
     let call = match event.start.detail {
         Detail::CollApi(call) | Detail::P2pApi(call) => call,
@@ -74,8 +75,8 @@ fn check_call(model: &Model<'_>, event: &Event, api: u32, verdict: &mut Verdict)
     verdict.violate("call", format!("{} ({func}) has no operation", model.name(event)));
 }
 
-/// A KernelCh for each channel from v4 on, apart from sends to oneself; v3 announces as many
-/// as there may be.
+/// From v4 on there is a KernelCh for each channel, except for sends to oneself; v3 announces the
+/// maximum number of channels.
 fn check_kernel(model: &Model<'_>, event: &Event, api: u32, verdict: &mut Verdict) {
     let (channels, is_exact) = match event.start.detail {
         Detail::Coll(d) => (usize::from(d.channels), api >= 4),
@@ -98,30 +99,30 @@ fn check_kernel(model: &Model<'_>, event: &Event, api: u32, verdict: &mut Verdic
     }
 }
 
-/// KernelCh that NCCL did not start. It looks whether a kernel's channel started, and then whether
-/// it finished: where both happened between the two looks, it stops the event of an earlier
-/// operation once more instead (`src/transport/profiler.cc` @v2.30.7-1, `profilerProxyProgress`;
-/// seen on a busy machine with 2.30.7).
+/// Number of KernelCh events that NCCL did not start. NCCL checks whether a kernel's channel
+/// started, and then whether it finished: if both happened between two checks, it stops the event
+/// of an earlier operation once more instead (`src/transport/profiler.cc` @v2.30.7-1,
+/// `profilerProxyProgress`; seen on a busy machine with 2.30.7).
 fn skipped_kernels(model: &Model<'_>) -> usize {
     let kernels = model.events.iter().filter(|event| event.kind() == EventKind::KernelCh);
     kernels.map(|event| event.stops.saturating_sub(1) as usize).sum()
 }
 
-/// A send or receive between a rank and itself: a copy, for which NCCL starts no ProxyOp, and so up
-/// to v6 no KernelCh (measured on 2.28.9, all-to-all).
+/// Whether the event is a send or receive between a rank and itself: a copy, for which NCCL starts
+/// no ProxyOp, and so up to v6 no KernelCh (measured on 2.28.9, all-to-all).
 fn is_to_itself(model: &Model<'_>, event: &Event) -> bool {
     let rank = model.comm(event).map(|comm| comm.rank);
     matches!(event.start.detail, Detail::P2p(d) if Some(d.peer) == rank)
 }
 
-/// ProxyOps between two ranks on two nodes.
+/// Checks the ProxyOps between two ranks on two nodes.
 fn check_network(model: &Model<'_>, expect: &Expect, event: &Event, verdict: &mut Verdict) {
     if model.size(event, expect) != (Some(2), Some(2)) || !asked(model, EventKind::ProxyOp) {
         return;
     }
     let is_op = |&&child: &&usize| model.events[child].kind() == EventKind::ProxyOp;
     let seen = event.children.iter().filter(is_op).count() as u64;
-    // Up to v3 the number of channels is the most that there may be.
+    // Up to v3 the number of channels is a maximum.
     let is_exact = model.api(event) >= 4;
     let is_right = match event.start.detail {
         Detail::Coll(d) if d.channels != 0 => {

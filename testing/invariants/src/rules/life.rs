@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each start has one stop, or a reason for having none.
+//! Rules on starts and stops: each start has one stop, or a reason for having none.
 
 use crate::{Event, Expect, Model, Verdict};
 use ncclscope_trace::record::Detail;
 use ncclscope_trace::{EventKind, Handle};
 
-/// Kinds that NCCL stops again at times: a collective's API call after the mask was cleared, a
+/// Kinds that NCCL can stop more than once: a collective's API call after the mask was cleared, a
 /// kernel's channel, and a network plugin's queue pair (`src/plugin/profiler.cc` @v2.30.7-1:
 /// `ncclProfilerStopCollApiEvent` and `ncclProfilerStopKernelChEvent` do not clear their handle;
 /// `src/transport/net_ib/p2p.cc` stops a queue pair's event per completion and per request).
@@ -48,7 +48,7 @@ pub(super) fn reason(model: &Model<'_>, expect: &Expect, event: &Event) -> Optio
         return Some("its communicator was never finalized");
     }
     match kind {
-        // Only the network transport stops them (`src/transport/net.cc` @v2.27.3-1), while all
+        // Only the network transport stops ProxyOps (`src/transport/net.cc` @v2.27.3-1), while all
         // transports start them (`src/proxy.cc`).
         EventKind::ProxyOp if model.api(event) >= 4 && event.steps.is_empty() => {
             Some("its transport is no network: NCCL never stops it")
@@ -58,8 +58,8 @@ pub(super) fn reason(model: &Model<'_>, expect: &Expect, event: &Event) -> Optio
     }
 }
 
-/// Whether the event's operation can be one that was aborted: none that its communicator began
-/// later, apart from those of the same group, has ended. An abort ends the communicator.
+/// Whether the event's operation can have been aborted: no operation that its communicator began
+/// later, except those of the same group, has ended. An abort ends the communicator.
 pub(super) fn may_be_aborted(model: &Model<'_>, event: &Event) -> bool {
     let mut top = event;
     while let Some(parent) = model.parent(top).map(|parent| &model.events[parent])
@@ -90,7 +90,7 @@ fn group(operation: &Event) -> Option<Handle> {
     }
 }
 
-/// Whether the work of an operation was seen, and has stopped.
+/// Whether the work of an operation was recorded and has stopped.
 fn has_ended(model: &Model<'_>, operation: &Event) -> bool {
     let mut children = operation.children.iter().map(|&child| &model.events[child]).peekable();
     children.peek().is_some() && children.all(|child| child.stop.is_some())

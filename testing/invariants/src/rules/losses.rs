@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nothing is lost, and the file is whole.
+//! Rules on losses: nothing is lost, and the file is whole.
 
 use crate::{Expect, Model, Verdict};
 use ncclscope_trace::EventKind;

@@ -12,7 +12,7 @@ use crate::{Expect, KindCount, Model, Verdict};
 use ncclscope_operations::threads::Role;
 use ncclscope_trace::Recording;
 
-/// The most violations of one rule that a verdict lists; the rest is a number.
+/// Maximum number of violations of one rule that a verdict lists; the others are counted.
 const LISTED: usize = 20;
 
 /// Checks a recording.
@@ -40,7 +40,7 @@ pub fn check(recording: &Recording, expect: &Expect) -> Verdict {
     verdict
 }
 
-/// Fills the table of kinds.
+/// Counts the events by kind.
 fn count(model: &Model<'_>, verdict: &mut Verdict) {
     let lanes = model.recording.lanes();
     let has_api = model.events.iter().any(|event| event.kind().bit() & API != 0);
@@ -64,7 +64,7 @@ fn count(model: &Model<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// Kinds that say that a process has API events.
+/// Kinds that show that a process has API events.
 const API: u32 = {
     use ncclscope_trace::EventKind as K;
     K::GroupApi.bit() | K::CollApi.bit() | K::P2pApi.bit() | K::KernelLaunch.bit()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network steps: their states come in order, and they are those their operation announced.
+//! Rules on network steps: their states come in order, and their number is what the operation
+//! announced.
 
 use crate::{Event, Expect, Model, Verdict};
 use ncclscope_trace::Step;
@@ -35,7 +36,8 @@ pub(super) fn check(model: &Model<'_>, expect: &Expect, verdict: &mut Verdict) {
     }
 }
 
-/// States in the order in which the transport reports them, and none left out.
+/// Checks that the states are in the order in which the transport reports them, and that none is
+/// missing.
 fn disorder(step: &Step, api: u32) -> Option<&'static str> {
     const FLAGS: [u8; 3] = [step_flags::FIRST, step_flags::SECOND, step_flags::THIRD];
     let mut latest = 0;
@@ -51,7 +53,7 @@ fn disorder(step: &Step, api: u32) -> Option<&'static str> {
     if step.has(step_flags::STOPPED) && step.end < latest {
         return Some("it stopped before its last state");
     }
-    // The wait for the peer is a state of its own from v4 on.
+    // From v4 on, the wait for the peer is a state of its own.
     let needed = if step.has(step_flags::IS_SEND) && api < 4 {
         step_flags::FIRST | step_flags::THIRD
     } else {
@@ -74,7 +76,7 @@ fn open_reason(model: &Model<'_>, expect: &Expect, event: &Event) -> Option<&'st
     is_affected.then_some("NCCL does not stop every receive (NVIDIA/nccl#1658)")
 }
 
-/// From v2 on an operation announces as many steps as it does.
+/// From v2 on, an operation announces the number of its steps.
 fn check_number(
     model: &Model<'_>,
     expect: &Expect,

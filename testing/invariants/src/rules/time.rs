@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nothing ends before it starts, by the host's clock and by the GPU's.
+//! Rules on times: nothing ends before it starts, by the host's clock and by the GPU's.
 
 use crate::{Event, Expect, Model, Verdict};
 use ncclscope_trace::record::{Detail, KernelCh, KernelPhase};
@@ -46,7 +46,7 @@ fn check_ptimer(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
         _ => return,
     };
     let stopped = event.states.iter().find(|(_, s, _)| *s == state).map(|&(_, _, ptimer)| ptimer);
-    // 2.26 has no timer.
+    // 2.26 has no GPU timer.
     if started != 0 && stopped.is_some_and(|stopped| stopped < started) {
         let name = model.name(event);
         verdict.violate("ptimer", format!("{name}: the GPU's timer goes back"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parents exist and are the right ones: no event belongs to another operation.
+//! Rules on parents: they exist and are the right ones, so that no event belongs to another
+//! operation.
 
 use crate::{Event, Expect, Model, Verdict, table};
 use ncclscope_trace::record::{Detail, KernelCh};
@@ -11,7 +12,7 @@ pub(super) fn check(model: &Model<'_>, expect: &Expect, verdict: &mut Verdict) {
         if let Detail::ProxyOp(op) = event.start.detail
             && op.foreign
         {
-            // Context and parent are of another process: nothing of ours to compare with.
+            // Context and parent are of another process, whose events are not in this recording.
             verdict.foreign += 1;
             continue;
         }
@@ -50,7 +51,7 @@ fn check_parent(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
     }
 }
 
-/// What an event has in common with its parent.
+/// Compares an event with its parent.
 fn compare(model: &Model<'_>, event: &Event, parent: &Event, verdict: &mut Verdict) {
     let (name, above) = (model.name(event), model.name(parent));
     // A group of API calls may span communicators.
@@ -83,7 +84,7 @@ fn func(event: &Event) -> Option<StrId> {
     }
 }
 
-/// From v5 on an operation names its Group beside its parent.
+/// From v5 on, an operation has a reference to its Group besides its parent.
 fn check_group(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
     let (Detail::Coll(ncclscope_trace::record::Coll { group, .. })
     | Detail::P2p(ncclscope_trace::record::P2p { group, .. })) = event.start.detail
@@ -112,8 +113,8 @@ fn check_peer(model: &Model<'_>, expect: &Expect, event: &Event, verdict: &mut V
     verdict.violate("peer", format!("{}: peer {peer} of {ranks} ranks", model.name(event)));
 }
 
-/// An operation has no more channels than it says. Their numbers need not start at 0: operations
-/// of one plan share the channels out among them.
+/// Checks that an operation has no more channels than it announces. Their numbers need not start at
+/// 0: operations of one plan share the channels.
 fn check_channels(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
     let channels = match event.start.detail {
         Detail::Coll(d) => d.channels,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a whole job on this machine: starts the ranks, prints their output, and exits like them.
+//! Runs a whole job on this machine: starts the ranks, prints their output, and exits with their
+//! result.
 //!
 //! The ranks inherit the environment. A scenario without `--nccl` runs on each of its releases.
 //! Exit codes: 0 all ranks completed their steps, or the scenario ended as expected; 1 they did

@@ -19,7 +19,7 @@ enum Stream {
     Stderr,
 }
 
-/// Reads a process's output on a thread of its own, line by line, until its end.
+/// Reads a process's output line by line until its end, on a thread of its own.
 fn follow(
     output: Option<impl Read + Send + 'static>,
     process: usize,
@@ -152,7 +152,7 @@ impl Running {
             }
         }
         let elapsed = self.started.elapsed();
-        // The readers end with the processes; a pipe that a grandchild keeps open is not waited
+        // The readers end with the processes. A pipe that a grandchild keeps open is not waited
         // for.
         self.collect(Duration::from_millis(200));
         for process in &self.processes {
@@ -163,7 +163,8 @@ impl Running {
         Outcome { ranks: std::mem::take(&mut self.outcomes), timed_out, elapsed }
     }
 
-    /// The rank of a line: the one that it names, or else the process's first.
+    /// The rank to which an output line belongs: the one that it names, or otherwise the process's
+    /// first rank.
     fn rank_of(&self, process: usize, line: &str) -> usize {
         let ranks = &self.processes[process].ranks;
         let named = line.strip_prefix("rank ").and_then(|rest| rest.split([' ', ':']).next());
@@ -171,7 +172,7 @@ impl Running {
         named.filter(|rank| ranks.contains(rank)).unwrap_or(ranks.start)
     }
 
-    /// Collects lines while they come, and waits at most `patience` for one.
+    /// Collects lines as long as they come; waits at most `patience` for each.
     fn collect(&mut self, patience: Duration) {
         let until = Instant::now() + 10 * patience;
         while let Ok((process, stream, line)) = self.lines.recv_timeout(patience) {
@@ -204,7 +205,7 @@ impl Process {
     fn kill(&mut self) {
         if !self.ended() {
             self.killed = true;
-            // It may have exited by itself meanwhile.
+            // The process may have exited on its own.
             let _ended = self.child.kill();
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a communicator is to be: the structure that NCCL reads when one is created.
+//! The configuration of a communicator: the structure that NCCL reads when one is created.
 
 use std::ffi::c_char;
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Control groups for a rank: with a quota of processor time, or frozen. They need root, and a
-//! controller that is mounted and writable.
+//! Control groups for a rank, with a quota of processor time or a freezer. They need root, and a
+//! mounted, writable controller.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A group that is removed with this value.
+/// A control group, which is removed when this is dropped.
 pub(crate) struct Group {
     path: PathBuf,
-    /// The file that freezes it, with what freezes and what thaws it.
+    /// The freezer's file, and the words that freeze and thaw the group.
     freezer: Option<[&'static str; 3]>,
 }
 
-/// How each version freezes.
+/// The freezer's file and words in each version of control groups.
 const FREEZERS: [[&str; 3]; 2] =
     [["freezer.state", "FROZEN", "THAWED"], ["cgroup.freeze", "1", "0"]];
 
 impl Group {
-    /// One with a quota of 10 ms of processor time in 100 ms, where that can be made.
+    /// A group with a quota of 10 ms of processor time per 100 ms; `None` if it cannot be created.
     pub(crate) fn with_quota() -> Option<Group> {
         let versions: [(&str, &[(&str, &str)]); 2] = [
             ("/sys/fs/cgroup", &[("cpu.max", "10000 100000")]),
@@ -33,7 +33,7 @@ impl Group {
         })
     }
 
-    /// One of each version whose freezer is here.
+    /// A group of each version that has a freezer on this machine.
     pub(crate) fn with_freezer() -> Vec<Group> {
         let mounts = [
             ("/sys/fs/cgroup/freezer", FREEZERS[0]),
@@ -50,7 +50,7 @@ impl Group {
         mounts.into_iter().filter_map(group).collect()
     }
 
-    /// A new group there, where one of these files is.
+    /// A new group below `mount`, if one of these files is there.
     fn below(mount: &str, files: &[&str]) -> Option<Group> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !files.iter().any(|file| Path::new(mount).join(file).exists()) {
@@ -63,12 +63,12 @@ impl Group {
         Some(Group { path, freezer: None })
     }
 
-    /// Takes a process in.
+    /// Moves a process into the group.
     pub(crate) fn take(&self, pid: u32) {
         std::fs::write(self.path.join("cgroup.procs"), pid.to_string()).expect("a group of ours");
     }
 
-    /// Freezes its processes, or lets them run.
+    /// Freezes or thaws the group's processes.
     pub(crate) fn freeze(&self, is_frozen: bool) {
         let Some([file, freeze, thaw]) = self.freezer else { return };
         let what = if is_frozen { freeze } else { thaw };
@@ -81,7 +81,7 @@ impl Drop for Group {
         if let Some([file, _, thaw]) = self.freezer {
             let _thawed = std::fs::write(self.path.join(file), thaw);
         }
-        // It is empty when its processes have ended; the kernel removes no other.
+        // The group is empty when its processes have ended; the kernel removes only empty groups.
         let _removed = std::fs::remove_dir(&self.path);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The report of a directory of recordings, by the tool `cli`.
+/// The report on a directory of recordings, as JSON, by the tool `cli`.
 #[track_caller]
 pub(crate) fn report(cli: &Path, folder: &Path) -> Value {
     let output = Command::new(cli).arg("report").arg(folder).args(["--format", "json"]).output();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tool finds in recordings.
+//! Verdicts of the tool on recordings.
 
 use rig::build;
 use serde_json::Value;
@@ -9,13 +9,13 @@ use std::process::Command;
 /// Class, confidence and ranks.
 pub(crate) type Verdict = (String, String, Vec<u64>);
 
-/// What `diagnose` finds, where a wait of `limit_s` seconds is a hang.
+/// Verdicts of `diagnose`, for which a wait of `limit_s` seconds is a hang.
 #[track_caller]
 pub(crate) fn diagnose(record: &Path, limit_s: &str) -> Vec<Verdict> {
     found(&["diagnose", "--hang-sec", limit_s], record, "findings")
 }
 
-/// What `stragglers` finds.
+/// Verdicts of `stragglers`.
 #[track_caller]
 pub(crate) fn stragglers(record: &Path) -> Vec<Verdict> {
     found(&["stragglers"], record, "findings")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Findings about what NCCL tells of calls and operations, and of whom.
+//! Findings about what NCCL reports of calls and operations, and with which rank.
 
 use crate::job::{Run, array, kinds, record, started};
 use crate::{COUNT, copies, copies_2_30, kernels_2_32, mixed_2_28, mixed_2_32};
@@ -20,7 +20,7 @@ fn finding_01_broadcast_is_invisible_below_the_api_level_from_2_29_on() {
         }
         assert!(!run.text.contains("nothing below the API"), "{}", run.text);
     }
-    // 2.29.7 itself is held to the same by the matrix, whose invariants count by release.
+    // The matrix checks 2.29.7 itself: its invariants count by release.
     if let Some(run) = record("2.30.7", |job| job, &["broadcast:300001"]) {
         for rank in run.ranks() {
             assert_eq!(kinds(rank), ["CollApi", "GroupApi"], "{rank}");
@@ -51,7 +51,8 @@ fn expect_untold_broadcast(run: &Run) {
 /// every replay.
 #[test]
 fn finding_05_replays_of_a_graph_come_from_another_thread_and_name_the_captured_call() {
-    // From 2.29 on no profiler sees a Broadcast, and its kernels disturb those of others.
+    // From 2.29 on, no profiler sees a Broadcast, and its kernels disturb the times of other
+    // kernels.
     for (run, broadcast) in [(mixed_2_28(), 1), (kernels_2_32(), 0)] {
         let Some(run) = run else { continue };
         run.expect_complete();
@@ -60,7 +61,7 @@ fn finding_05_replays_of_a_graph_come_from_another_thread_and_name_the_captured_
             assert_eq!(started(rank, "GroupApi"), 6 + broadcast, "{rank}");
             assert_eq!(started(rank, "CollApi"), 5 + broadcast, "{rank}");
             assert_eq!(started(rank, "KernelLaunch"), 6 + broadcast, "{rank}");
-            // Of the capture none, and one of each replay.
+            // None for the capture, and one for each replay.
             assert_eq!(started(rank, "Group"), 8 + broadcast, "{rank}");
             assert_eq!(started(rank, "Coll"), 7 + broadcast, "{rank}");
         }
@@ -111,8 +112,8 @@ fn finding_06_the_rank_is_that_of_init() {
     }
 }
 
-/// The call counts floats, the Coll event bytes of type int8: the size is neither a quarter nor
-/// four times what it is.
+/// The call counts floats, and the Coll event counts bytes of type int8: the reported size must be
+/// neither a quarter nor four times the right one.
 #[test]
 fn finding_07_a_broadcast_of_2_28_counts_bytes_and_has_the_right_size() {
     let Some(run) = mixed_2_28() else { return };
@@ -124,7 +125,7 @@ fn finding_07_a_broadcast_of_2_28_counts_bytes_and_has_the_right_size() {
         assert_eq!((call.number("count"), &call.args["datatype"]), (COUNT, &"ncclFloat32".into()));
         let [operation] = rank.operations("Broadcast")[..] else { panic!("one operation") };
         assert_eq!(operation.number("bytes"), 4 * COUNT);
-        // From the root, which is rank 1, goes all of it over the network once.
+        // The root, which is rank 1, sends all of the data over the network once.
         let sent = rank.below(call, "Proxy send");
         let bytes: u64 = sent.iter().map(|op| op.number("bytes")).sum();
         assert_eq!(bytes, if rank.rank == 1 { 4 * COUNT } else { 0 }, "rank {}", rank.rank);
@@ -137,7 +138,7 @@ fn finding_07_a_broadcast_of_2_28_counts_bytes_and_has_the_right_size() {
     assert!((moved / 1_200_004.0 - 1.0).abs() < 0.01, "{moved} bytes: {row}");
 }
 
-/// 2.28.9 says nothing at all about a collective that copy engines do, 2.29 and later a tree.
+/// 2.28.9 reports nothing about a collective by copy engines; 2.29 and later report a tree.
 #[test]
 fn finding_12_copy_engine_collectives_are_invisible_in_2_28_and_a_tree_later() {
     if let Some(run) = copies("2.28.9", &["ce:1000"]) {

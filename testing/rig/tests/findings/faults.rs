@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Findings about what goes wrong in NCCL or in other plugins, and must not in ours.
+//! Findings about errors in NCCL or in other plugins, which ncclscope's plugin must not have.
 
 use crate::job::{Run, finish, job, kinds, library, record, started};
 use crate::mixed_2_28;
@@ -8,13 +8,13 @@ use rig::job::Job;
 use std::path::Path;
 use std::time::Duration;
 
-/// No directory can be made there.
+/// A path where no directory can be created.
 const NOWHERE: &str = "/proc/ncclscope";
 
-/// After an `init` that failed once the mask was written, NCCL 2.28.9 goes on and starts events
-/// with a NULL context (src/plugin/profiler.cc@v2.28.9-1). Ours succeeds whatever happens and asks
-/// for nothing. What a NULL context does is `null_is_taken_wherever_a_pointer_goes` of
-/// testing/fake-nccl.
+/// If `init` fails after it wrote the mask, NCCL 2.28.9 continues and starts events with a NULL
+/// context (src/plugin/profiler.cc@v2.28.9-1). The `init` of ncclscope's plugin always succeeds,
+/// and if it cannot record it requests no events. NULL contexts are tested by
+/// `null_is_taken_wherever_a_pointer_goes` of testing/fake-nccl.
 #[test]
 fn finding_02_a_plugin_that_cannot_record_asks_for_nothing_and_the_job_goes_on() {
     let Some(nccl) = library("2.28.9") else { return };
@@ -42,9 +42,9 @@ fn mask_after_init(nccl: &Path, folder: impl AsRef<Path>) -> u32 {
     mask
 }
 
-/// NCCL's example plugin has pools that fail `init` for memory, and writes a trace that is no
-/// JSON. Ours takes hundreds of operations in flight on several communicators, and every trace
-/// here is parsed strictly.
+/// NCCL's example plugin has pools whose exhaustion fails `init`, and writes a trace that is not
+/// valid JSON. This plugin accepts hundreds of operations in flight on several communicators, and
+/// the test parses every trace strictly.
 #[test]
 fn finding_03_many_operations_in_flight_fit_and_the_trace_is_json() {
     let steps = ["init", "init", "repeat:200:start:100", "group:100x100", "comms:1000"];
@@ -67,12 +67,12 @@ fn finding_03_many_operations_in_flight_fit_and_the_trace_is_json() {
     }
 }
 
-/// An idle proxy thread of up to 2.26 reports itself at every turn: not asked for unless by name,
-/// and then counted to the last, with what it displaced.
+/// Up to 2.26, an idle proxy thread reports itself in every turn. The plugin requests these events
+/// only if the user names them; then all are counted, as are the events that they displace.
 #[test]
 fn finding_04_the_flood_of_proxy_ctrl_is_off_unless_asked_for_and_then_counted() {
     let steps = ["repeat:5:allreduce:100000", "sendrecv:300001"];
-    // How many there are depends on timing, least so on 2.26.
+    // Their number depends on timing, least so on 2.26.
     for (version, least) in [("2.23.4", 1), ("2.26.5", 500)] {
         let flooded = |job: Job| job.env("NCCLSCOPE_EVENTS", "default,ProxyCtrl");
         let Some(plain) = record(version, |job| job, &steps) else { continue };
@@ -85,7 +85,7 @@ fn finding_04_the_flood_of_proxy_ctrl_is_off_unless_asked_for_and_then_counted()
         }
         let [recorded, dropped] = ["started", "dropped"].map(|of| all(&flood, "ProxyCtrl", of));
         assert!(recorded > 0 && recorded + dropped >= least, "{version}: {recorded} {dropped}");
-        // Steps of a ProxyOp that found no room are lost with it.
+        // Steps of a ProxyOp that got no slot are lost with it.
         for kind in ["Group", "Coll", "P2p", "ProxyOp", "KernelCh"] {
             let found = all(&flood, kind, "started") + all(&flood, kind, "dropped");
             assert_eq!(found, all(&plain, kind, "started"), "{version} {kind} {}", flood.report);
@@ -103,8 +103,8 @@ fn all(run: &Run, kind: &str, count: &str) -> u64 {
     run.ranks().iter().filter_map(|rank| rank["events"][kind][count].as_u64()).sum()
 }
 
-/// A hang detector must not count on the abort: the progress thread retries forever, with a
-/// warning each time.
+/// A hang detector must not rely on the abort: the progress thread retries forever, with a warning
+/// each time.
 #[test]
 fn finding_11_an_abort_on_2_23_never_returns_once_the_peer_is_gone() {
     let Some(nccl) = library("2.23.4") else { return };

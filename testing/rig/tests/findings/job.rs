@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A job with the plugin, and what its user then sees: report, trace and the check of recordings.
+//! A job with the plugin, and the outputs that its user gets: report, trace and the check of
+//! recordings.
 
 use crate::trace::Trace;
 use rig::job::{Job, Outcome};
@@ -11,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The parts of the product and the tests' programs, built.
+/// The built parts of the product and the tests' programs.
 pub(crate) struct Tools {
     pub(crate) plugin: PathBuf,
     tool: PathBuf,
@@ -28,15 +29,15 @@ pub(crate) fn tools() -> &'static Tools {
     })
 }
 
-/// What a program of ours prints; it must end well.
+/// Runs a program of the project, which must succeed. Returns its output.
 fn run(program: &Path, args: &[&OsStr]) -> Output {
     let output = Command::new(program).args(args).output().expect("the program starts");
     assert!(output.status.success(), "{}: {output:?}", program.display());
     output
 }
 
-/// The library of a release. One that `cargo xtask test` does not fetch may be missing: the test
-/// says so; the matrix has it.
+/// The library of a release. A release that `cargo xtask test` does not fetch may be missing; then
+/// the test prints that it is skipped, and the matrix covers the release.
 #[expect(clippy::print_stdout, reason = "a skipped test must say so")]
 pub(crate) fn library(version: &str) -> Option<PathBuf> {
     if wheel::TESTED.contains(&version) {
@@ -51,7 +52,7 @@ pub(crate) fn job(nccl: &Path, folder: &Path) -> Job {
     job.env("NCCL_PROFILER_PLUGIN", &tools().plugin).env("NCCLSCOPE_DIR", folder)
 }
 
-/// Runs a job to its good end: every rank must have done its steps and found the results right.
+/// Runs a job to its end: every rank must have completed its steps with correct results.
 pub(crate) fn finish(job: &Job, steps: usize) -> Outcome {
     let outcome = job.run().expect("ranks start");
     outcome.expect_success();
@@ -61,17 +62,17 @@ pub(crate) fn finish(job: &Job, steps: usize) -> Outcome {
     outcome
 }
 
-/// A finished job and what it left.
+/// A finished job and its outputs.
 pub(crate) struct Run {
     pub(crate) report: Value,
-    /// The same as a page of text, with one blank between words.
+    /// The report as text, with one blank between words.
     pub(crate) text: String,
     pub(crate) trace: Trace,
-    /// What `check` of testing/invariants says about the recordings, which satisfy all its rules.
+    /// Result of `check` of testing/invariants on the recordings, which must satisfy all its rules.
     pub(crate) checked: Value,
 }
 
-/// Runs steps on a release; `None` where it is missing.
+/// Runs steps on a release; `None` if it is missing.
 pub(crate) fn record(version: &str, configure: impl Fn(Job) -> Job, steps: &[&str]) -> Option<Run> {
     let nccl = library(version)?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -125,7 +126,7 @@ impl Run {
         sentences.any(|sentence| sentence.starts_with(text))
     }
 
-    /// Every start has a stop and a parent, and nothing is lost.
+    /// Asserts that every start has a stop and a parent, and that nothing is lost.
     #[track_caller]
     pub(crate) fn expect_complete(&self) {
         for rank in self.ranks() {
@@ -147,7 +148,7 @@ pub(crate) fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// How many events of a kind a rank of the report started.
+/// Number of events of a kind that a rank of the report started.
 pub(crate) fn started(rank: &Value, kind: &str) -> u64 {
     rank["events"][kind]["started"].as_u64().unwrap_or(0)
 }

@@ -4,7 +4,7 @@
 use crate::job::{array, record, started};
 use crate::{kernels_2_32, mixed_2_28, with_kernels};
 
-/// NCCL runs a send and a receive in one kernel, and gives both its times.
+/// NCCL runs a send and a receive in one kernel, and reports the kernel's times for both.
 #[test]
 fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
     for run in [mixed_2_28(), kernels_2_32()].into_iter().flatten() {
@@ -18,8 +18,8 @@ fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
             assert_eq!(sends, receives, "rank {}: the same channels and pTimers", rank.rank);
             for func in ["Send", "Recv"] {
                 let [operation] = rank.operations(func)[..] else { panic!("one {func}") };
-                // The stop belongs to one of them: their ends are those of the network, or later
-                // where a busy machine tells NCCL late of the kernel's stop.
+                // The stop belongs to one of them: their ends are those of the network, or later if
+                // NCCL on a busy machine notices the kernel's stop late.
                 assert_eq!(operation.args["timing"], "proxy");
                 let way = if func == "Send" { "Proxy send" } else { "Proxy receive" };
                 let proxies = rank.below(operation, "Proxy");
@@ -85,7 +85,7 @@ fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
     run.expect_complete();
     assert_eq!(run.ranks().len(), 6, "{}", run.report);
     for row in array(&run.report, "operations") {
-        // Kernels of all channels, each with its own times.
+        // Each channel has its own kernel event with its own times.
         let ranks = row["ranks"].as_u64().zip(row["count"].as_u64());
         let all = ranks.map(|(ranks, count)| ranks * count);
         let timings = row["timings"].as_object().expect("counts by source");

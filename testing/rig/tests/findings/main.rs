@@ -34,7 +34,8 @@ fn mixed_2_28() -> Option<&'static Run> {
     RUN.get_or_init(|| record("2.28.9", |job| job, &MIXED)).as_ref()
 }
 
-/// The same on 2.32.3, without kernel events: a Broadcast puts them into disorder there.
+/// As [`mixed_2_28`], on 2.32.3 and without kernel events: a Broadcast makes their counts wrong
+/// there.
 fn mixed_2_32() -> Option<&'static Run> {
     static RUN: OnceLock<Option<Run>> = OnceLock::new();
     RUN.get_or_init(|| record("2.32.3", |job| job, &MIXED)).as_ref()

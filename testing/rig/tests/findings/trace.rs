@@ -23,7 +23,7 @@ pub(crate) struct Slice {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) args: Value,
-    /// Arrows that leave it, and that point at its start.
+    /// Ids of arrows that leave the slice, and of arrows that point at its start.
     out: Vec<String>,
     into: Vec<String>,
 }
@@ -100,14 +100,14 @@ impl RankTrace {
 }
 
 impl Slice {
-    /// A number of its arguments.
+    /// The numeric argument `name` of the slice.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         number(&self.args, name)
     }
 }
 
-/// `rank 1 (host 4711)` is of rank 1.
+/// The rank in `rank 1 (host 4711)`.
 fn rank_of(args: &Value) -> u64 {
     let mut words = text_of(args, "name").split(' ');
     words.find_map(|word| word.parse().ok()).expect("the name of a rank")

@@ -9,18 +9,18 @@ use rig::wheel;
 
 /// Two steps that succeed.
 const WELL: &str = "\"allreduce:4096\", \"allreduce:4096\", \"sleep:200\"";
-/// One that hangs.
+/// A step that hangs.
 const HANGS: &str = "\"allreduce:262144\"";
-/// No kernel events, CUDA events alone.
+/// CUDA events without kernel events.
 const EVENTS_ALONE: &str = "env = { NCCLSCOPE_KERNEL = \"off\", NCCLSCOPE_CUDA_EVENTS = \"on\" }\n";
-/// Both.
+/// CUDA events in addition to kernel events.
 const EVENTS_TOO: &str = "env = { NCCLSCOPE_CUDA_EVENTS = \"on\" }\n";
 
 pub(super) const RUNS: &str = "its kernel runs, and what it waits for cannot be seen from here";
 pub(super) const HAS_TURN: &str =
     "its kernel has not ended since its turn came, and what it waits for cannot";
 
-/// These steps; `more` are lines of the scenario.
+/// A scenario with these steps; `more` are further lines of the file.
 fn scenario(topology: &str, steps: &str, more: &str) -> ScenarioFile {
     let text = format!("topology = \"{topology}\"\nsteps = [{steps}]\nends = \"hang\"\n{more}\n");
     ScenarioFile::parse("inside.toml", &text).expect("the text is right")
@@ -30,7 +30,7 @@ fn kernel(what: &str) -> String {
     format!("[[fault]]\nkind = \"kernel\"\nrank = 1\nwhat = \"{what}\"\n")
 }
 
-/// Rank 1 does these steps instead.
+/// Lines of a scenario in which rank 1 does these steps instead.
 fn instead(steps: &str) -> String {
     format!("[[rank]]\nrank = 1\nsteps = [{steps}]\n")
 }
@@ -40,7 +40,7 @@ fn hangs_inside(topology: &str, more: &str, said: &[(usize, &str)]) {
     hang_at(&format!("{WELL}, {HANGS}"), (topology, more), said);
 }
 
-/// The same with other steps.
+/// As [`hangs_inside`], with other steps.
 fn hang_at(steps: &str, (topology, more): (&str, &str), said: &[(usize, &str)]) {
     let file = scenario(topology, steps, more);
     if let Some(job) = Watched::start(&file, LIMIT) {
@@ -63,7 +63,7 @@ fn inside_a_node_a_kernel_that_never_starts_is_reported() {
         (1, "H3a kernel-not-started: its kernel has not started: other work is before it"),
     ];
     hangs_inside("shm", &kernel("never:launch=3"), &said);
-    // The stream has reached it, which is all that CUDA events show.
+    // The stream has reached the kernel, which is all that CUDA events show.
     let said = [(0, HAS_TURN), (1, HAS_TURN)];
     hangs_inside("p2p-cumem", &format!("{EVENTS_ALONE}{}", kernel("never:launch=3")), &said);
 }
@@ -83,14 +83,14 @@ fn inside_a_node_a_proxy_thread_that_polls_no_kernel_is_named() {
     hangs_inside("shm", &events, &[(1, "P1 proxy-stalled: ")]);
 }
 
-/// As if other work occupied the rest of the GPU.
+/// The effect of other work that occupies the rest of the GPU.
 #[test]
 fn inside_a_node_a_kernel_without_free_sms_for_some_blocks_is_reported() {
     let said = "H3b kernel-partly-started: its kernel has started on 1 of 2 channels";
     let channels = "env = { NCCL_MIN_NCHANNELS = \"2\", NCCL_MAX_NCHANNELS = \"2\" }\n";
     let never = format!("{channels}{}", kernel("never:launch=3,channel=1"));
     hangs_inside("p2p-ipc", &never, &[(0, RUNS), (1, said)]);
-    // Two ranks of one process.
+    // Two ranks in one process.
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
     let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
     let job = job
@@ -124,7 +124,7 @@ fn inside_a_node_a_kernel_behind_another_communicators_is_not_the_cause() {
     hang_at(steps, ("p2p-ipc", &more), &[(1, RUNS), (1, said)]);
 }
 
-/// No thread waits for the stream: one that does gets the error.
+/// No thread may wait for the stream: a thread that waits gets the error.
 #[test]
 fn inside_a_node_a_kernel_that_ends_with_an_error_is_reported() {
     let steps = format!("{WELL}, \"start:262144\", \"sleep:90000\"");
@@ -147,7 +147,7 @@ fn inside_a_node_a_kernel_whose_end_nccl_does_not_report_is_reported() {
 fn inside_a_node_a_call_that_connects_to_a_missing_rank_is_reported() {
     let skip = "[[fault]]\nkind = \"skip\"\nrank = 1\nstep = 4\n";
     let file = scenario("p2p-ipc", &format!("{WELL}, \"sendrecv:4096\""), skip);
-    // It gets ten times the limit.
+    // The first operation gets ten times the limit.
     let Some(job) = Watched::start(&file, "1") else { return };
     job.wait_for(&[(0, "H1d call-not-enqueued: NCCL prepares it, or connects to other ranks")]);
 }
@@ -160,8 +160,8 @@ fn inside_a_node_a_group_that_is_not_ended_is_reported() {
     hang_at(&format!("{WELL}, {HANGS}"), ("shm", &more), &[(0, RUNS), (1, said)]);
 }
 
-/// Like NVLS, whose stop comes at once, whatever the other ranks do. Nothing is queued after it,
-/// and no CUDA event shows its end.
+/// A kernel like NVLS, whose stop comes at once, whatever the other ranks do. Nothing is queued
+/// after it, and no CUDA event shows its end.
 #[test]
 fn inside_a_process_an_early_stop_that_waits_for_a_rank_of_it_is_reported() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links whose latency and rate are known: the regression finds them, also when they change.
+//! Links whose latency and rate are known: the regression recovers them, also when they change.
 
 use super::totals::{expect_totals, sum};
 use super::{Followed, PATIENCE, Prometheus, Query, has_prometheus, product, queries, rules, tool};
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What `scenarios/delayed-link.toml` sets.
+/// The latency that `scenarios/delayed-link.toml` sets.
 const LATENCY_S: f64 = 0.010;
 const RATE: f64 = 4e6;
 
@@ -37,13 +37,13 @@ fn a_links_latency_and_rate_are_recovered() {
     }
 }
 
-/// What `scenarios/degraded-link.toml` sets.
+/// The rate that `scenarios/degraded-link.toml` sets, B/s.
 const HEALTHY: f64 = 20e6;
 const DEGRADED: f64 = 4e6;
 
-/// What the job does before: of each rank.
+/// Number of operations of each rank before the link changes.
 const OPERATIONS_BEFORE: f64 = 576.0;
-/// As many sends of a window make a figure: `ncclscope_metrics::window::ENOUGH_SENDS`.
+/// A window gives a figure from this many sends on: `ncclscope_metrics::window::ENOUGH_SENDS`.
 const ENOUGH: f64 = 16.0;
 
 #[test]
@@ -59,7 +59,7 @@ fn a_link_that_degrades_in_mid_run_shows_while_it_runs_and_no_other_does() {
         let job = scenario.apply(Job::new(&nccl).expect("the stand-in builds"));
         let job = job.env("NCCL_PROFILER_PLUGIN", &followed.plugin);
         let job = job.env("NCCLSCOPE_DIR", &followed.run).start().expect("ranks start");
-        // A busy machine delays all sends of one window and another: it does not do so for long.
+        // A busy machine may delay all sends of one window or another, but not of many in a row.
         let before = followed.wait(|text| rates(text).into_iter().all(is_healthy));
         prometheus.iter().for_each(|prometheus| expect_slow(prometheus, &[]));
         assert!(operations(&before) < 3.0 * OPERATIONS_BEFORE, "{release}: it is not over yet");
@@ -73,7 +73,7 @@ fn a_link_that_degrades_in_mid_run_shows_while_it_runs_and_no_other_does() {
             seen.set((now.max(before), if now > before { sends } else { sent }));
             is_degraded(rates(text))
         });
-        // The first of these windows has operations of before, too.
+        // The first of these windows also has operations from before the change.
         assert!(windows.get() <= 3, "{release}: after {} windows", windows.get());
         prometheus.iter().for_each(|prometheus| expect_slow(prometheus, &[["1", "2"]]));
         let transfers = |text: &str| sum(text, "nccl_link_transfers_total", &[]);
@@ -106,7 +106,7 @@ fn is_degraded([first, degraded, third]: [f64; 3]) -> bool {
     is_healthy(first) && (degraded / DEGRADED - 1.0).abs() < 0.3 && is_healthy(third)
 }
 
-/// Waits until the alert is about these links alone, and the dashboard shows them, and no others,
+/// Waits until the alert is about exactly these links, and the dashboard shows exactly these links
 /// with less than half the rate of a healthy one.
 fn expect_slow(prometheus: &Prometheus, links: &[[&str; 2]]) {
     let rules = rules();
@@ -120,7 +120,7 @@ fn expect_slow(prometheus: &Prometheus, links: &[[&str; 2]]) {
     let end = Instant::now() + PATIENCE;
     for query in [alert, &panel_below_half] {
         loop {
-            // All three links are there.
+            // The panel shows all three links.
             let is_complete = prometheus.ask(panel).len() == 3;
             let found = prometheus.ask(query);
             let link = |row: &Value| {
@@ -135,8 +135,8 @@ fn expect_slow(prometheus: &Prometheus, links: &[[&str; 2]]) {
     }
 }
 
-/// The link between two ranks is as configured in the scenario. A transfer that other work on the
-/// machine delayed is not the fastest of its size.
+/// Asserts that the link between two ranks is as the scenario configures it. A transfer that other
+/// work on the machine delayed is not the fastest of its size.
 fn expect_link(text: &str, [rank, peer]: [&str; 2], release: &str) {
     let send = ["nccl_direction=\"send\"", rank, peer];
     let of = |name: &str, label: &str| sum(text, name, &[&send[..], &[label]].concat());

@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use totals::{expect_totals, sum};
 
-/// Long enough for a busy machine.
+/// Time limit, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// True if the programs are installed; otherwise prints that the test is skipped, or fails if
@@ -70,12 +70,12 @@ impl Drop for Program {
     }
 }
 
-/// An unused address.
+/// A free local address.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// A query, with its location.
+/// A query, with its place in the dashboards.
 type Query = (String, String);
 
 /// The queries of all panels and variables of all dashboards, and those of all alerts.
@@ -151,7 +151,7 @@ fn alerts() -> Vec<Query> {
     for (name, expr) in rules() {
         let words = expr.split_whitespace().map(|word| match word {
             ">" | "<" | "==" => format!("{word} bool"),
-            // What excludes a series may be there or not.
+            // An excluding series may be there or not, so `unless` becomes `or`.
             "unless" => "or".into(),
             word => word.replace("[5m]", "[30s]").replace("[10m]", "[30s]").replace("1h", "1s"),
         });
@@ -212,7 +212,7 @@ fn endless_job(plugin: &Path, nccl: &Path, folder: &Path) -> Job {
     let job = Job::new(nccl).expect("the stand-in builds").timeout(Duration::from_secs(300));
     let job = job.env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", folder);
     let sizes = ["repeat:10:allreduce:1024", "repeat:10:allreduce:65536"];
-    // Each window has several, as the latency of a link needs.
+    // Each window has several sizes, which the latency of a link needs.
     job.steps(["sendrecv:65536"].into_iter().chain([sizes; 5_000].into_iter().flatten()))
 }
 
@@ -247,7 +247,7 @@ fn every_query_of_every_dashboard_and_alert_returns_data() {
     let mut silent: Vec<Query> = queries();
     silent.retain(|(_, query)| prometheus.data(query, end).is_none());
     assert!(silent.is_empty(), "no data: {silent:#?}");
-    // NVIDIA's template for its Inspector.
+    // The template of NVIDIA's Inspector.
     let template = "avg by (message_size, nranks, n_nodes) (nccl_bus_bandwidth_gbs)";
     let rows = prometheus.data(template, end).expect("Inspector's names");
     assert!(rows.iter().all(|row| row["metric"]["nranks"] == "2"), "{rows:?}");
@@ -264,7 +264,7 @@ struct Followed {
     run: PathBuf,
     textfile: PathBuf,
     plugin: PathBuf,
-    /// Of the agent.
+    /// Address of the agent.
     address: String,
     _agent: Program,
     _folder: tempfile::TempDir,
@@ -288,7 +288,7 @@ impl Followed {
         followed
     }
 
-    /// Waits until the textfile is as wanted, and returns it.
+    /// Waits until the textfile satisfies `is_wanted`, and returns it.
     fn wait(&self, is_wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -301,7 +301,7 @@ impl Followed {
         }
     }
 
-    /// Waits until it has metrics of operations and follows no process.
+    /// Waits until the agent has metrics of operations and follows no process.
     fn wait_for_end(&self) -> String {
         self.wait(|text| {
             sum(text, "ncclscope_agent_processes", &[]) == 0.0
@@ -314,7 +314,7 @@ impl Followed {
     }
 }
 
-/// What the tool prints, run in `folder`.
+/// The output of the tool, run in `folder`.
 fn tool(cli: &Path, folder: &Path, args: &[&str]) -> Vec<u8> {
     let output = Command::new(cli).args(args).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -362,7 +362,7 @@ fn ranks_that_are_killed_are_exported_to_their_end() {
     assert_eq!(transfers(&text), transfers(&once), "what the lanes held was read");
 }
 
-/// `promtool check metrics` reports nothing.
+/// Asserts that `promtool check metrics` reports nothing.
 fn check_metrics(text: &str) {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());

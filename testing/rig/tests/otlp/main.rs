@@ -101,7 +101,7 @@ fn what_a_collector_receives_is_what_the_recording_holds() {
         outcome.expect_success();
         let bodies = collector.bodies();
         assert!(bodies.len() > 2, "{version}: several windows");
-        // The last one of each process is among them.
+        // The last request of each process is among these.
         let late = &bodies[bodies.len().saturating_sub(8)..];
         let requests = decode(&python, folder.path(), late);
         let last = last_of_each(&requests);
@@ -156,7 +156,7 @@ fn a_receiver_of_others_takes_histograms_too() {
     let folder = tempfile::tempdir().expect("a directory");
     let rotel = Rotel::start(&python, folder.path());
     let job = Job::new(&nccl).expect("the stand-in builds").timeout(Duration::from_secs(60));
-    // By OpenTelemetry's own names.
+    // Configured through OpenTelemetry's own variables.
     let job = job
         .env("NCCL_PROFILER_PLUGIN", &plugin)
         .env("NCCLSCOPE_DIR", folder.path().join("run"))

@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The least time of a window: in seconds as in the variable, and in ns.
+/// The minimum length of a window: in seconds as in the variable, and in ns.
 const WINDOW: (&str, u64) = ("0.1", 100_000_000);
-/// Longer than the plugin's queue of 64 requests; twice that would also lose the counts of the
-/// loss.
+/// Longer than the plugin's queue of 64 requests lasts; twice that would also lose the counts of
+/// the loss.
 const LONG: Duration = Duration::from_secs(8);
 
-/// The requests from a job of `operations`, one each 0.1 s, whose collector was down for `outage`,
-/// and the job's report.
+/// The requests of a job of `operations` operations, one every 0.1 s, whose collector was down for
+/// `outage`; and the job's report.
 struct Outage {
     requests: Vec<Value>,
     report: Value,
@@ -70,7 +70,7 @@ impl Outage {
     }
 }
 
-/// When the window of a request began and ended, ns.
+/// Begin and end of a request's window, ns.
 fn window(request: &Value) -> (u64, u64) {
     let metrics = request["metrics"].as_array().expect("metrics");
     let sum = metrics.iter().find(|metric| metric["kind"] == "sum").expect("a counter");
@@ -85,7 +85,7 @@ fn gaps(requests: &[&Value]) -> Vec<u64> {
     windows.windows(2).map(gap).filter(|&gap| gap > 0).collect()
 }
 
-/// Requests that the ranks say they lost.
+/// Number of requests that the ranks report as lost.
 fn lost(requests: &[&Value]) -> u64 {
     super::sums(requests, "ncclscope.export.lost", &[]).values().sum()
 }

@@ -60,7 +60,8 @@ impl Collector {
         }));
     }
 
-    /// Stops listening and closes every connection. A request is either answered or not accepted.
+    /// Stops listening and closes every connection. Each request is either answered or not
+    /// accepted.
     pub(super) fn go_down(&mut self) {
         let mut state = lock(&self.state);
         state.is_up = false;
@@ -80,7 +81,7 @@ impl Collector {
     }
 }
 
-/// Answers requests until the connection's end.
+/// Answers requests until the end of the connection.
 fn take(stream: &TcpStream, state: &Mutex<State>) {
     let mut reader = BufReader::new(stream);
     loop {

@@ -67,7 +67,7 @@ fn wheel_with_tool(python: &Path, folder: &Path) -> PathBuf {
     for (file, name) in
         [(build::tool(), "bin/ncclscope"), (build::plugin(), "libnccl-profiler-ncclscope.so")]
     {
-        // Without what debuggers read it is small.
+        // The file is small without debug information.
         said(Command::new("strip").arg("-o").arg(package.join(name)).arg(file));
     }
     let mut pip = Command::new(python);
@@ -123,7 +123,7 @@ fn profiles_of_torch(number: usize) {
     assert!(said.contains("Kineto's headers: True"), "{said}");
 }
 
-// A test for each: the two take half a minute each.
+// One test for each interpreter: each takes half a minute.
 #[test]
 fn profiles_of_the_newest_torch_show_nccl() {
     profiles_of_torch(0);
@@ -142,7 +142,7 @@ fn a_hung_job_of_torch_raises() {
     }
 }
 
-/// The oldest has no headers of Kineto: its traces are merged.
+/// The oldest torch has no headers of Kineto, so its traces are merged.
 #[test]
 fn profiles_of_older_torches_show_nccl() {
     for python in torch("NCCLSCOPE_TEST_OLD_TORCH_PYTHON", false) {

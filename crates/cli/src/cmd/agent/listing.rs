@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which recordings come and go in directories.
+Detects recordings that appear in directories or disappear from them.
 
 A directory is listed when it has changed, and once a minute in any case: of a year of recordings,
-only the times of their directories are read each second.
+only the modification times of their directories are read each second.
 */
 
 use crate::input::recordings_in;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a rank's environment shows about the rank: values for labels of other projects that no
-recording contains.
+Reads values for other projects' labels from a rank's environment, because no recording contains
+them.
 
 Only a few variables are read, as they were when the process started. The module checks that the
 environment belongs to the rank: another process, or one of another container, may have the same

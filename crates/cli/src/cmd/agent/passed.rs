@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Recordings that are not followed, and when they are looked at again.
+Recordings that the agent does not follow, and when it tries them again.
 
-Nothing is passed over for good: an error may pass, a file may be replaced, and a process that was
-silent may go on.
+No recording is skipped permanently: an error may be temporary, a file may be replaced, and a
+process that was silent may continue.
 */
 
 use super::process::Counted;

@@ -2,9 +2,10 @@
 /*!
 Serves the latest text at `/metrics` and the latest vectors at `/vectors`.
 
-One thread handles all connections, one request for each. A connection has a time to send its
-request and a time in all; there is a bound on their number, beyond which the address with the most
-loses its oldest. So neither slow nor many clients keep another one from its answer.
+One thread handles all connections, one request for each. A connection has time limits for sending
+its request and for its whole life. If there are more connections than a bound, the oldest
+connection of the address with the most is closed. So neither slow clients nor many clients keep
+another client from its answer.
 */
 
 use super::page::Page;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Where OTLP goes: `--otlp` and OpenTelemetry's own variables.
+The target of OTLP exports: `--otlp` and OpenTelemetry's own variables.
 
 Names and rules are those of its specification, "OpenTelemetry Protocol Exporter".
 */

@@ -2,8 +2,9 @@
 /*!
 Readings from recordings that are being written.
 
-It follows them as the agent does, and each reading ends a window of the agent's metrics. Rates are
-those of the last windows, [`SPAN`] together: a window alone has few operations of a slow job.
+The recordings are followed as by the agent, and each reading ends a window of the agent's metrics.
+Rates are those of the last windows, which together last [`SPAN`]: a single window has only a few
+operations of a slow job.
 */
 
 use super::hang::{self, Hangs};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which directories are read.
+Chooses the directories that `top` reads.
 
 Without a directory on the command line or in the environment, these are the ones that the recorded
 processes of this host write to. Their process ids are the names of their control sockets, and their
-recordings are what they have open (`/proc/PID/fd`). No process is asked.
+recordings are what they have open (`/proc/PID/fd`). No request is sent to a process.
 */
 
 use crate::args::TopArgs;

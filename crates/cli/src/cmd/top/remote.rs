@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Readings from an agent: `/metrics` for what ranks did, `/vectors` for what they are in.
+Readings from an agent: `/metrics` for the work of the ranks, `/vectors` for their operations in
+flight.
 
 The agent measures once per its own interval: rates are of the time between its last two windows.
-Vectors are new each second, and say which process a communicator's rank is.
+Vectors are updated each second, and identify the process of each rank of a communicator.
 */
 
 use super::hang;

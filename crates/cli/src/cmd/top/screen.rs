@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The view on a real terminal, which is as it was before when the view ends: on quitting, on an error,
-on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended. A signal also ends a view
-whose terminal takes no output: one that is stopped, or that nothing reads.
+The view on a real terminal, whose settings are restored when the view ends: on quitting, on an
+error, on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended. A signal also ends a
+view whose terminal takes no output: one that is stopped, or that nothing reads.
 */
 
 use super::watch::{Watch, printable};

@@ -55,7 +55,7 @@ fn a_leaf_of_a_tree_stops_when_its_own_data_is_sent() {
         let mut world = two();
         let launch = all_reduce(&mut world, name);
         assert_eq!(alone(&world, &[launch]), [is_early; CHANNELS], "{name}");
-        // With the phases of 2.31 no thread is ahead.
+        // With the phases of 2.31, no thread is ahead of the others.
         let mut world = World::new(2, functions());
         let launch = all_reduce(&mut world, name);
         assert_eq!(alone(&world, &[launch]), [false; CHANNELS], "{name} with phases");
@@ -89,14 +89,14 @@ fn an_early_stop_waits_for_nothing() {
     assert_eq!(alone(&world, &[launch]), [true; CHANNELS]);
 }
 
-/// A batch that another one follows ends for all threads of the block at once.
+/// A batch that is followed by another one ends for all threads of the block at once.
 #[test]
 fn between_batches_all_threads_wait() {
     let mut world = two();
     let mut launch = all_reduce(&mut world, "AllReduce_Sum_f32_TREE_SIMPLE");
     let (args, batch) = (&world.layout().args, &world.layout().batch);
     for channel in 0..CHANNELS {
-        // To the other channel's, which would be its second one.
+        // Channel 0's next batch is that of channel 1.
         let at = &mut launch.args[args.size + channel * batch.size..][..batch.size];
         put_bits(at, batch.next_jump, if channel == 0 { 1 } else { 0 });
     }

@@ -59,7 +59,7 @@ struct Link {
 struct Message {
     /// The address after its last byte: a call for the rest of it has the same.
     end: usize,
-    /// When it arrives at the other end.
+    /// Time at which the message arrives at the other end.
     due: Instant,
 }
 
@@ -74,7 +74,7 @@ impl Link {
         }
     }
 
-    /// How many of the `size` bytes at the address `data` the socket may send at `now`.
+    /// Number of the `size` bytes at address `data` that the socket may send at `now`.
     fn room(&mut self, socket: libc::c_int, data: usize, size: usize, now: Instant) -> usize {
         let left = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
         let end = data + size;
@@ -95,7 +95,7 @@ impl Link {
         if now < due { 0 } else { size.min(left) }
     }
 
-    /// The socket took `sent` bytes up to the address `end`.
+    /// Notes that the socket accepted `sent` bytes up to the address `end`.
     fn sent(&mut self, socket: libc::c_int, sent: u64, end: usize) {
         self.left = self.left.map(|left| left.saturating_sub(sent));
         if self.messages.get(&socket).is_some_and(|message| message.end == end) {
@@ -107,7 +107,7 @@ impl Link {
 /// `send` of libc, for everything in this process; see the module.
 ///
 /// # Safety
-/// As for libc's.
+/// As for libc's `send`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn send(
     socket: libc::c_int,
@@ -117,7 +117,7 @@ unsafe extern "C" fn send(
 ) -> libc::ssize_t {
     let call = |size: usize| {
         let (no_address, none) = (std::ptr::null::<libc::sockaddr>(), 0);
-        // SAFETY: the caller's promise for `size` bytes or more; there is no address.
+        // SAFETY: the caller's buffer has at least `size` bytes; no address is passed.
         unsafe { libc::sendto(socket, data, size, flags, no_address, none) }
     };
     if IS_FREE.load(Relaxed) || size == 0 {
@@ -159,7 +159,7 @@ mod tests {
         link.sent(3, 6000, DATA + 6000);
         assert_eq!(link.room(3, DATA + 6000, 10_000, after(2000)), 10_000);
         link.sent(3, 10_000, DATA + 16_000);
-        // The same buffer again is another message.
+        // The same buffer a second time is another message.
         assert_eq!(link.room(3, DATA, 16_000, after(3000)), 0);
         // A message of another socket leaves after this one.
         assert_eq!(link.room(4, DATA, 16_000, after(3500)), 0);

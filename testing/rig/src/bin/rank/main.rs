@@ -92,7 +92,7 @@ struct Trouble {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// The proxy threads stop, for so many milliseconds or for ever.
+    /// The proxy threads stop, for this many milliseconds or forever.
     StopProxy(Option<u64>),
     /// Megabytes a second from here on, and a delay in milliseconds.
     SlowLink(u64, u64),
@@ -186,7 +186,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the error; returns the exit code.
+/// Prints the error and returns the exit code.
 fn tell(rank: usize, failure: &Failure) -> u8 {
     match failure {
         Failure::Wrong(text) => {
@@ -212,7 +212,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     if threads == 1 {
         return work(options, 0, (&cuda, &nccl), None, &watchdog);
     }
-    // A process with all ranks creates the communicators at once.
+    // A process that has all ranks creates their communicators at once.
     let mut comms = vec![];
     if threads == options.nranks {
         watchdog.note("init");

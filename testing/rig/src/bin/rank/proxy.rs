@@ -87,14 +87,14 @@ extern "C" fn stand(_signal: libc::c_int) {
     STOPPED.fetch_add(1, SeqCst);
     let ms = SLEEP_MS.load(SeqCst);
     let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `until` is there to be written.
+    // SAFETY: `until` is valid to write to.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut until) };
     let nanos = until.tv_nsec + libc::c_long::from((ms % 1000) as u16) * 1_000_000;
     let whole = libc::time_t::try_from(ms / 1000).unwrap_or(FOR_EVER_S).min(FOR_EVER_S);
     until.tv_sec += whole + nanos / 1_000_000_000;
     until.tv_nsec = nanos % 1_000_000_000;
     let (clock, absolute) = (libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME);
-    // SAFETY: `until` is a time, and nothing is to be written.
+    // SAFETY: `until` is a valid time, and no remaining time is written.
     let sleep = || unsafe { libc::clock_nanosleep(clock, absolute, &raw const until, NOTHING) };
     while sleep() == libc::EINTR {}
     // SAFETY: as above.
