@@ -355,7 +355,7 @@ impl<'a> Classifier<'a> {
             _ => format!(
                 "{who} in {}: {}; {waits} ({})",
                 words::comm(comm),
-                words::counts(own),
+                words::counts_of(comm, own),
                 words::counts_of(comm, by),
             ),
         };
@@ -404,7 +404,7 @@ impl<'a> Classifier<'a> {
         let called =
             self.pending_calls.get(&process).map_or_else(String::new, |&(index, member)| {
                 let comm = self.comm(index);
-                let counts = words::counts(&comm.vectors[member as usize]);
+                let counts = words::counts_of(comm, &comm.vectors[member as usize]);
                 format!("; {}: {counts}", words::comm(comm))
             });
         format!("{who}: {place}{called}")

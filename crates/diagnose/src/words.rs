@@ -72,7 +72,7 @@ pub(crate) fn op(of: Option<u64>, call: Option<&Call>) -> String {
 }
 
 /// Text such as `called 5, enqueued 5, kernel started 4, complete 4`.
-pub(crate) fn counts(vector: &Vector) -> String {
+fn counts(vector: &Vector) -> String {
     let started =
         vector.started.map_or_else(String::new, |started| format!(", kernel started {started}"));
     format!(
@@ -81,10 +81,16 @@ pub(crate) fn counts(vector: &Vector) -> String {
     )
 }
 
-/// [`counts`] for a member of a communicator; for a pair of ranks with ` of these`.
+/// [`counts`] for a member of a communicator; for a pair of ranks with ` of these`. It says how
+/// many calls NCCL enqueues without a report, so that they do not look like pending ones.
 pub(crate) fn counts_of(comm: &Communicator, vector: &Vector) -> String {
     let these = if comm.is_pair() { " of these" } else { "" };
-    format!("{}{these}", counts(vector))
+    let unseen = match comm.unseen_calls() {
+        0 => String::new(),
+        1 => "; NCCL reports only the call of 1, such as a Broadcast".to_owned(),
+        unseen => format!("; NCCL reports only the calls of {unseen}, such as Broadcasts"),
+    };
+    format!("{}{these}{unseen}", counts(vector))
 }
 
 /// Text such as ` for 12 s`; empty if the age is unknown.
@@ -142,5 +148,17 @@ mod tests {
         assert_eq!(ranks(&[0, 1, 2, 3, 7, 8]), "0-3, 7-8");
         let many: Vec<u32> = (0..100).map(|n| n * 2).collect();
         assert!(ranks(&many).ends_with("22 and 88 more"));
+    }
+
+    #[test]
+    fn calls_of_which_nccl_reports_no_more_are_not_pending() {
+        let vector = Vector { api: 3, enqueued: 2, done: 2, ..Vector::default() };
+        let mut comm = Communicator { vectors: vec![vector; 2], ..Communicator::default() };
+        let counts = "called 3, enqueued 2, complete 2";
+        let told = format!("{counts}; NCCL reports only the call of 1, such as a Broadcast");
+        assert_eq!(counts_of(&comm, &vector), told);
+        // The other one has no such call, so this one is pending.
+        comm.vectors[1].enqueued = 3;
+        assert_eq!(counts_of(&comm, &vector), counts);
     }
 }

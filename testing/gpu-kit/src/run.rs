@@ -136,7 +136,7 @@ fn version(setup: &Setup) -> Result<u32, String> {
     let said = said.run(Duration::from_secs(60))?;
     let version = said.value(0, "init", "version")?;
     // A float that holds the integer that NCCL reported.
-    Ok(format!("{version}").parse().unwrap_or(0))
+    format!("{version}").parse().map_err(|_| format!("the rank's NCCL version is {version}"))
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
