@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const WARM: u64 = 20;
 /// How long a process waits for its recording before it ends: a busy machine may take long.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time for the plugin, once its file is there, to note in its lanes file which recording that is.
+const BEGIN: Duration = Duration::from_millis(100);
 /// Children of [`End::play`]'s `fork-busy`.
 const CHILDREN: usize = 4;
 /// Seconds after which a child that hangs is killed, and so fails.
@@ -82,13 +84,15 @@ fn busy(plugin: &Plugin, context: u64, threads: usize, meanwhile: &dyn Fn()) {
     });
 }
 
-/// Whether the process has a recording, or has waited long enough for one. Without a directory for
-/// recordings there is nothing to wait for.
+/// True if the process has had a recording for [`BEGIN`], or has waited long enough for one. Without
+/// a directory for recordings there is nothing to wait for.
 fn is_recorded() -> bool {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
+    static SEEN: OnceLock<Instant> = OnceLock::new();
     let Some(run) = std::env::var_os("NCCLSCOPE_DIR") else { return true };
     let has_file = std::fs::read_dir(run).is_ok_and(|mut files| files.next().is_some());
-    has_file || BEGUN.get_or_init(Instant::now).elapsed() > PATIENCE
+    has_file && SEEN.get_or_init(Instant::now).elapsed() > BEGIN
+        || BEGUN.get_or_init(Instant::now).elapsed() > PATIENCE
 }
 
 fn kill_with_a_step_in_flight(plugin: &Plugin, context: u64) {
