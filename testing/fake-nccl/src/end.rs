@@ -84,8 +84,8 @@ fn busy(plugin: &Plugin, context: u64, threads: usize, meanwhile: &dyn Fn()) {
     });
 }
 
-/// True if the process has had a recording for [`BEGIN`], or has waited long enough for one. Without
-/// a directory for recordings there is nothing to wait for.
+/// True if the process has had a recording for [`BEGIN`], has waited [`PATIENCE`] for one, or has
+/// no directory for recordings.
 fn is_recorded() -> bool {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     static SEEN: OnceLock<Instant> = OnceLock::new();
