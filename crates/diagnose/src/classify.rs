@@ -39,6 +39,8 @@ pub(crate) struct Classifier<'a> {
     pending_calls: HashMap<u32, (u32, u32)>,
     /// Processes that exited in order while in an operation.
     exited_inside: BTreeSet<u32>,
+    /// [`Communicator::unseen_calls`] of each communicator.
+    unseen_calls: Vec<u64>,
 }
 
 impl<'a> Classifier<'a> {
@@ -50,6 +52,7 @@ impl<'a> Classifier<'a> {
             stalled: BTreeMap::new(),
             pending_calls: HashMap::new(),
             exited_inside: BTreeSet::new(),
+            unseen_calls: job.comms.iter().map(Communicator::unseen_calls).collect(),
         };
         let causes: BTreeSet<u32> = wait_roots
             .late
@@ -66,7 +69,7 @@ impl<'a> Classifier<'a> {
         }
         this.note_stalled();
         for (comm, index) in job.comms.iter().zip(0u32..) {
-            let unseen = comm.unseen_calls();
+            let unseen = this.unseen_calls[index as usize];
             for (vector, member) in comm.vectors.iter().zip(0u32..) {
                 if vector.not_enqueued() > unseen && causes.contains(&vector.process) {
                     this.pending_calls.insert(vector.process, (index, member));
@@ -179,6 +182,11 @@ impl<'a> Classifier<'a> {
 
     fn comm(&self, index: u32) -> &'a Communicator {
         &self.job.comms[index as usize]
+    }
+
+    /// How far a member of a communicator is, as text.
+    fn counts_text(&self, index: u32, vector: &Vector) -> String {
+        words::counts_of(self.comm(index), self.unseen_calls[index as usize], vector)
     }
 
     fn call(&self, comm: &'a Communicator, member: u32, index: u64) -> Option<&'a Call> {
@@ -355,8 +363,8 @@ impl<'a> Classifier<'a> {
             _ => format!(
                 "{who} in {}: {}; {waits} ({})",
                 words::comm(comm),
-                words::counts_of(comm, own),
-                words::counts_of(comm, by),
+                self.counts_text(longest.comm, own),
+                self.counts_text(longest.comm, by),
             ),
         };
         let mut line = Evidence::of(class, rank, text);
@@ -404,7 +412,7 @@ impl<'a> Classifier<'a> {
         let called =
             self.pending_calls.get(&process).map_or_else(String::new, |&(index, member)| {
                 let comm = self.comm(index);
-                let counts = words::counts_of(comm, &comm.vectors[member as usize]);
+                let counts = self.counts_text(index, &comm.vectors[member as usize]);
                 format!("; {}: {counts}", words::comm(comm))
             });
         format!("{who}: {place}{called}")
@@ -516,7 +524,7 @@ impl<'a> Classifier<'a> {
                     words::rank(self.job, wait.process),
                     words::op(comm.number(vector), self.call(comm, wait.member, vector.front())),
                     words::comm(comm),
-                    words::counts_of(comm, vector),
+                    self.counts_text(wait.comm, vector),
                 ),
             ));
         }

@@ -62,6 +62,8 @@ struct StuckOperation<'a> {
     by_rank: OnceCell<BTreeMap<u32, usize>>,
     /// Number of members whose kernels are running.
     running_kernels: OnceCell<usize>,
+    /// [`Communicator::unseen_calls`].
+    unseen_calls: OnceCell<u64>,
     /// `done` of the members whose completions are recorded, ascending.
     done: OnceCell<Vec<u64>>,
 }
@@ -143,8 +145,14 @@ pub(crate) fn awaited_ranks(comm: &Communicator) -> BTreeSet<i32> {
 
 impl<'a> StuckOperation<'a> {
     fn new(job: &'a Job, comm: &'a Communicator) -> StuckOperation<'a> {
-        let (by_rank, running_kernels, done) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        StuckOperation { job, comm, by_rank, running_kernels, done }
+        StuckOperation {
+            job,
+            comm,
+            by_rank: OnceCell::new(),
+            running_kernels: OnceCell::new(),
+            unseen_calls: OnceCell::new(),
+            done: OnceCell::new(),
+        }
     }
 
     /// Position of the member with this rank in the communicator.
@@ -157,6 +165,10 @@ impl<'a> StuckOperation<'a> {
     fn running_kernels(&self) -> usize {
         let runs = |v: &&Vector| v.has_started() == Some(true);
         *self.running_kernels.get_or_init(|| self.comm.vectors.iter().filter(runs).count())
+    }
+
+    fn unseen_calls(&self) -> u64 {
+        *self.unseen_calls.get_or_init(|| self.comm.unseen_calls())
     }
 
     /// Number of members that have finished an operation.
@@ -218,7 +230,7 @@ impl<'a> StuckOperation<'a> {
                 words::number(self.comm.number(vector)),
                 words::since(self.job, vector.age_ns),
                 Pending::Inside.text(),
-                words::counts_of(self.comm, vector),
+                words::counts_of(self.comm, self.unseen_calls(), vector),
             );
             let mut cause = self.cause(FindingClass::CallNotEnqueued, at, text);
             if !is_alone {
@@ -241,7 +253,7 @@ impl<'a> StuckOperation<'a> {
             words::number(self.comm.number(vector)),
             words::since(self.job, vector.age_ns),
             found.why,
-            words::counts_of(self.comm, vector),
+            words::counts_of(self.comm, self.unseen_calls(), vector),
             human::count(self.comm.vectors.len(), "member"),
             human::if_one(running_kernels, "runs", "run"),
         );
@@ -462,7 +474,7 @@ impl<'a> StuckOperation<'a> {
             words::rank(self.job, vector.process),
             words::number(self.comm.number(vector)),
             words::since(self.job, vector.age_ns),
-            words::counts_of(self.comm, vector),
+            words::counts_of(self.comm, self.unseen_calls(), vector),
             self.comm.vectors.len(),
         );
         let mut cause = self.cause(FindingClass::GpuDead, at, text);

@@ -81,11 +81,12 @@ fn counts(vector: &Vector) -> String {
     )
 }
 
-/// [`counts`] for a member of a communicator; for a pair of ranks with ` of these`. It says how
-/// many calls NCCL enqueues without a report, so that they do not look like pending ones.
-pub(crate) fn counts_of(comm: &Communicator, vector: &Vector) -> String {
+/// [`counts`] for a member of a communicator; for a pair of ranks with ` of these`. `unseen` is
+/// [`Communicator::unseen_calls`], which looks at all members: these calls are named, so that they
+/// do not look like pending ones.
+pub(crate) fn counts_of(comm: &Communicator, unseen: u64, vector: &Vector) -> String {
     let these = if comm.is_pair() { " of these" } else { "" };
-    let unseen = match comm.unseen_calls() {
+    let unseen = match unseen {
         0 => String::new(),
         1 => "; NCCL reports only the call of 1, such as a Broadcast".to_owned(),
         unseen => format!("; NCCL reports only the calls of {unseen}, such as Broadcasts"),
@@ -156,9 +157,9 @@ mod tests {
         let mut comm = Communicator { vectors: vec![vector; 2], ..Communicator::default() };
         let counts = "called 3, enqueued 2, complete 2";
         let told = format!("{counts}; NCCL reports only the call of 1, such as a Broadcast");
-        assert_eq!(counts_of(&comm, &vector), told);
+        assert_eq!(counts_of(&comm, comm.unseen_calls(), &vector), told);
         // The other one has no such call, so this one is pending.
         comm.vectors[1].enqueued = 3;
-        assert_eq!(counts_of(&comm, &vector), counts);
+        assert_eq!(counts_of(&comm, comm.unseen_calls(), &vector), counts);
     }
 }

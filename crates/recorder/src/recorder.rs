@@ -158,8 +158,8 @@ impl Recorder {
 
     fn miss(&self, miss: Miss) {
         if miss.is_kept() {
-            // Stored before the event, so that whoever takes the event sees a time that includes
-            // it.
+            // Stored before the event, so that the thread that takes the event sees a time that
+            // includes it.
             self.missed_at.fetch_max(now(), Ordering::Release);
             self.missed.put(miss);
         }

@@ -224,8 +224,8 @@ fn leave_a_child() {
         return;
     }
     for descriptor in 0..3 {
-        // SAFETY: no preconditions. Whoever reads this process's output does not wait for the child
-        // then.
+        // SAFETY: no preconditions. With these closed, a reader of this process's output does not
+        // wait for the child.
         unsafe { libc::close(descriptor) };
     }
     // SAFETY: no preconditions.

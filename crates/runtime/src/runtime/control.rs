@@ -364,7 +364,7 @@ fn new_directory(beside: &Path) -> io::Result<PathBuf> {
     static LAST: Lock<(u64, u32)> = Lock::new((0, 0));
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let dir = beside.join(next_dump(&mut LAST.lock(), seconds));
-    // Whoever can read the recordings can read the dump.
+    // Users that can read the recordings can read the dump.
     let mode = std::fs::metadata(beside)?.mode() & 0o055 | 0o700;
     own::ready(&dir, mode).map(|()| dir.clone()).or_else(|_| own::instead_of(&dir))
 }
