@@ -47,6 +47,9 @@ const ORPHAN_SINCE: usize = 4072;
 const NO_RECORDING: usize = 4080;
 /// How long a lanes file is kept for a process that can see its recording.
 const ORPHAN_FOR: Duration = Duration::from_secs(7 * 86_400);
+/// The same if the recording's directory no longer exists where the owner saw it. It may come back
+/// if it was renamed or unmounted.
+const DELETED_FOR: Duration = Duration::from_secs(3_600);
 
 /// The identity of a recording's directory, which distinguishes it from directories of the same
 /// path in other containers.
@@ -67,11 +70,16 @@ impl Home {
     #[must_use]
     pub fn of(recording: &Path) -> Option<Home> {
         let directory = std::fs::metadata(recording.parent()?).ok()?;
+        let (mounts, boot) = Home::namespace()?;
+        Some(Home { directory: (directory.dev(), directory.ino()), mounts, boot })
+    }
+
+    /// This process's mount namespace and boot id.
+    fn namespace() -> Option<(u64, [u8; 16])> {
         let mounts = std::fs::metadata("/proc/self/ns/mnt").ok()?.ino();
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        let boot = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
-        Some(Home { directory: (directory.dev(), directory.ino()), mounts, boot })
+        Some((mounts, u128::from_str_radix(&digits, 16).ok()?.to_be_bytes()))
     }
 
     fn encode(&self) -> [u8; 40] {
@@ -168,6 +176,17 @@ impl Owner {
         Owner::decode(&page)
     }
 
+    /// How long the lanes are kept if the recording is not visible to this process.
+    fn kept_for(&self) -> Duration {
+        let is_here =
+            self.home.is_some_and(|home| Home::namespace() == Some((home.mounts, home.boot)));
+        let exists = self.recording.parent().is_none_or(|directory| match directory.try_exists() {
+            Ok(exists) => exists,
+            Err(error) => error.kind() != io::ErrorKind::NotADirectory,
+        });
+        if is_here && !exists { DELETED_FOR } else { ORPHAN_FOR }
+    }
+
     /// True if this process wrote the recording with that header.
     #[must_use]
     pub fn wrote(&self, header: &Header) -> bool {
@@ -185,7 +204,8 @@ pub enum Adopted {
     /// The file was removed, because the recording is closed, was deleted or never existed.
     Useless,
     /// The recording is not visible here; its path may be that of another container. The file is
-    /// kept for a week, for a process that sees the recording.
+    /// kept for a week, for a process that sees the recording; for an hour, if the owner's path was
+    /// this process's and the directory no longer exists.
     Orphan,
 }
 
@@ -229,7 +249,7 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     let Some(owner) = Owner::of(&file) else {
         // Either the file was just created and its owner has not locked it yet, or the owner died
         // before.
-        if !has_waited(&file)? {
+        if !has_waited(&file, ORPHAN_FOR)? {
             return Ok(Adopted::Alive);
         }
         std::fs::remove_file(lanes)?;
@@ -252,22 +272,22 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
         Found::Gone if owner.home.is_some() && Home::of(&owner.recording) == owner.home => {
             Adopted::Useless
         }
-        Found::Gone | Found::Unknown if has_waited(&file)? => Adopted::Useless,
+        Found::Gone | Found::Unknown if has_waited(&file, owner.kept_for())? => Adopted::Useless,
         Found::Gone | Found::Unknown => return Ok(Adopted::Orphan),
     };
     std::fs::remove_file(lanes)?;
     Ok(adopted)
 }
 
-/// True if the lanes were first found without their recording more than [`ORPHAN_FOR`] ago; the
-/// first call stores the time.
-fn has_waited(file: &File) -> io::Result<bool> {
+/// True if the lanes were first found without their recording more than `limit` ago; the first call
+/// stores the time.
+fn has_waited(file: &File, limit: Duration) -> io::Result<bool> {
     let mut since = [0; 8];
     file.read_at(&mut since, ORPHAN_SINCE as u64)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     match u64::from_le_bytes(since) {
         0 => file.write_all_at(&now.to_le_bytes(), ORPHAN_SINCE as u64).map(|()| false),
-        since => Ok(now.saturating_sub(since) > ORPHAN_FOR.as_secs()),
+        since => Ok(now.saturating_sub(since) > limit.as_secs()),
     }
 }
 

@@ -165,6 +165,30 @@ fn lanes_that_no_process_came_for_go_after_a_week() {
     }
 }
 
+/// A run's directory that is deleted after a kill, before another process starts on the host.
+#[test]
+fn lanes_of_a_deleted_directory_go_after_an_hour() {
+    const SINCE: u64 = 4072;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let elsewhere = |owner: &mut Owner| owner.home.iter_mut().for_each(|home| home.mounts += 1);
+    for (minutes, is_here, expected) in
+        [(59, true, Adopted::Orphan), (61, true, Adopted::Useless), (61, false, Adopted::Orphan)]
+    {
+        let case = killed();
+        let run = tempfile::tempdir().unwrap();
+        let mut owner = Owner::new(OWNER.0, OWNER.1, run.path().join("x.nscope"));
+        run.close().unwrap();
+        if !is_here {
+            elsewhere(&mut owner);
+        }
+        own(&case.lanes, &owner);
+        let file = OpenOptions::new().write(true).open(&case.lanes).unwrap();
+        file.write_all_at(&(now - 60 * minutes).to_le_bytes(), SINCE).unwrap();
+        assert_eq!(adopt_own(&case.lanes).unwrap(), expected, "{minutes} min, {is_here}");
+        assert_eq!(case.lanes.exists(), expected == Adopted::Orphan);
+    }
+}
+
 #[test]
 fn the_lanes_of_another_user_are_left_alone() {
     let case = killed();
