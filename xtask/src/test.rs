@@ -7,6 +7,7 @@
 //! files stay in `$HOME/.cache/ncclscope`; a second run fetches nothing. `--with` names what is
 //! fetched only on demand; the last lines of output list what of that is missing.
 
+mod leftovers;
 mod needs;
 
 use std::process::{Command, Stdio};
@@ -53,7 +54,9 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     // Most tests wait: see .config/nextest.toml. An argument of the runner overrides this.
     runner.env("NEXTEST_TEST_THREADS", (3 * cores.get()).to_string());
     runner.envs(environment.iter().map(|(name, python)| (name, python)));
+    let before = leftovers::Before::now();
     let status = process::status(&mut runner)?;
+    before.clean();
     for line in needs::lines(&missing) {
         println!("{line}");
     }
