@@ -4,6 +4,7 @@
 use crate::groups::{By, ChannelSums, Sums};
 use crate::in_nccl::{ProcessTimes, Times, recorded_ns};
 use crate::job_ranks::JobRanks;
+use crate::late::late_ranks;
 use crate::losses::Losses;
 use crate::numbers::{Numbers, OperationPosition};
 use crate::processes::{clock_steps, dropped, empty_row, file_name, fill_counts, process_row};
@@ -292,6 +293,7 @@ impl ReportBuilder {
         job_ranks.fill(&mut ranks, &mut self.open, &mut operations, &mut peers);
         name_comms(&ranks, &mut operations, &mut peers);
         let summary = Summary::of(&ranks, &operations, (&self.times, self.recorded_ns));
+        let late_ranks = late_ranks(&operations, &ranks, &summary.roles);
         let groups = groups.finish(&facts, &job_ranks, &ranks);
         Report {
             schema: SCHEMA,
@@ -302,6 +304,7 @@ impl ReportBuilder {
             sizes: summary.sizes,
             latencies: summary.latencies,
             operations,
+            late_ranks,
             open_operations: self.open,
             peers,
             windows: self.windows,

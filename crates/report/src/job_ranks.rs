@@ -67,7 +67,7 @@ impl JobRanks {
             row.peer = self.get(row.comm.as_deref(), row.comm_peer);
         }
         for row in operations {
-            if let Some(last) = &mut row.last_rank {
+            for last in row.last_rank.iter_mut().chain(&mut row.last) {
                 last.rank = self.get(Some(&row.comm), Some(last.comm_rank));
             }
         }

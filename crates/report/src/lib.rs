@@ -20,6 +20,7 @@ mod groups;
 mod in_nccl;
 mod job_ranks;
 mod key;
+mod late;
 mod latency;
 pub mod losses;
 mod numbers;

@@ -6,7 +6,7 @@ use crate::distribution::Distribution;
 use crate::groups::{self, Cell, KeyFacts, Member};
 use crate::key::Key;
 use crate::schema::{Durations, LastRank, OperationRow, PeerRow, PeerWaits};
-use crate::transfer::{Clocks, Collectives, Parts, Transfer, Unknown};
+use crate::transfer::{Clocks, Collectives, Last, Parts, Transfer, Unknown};
 use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::{Completion, End, Operation, Timing};
@@ -261,6 +261,8 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
     let mean = transfer.as_ref().map(mean);
     let (arrived, all) = (sums.with_waiting.count(), sums.with_waiting.sum());
     let total_waiting = mean.map(|mean| (all - mean * to_f64(arrived)).max(0.0));
+    let last = transfer.as_ref().zip(total_waiting);
+    let last = last.map_or_else(Vec::new, |(transfer, ns)| last_ranks(transfer.last(arrived, ns)));
     let algbw = |times: Option<[f64; 4]>| algbw_gbs(key.bytes?, times?[1]);
     let factor = bus_factor(&key.func, sums.nranks);
     let busbw = |times| Some(algbw(times)? * factor?);
@@ -284,10 +286,8 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
         transfer_unknown: unknown.map(Unknown::text),
         with_waiting_ns: with_waiting.map(durations),
         waiting_ns: waiting_ns.map(durations),
-        last_rank: transfer.and_then(|transfer| {
-            let (comm_rank, times) = transfer.last()?;
-            Some(LastRank { rank: None, comm_rank, times })
-        }),
+        last_rank: last.first().copied(),
+        last,
         algbw_gbs: algbw(transfer_ns),
         busbw_gbs: busbw(transfer_ns),
         busbw_with_waiting_gbs: busbw(with_waiting),
@@ -299,6 +299,16 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
         latency,
     };
     (row, facts)
+}
+
+fn last_ranks(ranks: Vec<(i32, Last)>) -> Vec<LastRank> {
+    let row = |(comm_rank, Last { times, waiting_ns })| LastRank {
+        rank: None,
+        comm_rank,
+        times,
+        waiting_ns: to_u64(waiting_ns),
+    };
+    ranks.into_iter().map(row).collect()
 }
 
 fn durations(quantiles: [f64; 4]) -> Durations {

@@ -34,6 +34,8 @@ pub struct Report {
     pub latencies: Vec<LatencyRow>,
     /// One row for each communicator, function, size, algorithm, protocol and channel count.
     pub operations: Vec<OperationRow>,
+    /// The ranks for which the others waited at least 2 % of the time in NCCL, longest first.
+    pub late_ranks: Vec<LateRank>,
     /// Operations and API calls that were not over at the end of their recording.
     pub open_operations: Vec<OpenOperation>,
     /// One row for each communicator and pair of ranks that used the network.
@@ -280,8 +282,12 @@ pub struct OperationRow {
     pub with_waiting_ns: Option<Durations>,
     /// The longest wait of a rank in each collective: its time with waiting minus the transfer.
     pub waiting_ns: Option<Durations>,
-    /// The rank that arrived last most often.
+    /// The rank that the others waited longest for.
     pub last_rank: Option<LastRank>,
+    /// All ranks that arrived last, the one that the others waited longest for first; for
+    /// [`Report::late_ranks`].
+    #[serde(skip)]
+    pub(crate) last: Vec<LastRank>,
     /// Algorithm bandwidth of the median transfer, GB/s; `null` if the transfer is unknown.
     pub algbw_gbs: Option<f64>,
     /// Bus bandwidth of the median transfer, GB/s; `null` if the transfer is unknown.
@@ -330,7 +336,7 @@ pub struct Histogram {
     pub buckets: Vec<[u64; 3]>,
 }
 
-/// The rank that arrived last most often.
+/// A rank that the others of its communicator waited for in operations of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LastRank {
     /// Rank in the job; `null` if unknown.
@@ -339,6 +345,26 @@ pub struct LastRank {
     pub comm_rank: i32,
     /// Number of collectives in which it was last, of `transfers`.
     pub times: u64,
+    /// How long all other ranks together waited for it in all collectives of the row, ns. If
+    /// `transfers` are only a part of them, it is extrapolated from these.
+    pub waiting_ns: u64,
+}
+
+/// A rank that the others waited for in collectives.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LateRank {
+    /// Rank in the job; `null` if unknown.
+    pub rank: Option<u32>,
+    /// If the rank in the job is unknown, the communicator, and the rank in it.
+    pub comm: Option<String>,
+    /// As `comm`.
+    pub comm_rank: Option<i32>,
+    /// Its host's name; `null` if it has no recording.
+    pub host: Option<String>,
+    /// How long all other ranks together waited for it, ns.
+    pub waiting_ns: u64,
+    /// `waiting_ns` as a share of the time in NCCL of all ranks, the sum of `in_nccl_ns` of `roles`.
+    pub share: f64,
 }
 
 /// A distribution of durations, ns; percentiles by nearest rank. Those of more than 4,096 durations

@@ -91,6 +91,7 @@ impl Parts {
 #[derive(Clone, Debug)]
 struct Collective {
     ranks: u32,
+    sum_ns: f64,
     least_ns: f64,
     most_ns: f64,
     /// The rank with `least_ns`.
@@ -147,8 +148,11 @@ impl Collectives {
             transfer.ns.add(ns);
             transfer.waiting_ns.add((one.most_ns - ns).max(0.0));
             transfer.joined += 1;
+            transfer.arrivals += u64::from(one.ranks);
             if let Some(rank) = last {
-                *transfer.last.entry(rank).or_default() += 1;
+                let sum = transfer.last.entry(rank).or_default();
+                sum.times += 1;
+                sum.waiting_ns += (one.sum_ns - ns * f64::from(one.ranks)).max(0.0);
             }
         }
         match (transfer.joined, transfer.whole) {
@@ -173,6 +177,7 @@ impl Collective {
         });
         Collective {
             ranks: 1,
+            sum_ns: ns,
             least_ns: ns,
             most_ns: ns,
             least: rank,
@@ -183,6 +188,7 @@ impl Collective {
 
     fn merge(&mut self, other: Collective) {
         self.ranks += other.ranks;
+        self.sum_ns += other.sum_ns;
         self.most_ns = self.most_ns.max(other.most_ns);
         self.is_ambiguous |= other.is_ambiguous;
         if other.least_ns < self.least_ns {
@@ -216,17 +222,37 @@ pub(crate) struct Transfer {
     pub(crate) waiting_ns: Distribution,
     /// Number of collectives with a known transfer.
     pub(crate) joined: u64,
+    /// Number of arrivals in these collectives: each has one for each of its ranks.
+    arrivals: u64,
     /// Number of collectives of which all ranks were read.
     whole: u64,
-    /// How often each rank arrived last.
-    last: BTreeMap<i32, u64>,
+    /// The ranks that arrived last, by their rank in the communicator.
+    last: BTreeMap<i32, Last>,
+}
+
+/// The collectives in which a rank arrived last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Last {
+    /// Number of these collectives.
+    pub(crate) times: u64,
+    /// How long all other ranks together waited in them, ns.
+    pub(crate) waiting_ns: f64,
 }
 
 impl Transfer {
-    /// The rank that arrived last most often, and how often.
-    pub(crate) fn last(&self) -> Option<(i32, u64)> {
-        let most = self.last.iter().max_by_key(|&(rank, count)| (*count, std::cmp::Reverse(*rank)));
-        most.map(|(rank, count)| (*rank, *count))
+    /// The ranks that arrived last, the one that the others waited longest for first. If only a part
+    /// of the row's collectives is joined, the waiting is extrapolated to all: `arrivals` is the
+    /// row's number of arrivals, and `total_ns` the waiting in all of it, which the sum does not
+    /// exceed.
+    pub(crate) fn last(&self, arrivals: u64, total_ns: f64) -> Vec<(i32, Last)> {
+        let joined: f64 = self.last.values().map(|last| last.waiting_ns).sum();
+        let all = to_f64(arrivals) / to_f64(self.arrivals.max(1));
+        let factor = if joined * all > total_ns { total_ns / joined } else { all };
+        let scaled = |last: &Last| Last { waiting_ns: last.waiting_ns * factor, ..*last };
+        let mut ranks: Vec<_> =
+            self.last.iter().map(|(rank, last)| (*rank, scaled(last))).collect();
+        ranks.sort_by(|(_, a), (_, b)| b.waiting_ns.total_cmp(&a.waiting_ns));
+        ranks
     }
 }
 
@@ -292,7 +318,8 @@ mod tests {
                 add(&mut all, parts((0..10).map(|seq| (seq, ns))), rank, host);
             }
             let mut transfer = all.transfer(func, Some(3))?;
-            assert_eq!((transfer.joined, transfer.last()), (10, Some((1, 10))));
+            let last = Last { times: 10, waiting_ns: 15_000.0 };
+            assert_eq!((transfer.joined, transfer.last(30, 15_000.0)), (10, vec![(1, last)]));
             let quantiles = [transfer.ns.quantiles(), transfer.waiting_ns.quantiles()];
             Ok(quantiles.map(|quantiles| quantiles.unwrap()[1]))
         };
@@ -311,7 +338,30 @@ mod tests {
             add(&mut all, parts, rank, "a");
         }
         let mut transfer = all.transfer("ReduceScatter", Some(2)).unwrap();
-        assert_eq!((transfer.ns.quantiles(), transfer.last()), (Some([500.0; 4]), Some((1, 1))));
+        assert_eq!(transfer.ns.quantiles(), Some([500.0; 4]));
+        assert_eq!(transfer.last(2, 100.0), [(1, Last { times: 1, waiting_ns: 100.0 })]);
+    }
+
+    /// Rank 0 is last nine times, by little, and rank 1 once, by much.
+    #[test]
+    fn ranks_are_ordered_by_how_long_the_others_waited_and_not_by_how_often() {
+        let transfer = |seqs: std::ops::Range<u64>| {
+            let mut all = Collectives::default();
+            let first = |seq| if seq == 5 { 6_100.0 } else { 100.0 };
+            let second = |seq| if seq == 5 { 100.0 } else { 110.0 };
+            add(&mut all, parts(seqs.clone().map(|seq| (seq, first(seq)))), 0, "a");
+            add(&mut all, parts(seqs.map(|seq| (seq, second(seq)))), 1, "a");
+            all.transfer("AllReduce", Some(2)).unwrap()
+        };
+        let last = |times, waiting_ns| Last { times, waiting_ns };
+        let ranks = transfer(0..10);
+        assert_eq!(ranks.last(20, 6_090.0), [(1, last(1, 6_000.0)), (0, last(9, 90.0))]);
+        // A row with twice as many collectives, half of them joined.
+        let all = ranks.last(40, 20_000.0);
+        assert_eq!(all, [(1, last(1, 12_000.0)), (0, last(9, 180.0))]);
+        // It never exceeds what the row waited.
+        let all = ranks.last(40, 609.0);
+        assert_eq!(all, [(1, last(1, 600.0)), (0, last(9, 9.0))]);
     }
 
     #[test]
@@ -341,6 +391,7 @@ mod tests {
         }
         let transfer = all.transfer("AllReduce", Some(2)).unwrap();
         assert!(transfer.joined > 100, "{}", transfer.joined);
-        assert_eq!(transfer.last(), Some((0, transfer.joined)), "of equals the first");
+        let last = Last { times: transfer.joined, waiting_ns: 0.0 };
+        assert_eq!(transfer.last(150_000, 0.0), [(0, last)], "of equals the first");
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reports about recordings of simulated runs.
 
-use ncclscope_report::schema::LastRank;
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::record::{
     ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, NetPlugin, ProxyOp,
@@ -188,13 +187,37 @@ fn the_bandwidth_is_that_of_the_transfer_and_the_waiting_names_the_late_rank() {
     assert_eq!(late.transfer_ns, even.transfer_ns);
     assert_eq!((late.busbw_gbs, late.transfers), (even.busbw_gbs, 20));
     assert!(late.with_waiting_ns.unwrap().max > 5_000_000, "{late:?}");
-    assert_eq!(late.last_rank, Some(LastRank { rank: Some(1), comm_rank: 1, times: 20 }));
+    let last = late.last_rank.unwrap();
+    assert_eq!((last.rank, last.comm_rank, last.times), (Some(1), 1, 20));
+    assert!(last.waiting_ns.abs_diff(20 * 5_000_000) < 20_000, "{last:?}");
     assert!(late.waiting_ns.unwrap().p50.abs_diff(5_000_000) < 1_000, "{late:?}");
     let alone = row(&uneven[..1]);
     assert_eq!((alone.transfer_ns, alone.busbw_gbs), (None, None));
     let why = "no collective has the arrival and the end of all ranks of the communicator";
     assert_eq!(alone.transfer_unknown, Some(why));
     assert!(alone.busbw_with_waiting_gbs.unwrap() < even.busbw_gbs.unwrap() / 2.0);
+}
+
+/// Rank 0 is last nine times by a millisecond each, rank 1 once by six seconds.
+#[test]
+fn the_late_rank_is_the_one_that_cost_most_and_not_the_one_that_was_last_most_often() {
+    let report = report(&two_ranks(|p| {
+        for time in 0..10 {
+            p.waits = match (time, p.comm.rank) {
+                (5, 0) => 6_000_000_000,
+                (5, _) | (_, 0) => 0,
+                _ => 1_000_000,
+            };
+            p.collective(Call::ALL_REDUCE);
+        }
+    }));
+    let [late] = &report.late_ranks[..] else { panic!("{:?}", report.late_ranks) };
+    assert_eq!((late.rank, late.comm.as_deref(), late.comm_rank), (Some(1), None, None));
+    assert_eq!(late.host.as_ref(), Some(&report.ranks[1].host));
+    assert!(late.waiting_ns.abs_diff(6_000_000_000) < 1_000_000, "{late:?}");
+    assert!((0.99..=1.0).contains(&late.share), "{late:?}");
+    let last = report.operations[0].last_rank.unwrap();
+    assert_eq!((last.rank, last.times), (Some(1), 1));
 }
 
 #[test]

@@ -108,7 +108,7 @@ pub(super) fn words(paths: &[impl AsRef<Path>], run: Option<&str>) -> String {
 }
 
 /// The fields of an operation's row that the table shows.
-const OPERATION: [&str; 26] = [
+const OPERATION: [&str; 27] = [
     "comm",
     "comm_name",
     "func",
@@ -131,6 +131,7 @@ const OPERATION: [&str; 26] = [
     "transfer_ns.p50",
     "transfers",
     "last_rank.rank",
+    "last_rank.waiting_ns",
     "algbw_gbs",
     "busbw_gbs",
     "busbw_with_waiting_gbs",

@@ -135,12 +135,12 @@ fn busbw(row: &OperationRow) -> String {
 
 /// The rank that the others waited for, if they waited noticeably and mostly for the same rank.
 fn last(row: &OperationRow) -> String {
-    let waits = |transfer: &Durations| row.waiting_ns.is_some_and(|w| w.p50 > transfer.p50 / 10);
-    let last = row.last_rank.filter(|last| last.times > row.transfers / 2);
-    let last = last.filter(|_| row.transfer_ns.as_ref().is_some_and(waits));
-    or_dash(last, |LastRank { rank, comm_rank, times }| {
+    let waiting = row.total_waiting_ns.zip(row.total_with_waiting_ns);
+    let waiting = waiting.filter(|(waiting, all)| *waiting > all / 10).map(|(ns, _)| ns);
+    let last = row.last_rank.zip(waiting).filter(|(last, all)| last.waiting_ns > all / 2);
+    or_dash(last, |(LastRank { rank, comm_rank, waiting_ns, .. }, all)| {
         let rank = rank_text(rank, Some(comm_rank));
-        format!("{rank} ({:.0} %)", 100.0 * to_f64(times) / to_f64(row.transfers))
+        format!("{rank} ({:.0} %)", 100.0 * to_f64(waiting_ns) / to_f64(all))
     })
 }
 
@@ -168,7 +168,8 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
     explain_timed(page, rows);
     if rows.iter().any(|row| row.transfer_ns.is_some()) {
         let text = "transfer: the median from the last rank's arrival to the end, of which algbw \
-                    and busbw are; last: the rank that arrived last, for which the others waited";
+                    and busbw are; last: the rank for which the others waited most, with its part of \
+                    their waiting";
         page.wrapped("  ", text);
     }
     let is_least = |row: &&OperationRow| row.busbw_gbs.is_none() && busbw(row).starts_with('>');

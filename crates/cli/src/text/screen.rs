@@ -7,23 +7,19 @@ use super::{head, losses};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, percent};
 use ncclscope_operations::stats::to_f64;
-use ncclscope_report::Report;
-use ncclscope_report::schema::{RoleRow, SizeRow};
-use std::collections::BTreeMap;
+use ncclscope_report::schema::{LateRank, RoleRow, SizeRow};
 
 /// Maximum number of rows of the table of times, and of that of sizes.
 const ROWS: usize = 10;
 /// Maximum number of ranks that are named, and of sentences in a section.
 const FEW: usize = 3;
-/// Minimum share of the time in NCCL for which a rank counts as late.
-const LATE: f64 = 0.02;
 
 pub(super) fn write(page: &mut Page, content: Content<'_>) {
     let report = content.report;
     head::write(page, report, content.run, head::Room::Screen);
     roles(page, content);
     sizes(page, &report.sizes);
-    late(page, report);
+    late(page, &report.late_ranks);
     few(page, "PROBLEMS", &report.problems);
     losses::write(page, report.lost.losses.get(..FEW).unwrap_or(&report.lost.losses));
     few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable);
@@ -122,28 +118,18 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
 }
 
 /// The ranks that others waited for in collectives.
-fn late(page: &mut Page, report: &Report) {
-    let total: f64 = report.roles.iter().filter_map(|row| row.in_nccl_ns).map(to_f64).sum();
-    let mut ranks: BTreeMap<(Option<u32>, i32), f64> = BTreeMap::new();
-    for row in &report.operations {
-        let Some((last, waiting)) = row.last_rank.zip(row.total_waiting_ns) else { continue };
-        let comm_rank = if last.rank.is_some() { 0 } else { last.comm_rank };
-        let share = to_f64(last.times) / to_f64(row.transfers.max(1));
-        *ranks.entry((last.rank, comm_rank)).or_default() += to_f64(waiting) * share;
-    }
-    let mut ranks: Vec<_> = ranks.into_iter().filter(|(_, ns)| *ns >= LATE * total).collect();
+fn late(page: &mut Page, ranks: &[LateRank]) {
     if ranks.is_empty() {
         return;
     }
-    ranks.sort_by(|a, b| b.1.total_cmp(&a.1));
     page.heading("LATE RANKS, for which others waited in collectives");
-    for ((rank, comm_rank), ns) in ranks.iter().take(FEW) {
-        let share = percent(ns / total);
-        let host = report.ranks.iter().find(|row| rank.is_some() && row.rank == *rank);
-        let host = host.map_or_else(String::new, |row| format!(" ({})", row.host));
-        let name = rank_text(*rank, Some(*comm_rank));
-        page.line(&format!("  {name}{host}: {share} of the time in NCCL"));
+    for late in ranks.iter().take(FEW) {
+        let host = late.host.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
+        let comm = late.comm.as_ref().map_or_else(String::new, |comm| format!(" of {comm}"));
+        let (name, share) = (rank_text(late.rank, late.comm_rank), percent(late.share));
+        page.line(&format!("  {name}{comm}{host}: {share} of the time in NCCL"));
     }
+    more(page, ranks.len(), FEW);
 }
 
 /// The first sentences of a section.
