@@ -46,7 +46,9 @@ impl EventId {
         self.0 as usize
     }
 
-    pub(crate) fn of_index(index: usize) -> EventId {
+    /// The event with this number.
+    #[must_use]
+    pub fn of_index(index: usize) -> EventId {
         EventId(u32::try_from(index).unwrap_or(u32::MAX))
     }
 }

@@ -195,19 +195,20 @@ fn take_out_steps(syncs: &mut [ClockSync]) -> Vec<i64> {
     steps
 }
 
+// Processors convert signed numbers in one instruction, and unsigned ones in several.
 #[expect(clippy::cast_precision_loss, reason = "differences stay far below 2^53")]
 fn to_f64(x: u64) -> f64 {
-    x as f64
+    i64::try_from(x).unwrap_or(i64::MAX) as f64
 }
 #[expect(
     clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
     reason = "saturating, and never negative here"
 )]
 fn to_u64(x: f64) -> u64 {
     // Rounds as `round` does, without its call into the C library; the truncated part is exact.
-    let whole = x as u64;
-    whole.saturating_add(u64::from(x - to_f64(whole) >= 0.5))
+    let whole = x as i64;
+    whole.saturating_add(i64::from(x - whole as f64 >= 0.5)).unsigned_abs()
 }
 
 #[cfg(test)]

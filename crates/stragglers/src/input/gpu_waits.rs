@@ -28,26 +28,19 @@ pub(super) struct GpuWaits {
 }
 
 impl GpuWaits {
-    /// Index of the channel of a ProxyOp.
-    pub(super) fn channel(&mut self, comm: CommKey, op: &ProxyOp) -> usize {
-        *self.numbers.entry((comm, op.rank, op.channel)).or_insert_with(|| {
+    /// Index of the channel of a ProxyOp with that many completed steps.
+    pub(super) fn channel(&mut self, comm: CommKey, op: &ProxyOp, completed: u64) -> usize {
+        let channel = *self.numbers.entry((comm, op.rank, op.channel)).or_insert_with(|| {
             self.channels.push(Channel::default());
             self.channels.len() - 1
-        })
+        });
+        self.channels[channel].transfers += completed;
+        channel
     }
 
-    /// Adds a completed step of a channel, whose operation's kernel ran in `kernel`; `waited` is
-    /// the step's [`waited`].
-    pub(super) fn add(
-        &mut self,
-        channel: usize,
-        is_send: bool,
-        waited: Option<Span>,
-        kernel: Span,
-    ) {
+    /// Adds a time in which steps of a channel waited, whose operation's kernel ran in `kernel`.
+    pub(super) fn add(&mut self, channel: usize, is_send: bool, (from, to): Span, kernel: Span) {
         let channel = &mut self.channels[channel];
-        channel.transfers += 1;
-        let Some((from, to)) = waited else { return };
         let clipped = (from.max(kernel.0), to.min(kernel.1));
         if clipped.0 < clipped.1 {
             if is_send { channel.sends.push(clipped) } else { channel.receives.push(clipped) }
@@ -70,11 +63,10 @@ impl GpuWaits {
     }
 }
 
-/// When a step waited for its GPU, if known; `ns` converts ticks.
-pub(super) fn waited(step: &Step, is_send: bool, ns: impl Fn(u64) -> i64) -> Option<Span> {
+/// When a step waited for its GPU, in ticks, if known.
+pub(super) fn waited(step: &Step, is_send: bool) -> Option<(u64, u64)> {
     let [first, second, third] = step.state_ticks();
-    let span = if is_send { first.zip(second) } else { third.map(|at| (at, step.end_ticks())) };
-    span.map(|(from, to)| (ns(from), ns(to)))
+    if is_send { first.zip(second) } else { third.map(|at| (at, step.end_ticks())) }
 }
 
 /// Total time in which a span of `a` and one of `b` overlap.

@@ -25,6 +25,8 @@ pub(super) struct LinkTimes {
     all: Traffic,
     /// The longest transfers: (ns, bytes).
     longest: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Once there are [`LONGEST`]: a transfer below this, in ns, is not one of them.
+    shortest_kept: f64,
     /// Number of transfers while a process at either end was short of processor time; not in `all`.
     pub(super) left_out: u64,
     /// When the latest send completed, in ticks.
@@ -40,13 +42,25 @@ impl LinkTimes {
         self.all.transfers += 1;
         self.all.bytes += u64::from(bytes);
         self.all.wire_ns += ns;
-        let one = Reverse((to_u64(ns), bytes));
+        // Nearly all are shorter than the longest ones.
+        if ns >= self.shortest_kept {
+            self.keep((to_u64(ns), bytes));
+        }
+    }
+
+    /// Keeps one of the longest transfers.
+    fn keep(&mut self, one: (u64, u32)) {
         if self.longest.len() < LONGEST {
-            self.longest.push(one);
+            self.longest.push(Reverse(one));
         } else if let Some(mut shortest) = self.longest.peek_mut()
-            && one < *shortest
+            && one > shortest.0
         {
-            *shortest = one;
+            *shortest = Reverse(one);
+        }
+        if self.longest.len() == LONGEST {
+            // A shorter time may be rounded to the same number of ns.
+            let shortest = self.longest.peek().map_or(0, |one| one.0.0);
+            self.shortest_kept = to_f64(shortest) - 1.0;
         }
     }
 
@@ -83,6 +97,18 @@ mod tests {
         // If one in ten transfers is slow, they are not left out.
         (0..300).for_each(|_| times.add(1_000, 1e6, 0));
         assert!(cost(&times) > 9.0 * usual, "{}", cost(&times));
+    }
+
+    #[test]
+    fn the_longest_are_kept_in_any_order() {
+        let mut times = LinkTimes::default();
+        // 1,009 is prime, so that each time from 1 to 1,008 ns and a half occurs once.
+        let ns = |at: u64| to_f64(at * 354 % 1_009) + 0.5;
+        (1..1_009).for_each(|at| times.add(1, ns(at), 0));
+        let mut kept: Vec<u64> = times.longest.iter().map(|one| one.0.0).collect();
+        kept.sort_unstable();
+        let last = 1_009 - u64::try_from(LONGEST).unwrap();
+        assert!(kept.into_iter().eq(last + 1..=1_009));
     }
 
     #[test]

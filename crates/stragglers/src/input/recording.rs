@@ -449,23 +449,7 @@ impl Adding<'_> {
         network: Network<'_>,
         kernels: &Map<Handle, Span>,
     ) {
-        let mut waits = GpuWaits::default();
-        // Channel, direction and kernel of each ProxyOp, looked up once.
-        let mut ops: Vec<Option<Option<(usize, bool, Span)>>> = Vec::new();
-        ops.resize(network.ops.len(), None);
-        for (id, waited) in network.waited {
-            let of_op = ops[id.index()].get_or_insert_with(|| {
-                let start = &process.timeline.event(id).start;
-                let Detail::ProxyOp(op) = &start.detail else { return None };
-                let (comm, kernel) =
-                    network.comms.get(&start.comm).zip(kernels.get(&start.parent))?;
-                Some((waits.channel(*comm, op), op.is_send, *kernel))
-            });
-            if let Some((channel, is_send, kernel)) = *of_op {
-                waits.add(channel, is_send, waited, kernel);
-            }
-        }
-        for ((comm, rank), (transfers, ns)) in waits.sums() {
+        for ((comm, rank), (transfers, ns)) in gpu_waits(process, &network, kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
             let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
@@ -644,10 +628,31 @@ struct Network<'p> {
     clock: TickMap,
     numbers: BTreeMap<LinkId, usize>,
     links: Vec<NetworkLink<'p>>,
-    /// What the steps of each ProxyOp belong to, by event number, so that a step needs no lookup.
-    ops: Vec<StepsOf>,
-    /// For each completed step: its ProxyOp, and when it waited for the GPU.
-    waited: Vec<(EventId, Option<Span>)>,
+    /// The steps of each ProxyOp, by event number, so that a step needs no lookup.
+    ops: Vec<Steps>,
+    /// When steps waited for the GPU.
+    waited: Vec<Waited>,
+}
+
+/// When steps of a ProxyOp waited for the GPU, in ticks: of overlapping times the union.
+#[derive(Debug)]
+struct Waited {
+    op: EventId,
+    from: u64,
+    to: u64,
+}
+
+/// The steps of a ProxyOp.
+#[derive(Clone, Copy, Debug)]
+struct Steps {
+    of: StepsOf,
+    completed: u32,
+    /// Index of its latest time in [`Network::waited`].
+    latest: usize,
+}
+
+impl Steps {
+    const UNSEEN: Steps = Steps { of: StepsOf::Unseen, completed: 0, latest: usize::MAX };
 }
 
 /// A link, and when the processes at its ends were short of processor time.
@@ -692,19 +697,29 @@ impl<'p> Network<'p> {
         let Detail::ProxyOp(op) = &event.start.detail else { return };
         let at = id.index();
         if at >= self.ops.len() {
-            self.ops.resize(at + 1, StepsOf::Unseen);
+            self.ops.resize(at + 1, Steps::UNSEEN);
         }
-        if let StepsOf::Unseen = self.ops[at] {
-            self.ops[at] = self.steps_of(&event.start, op, (plan, place));
+        if let StepsOf::Unseen = self.ops[at].of {
+            self.ops[at].of = self.steps_of(&event.start, op, (plan, place));
         }
-        match self.ops[at] {
+        match self.ops[at].of {
             StepsOf::Send(link) => add_send(&mut self.links[link], step, &self.clock),
             StepsOf::Receive => {}
             StepsOf::Unseen | StepsOf::Nothing => return,
         }
         if step.has(step_flags::STOPPED) && !op.foreign {
-            let ns = |ticks| signed(self.clock.realtime_ns(ticks));
-            self.waited.push((id, waited(step, op.is_send, ns)));
+            let steps = &mut self.ops[at];
+            steps.completed += 1;
+            let Some((from, to)) = waited(step, op.is_send).filter(|(from, to)| from < to) else {
+                return;
+            };
+            match self.waited.get_mut(steps.latest) {
+                Some(last) if (last.from..=last.to).contains(&from) => last.to = last.to.max(to),
+                _ => {
+                    steps.latest = self.waited.len();
+                    self.waited.push(Waited { op: id, from, to });
+                }
+            }
         }
     }
 
@@ -732,6 +747,32 @@ impl<'p> Network<'p> {
             }
         }
     }
+}
+
+/// The waits for the GPU of the steps whose ProxyOp belongs to a known kernel.
+fn gpu_waits(
+    process: &Process<'_, '_>,
+    network: &Network<'_>,
+    kernels: &Map<Handle, Span>,
+) -> GpuWaits {
+    let mut waits = GpuWaits::default();
+    let mut channel = |(at, steps): (usize, &Steps)| {
+        let start = &process.timeline.event(EventId::of_index(at)).start;
+        let Detail::ProxyOp(op) = &start.detail else { return None };
+        let (comm, kernel) = network.comms.get(&start.comm).zip(kernels.get(&start.parent))?;
+        let channel = waits.channel(*comm, op, steps.completed.into());
+        Some((channel, op.is_send, *kernel))
+    };
+    let channels = network.ops.iter().enumerate();
+    let channels: Vec<Option<(usize, bool, Span)>> =
+        channels.map(|of| (of.1.completed > 0).then(|| channel(of)).flatten()).collect();
+    let ns = |ticks| signed(network.clock.realtime_ns(ticks));
+    for Waited { op, from, to } in &network.waited {
+        if let Some((channel, is_send, kernel)) = channels[op.index()] {
+            waits.add(channel, is_send, (ns(*from), ns(*to)), kernel);
+        }
+    }
+    waits
 }
 
 fn is_foreign(op: &Event) -> bool {
