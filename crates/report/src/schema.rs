@@ -363,7 +363,8 @@ pub struct LateRank {
     pub host: Option<String>,
     /// How long all other ranks together waited for it, ns.
     pub waiting_ns: u64,
-    /// `waiting_ns` as a share of the time in NCCL of all ranks, the sum of `in_nccl_ns` of `roles`.
+    /// `waiting_ns` as a share of the time in NCCL of all ranks, which is the sum of `in_nccl_ns`
+    /// of `roles`.
     pub share: f64,
 }
 

@@ -240,10 +240,10 @@ pub(crate) struct Last {
 }
 
 impl Transfer {
-    /// The ranks that arrived last, the one that the others waited longest for first. If only a part
-    /// of the row's collectives is joined, the waiting is extrapolated to all: `arrivals` is the
-    /// row's number of arrivals, and `total_ns` the waiting in all of it, which the sum does not
-    /// exceed.
+    /// The ranks that arrived last, the one that the others waited longest for first. If only a
+    /// part of the row's collectives is joined, the waiting is extrapolated to all: `arrivals` is
+    /// the row's number of arrivals, and `total_ns` the waiting in all of it, which the sum does
+    /// not exceed.
     pub(crate) fn last(&self, arrivals: u64, total_ns: f64) -> Vec<(i32, Last)> {
         let joined: f64 = self.last.values().map(|last| last.waiting_ns).sum();
         let all = to_f64(arrivals) / to_f64(self.arrivals.max(1));

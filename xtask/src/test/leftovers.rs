@@ -3,8 +3,8 @@
 //!
 //! A full run of the tests leaves 2 GiB there, in the memory of the machine: the lanes files of
 //! ncclscope, which wait an hour for a recording whose directory was deleted, and the segments of
-//! NCCL. If half of the file system is used, ranks keep their lanes in private memory, and the tests
-//! that read the lanes of killed ranks fail.
+//! NCCL. If half of the file system is used, ranks keep their lanes in private memory, and the
+//! tests that read the lanes of killed ranks fail.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

@@ -168,8 +168,8 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
     explain_timed(page, rows);
     if rows.iter().any(|row| row.transfer_ns.is_some()) {
         let text = "transfer: the median from the last rank's arrival to the end, of which algbw \
-                    and busbw are; last: the rank for which the others waited most, with its part of \
-                    their waiting";
+                    and busbw are; last: the rank for which the others waited most, with its part \
+                    of their waiting";
         page.wrapped("  ", text);
     }
     let is_least = |row: &&OperationRow| row.busbw_gbs.is_none() && busbw(row).starts_with('>');

@@ -14,6 +14,7 @@ mod comm_id;
 mod gpu_waits;
 pub mod kineto;
 mod link_times;
+mod network;
 mod plan;
 pub mod recording;
 pub mod semantics;

@@ -11,10 +11,10 @@ enqueueing and of the last network step.
 
 use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart, PlacedPart};
 use super::comm_id::{CommKey, comm_id};
-use super::gpu_waits::{GpuWaits, Span, waited};
-use super::link_times::{LinkTimes, Traffic};
+use super::gpu_waits::Span;
+use super::link_times::Traffic;
+use super::network::Network;
 use super::plan::JobPlan;
-use super::shortages::ShortTimes;
 use crate::Limits;
 use crate::model::{
     Collective, CollectiveClass, EndSync, GpuStall, Job, Launch, LinkTraffic, P2pBatch, P2pClass,
@@ -28,14 +28,10 @@ use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::stats::{to_f64, to_u64};
-use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::{
     Completion, Event, EventId, GpuClocks, Operation, Timeline, Timing, Whole,
 };
-use ncclscope_trace::record::{ProxyOp, step_flags};
-use ncclscope_trace::{
-    Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, Step, TickMap,
-};
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, MarkKind, Record, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The job of these recordings, one per process, in any order.
@@ -114,9 +110,6 @@ impl<'r> JobReader<'r> {
         JobPart::new(&self.0)
     }
 }
-
-/// A link: communicator, sender, receiver, channel.
-type LinkId = (CommKey, i32, i32, u8);
 
 /// When a kernel ended, ns since 1970, given the span `(start, end)` of its channels, and whether
 /// that is exact: some kernels' events stop early.
@@ -449,15 +442,13 @@ impl Adding<'_> {
         network: Network<'_>,
         kernels: &Map<Handle, Span>,
     ) {
-        for ((comm, rank), (transfers, ns)) in gpu_waits(process, &network, kernels).sums() {
+        for ((comm, rank), (transfers, ns)) in network.gpu_waits(process.timeline, kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
             let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
             self.part.job.stalls.extend(stall);
         }
-        let mut links = network.links;
-        for ((comm, src, dst, channel), number) in network.numbers {
-            let link = std::mem::take(&mut links[number].times);
+        for ((comm, src, dst, channel), link) in network.links() {
             let Traffic { transfers, bytes, wire_ns } = link.traffic();
             let is_few = transfers < Limits::default().min_samples;
             self.part.unjudged += usize::from(is_few && link.left_out > 0);
@@ -621,182 +612,8 @@ impl LatestFirst {
     }
 }
 
-/// What one process's network steps show, collected while reading.
-#[derive(Debug)]
-struct Network<'p> {
-    comms: BTreeMap<u16, CommKey>,
-    clock: TickMap,
-    numbers: BTreeMap<LinkId, usize>,
-    links: Vec<NetworkLink<'p>>,
-    /// The steps of each ProxyOp, by event number, so that a step needs no lookup.
-    ops: Vec<Steps>,
-    /// When steps waited for the GPU.
-    waited: Vec<Waited>,
-}
-
-/// When steps of a ProxyOp waited for the GPU, in ticks: of overlapping times the union.
-#[derive(Debug)]
-struct Waited {
-    op: EventId,
-    from: u64,
-    to: u64,
-}
-
-/// The steps of a ProxyOp.
-#[derive(Clone, Copy, Debug)]
-struct Steps {
-    of: StepsOf,
-    completed: u32,
-    /// Index of its latest time in [`Network::waited`].
-    latest: usize,
-}
-
-impl Steps {
-    const UNSEEN: Steps = Steps { of: StepsOf::Unseen, completed: 0, latest: usize::MAX };
-}
-
-/// A link, and when the processes at its ends were short of processor time.
-#[derive(Debug)]
-struct NetworkLink<'p> {
-    times: LinkTimes,
-    ends: [Option<&'p ShortTimes>; 2],
-}
-
-/// What the steps of a ProxyOp belong to.
-#[derive(Clone, Copy, Debug)]
-enum StepsOf {
-    /// Not looked up yet.
-    Unseen,
-    /// No known communicator.
-    Nothing,
-    /// The link with this index.
-    Send(usize),
-    Receive,
-}
-
-impl<'p> Network<'p> {
-    fn new(recording: &Recording) -> Network<'p> {
-        let comms = recording.comms().iter().map(|comm| (comm.index, comm_id(comm)));
-        Network {
-            comms: comms.collect(),
-            clock: recording.tick_map(),
-            numbers: BTreeMap::new(),
-            links: Vec::new(),
-            ops: Vec::new(),
-            waited: Vec::new(),
-        }
-    }
-
-    /// Adds a step of a ProxyOp of the process at a place.
-    fn add(
-        &mut self,
-        (id, event): (EventId, &Event),
-        step: &Step,
-        (plan, place): (&'p JobPlan<'p>, usize),
-    ) {
-        let Detail::ProxyOp(op) = &event.start.detail else { return };
-        let at = id.index();
-        if at >= self.ops.len() {
-            self.ops.resize(at + 1, Steps::UNSEEN);
-        }
-        if let StepsOf::Unseen = self.ops[at].of {
-            self.ops[at].of = self.steps_of(&event.start, op, (plan, place));
-        }
-        match self.ops[at].of {
-            StepsOf::Send(link) => add_send(&mut self.links[link], step, &self.clock),
-            StepsOf::Receive => {}
-            StepsOf::Unseen | StepsOf::Nothing => return,
-        }
-        if step.has(step_flags::STOPPED) && !op.foreign {
-            let steps = &mut self.ops[at];
-            steps.completed += 1;
-            let Some((from, to)) = waited(step, op.is_send).filter(|(from, to)| from < to) else {
-                return;
-            };
-            match self.waited.get_mut(steps.latest) {
-                Some(last) if (last.from..=last.to).contains(&from) => last.to = last.to.max(to),
-                _ => {
-                    steps.latest = self.waited.len();
-                    self.waited.push(Waited { op: id, from, to });
-                }
-            }
-        }
-    }
-
-    /// Looks up what the steps of a ProxyOp belong to, which may be another process (PXN).
-    fn steps_of(
-        &mut self,
-        start: &Start,
-        op: &ProxyOp,
-        (plan, place): (&'p JobPlan<'p>, usize),
-    ) -> StepsOf {
-        let comm = match op.foreign {
-            true => plan.owner(place, start, op),
-            false => self.comms.get(&start.comm).copied(),
-        };
-        match comm {
-            None => StepsOf::Nothing,
-            Some(_) if !op.is_send => StepsOf::Receive,
-            Some(comm) => {
-                let id = (comm, op.rank, op.peer, op.channel);
-                StepsOf::Send(*self.numbers.entry(id).or_insert_with(|| {
-                    let ends = [op.rank, op.peer].map(|rank| plan.short_times(comm, rank));
-                    self.links.push(NetworkLink { times: LinkTimes::default(), ends });
-                    self.links.len() - 1
-                }))
-            }
-        }
-    }
-}
-
-/// The waits for the GPU of the steps whose ProxyOp belongs to a known kernel.
-fn gpu_waits(
-    process: &Process<'_, '_>,
-    network: &Network<'_>,
-    kernels: &Map<Handle, Span>,
-) -> GpuWaits {
-    let mut waits = GpuWaits::default();
-    let mut channel = |(at, steps): (usize, &Steps)| {
-        let start = &process.timeline.event(EventId::of_index(at)).start;
-        let Detail::ProxyOp(op) = &start.detail else { return None };
-        let (comm, kernel) = network.comms.get(&start.comm).zip(kernels.get(&start.parent))?;
-        let channel = waits.channel(*comm, op, steps.completed.into());
-        Some((channel, op.is_send, *kernel))
-    };
-    let channels = network.ops.iter().enumerate();
-    let channels: Vec<Option<(usize, bool, Span)>> =
-        channels.map(|of| (of.1.completed > 0).then(|| channel(of)).flatten()).collect();
-    let ns = |ticks| signed(network.clock.realtime_ns(ticks));
-    for Waited { op, from, to } in &network.waited {
-        if let Some((channel, is_send, kernel)) = channels[op.index()] {
-            waits.add(channel, is_send, (ns(*from), ns(*to)), kernel);
-        }
-    }
-    waits
-}
-
 fn is_foreign(op: &Event) -> bool {
     matches!(op.start.detail, Detail::ProxyOp(op) if op.foreign)
-}
-
-/// Adds a completed send: its wire time without the time queued behind another send. Transfers
-/// while one of the ends was short of processor time are left out.
-fn add_send(link: &mut NetworkLink<'_>, step: &Step, clock: &TickMap) {
-    const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
-    if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
-        return;
-    }
-    let Some(sent) = step.state_ticks()[2] else { return };
-    let end = step.end_ticks();
-    let ns = |ticks| clock.realtime_ns(ticks);
-    let NetworkLink { times: link, ends } = link;
-    if ends.iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
-        link.left_out += 1;
-    } else {
-        let wire_ns = clock.duration_ns(end.saturating_sub(sent.max(link.last)));
-        link.add(step.size, wire_ns, ns(end));
-    }
-    link.last = link.last.max(end);
 }
 
 fn signed(ns: u64) -> i64 {

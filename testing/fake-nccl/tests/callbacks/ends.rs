@@ -233,8 +233,8 @@ fn the_logger_is_called_in_order_or_not_at_all() {
         // Versions 1 to 3 have no logger.
         let expected = if version >= 4 { 2 } else { 0 };
         for script in ["allreduce", "inits", "late"] {
-            // The end of the last communicator waits 25 ms for a line. Where the processors are busy,
-            // that may be too short.
+            // The end of the last communicator waits 25 ms for a line. Where the processors are
+            // busy, that may be too short.
             let mut counts = (0..5).map(|_| logged(script, "real", "nccl"));
             let last = counts.find(|count| *count >= expected);
             assert_eq!(last, Some(expected), "v{version} {script}");

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the network steps of one process show: the wire times of its links, and when it waited for
+//! its GPU.
+
+use super::comm_id::{CommKey, comm_id};
+use super::gpu_waits::{GpuWaits, Span, waited};
+use super::link_times::LinkTimes;
+use super::plan::JobPlan;
+use super::shortages::ShortTimes;
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::steps::StepExt;
+use ncclscope_operations::{Event, EventId, Timeline};
+use ncclscope_trace::record::{ProxyOp, step_flags};
+use ncclscope_trace::{Detail, Handle, Recording, Start, Step, TickMap};
+use std::collections::BTreeMap;
+
+/// A link: communicator, sender, receiver, channel.
+pub(super) type LinkId = (CommKey, i32, i32, u8);
+
+/// What one process's network steps show, collected while reading.
+#[derive(Debug)]
+pub(super) struct Network<'p> {
+    comms: BTreeMap<u16, CommKey>,
+    clock: TickMap,
+    numbers: BTreeMap<LinkId, usize>,
+    links: Vec<NetworkLink<'p>>,
+    /// The steps of each ProxyOp, by event number, so that a step needs no lookup.
+    ops: Vec<Steps>,
+    /// When steps waited for the GPU.
+    waited: Vec<Waited>,
+}
+
+/// When steps of a ProxyOp waited for the GPU, in ticks: of overlapping times the union.
+#[derive(Debug)]
+struct Waited {
+    op: EventId,
+    from: u64,
+    to: u64,
+}
+
+/// The steps of a ProxyOp.
+#[derive(Clone, Copy, Debug)]
+struct Steps {
+    of: StepsOf,
+    completed: u32,
+    /// Index of its latest time in [`Network::waited`].
+    latest: usize,
+}
+
+impl Steps {
+    const UNSEEN: Steps = Steps { of: StepsOf::Unseen, completed: 0, latest: usize::MAX };
+}
+
+/// A link, and when the processes at its ends were short of processor time.
+#[derive(Debug)]
+struct NetworkLink<'p> {
+    times: LinkTimes,
+    ends: [Option<&'p ShortTimes>; 2],
+}
+
+/// What the steps of a ProxyOp belong to.
+#[derive(Clone, Copy, Debug)]
+enum StepsOf {
+    /// Not looked up yet.
+    Unseen,
+    /// No known communicator.
+    Nothing,
+    /// The link with this index.
+    Send(usize),
+    Receive,
+}
+
+impl<'p> Network<'p> {
+    pub(super) fn new(recording: &Recording) -> Network<'p> {
+        let comms = recording.comms().iter().map(|comm| (comm.index, comm_id(comm)));
+        Network {
+            comms: comms.collect(),
+            clock: recording.tick_map(),
+            numbers: BTreeMap::new(),
+            links: Vec::new(),
+            ops: Vec::new(),
+            waited: Vec::new(),
+        }
+    }
+
+    /// Adds a step of a ProxyOp of the process at a place.
+    pub(super) fn add(
+        &mut self,
+        (id, event): (EventId, &Event),
+        step: &Step,
+        (plan, place): (&'p JobPlan<'p>, usize),
+    ) {
+        let Detail::ProxyOp(op) = &event.start.detail else { return };
+        let at = id.index();
+        if at >= self.ops.len() {
+            self.ops.resize(at + 1, Steps::UNSEEN);
+        }
+        if let StepsOf::Unseen = self.ops[at].of {
+            self.ops[at].of = self.steps_of(&event.start, op, (plan, place));
+        }
+        match self.ops[at].of {
+            StepsOf::Send(link) => add_send(&mut self.links[link], step, &self.clock),
+            StepsOf::Receive => {}
+            StepsOf::Unseen | StepsOf::Nothing => return,
+        }
+        if step.has(step_flags::STOPPED) && !op.foreign {
+            let steps = &mut self.ops[at];
+            steps.completed += 1;
+            let Some((from, to)) = waited(step, op.is_send).filter(|(from, to)| from < to) else {
+                return;
+            };
+            match self.waited.get_mut(steps.latest) {
+                Some(last) if (last.from..=last.to).contains(&from) => last.to = last.to.max(to),
+                _ => {
+                    steps.latest = self.waited.len();
+                    self.waited.push(Waited { op: id, from, to });
+                }
+            }
+        }
+    }
+
+    /// Looks up what the steps of a ProxyOp belong to, which may be another process (PXN).
+    fn steps_of(
+        &mut self,
+        start: &Start,
+        op: &ProxyOp,
+        (plan, place): (&'p JobPlan<'p>, usize),
+    ) -> StepsOf {
+        let comm = match op.foreign {
+            true => plan.owner(place, start, op),
+            false => self.comms.get(&start.comm).copied(),
+        };
+        match comm {
+            None => StepsOf::Nothing,
+            Some(_) if !op.is_send => StepsOf::Receive,
+            Some(comm) => {
+                let id = (comm, op.rank, op.peer, op.channel);
+                StepsOf::Send(*self.numbers.entry(id).or_insert_with(|| {
+                    let ends = [op.rank, op.peer].map(|rank| plan.short_times(comm, rank));
+                    self.links.push(NetworkLink { times: LinkTimes::default(), ends });
+                    self.links.len() - 1
+                }))
+            }
+        }
+    }
+
+    /// The waits for the GPU of the steps whose ProxyOp belongs to a known kernel.
+    pub(super) fn gpu_waits(
+        &self,
+        timeline: &Timeline<'_>,
+        kernels: &Map<Handle, Span>,
+    ) -> GpuWaits {
+        let mut waits = GpuWaits::default();
+        let mut channel = |(at, steps): (usize, &Steps)| {
+            let start = &timeline.event(EventId::of_index(at)).start;
+            let Detail::ProxyOp(op) = &start.detail else { return None };
+            let (comm, kernel) = self.comms.get(&start.comm).zip(kernels.get(&start.parent))?;
+            let channel = waits.channel(*comm, op, steps.completed.into());
+            Some((channel, op.is_send, *kernel))
+        };
+        let channels = self.ops.iter().enumerate();
+        let channels: Vec<Option<(usize, bool, Span)>> =
+            channels.map(|of| (of.1.completed > 0).then(|| channel(of)).flatten()).collect();
+        let ns = |ticks| i64::try_from(self.clock.realtime_ns(ticks)).unwrap_or(i64::MAX);
+        for Waited { op, from, to } in &self.waited {
+            if let Some((channel, is_send, kernel)) = channels[op.index()] {
+                waits.add(channel, is_send, (ns(*from), ns(*to)), kernel);
+            }
+        }
+        waits
+    }
+
+    /// The links over which the process sent.
+    pub(super) fn links(mut self) -> impl Iterator<Item = (LinkId, LinkTimes)> {
+        let numbers = self.numbers.into_iter();
+        numbers.map(move |(id, at)| (id, std::mem::take(&mut self.links[at].times)))
+    }
+}
+
+/// Adds a completed send: its wire time without the time queued behind another send. Transfers
+/// while one of the ends was short of processor time are left out.
+fn add_send(link: &mut NetworkLink<'_>, step: &Step, clock: &TickMap) {
+    const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
+    if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
+        return;
+    }
+    let Some(sent) = step.state_ticks()[2] else { return };
+    let end = step.end_ticks();
+    let ns = |ticks| clock.realtime_ns(ticks);
+    let NetworkLink { times: link, ends } = link;
+    if ends.iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
+        link.left_out += 1;
+    } else {
+        let wire_ns = clock.duration_ns(end.saturating_sub(sent.max(link.last)));
+        link.add(step.size, wire_ns, ns(end));
+    }
+    link.last = link.last.max(end);
+}
