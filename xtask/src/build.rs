@@ -47,7 +47,7 @@ pub(crate) enum Profile {
 /// Builds [`PACKAGES`] and returns the folder that holds them.
 pub(crate) fn products(profile: Profile) -> Outcome<PathBuf> {
     let profile = match profile {
-        Profile::Tests => return Ok(for_tests(Tests::NONE)?.join("debug")),
+        Profile::Tests => return Ok(for_tests(false)?.join("debug")),
         Profile::Release => "release",
         Profile::Dist => "dist",
     };
@@ -77,35 +77,15 @@ fn named_plugin(folder: &Path) -> Outcome<PathBuf> {
     Ok(named)
 }
 
-/// What [`for_tests`] builds besides what tests run or load.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tests {
-    /// The plugin as it ships.
-    pub(crate) shipped: bool,
-    /// The tests of all packages.
-    pub(crate) all: bool,
-}
-
-impl Tests {
-    const NONE: Tests = Tests { shipped: false, all: false };
-}
-
 /// Builds, in the tests' profile and with their features, the libraries, programs and examples that
-/// tests run or load. Returns the target folder.
-pub(crate) fn for_tests(Tests { shipped, all }: Tests) -> Outcome<PathBuf> {
-    let mut build = process::command(&["cargo", "build", "--workspace", "--lib", "--bins"]);
-    build.arg("--examples").args(all.then_some("--tests"));
-    // The two builds have folders of their own, and neither alone uses all cores all the time.
-    std::thread::scope(|scope| {
-        let plugin = || shipped_plugin().map(drop).map_err(|error| error.to_string());
-        let plugin = shipped.then(|| scope.spawn(plugin));
-        process::check(&mut build)?;
-        match plugin.map(std::thread::ScopedJoinHandle::join) {
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            Some(Ok(Err(error))) => Err(error.into()),
-            Some(Ok(Ok(()))) | None => target(),
-        }
-    })
+/// tests run or load; with `shipped`, also the plugin as it ships. Returns the target folder.
+pub(crate) fn for_tests(shipped: bool) -> Outcome<PathBuf> {
+    let words = ["cargo", "build", "--workspace", "--lib", "--bins", "--examples"];
+    process::check(&mut process::command(&words))?;
+    if shipped {
+        shipped_plugin()?;
+    }
+    target()
 }
 
 /// The target folder, which may be set by the environment or a configuration.

@@ -45,8 +45,7 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     if with.contains(&needs::With::Browser) {
         environment.push(("XTASK_AXE", axe::fetch()?));
     }
-    let all = !picks_packages(args);
-    let target = build::for_tests(build::Tests { shipped: picks(args, "stepper"), all })?;
+    let target = build::for_tests(picks(args, "stepper"))?;
     environment.push(("XTASK_BUILT", target));
     environment.extend(required.into_iter().map(|variable| (variable, "1".into())));
     let cores = std::thread::available_parallelism()?;
