@@ -9,7 +9,7 @@ back, and the next store to such a page waits for the file system. Its owner hol
 ```text
 0        owner: `NCCLLANE`, pid:u32@8, process:u32@12, length:u16@16 and path of the recording @18,
          home @4032: device:u64 inode:u64 mounts:u64 boot:u8[16], orphan since:u64@4072 (in s),
-         1 if there is no recording yet: u8@4080
+         1 if there is no recording yet: u8@4080, directory missing since:u64@4088 (in s)
 4 KiB    lane table, as in the recording                         (crate::scratch)
 324 KiB  256 lane rings of 1 MiB, then 128 slot slabs of 80 KiB, as in the recording's scratch
 ```
@@ -45,10 +45,11 @@ const PATH: usize = 18;
 const HOME: usize = 4032;
 const ORPHAN_SINCE: usize = 4072;
 const NO_RECORDING: usize = 4080;
+const MISSING_SINCE: usize = 4088;
 /// How long a lanes file is kept for a process that can see its recording.
 const ORPHAN_FOR: Duration = Duration::from_secs(7 * 86_400);
 /// The same if the recording's directory no longer exists where the owner saw it. It may come back
-/// if it was renamed or unmounted.
+/// if it was renamed.
 const DELETED_FOR: Duration = Duration::from_secs(3_600);
 
 /// The identity of a recording's directory, which distinguishes it from directories of the same
@@ -176,15 +177,22 @@ impl Owner {
         Owner::decode(&page)
     }
 
-    /// How long the lanes are kept if the recording is not visible to this process.
-    fn kept_for(&self) -> Duration {
-        let is_here =
-            self.home.is_some_and(|home| Home::namespace() == Some((home.mounts, home.boot)));
-        let exists = self.recording.parent().is_none_or(|directory| match directory.try_exists() {
-            Ok(exists) => exists,
-            Err(error) => error.kind() != io::ErrorKind::NotADirectory,
-        });
-        if is_here && !exists { DELETED_FOR } else { ORPHAN_FOR }
+    /// True if the recording's directory was deleted or renamed: it does not exist, and what is
+    /// left of its path is on its file system. In another container, which may have got the number
+    /// of the owner's mount namespace, and if the file system is not mounted, it is on another one.
+    fn is_deleted(&self) -> bool {
+        let Some(home) = self.home else { return false };
+        if Home::namespace() != Some((home.mounts, home.boot)) {
+            return false;
+        }
+        let mut path = self.recording.ancestors().skip(1);
+        let is_missing = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        };
+        let directory = path.next().map(std::fs::metadata);
+        directory.is_some_and(|found| found.is_err_and(|error| is_missing(&error)))
+            && path.find_map(|path| std::fs::metadata(path).ok()).map(|left| left.dev())
+                == Some(home.directory.0)
     }
 
     /// True if this process wrote the recording with that header.
@@ -204,8 +212,8 @@ pub enum Adopted {
     /// The file was removed, because the recording is closed, was deleted or never existed.
     Useless,
     /// The recording is not visible here; its path may be that of another container. The file is
-    /// kept for a week, for a process that sees the recording; for an hour, if the owner's path was
-    /// this process's and the directory no longer exists.
+    /// kept for a week, for a process that sees the recording; for an hour, if the recording's
+    /// directory was deleted.
     Orphan,
 }
 
@@ -249,7 +257,7 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     let Some(owner) = Owner::of(&file) else {
         // Either the file was just created and its owner has not locked it yet, or the owner died
         // before.
-        if !has_waited(&file, ORPHAN_FOR)? {
+        if !has_waited(&file, ORPHAN_SINCE, ORPHAN_FOR)? {
             return Ok(Adopted::Alive);
         }
         std::fs::remove_file(lanes)?;
@@ -272,21 +280,29 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
         Found::Gone if owner.home.is_some() && Home::of(&owner.recording) == owner.home => {
             Adopted::Useless
         }
-        Found::Gone | Found::Unknown if has_waited(&file, owner.kept_for())? => Adopted::Useless,
+        Found::Gone | Found::Unknown if is_forgotten(&file, &owner)? => Adopted::Useless,
         Found::Gone | Found::Unknown => return Ok(Adopted::Orphan),
     };
     std::fs::remove_file(lanes)?;
     Ok(adopted)
 }
 
-/// True if the lanes were first found without their recording more than `limit` ago; the first call
-/// stores the time.
-fn has_waited(file: &File, limit: Duration) -> io::Result<bool> {
+/// True if the lanes were found without their recording for so long that they are not kept.
+fn is_forgotten(file: &File, owner: &Owner) -> io::Result<bool> {
+    let is_deleted = match owner.is_deleted() {
+        true => has_waited(file, MISSING_SINCE, DELETED_FOR)?,
+        false => file.write_all_at(&[0; 8], MISSING_SINCE as u64).map(|()| false)?,
+    };
+    Ok(has_waited(file, ORPHAN_SINCE, ORPHAN_FOR)? || is_deleted)
+}
+
+/// True if the time stored at `at` is more than `limit` ago; the first call stores it.
+fn has_waited(file: &File, at: usize, limit: Duration) -> io::Result<bool> {
     let mut since = [0; 8];
-    file.read_at(&mut since, ORPHAN_SINCE as u64)?;
+    file.read_at(&mut since, at as u64)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     match u64::from_le_bytes(since) {
-        0 => file.write_all_at(&now.to_le_bytes(), ORPHAN_SINCE as u64).map(|()| false),
+        0 => file.write_all_at(&now.to_le_bytes(), at as u64).map(|()| false),
         since => Ok(now.saturating_sub(since) > limit.as_secs()),
     }
 }

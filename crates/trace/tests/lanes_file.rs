@@ -168,25 +168,52 @@ fn lanes_that_no_process_came_for_go_after_a_week() {
 /// A run's directory that is deleted after a kill, before another process starts on the host.
 #[test]
 fn lanes_of_a_deleted_directory_go_after_an_hour() {
-    const SINCE: u64 = 4072;
+    const MISSING: u64 = 4088;
+    type Change = fn(&mut Owner);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let elsewhere = |owner: &mut Owner| owner.home.iter_mut().for_each(|home| home.mounts += 1);
-    for (minutes, is_here, expected) in
-        [(59, true, Adopted::Orphan), (61, true, Adopted::Useless), (61, false, Adopted::Orphan)]
-    {
+    let cases: [(u64, Change, Adopted); 4] = [
+        (59, |_| (), Adopted::Orphan),
+        (61, |_| (), Adopted::Useless),
+        // Another mount namespace, and a file system that is not mounted.
+        (61, |owner| owner.home.as_mut().unwrap().mounts += 1, Adopted::Orphan),
+        (61, |owner| owner.home.as_mut().unwrap().directory.0 += 1, Adopted::Orphan),
+    ];
+    for (minutes, change, expected) in cases {
         let case = killed();
         let run = tempfile::tempdir().unwrap();
         let mut owner = Owner::new(OWNER.0, OWNER.1, run.path().join("x.nscope"));
-        run.close().unwrap();
-        if !is_here {
-            elsewhere(&mut owner);
-        }
+        change(&mut owner);
         own(&case.lanes, &owner);
+        run.close().unwrap();
         let file = OpenOptions::new().write(true).open(&case.lanes).unwrap();
-        file.write_all_at(&(now - 60 * minutes).to_le_bytes(), SINCE).unwrap();
-        assert_eq!(adopt_own(&case.lanes).unwrap(), expected, "{minutes} min, {is_here}");
+        file.write_all_at(&(now - 60 * minutes).to_le_bytes(), MISSING).unwrap();
+        assert_eq!(adopt_own(&case.lanes).unwrap(), expected, "{minutes} min, {owner:?}");
         assert_eq!(case.lanes.exists(), expected == Adopted::Orphan);
     }
+}
+
+/// The hour begins anew whenever the directory is there.
+#[test]
+fn a_directory_that_comes_back_is_not_deleted() {
+    const MISSING: u64 = 4088;
+    let case = killed();
+    let run = tempfile::tempdir().unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&case.lanes).unwrap();
+    let missing_since = || {
+        let mut since = [0; 8];
+        file.read_exact_at(&mut since, MISSING).unwrap();
+        u64::from_le_bytes(since)
+    };
+    // A file that is no recording: the directory is there, and the lanes are kept.
+    std::fs::write(run.path().join("x.nscope"), "x").unwrap();
+    own(&case.lanes, &Owner::new(OWNER.0, OWNER.1, run.path().join("x.nscope")));
+    let hidden = run.path().with_extension("hidden");
+    std::fs::rename(run.path(), &hidden).unwrap();
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Orphan);
+    assert!(missing_since() > 0);
+    std::fs::rename(&hidden, run.path()).unwrap();
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Orphan);
+    assert_eq!(missing_since(), 0);
 }
 
 #[test]

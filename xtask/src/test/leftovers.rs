@@ -11,7 +11,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const MEMORY: &str = "/dev/shm";
 
@@ -30,18 +32,18 @@ impl Before {
         left.for_each(|path| drop(std::fs::remove_file(path)));
     }
 
-    /// New lanes files of processes whose test is over.
+    /// New lanes files of dead processes whose test is over.
     fn lanes(&self) -> Vec<PathBuf> {
-        let of_a_test = |lanes: &PathBuf| recording(lanes).is_some_and(|file| is_of_a_test(&file));
-        self.created("ncclscope-").filter(of_a_test).collect()
+        self.created("ncclscope-").filter(|lanes| is_of_a_test(lanes).unwrap_or(false)).collect()
     }
 
     /// New segments of NCCL that no process uses.
     fn segments(&self) -> Vec<PathBuf> {
-        let new: Vec<PathBuf> = self.created("nccl-").collect();
-        // Looked up after the names: a process maps its segment right after it has created it.
-        let mapped = mapped();
-        new.into_iter().filter(|path| !mapped.contains(path)).collect()
+        let segments = self.created("nccl-").filter(|path| is_segment(path) && is_old(path));
+        let new: Vec<PathBuf> = segments.collect();
+        // Looked up after the names: a process uses its segment from its creation on.
+        let used = used();
+        new.into_iter().filter(|path| !used.contains(path)).collect()
     }
 
     fn created(&self, prefix: &str) -> impl Iterator<Item = PathBuf> {
@@ -55,29 +57,49 @@ fn names() -> impl Iterator<Item = OsString> {
     std::fs::read_dir(MEMORY).into_iter().flatten().flatten().map(|entry| entry.file_name())
 }
 
-/// The recording that a lanes file names: docs/trace-format.md, lanes file.
-fn recording(lanes: &Path) -> Option<PathBuf> {
+/// True for the lanes file of a dead process of this mount namespace whose recording was in a
+/// temporary directory that its test has removed: docs/trace-format.md, lanes file.
+fn is_of_a_test(lanes: &Path) -> Option<bool> {
+    let file = File::open(lanes).ok()?;
     let mut page = [0; 4096];
-    File::open(lanes).and_then(|mut file| file.read_exact(&mut page)).ok()?;
+    (&file).read_exact(&mut page).ok()?;
     let length = usize::from(u16::from_le_bytes([page[16], page[17]]));
     let path = page.get(18..18 + length).filter(|_| page.starts_with(b"NCCLLANE"))?;
-    Some(OsStr::from_bytes(path).into())
+    let recording = Path::new(OsStr::from_bytes(path));
+    let is_gone = recording.parent().is_some_and(|directory| !directory.exists());
+    let mounts = std::fs::metadata("/proc/self/ns/mnt").ok()?.ino();
+    Some(
+        page[4048..4056] == mounts.to_le_bytes()
+            && recording.starts_with(std::env::temp_dir())
+            && is_gone
+            && file.try_lock().is_ok(),
+    )
 }
 
-/// True if the recording was in a temporary directory that its test has removed.
-fn is_of_a_test(recording: &Path) -> bool {
-    recording.starts_with(std::env::temp_dir()) && recording.parent().is_some_and(|at| !at.exists())
+/// Whether the name is one that NCCL gives: `nccl-` and six letters or digits of `mkstemp`.
+fn is_segment(path: &Path) -> bool {
+    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    name.len() == "nccl-XXXXXX".len() && name[5..].iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// The files in memory that processes have mapped.
-fn mapped() -> HashSet<PathBuf> {
-    let maps = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let maps = maps.filter_map(|entry| std::fs::read_to_string(entry.path().join("maps")).ok());
-    let paths = |maps: String| {
+/// A segment of processes of another PID namespace, which are not seen here, is likely to have
+/// been opened by all of them after this time; NCCL needs its name no more.
+fn is_old(path: &Path) -> bool {
+    let age = std::fs::metadata(path).and_then(|of| of.modified()).map(|at| at.elapsed());
+    age.is_ok_and(|age| age.is_ok_and(|age| age > Duration::from_secs(60)))
+}
+
+/// The files in memory that processes have open or mapped.
+fn used() -> HashSet<PathBuf> {
+    let processes = || std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let maps = processes().filter_map(|one| std::fs::read_to_string(one.path().join("maps")).ok());
+    let mapped = |maps: String| {
         let paths = maps.lines().filter_map(|line| Some(line[line.find(MEMORY)?..].into()));
         paths.collect::<Vec<PathBuf>>()
     };
-    maps.flat_map(paths).collect()
+    let open = processes().filter_map(|one| std::fs::read_dir(one.path().join("fd")).ok());
+    let open = open.flatten().flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+    maps.flat_map(mapped).chain(open).collect()
 }
 
 #[cfg(test)]
@@ -94,6 +116,8 @@ mod tests {
         page[16..18]
             .copy_from_slice(&u16::try_from(recording.len()).expect("it is written").to_le_bytes());
         page[18..18 + recording.len()].copy_from_slice(recording);
+        let mounts = std::fs::metadata("/proc/self/ns/mnt").expect("it is there").ino();
+        page[4048..4056].copy_from_slice(&mounts.to_le_bytes());
         std::fs::write(&path, page).expect("it is written");
         path
     }
@@ -105,12 +129,22 @@ mod tests {
         let old = lanes("old", &gone);
         let before = Before::now();
         let new = lanes("new", &gone);
-        let kept = [lanes("there", &here), lanes("elsewhere", Path::new("/gone")), old];
+        let alive = lanes("alive", &gone);
+        let owner = File::open(&alive).expect("it is there");
+        owner.lock().expect("no process has it");
+        let kept = [lanes("there", &here), lanes("elsewhere", Path::new("/gone")), old, alive];
         // Other tests run at the same time.
         let left = before.lanes();
         assert!(left.contains(&new) && kept.iter().all(|path| !left.contains(path)), "{left:?}");
         for path in kept.into_iter().chain([new]) {
             std::fs::remove_file(path).expect("it is ours");
         }
+    }
+
+    #[test]
+    fn segments_have_the_names_that_nccl_gives() {
+        let is = |name: &str| is_segment(&Path::new(MEMORY).join(name));
+        assert!(is("nccl-43jWBU"));
+        assert!(!is("nccl-tests.tar.gz") && !is("nccl-d.bugs") && !is("nccl-"));
     }
 }
