@@ -46,6 +46,8 @@ pub(crate) struct Cause {
     pub(crate) edge: Option<[u32; 2]>,
     /// How many times slower it is than the others, if it is slow.
     pub(crate) factor: Option<f64>,
+    /// The cause in words, without the ranks.
+    pub(crate) text: String,
 }
 
 /// The results of the analyses from which an answer is made.
@@ -68,6 +70,7 @@ pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
         root_ranks: verdict.root_ranks.clone(),
         edge: verdict.edge,
         factor: None,
+        text: verdict.meaning().to_owned(),
     };
     let of_finding = |finding: &Finding| Cause {
         class: finding.class,
@@ -75,6 +78,7 @@ pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
         root_ranks: finding.root_ranks.clone(),
         edge: finding.edge,
         factor: finding.factor,
+        text: finding.class.title().to_owned(),
     };
     if !hang.findings.is_empty() {
         let causes = hang.findings.iter().map(of_verdict).collect();

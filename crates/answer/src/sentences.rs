@@ -88,7 +88,7 @@ pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
         Confidence::Suspect => "suspected",
     };
     let factor = first.factor.map_or_else(String::new, |f| format!(", {f:.1}x slower"));
-    let mut text = format!("{}, {}{factor}: {}", first.class, sure(first), first.class.title());
+    let mut text = format!("{}, {}{factor}: {}", first.class, sure(first), first.text);
     let more = &causes[1..];
     for cause in more.iter().take(LISTED) {
         text += &format!("; also {}, {}", cause.class, sure(cause));

@@ -121,7 +121,7 @@ fn measure(bytes: &[u8]) {
     println!("{} vectors of {} ranks in {} communicators", all.len(), found.ranks, job.comms.len());
     println!("read {read:.2?}, job {:.2?}, verdict {:.2?}", built - read, done - built);
     println!("all {done:.2?}, peak memory so far {} MiB", memory("VmHWM"));
-    let lines = text::render(&found, None).lines().count();
+    let lines = text::render(&found, None, None).lines().count();
     println!("{} verdicts, {lines} lines", found.findings.len());
     for verdict in found.findings.iter().take(4) {
         println!("{} {}: {} victims", verdict.class.name(), verdict.title, verdict.victims);

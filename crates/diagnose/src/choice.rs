@@ -63,8 +63,8 @@ fn has_func(verdict: &Verdict, filter: &Filter) -> bool {
 mod tests {
     use super::*;
     use crate::job::{Communicator, Process};
-    use crate::verdict::Op;
-    use ncclscope_findings::{CommId, Confidence, FindingClass};
+    use crate::verdict::{Op, VerdictComm};
+    use ncclscope_findings::{Confidence, FindingClass};
 
     fn verdict(root_ranks: Vec<u32>, comm: &str, func: &str) -> Verdict {
         Verdict {
@@ -74,7 +74,8 @@ mod tests {
             root_ranks,
             help: ncclscope_findings::Help::default(),
             edge: None,
-            comm: (!comm.is_empty()).then(|| CommId { comm: comm.into(), name: None }),
+            comm: (!comm.is_empty())
+                .then(|| VerdictComm { comm: comm.into(), ..VerdictComm::default() }),
             comm_text: String::new(),
             op: Some(Op { func: func.into(), ..Op::default() }),
             age_ns: None,

@@ -6,11 +6,11 @@ use crate::desync::Desync;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
 use crate::merge_causes::{self, MergedCause};
 use crate::stuck_operation::{self, Cause};
-use crate::verdict::{Evidence, Op, Verdict};
+use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::words;
 use ncclscope_findings::rank::{Pending, Thread};
-use ncclscope_findings::{CommId, Confidence, FindingClass, Help};
+use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -328,8 +328,11 @@ impl<'a> Classifier<'a> {
     /// Sets the communicator in which the others wait.
     fn locate(&self, verdict: &mut Verdict, comm: &Communicator) {
         let whole = comm.parent.map_or(comm, |parent| self.comm(parent));
-        let (hash, name) = (whole.name.clone(), whole.comm_name.clone());
-        verdict.comm = Some(CommId { comm: hash, name });
+        verdict.comm = Some(VerdictComm {
+            comm: whole.name.clone(),
+            name: whole.comm_name.clone(),
+            role: whole.role.clone(),
+        });
         verdict.comm_text.clone_from(&comm.name);
     }
 
@@ -444,9 +447,14 @@ impl<'a> Classifier<'a> {
         let mut statuses: Vec<ProcessStatus> =
             processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
         statuses.dedup();
+        let is_several = root_ranks.len() > 1;
         let meaning = match (class, statuses.as_slice()) {
+            (FindingClass::ProcessGone, [ProcessStatus::Ended]) if is_several => {
+                "gone: the processes exited"
+            }
             (FindingClass::ProcessGone, [ProcessStatus::Ended]) => "gone: the process exited",
-            (FindingClass::ProcessGone, [ProcessStatus::Stopped(by)]) => by.title(),
+            (FindingClass::ProcessGone, &[ProcessStatus::Stopped(by)]) => by.title(is_several),
+            _ if is_several => words::of_several(class),
             _ => class.title(),
         };
         Verdict {

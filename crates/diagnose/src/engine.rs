@@ -78,12 +78,17 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     let wait_roots = wait_graph::find(job, &params);
     let mut verdicts = Classifier::new(job, &wait_roots).verdicts(&desyncs);
+    // The verdicts about calls come first.
+    let of_calls = verdicts.iter().take(desyncs.len());
+    let by_calls: Vec<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
     doubt_hidden(&mut verdicts, job);
     doubt_lacking(&mut verdicts, job);
     // A vague verdict ("all members are in the operation") counts only if there is no other.
     if !verdicts.iter().all(Verdict::is_vague) {
         verdicts.retain(|verdict| !verdict.is_vague());
     }
+    // After that, because it makes verdicts vague that are as likely as the others.
+    doubt_killed(&mut verdicts, job, &by_calls);
     doubt(job, &mut verdicts);
     verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
@@ -184,6 +189,27 @@ fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
     }
 }
 
+/// Lowers verdicts about ranks that were killed after a short wait to suspect, and adds the reason:
+/// after one rank has died, the others wait, too, until the launcher kills them. Calls that differ
+/// (`by_calls`) and a process that ended long before the others need no wait as evidence.
+fn doubt_killed(verdicts: &mut [Verdict], job: &Job, by_calls: &[(FindingClass, Vec<u32>)]) {
+    let Some(least) = job.killed_ns else { return };
+    let is_short = |verdict: &&mut Verdict| {
+        let is_by_calls =
+            by_calls.iter().any(|(of, ranks)| *of == verdict.class && *ranks == verdict.root_ranks);
+        let is_gone = verdict.class == FindingClass::ProcessGone;
+        !is_by_calls && !is_gone && verdict.age_ns.is_none_or(|age| age < least)
+    };
+    for verdict in verdicts.iter_mut().filter(is_short) {
+        verdict.confidence = Confidence::Suspect;
+        verdict.alternatives.push(format!(
+            "another rank died, and the others waited for it until they were killed, too: a wait \
+             for less than {} does not tell these apart",
+            words::duration(least)
+        ));
+    }
+}
+
 /// Lowers a verdict based on doubtful input to suspect, and adds the reason.
 fn doubt(job: &Job, verdicts: &mut [Verdict]) {
     let doubtful = job.processes.iter().zip(0u32..).filter(|(one, _)| !one.doubts.is_empty());
@@ -228,13 +254,24 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
         [] => String::new(),
         causes => format!(" for {}", words::named_ranks(causes)),
     };
-    let note = format!(
-        "{} {}{for_whom}, the longest for {}: below the limit of {} (--hang-sec)",
+    let waits = format!(
+        "{} {}{for_whom}, the longest for {}",
         human::count(waiting.len(), "rank"),
         human::if_one(waiting.len(), "waits", "wait"),
-        words::duration(oldest),
-        words::duration(params.hang_ns)
+        words::duration(oldest)
     );
+    // With a lower limit, the ranks that waited for the killed one would look like the cause.
+    let note = match job.killed_ns {
+        Some(_) => format!(
+            "{waits}: too short to show the cause, because a rank that was killed within the last \
+             second before the others cannot be told apart from them; look for the first exit in \
+             the launcher's log"
+        ),
+        None => {
+            let limit = words::duration(params.hang_ns);
+            format!("{waits}: below the limit of {limit} (--hang-sec)")
+        }
+    };
     Some((waiting, note))
 }
 

@@ -28,6 +28,9 @@ pub struct Job {
     /// Age from which an operation counts as stuck, ns, if the input requires a lower one than
     /// requested.
     pub min_age_ns: Option<u64>,
+    /// Set if all processes were killed and none ended in order: waits for less than this, ns, do
+    /// not show the cause, because ranks also wait from the death of one to the kill of the rest.
+    pub killed_ns: Option<u64>,
     /// The latest recorded time, up to which ages are counted, ns since 1970, if known.
     pub end_ns: Option<u64>,
     /// Sentences about what the input does not show.
@@ -70,14 +73,20 @@ impl Stop {
         }
     }
 
-    /// The same in the form of a verdict's title.
-    pub(crate) const fn title(self) -> &'static str {
-        match self {
-            Stop::Signal => {
+    /// The same in the form of a verdict's title about one process, or about several.
+    pub(crate) const fn title(self, is_several: bool) -> &'static str {
+        match (self, is_several) {
+            (Stop::Signal, false) => {
                 "stopped, by a signal (SIGSTOP) or a debugger: it exists and does not run"
             }
-            Stop::Freezer => {
+            (Stop::Signal, true) => {
+                "stopped, by a signal (SIGSTOP) or a debugger: they exist and do not run"
+            }
+            (Stop::Freezer, false) => {
                 "frozen, by its control group (a paused container): it exists and does not run"
+            }
+            (Stop::Freezer, true) => {
+                "frozen, by the control group (a paused container): they exist and do not run"
             }
         }
     }

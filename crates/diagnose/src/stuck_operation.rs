@@ -281,9 +281,9 @@ impl<'a> StuckOperation<'a> {
     /// True if the sender has delivered the data that this receive waits for.
     fn is_delivered(&self, at: usize, receive: &Transfer) -> bool {
         let Some(sender) = self.member_of_rank(receive.peer) else { return false };
-        match self.other_side(sender, at, receive) {
-            Some(send) => send.done > receive.done,
-            None => self.vector(sender).done >= self.vector(at).front(),
+        match (self.other_side(sender, at, receive), self.vector(sender)) {
+            (Some(send), _) => send.done > receive.done,
+            (None, vector) => !vector.is_blind && vector.done >= self.vector(at).front(),
         }
     }
 

@@ -14,11 +14,11 @@ use std::fmt::Arguments;
 const PLACES: usize = 4;
 
 /// The text of a diagnosis, one paragraph for each finding. `shown`: how many verdicts a filter has
-/// left out.
+/// left out. `input`: the input as arguments of a command line, for the commands that tell more.
 #[must_use]
-pub fn render(diagnosis: &Diagnosis, shown: Option<Shown>) -> String {
+pub fn render(diagnosis: &Diagnosis, shown: Option<Shown>, input: Option<&str>) -> String {
     let mut out = String::new();
-    lines(diagnosis, shown, &mut out);
+    lines(diagnosis, shown, input.unwrap_or("RUN"), &mut out);
     out
 }
 
@@ -28,7 +28,7 @@ fn line(out: &mut String, line: Arguments<'_>) {
     out.push('\n');
 }
 
-fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, out: &mut String) {
+fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut String) {
     let Diagnosis { source, ranks, waiting_ranks, findings: verdicts, silent_ranks, notes, .. } =
         diagnosis;
     let (ranks, wait) = (count(*ranks, "rank"), if_one(*waiting_ranks, "waits", "wait"));
@@ -41,9 +41,10 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, out: &mut String) {
         _ if verdicts.is_empty() => out.push_str("\nNothing found.\n"),
         _ => {}
     }
+    let recordings = Some(input).filter(|_| source == RECORDINGS);
     for verdict in verdicts {
         out.push('\n');
-        one(verdict, source == RECORDINGS, out);
+        one(verdict, recordings, out);
     }
     if !silent_ranks.is_empty() {
         out.push('\n');
@@ -57,13 +58,13 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, out: &mut String) {
     }
 }
 
-fn one(verdict: &Verdict, is_recorded: bool, out: &mut String) {
+fn one(verdict: &Verdict, recordings: Option<&str>, out: &mut String) {
     let doubt = match verdict.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspect => " (suspect)",
     };
     line(out, format_args!("{}{doubt}  {}", verdict.class, verdict.title));
-    if verdict.comm.is_some() {
+    if let Some(comm) = &verdict.comm {
         let op = verdict.op.as_ref().map_or_else(String::new, |op| {
             let number = op.number.map(|number| format!(", operation {number}"));
             let func = if op.func.is_empty() { "" } else { ", " };
@@ -71,11 +72,19 @@ fn one(verdict: &Verdict, is_recorded: bool, out: &mut String) {
         });
         let seconds = verdict.age_ns.map(|ns| to_f64(ns) / 1e9);
         let age = seconds.map_or_else(String::new, |age| format!(", for {age:.1} s"));
-        line(out, format_args!("  where        {}{op}{age}", verdict.comm_text));
+        let purpose = comm.role.as_ref().or(comm.name.as_ref());
+        let purpose = purpose.map_or_else(String::new, |purpose| format!(" ({purpose})"));
+        line(out, format_args!("  where        {}{purpose}{op}{age}", verdict.comm_text));
     }
     let Help { places, since, cost } = &verdict.help;
-    for place in places.iter().filter(|place| place.host.is_some()).take(PLACES) {
+    let known = || places.iter().filter(|place| place.host.is_some());
+    for place in known().take(PLACES) {
         line(out, format_args!("  place        {place}"));
+    }
+    let unlisted = verdict.root_ranks.len().saturating_sub(places.len());
+    let more = (known().count() + unlisted).saturating_sub(PLACES);
+    if more > 0 && known().next().is_some() {
+        line(out, format_args!("  place        and {more} more"));
     }
     if let Some(since) = since {
         line(out, format_args!("  since        {since}"));
@@ -97,8 +106,8 @@ fn one(verdict: &Verdict, is_recorded: bool, out: &mut String) {
         line(out, format_args!("  cost         {cost}"));
     }
     line(out, format_args!("  do           {}", verdict.class.advice()));
-    if is_recorded {
-        line(out, format_args!("  more         ncclscope {} RUN", verdict.class.verb()));
+    if let Some(input) = recordings {
+        line(out, format_args!("  more         ncclscope {} {input}", verdict.class.verb()));
     }
     for other in &verdict.alternatives {
         line(out, format_args!("  or           {other}"));

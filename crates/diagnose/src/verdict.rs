@@ -3,7 +3,7 @@
 
 use crate::job::Call;
 pub use ncclscope_findings::Evidence;
-use ncclscope_findings::{CommId, Confidence, FindingClass, Help};
+use ncclscope_findings::{Confidence, FindingClass, Help};
 use serde::Serialize;
 
 /// The operation that a verdict is about.
@@ -30,6 +30,18 @@ impl Op {
     }
 }
 
+/// The communicator of a verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VerdictComm {
+    /// Its hash, or another identifier if the input has no hash.
+    pub comm: String,
+    /// The name that the application gave it.
+    #[serde(rename = "comm_name")]
+    pub name: Option<String>,
+    /// What the application uses it for, such as `tp`.
+    pub role: Option<String>,
+}
+
 /// One cause and its ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
@@ -48,9 +60,9 @@ pub struct Verdict {
     /// Sending and receiving rank, for a network path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
-    /// The communicator in which others wait: `comm` and `comm_name`.
+    /// The communicator in which others wait: `comm`, `comm_name` and `role`.
     #[serde(flatten)]
-    pub comm: Option<CommId>,
+    pub comm: Option<VerdictComm>,
     /// The communicator in words; for sends and receives also the pair of ranks.
     #[serde(skip)]
     pub comm_text: String,
@@ -69,6 +81,14 @@ pub struct Verdict {
     pub evidence: Vec<Evidence>,
     /// Other causes that would look the same.
     pub alternatives: Vec<String>,
+}
+
+impl Verdict {
+    /// The title without the ranks.
+    #[must_use]
+    pub fn meaning(&self) -> &str {
+        self.title.split_once(": ").map_or(&*self.title, |(_, meaning)| meaning)
+    }
 }
 
 impl Verdict {

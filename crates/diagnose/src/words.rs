@@ -2,6 +2,7 @@
 //! Phrases about ranks, operations and ages.
 
 use crate::job::{Call, CommKind, Communicator, Job, Vector};
+use ncclscope_findings::FindingClass;
 use ncclscope_findings::rank::{Thread, Transfer};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
@@ -44,6 +45,18 @@ pub(crate) fn placed_ranks(job: &Job, of: &[u32], processes: &[u32]) -> String {
             format!("{} ({})", named_ranks(of), hosts.join(", "))
         }
         _ => named_ranks(of),
+    }
+}
+
+/// What is wrong with several ranks: [`FindingClass::title`], in the plural where it differs.
+pub(crate) const fn of_several(class: FindingClass) -> &'static str {
+    match class {
+        FindingClass::HostStuck => "stopped calling NCCL: their threads are stuck outside NCCL",
+        FindingClass::ProcessGone => {
+            "give no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
+        }
+        FindingClass::ReceiverNotReady => "are not ready to receive",
+        _ => class.title(),
     }
 }
 

@@ -10,6 +10,7 @@ use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::threads::Role;
 use proptest::prelude::*;
+use std::time::Duration;
 
 const MINUTE: Option<u64> = Some(60_000_000_000);
 
@@ -42,7 +43,7 @@ fn run(job: &Job) -> Diagnosis {
 fn only(job: &Job) -> Verdict {
     let found = run(job);
     assert_eq!(found.findings.len(), 1, "{found:#?}");
-    assert!(text::render(&found, None).contains(found.findings[0].class.name()));
+    assert!(text::render(&found, None, None).contains(found.findings[0].class.name()));
     found.findings[0].clone()
 }
 
@@ -119,6 +120,80 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     assert!(title.ends_with(": gone: the process exited"), "{title}");
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, FindingClass::ProcessGone, &[2]);
+}
+
+/// After one rank has died, the others wait for it and for each other until the launcher kills
+/// them. Such a wait is no evidence against the rank that it is for.
+#[test]
+fn a_wait_that_ends_with_the_kill_confirms_nothing() {
+    let killed = |wait_ns: u64| {
+        let mut job = late();
+        (job.killed_ns, job.min_age_ns) = (Some(2_000_000_000), Some(2_000_000_000));
+        for vector in job.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
+            vector.age_ns = vector.age_ns.map(|_| wait_ns);
+        }
+        job
+    };
+    let least = Options { hang: Duration::from_millis(500) };
+    let short = killed(900_000_000);
+    let told = run(&short);
+    assert_eq!((told.findings.len(), told.waiting_ranks), (0, 3));
+    let note = told.notes.last().unwrap();
+    assert!(note.contains("a rank that was killed within the last second"), "{note}");
+    assert!(!note.contains("--hang-sec"), "{note}");
+    let mut verdicts = diagnose(&short, &least).findings;
+    let verdict = verdicts.remove(0);
+    assert_eq!((verdict.class, verdict.confidence), (FindingClass::HostStuck, Confidence::Suspect));
+    assert!(verdict.alternatives.iter().any(|one| one.contains("another rank died")));
+    // A job that was not killed, a long wait, and a process that ended long before the others.
+    let confidence = |job: &Job| diagnose(job, &least).findings.remove(0).confidence;
+    assert_eq!(confidence(&Job { killed_ns: None, ..short.clone() }), Confidence::Confirmed);
+    assert_eq!(confidence(&killed(2_500_000_000)), Confidence::Confirmed);
+    let mut dead = short.clone();
+    dead.processes[2].status = ProcessStatus::Dead;
+    assert_eq!(confidence(&dead), Confidence::Confirmed);
+    let running = run(&Job { killed_ns: None, ..short });
+    assert!(running.notes.last().unwrap().ends_with("below the limit of 2.00 s (--hang-sec)"));
+}
+
+#[test]
+fn titles_about_several_ranks_are_in_the_plural() {
+    let mut job = job(4);
+    job.comms
+        .push(comm("a", &[(0, 5, None, 4), (1, 5, None, 4), (2, 4, None, 4), (3, 4, None, 4)]));
+    let title = expect(&job, FindingClass::HostStuck, &[2, 3]).title;
+    assert_eq!(title, "ranks 2-3: stopped calling NCCL: their threads are stuck outside NCCL");
+    for (status, says) in [
+        (ProcessStatus::Dead, ": give no sign of life: dead, or stopped"),
+        (ProcessStatus::Ended, ": gone: the processes exited"),
+        (ProcessStatus::Stopped(Stop::Signal), ": they exist and do not run"),
+    ] {
+        job.processes[2..].iter_mut().for_each(|one| one.status = status);
+        let title = expect(&job, FindingClass::ProcessGone, &[2, 3]).title;
+        assert!(title.contains(says), "{title}");
+    }
+}
+
+/// What a reader copies or looks up: the run, the ranks that are left out, the communicator's role.
+#[test]
+fn the_text_names_the_run_the_role_and_how_many_places_it_leaves_out() {
+    let mut job = job(8);
+    job.source = "recordings".into();
+    job.processes.iter_mut().for_each(|one| one.host = Some("a".into()));
+    let members: Vec<_> = (0..8).map(|rank| (rank, 5 - u64::from(rank > 1), None, 4)).collect();
+    job.comms.push(comm("0x1f", &members));
+    let text = |job: &Job| text::render(&run(job), None, Some("'my run' --run x"));
+    let named = text(&job);
+    assert!(named.contains("\n  more         ncclscope view 'my run' --run x\n"), "{named}");
+    assert!(named.contains("place        rank 5 (a)\n  place        and 2 more\n"), "{named}");
+    assert!(named.contains("\n  where        0x1f, operation 5"), "{named}");
+    job.comms[0].comm_name = Some("mine".into());
+    assert!(text(&job).contains("\n  where        0x1f (mine), operation 5"));
+    job.comms[0].role = Some("tp".into());
+    assert!(text(&job).contains("\n  where        0x1f (tp), operation 5"));
+    job.processes.truncate(6);
+    job.comms[0].vectors.truncate(6);
+    assert!(!text(&job).contains(" more\n"), "four places are all");
 }
 
 #[test]
@@ -198,6 +273,9 @@ fn h2_another_datatype() {
     job.comms.push(comm);
     let verdict = expect(&job, FindingClass::CallMismatch, &[1]);
     assert_eq!(verdict.op.unwrap().number, Some(5));
+    // The calls are the evidence, not how long a rank waited.
+    (job.killed_ns, job.comms[0].vectors[0].age_ns) = (Some(120_000_000_000), None);
+    assert_eq!(only(&job).confidence, Confidence::Confirmed);
 }
 
 fn pair(src: (u32, u64, u64), dst: (u32, u64, u64)) -> Communicator {
@@ -368,6 +446,22 @@ fn data_that_is_only_told_to_be_there_confirms_no_gpu() {
     assert_eq!(delivered, [(FindingClass::GpuNotProducing, Confidence::Confirmed, vec![1, 2])]);
 }
 
+/// A sender whose completions are not recorded: its count of them says nothing of its data.
+#[test]
+fn a_sender_that_shows_no_ends_has_not_delivered() {
+    let confirmed = |is_blind: bool| {
+        let mut job = ring([(None, None), (Some(1), Some(3)), (Some(1), Some(1))]);
+        let comm = &mut job.comms[0];
+        comm.flights.remove(&0);
+        comm.flights.get_mut(&1).unwrap().transfers[1].may_be_early = true;
+        comm.vectors[0] = Vector { done: 5, is_blind, ..comm.vectors[0] };
+        let found = run(&job).findings;
+        found.iter().any(|it| it.confidence == Confidence::Confirmed && it.root_ranks == [1])
+    };
+    assert!(confirmed(false), "rank 0 has ended the operation, so its data is there");
+    assert!(!confirmed(true));
+}
+
 /// A ring of `ranks` ranks, eight to a host. The data of a sender for which `stalls` is true does
 /// not arrive.
 fn fabric(ranks: u32, stalls: impl Fn(u32) -> bool) -> Job {
@@ -394,7 +488,7 @@ fn a_network_without_links_is_one_finding() {
     let outage = fabric(ranks, |_| true);
     let verdict = expect(&outage, FindingClass::NetworkStalled, &all);
     assert_eq!(verdict.evidence[0].text, "4096 links stand still between 512 hosts");
-    let lines = text::render(&run(&outage), None).lines().count();
+    let lines = text::render(&run(&outage), None, None).lines().count();
     assert!(lines < 60, "{lines} lines");
 }
 

@@ -89,7 +89,7 @@ fn what_contradicts_itself_is_left_out_and_named() {
     let input = open(&write(folder.path(), "forged.vectors", &forged)).unwrap();
     let all = found(&input, Some("forged.vectors is damaged: a vector contradicts itself"));
     assert!(all.iter().all(|it| it.1 == Confidence::Suspect) && !all.is_empty(), "{all:?}");
-    let text = text::render(&diagnose(&input.job, &Options::default()), None);
+    let text = text::render(&diagnose(&input.job, &Options::default()), None, None);
     assert!(!text.contains("4294967295") && text.contains("No input from rank 1\n"), "{text}");
 }
 

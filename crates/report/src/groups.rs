@@ -5,8 +5,8 @@ size, training step, or several of these.
 
 Sums are kept for each key of the report's operations, and for each rank and step only if these are
 asked for. The waiting time of a rank is computed per key: the time from its arrivals to the ends,
-minus the mean transfer of the key. The transfer needs all ranks of a communicator, so a group of
-some ranks uses the transfer of the whole communicator.
+minus a rank's mean time after the last one's arrival. That needs all ranks of a communicator, so a
+group of some ranks uses that of the whole communicator.
 
 Groups by channel are different, because an operation uses several channels at once. Their figures
 are those of kernel channels, and of the bytes that ProxyOps sent over them.
@@ -104,8 +104,9 @@ pub(crate) struct Cell {
 pub(crate) struct KeyFacts {
     /// The source of its durations.
     pub(crate) timing: Timing,
-    /// The mean transfer, ns; `None` if unknown.
-    pub(crate) transfer: Option<f64>,
+    /// The mean transfer, and a rank's mean time after the last one's arrival, ns; `None` if
+    /// unknown.
+    pub(crate) transfer: Option<(f64, f64)>,
     /// Bytes on the bus per byte of the operation; `None` if unknown.
     pub(crate) factor: Option<f64>,
 }
@@ -272,9 +273,9 @@ impl Figures {
     /// Adds waiting and bandwidth, if the transfer of the key is known.
     fn judge(&mut self, key: &Key, cell: &Cell, facts: KeyFacts) {
         let (arrived, with_waiting) = cell.with_waiting;
-        let Some(transfer) = facts.transfer.filter(|_| arrived != 0) else { return };
+        let Some((transfer, after_last)) = facts.transfer.filter(|_| arrived != 0) else { return };
         self.judged = Some(self.judged.unwrap_or(0.0) + with_waiting);
-        self.waiting += (with_waiting - transfer * to_f64(arrived)).max(0.0);
+        self.waiting += (with_waiting - after_last * to_f64(arrived)).max(0.0);
         if let Some((bytes, factor)) = key.bytes.zip(facts.factor) {
             self.bus_bytes += to_f64(bytes) * factor * to_f64(arrived);
             self.bus_ns += transfer * to_f64(arrived);

@@ -9,12 +9,12 @@ and so do operations of several communicators.
 */
 
 use ncclscope_operations::hash::Map;
-use ncclscope_operations::operation::{End, Operation, Timing};
+use ncclscope_operations::operation::{Completion, End, Operation, Timing};
 use ncclscope_operations::ptimer::group_api_of;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::timeline::{comm_name, role_or_size};
 use ncclscope_operations::{EventId, GpuClock, GpuClocks, Selection, Timeline};
-use ncclscope_trace::{Recording, StrId};
+use ncclscope_trace::{EventKind, Recording, StrId};
 use std::collections::BTreeMap;
 
 /// Most intervals that are stored individually. Operations end nearly in the order of their starts,
@@ -93,6 +93,23 @@ struct Group {
     launch: Option<(EventId, Option<usize>)>,
 }
 
+impl Group {
+    /// Adds an operation that did not end: if its kernel started, it was in NCCL from then to the
+    /// end of the recording, at least.
+    fn add_open(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        let children = timeline.children(operation.event).iter().map(|&id| timeline.event(id));
+        let kernels = children.filter(|child| child.kind() == EventKind::KernelCh);
+        match kernels.map(|kernel| kernel.start.ticks).min() {
+            Some(start) => {
+                self.counts.least += 1;
+                let end = timeline.ns(timeline.recording().last_ticks());
+                self.host.add(timeline.ns(start), end);
+            }
+            None => self.counts.nothing += 1,
+        }
+    }
+}
+
 /// Collects the times of one process as its operations end.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTimes {
@@ -103,14 +120,21 @@ pub(crate) struct ProcessTimes {
 }
 
 impl ProcessTimes {
-    /// Adds an operation if it has a duration.
+    /// Adds an operation if it has a duration, or is open.
     pub(crate) fn add(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
-        let Some(ns) = operation.duration_ns.map(to_u64) else { return };
+        let ns = match (operation.duration_ns, operation.completion) {
+            (Some(ns), _) => to_u64(ns),
+            (None, Completion::Open) => 0,
+            (None, _) => return,
+        };
         let at = match self.places.get(&(operation.comm, operation.func)) {
             Some(at) => *at,
             None => self.place(timeline, operation),
         };
         let Some(group) = self.groups.get_mut(at) else { return };
+        if operation.completion == Completion::Open {
+            return group.add_open(timeline, operation);
+        }
         let counts = &mut group.counts;
         let waiting = operation.with_waiting_ns.map(to_u64);
         match (operation.timing, operation.gpu_span, waiting.zip(operation.end)) {

@@ -2,12 +2,13 @@
 //! Sums how long the others waited for each rank, over all rows of operations.
 
 use crate::schema::{LastRank, LateRank, OperationRow, RankRow, RoleRow};
+use crate::summary::comm_names;
 use ncclscope_operations::stats::to_f64;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Minimum share of the time in NCCL for which a rank counts as late.
-const LATE: f64 = 0.02;
+/// Minimum share of the time in collectives for which a rank counts as late.
+const LATE: f64 = 0.05;
 
 /// A rank in the job; if it is unknown, a communicator and the rank in it.
 type Who<'a> = (Option<u32>, Option<(&'a str, i32)>);
@@ -18,9 +19,8 @@ pub(crate) fn late_ranks(
     ranks: &[RankRow],
     roles: &[RoleRow],
 ) -> Vec<LateRank> {
-    let in_nccl: f64 = roles.iter().filter_map(|row| row.in_nccl_ns).map(to_f64).sum();
-    // Each rank's waiting is estimated, so that the sum may exceed the time by a little.
-    let share = |ns: u64| (to_f64(ns) / in_nccl).min(1.0);
+    let judged: f64 = roles.iter().filter_map(|row| row.judged_ns).map(to_f64).sum();
+    let share = |ns: u64| to_f64(ns) / judged;
     let mut waited: BTreeMap<Who<'_>, u64> = BTreeMap::new();
     for row in operations {
         for LastRank { rank, comm_rank, waiting_ns, .. } in &row.last {
@@ -29,11 +29,12 @@ pub(crate) fn late_ranks(
             *sum = sum.saturating_add(*waiting_ns);
         }
     }
-    // Without time in NCCL the share is no number, and no rank is late.
-    waited.retain(|_, ns| share(*ns) >= LATE);
+    waited.retain(|_, ns| judged > 0.0 && share(*ns) >= LATE);
+    let names = comm_names(ranks);
     let late = |((rank, member), waiting_ns): (Who<'_>, u64)| LateRank {
         rank,
         comm: member.map(|(comm, _)| comm.to_owned()),
+        comm_name: member.and_then(|(comm, _)| names.get(comm)).map(|name| (*name).to_owned()),
         comm_rank: member.map(|(_, rank)| rank),
         host: host(ranks, rank, member),
         waiting_ns,

@@ -259,14 +259,15 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
     let latency = Latency::of(durations_of, &mut sums.with_waiting, transfers);
     let mean = |of: &Transfer| of.ns.sum() / to_f64(of.ns.count().max(1));
     let mean = transfer.as_ref().map(mean);
+    let after_last = transfer.as_ref().map(Transfer::after_last);
     let (arrived, all) = (sums.with_waiting.count(), sums.with_waiting.sum());
-    let total_waiting = mean.map(|mean| (all - mean * to_f64(arrived)).max(0.0));
+    let total_waiting = after_last.map(|mean| (all - mean * to_f64(arrived)).max(0.0));
     let last = transfer.as_ref().zip(total_waiting);
     let last = last.map_or_else(Vec::new, |(transfer, ns)| last_ranks(transfer.last(arrived, ns)));
     let algbw = |times: Option<[f64; 4]>| algbw_gbs(key.bytes?, times?[1]);
     let factor = bus_factor(&key.func, sums.nranks);
     let busbw = |times| Some(algbw(times)? * factor?);
-    let facts = KeyFacts { timing, transfer: mean, factor };
+    let facts = KeyFacts { timing, transfer: mean.zip(after_last), factor };
     let row = OperationRow {
         comm_name: None,
         datatype: sums.datatype,

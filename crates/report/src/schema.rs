@@ -34,7 +34,8 @@ pub struct Report {
     pub latencies: Vec<LatencyRow>,
     /// One row for each communicator, function, size, algorithm, protocol and channel count.
     pub operations: Vec<OperationRow>,
-    /// The ranks for which the others waited at least 2 % of the time in NCCL, longest first.
+    /// The ranks for which the others waited at least 5 % of the time in collectives, longest
+    /// first.
     pub late_ranks: Vec<LateRank>,
     /// Operations and API calls that were not over at the end of their recording.
     pub open_operations: Vec<OpenOperation>,
@@ -357,14 +358,18 @@ pub struct LateRank {
     pub rank: Option<u32>,
     /// If the rank in the job is unknown, the communicator, and the rank in it.
     pub comm: Option<String>,
+    /// The name that the application gave `comm`.
+    pub comm_name: Option<String>,
     /// As `comm`.
     pub comm_rank: Option<i32>,
     /// Its host's name; `null` if it has no recording.
     pub host: Option<String>,
-    /// How long all other ranks together waited for it, ns.
+    /// How long all other ranks together waited for it, ns: the sum of the rows'
+    /// [`LastRank::waiting_ns`], so that of a row with more than 1,024 collectives a rare wait may
+    /// be missing or too long.
     pub waiting_ns: u64,
-    /// `waiting_ns` as a share of the time in NCCL of all ranks, which is the sum of `in_nccl_ns`
-    /// of `roles`.
+    /// `waiting_ns` as a share of the time from arrival to end of all ranks in collectives with a
+    /// known transfer, which is the sum of `judged_ns` of `roles`.
     pub share: f64,
 }
 

@@ -100,13 +100,25 @@ struct Collective {
     is_ambiguous: bool,
 }
 
-/// The latest arrival with its rank, and the latest end, of ranks that are all on one host; ns.
+/// The latest arrival with its rank, the latest end, and the sum of the arrivals of ranks that are
+/// all on one host; ns.
 #[derive(Clone, Debug)]
 struct Placed {
     host: Arc<str>,
     arrival: u64,
+    arrivals: u128,
     rank: Option<i32>,
     end: u64,
+}
+
+/// What all parts of a collective show together.
+struct Joint {
+    /// The transfer, ns.
+    ns: f64,
+    /// The rank that arrived last.
+    last: Option<i32>,
+    /// How long all other ranks together waited for it, ns.
+    waiting_ns: f64,
 }
 
 /// The collectives of all ranks in a row, by sequence number.
@@ -144,15 +156,16 @@ impl Collectives {
         let is_whole = |one: &&Collective| one.ranks == nranks && !one.is_ambiguous;
         for one in self.of.values().filter(is_whole) {
             transfer.whole += 1;
-            let Some((ns, last)) = one.transfer(func) else { continue };
+            let Some(Joint { ns, last, waiting_ns }) = one.transfer(func) else { continue };
             transfer.ns.add(ns);
             transfer.waiting_ns.add((one.most_ns - ns).max(0.0));
             transfer.joined += 1;
             transfer.arrivals += u64::from(one.ranks);
+            transfer.after_last_ns += (one.sum_ns - waiting_ns).max(0.0);
             if let Some(rank) = last {
                 let sum = transfer.last.entry(rank).or_default();
                 sum.times += 1;
-                sum.waiting_ns += (one.sum_ns - ns * f64::from(one.ranks)).max(0.0);
+                sum.waiting_ns += waiting_ns;
             }
         }
         match (transfer.joined, transfer.whole) {
@@ -169,11 +182,9 @@ impl Collective {
     fn of(part: Option<Part>, rank: Option<i32>, clocks: &Clocks<'_>) -> Collective {
         let ns = part.map_or(0.0, |part| part.ns);
         let end = part.and_then(|part| (clocks.host_ns)(part.end?));
-        let placed = end.map(|end| Placed {
-            host: clocks.host.clone(),
-            arrival: end.saturating_sub(to_u64(ns)),
-            rank,
-            end,
+        let placed = end.map(|end| {
+            let arrival = end.saturating_sub(to_u64(ns));
+            Placed { host: clocks.host.clone(), arrival, arrivals: arrival.into(), rank, end }
         });
         Collective {
             ranks: 1,
@@ -196,20 +207,30 @@ impl Collective {
         }
         let both = self.placed.take().zip(other.placed);
         self.placed = both.filter(|(one, other)| one.host == other.host).map(|(one, other)| {
-            let end = one.end.max(other.end);
+            let (end, arrivals) = (one.end.max(other.end), one.arrivals + other.arrivals);
             let last = if other.arrival > one.arrival { other } else { one };
-            Placed { end, ..last }
+            Placed { end, arrivals, ..last }
         });
     }
 
-    /// The transfer in ns, and the rank that arrived last; `None` if the ranks have no common
-    /// clock.
-    fn transfer(&self, func: &str) -> Option<(f64, Option<i32>)> {
+    /// The transfer; `None` if the ranks have no common clock.
+    fn transfer(&self, func: &str) -> Option<Joint> {
         if func == "AllReduce" {
-            return Some((self.least_ns, self.least));
+            let waiting = self.sum_ns - self.least_ns * f64::from(self.ranks);
+            return Some(Joint {
+                ns: self.least_ns,
+                last: self.least,
+                waiting_ns: waiting.max(0.0),
+            });
         }
         let placed = self.placed.as_ref()?;
-        Some((to_f64(placed.end.saturating_sub(placed.arrival)), placed.rank))
+        let until = u128::from(placed.arrival) * u128::from(self.ranks);
+        let waiting = u64::try_from(until.saturating_sub(placed.arrivals)).unwrap_or(u64::MAX);
+        Some(Joint {
+            ns: to_f64(placed.end.saturating_sub(placed.arrival)),
+            last: placed.rank,
+            waiting_ns: to_f64(waiting),
+        })
     }
 }
 
@@ -224,6 +245,8 @@ pub(crate) struct Transfer {
     pub(crate) joined: u64,
     /// Number of arrivals in these collectives: each has one for each of its ranks.
     arrivals: u64,
+    /// Time of all ranks in them after the last one's arrival, ns.
+    after_last_ns: f64,
     /// Number of collectives of which all ranks were read.
     whole: u64,
     /// The ranks that arrived last, by their rank in the communicator.
@@ -240,6 +263,12 @@ pub(crate) struct Last {
 }
 
 impl Transfer {
+    /// A rank's mean time after the last one's arrival, ns: less than the transfer if ranks end
+    /// before the last one does.
+    pub(crate) fn after_last(&self) -> f64 {
+        self.after_last_ns / to_f64(self.arrivals.max(1))
+    }
+
     /// The ranks that arrived last, the one that the others waited longest for first. If only a
     /// part of the row's collectives is joined, the waiting is extrapolated to all: `arrivals` is
     /// the row's number of arrivals, and `total_ns` the waiting in all of it, which the sum does
@@ -339,7 +368,9 @@ mod tests {
         }
         let mut transfer = all.transfer("ReduceScatter", Some(2)).unwrap();
         assert_eq!(transfer.ns.quantiles(), Some([500.0; 4]));
-        assert_eq!(transfer.last(2, 100.0), [(1, Last { times: 1, waiting_ns: 100.0 })]);
+        // Rank 0 waited 500 ns, and rank 1 ended 400 ns before it.
+        assert_eq!(transfer.last(2, 500.0), [(1, Last { times: 1, waiting_ns: 500.0 })]);
+        assert_eq!(transfer.after_last(), 300.0);
     }
 
     /// Rank 0 is last nine times, by little, and rank 1 once, by much.

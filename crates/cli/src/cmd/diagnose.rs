@@ -11,7 +11,7 @@ use crate::sheet::Sheet;
 use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
+use ncclscope_diagnose::{Diagnosis, Job, Options, Verdict, diagnose, fr_out, text};
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;
@@ -20,11 +20,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The fields of a verdict that the table shows.
-const VERDICT: [&str; 13] = [
+const VERDICT: [&str; 16] = [
     "class",
     "name",
     "confidence",
     "root_ranks",
+    "host",
+    "pid",
     "edge",
     "comm",
     "comm_name",
@@ -32,6 +34,7 @@ const VERDICT: [&str; 13] = [
     "op.number",
     "op.bytes",
     "age_ns",
+    "since",
     "victims",
     "title",
 ];
@@ -79,14 +82,17 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     match args.format {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,
         TableFormat::Text => {
+            let input = words(&args.inputs, args.run.id());
             let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
-            let text = filter.unwrap_or_default() + &text::render(&found, Some(shown));
+            let text =
+                filter.unwrap_or_default() + &text::render(&found, Some(shown), Some(&input));
             output::text(&painted(&fitted(&text)))?;
         }
-        TableFormat::Csv => Sheet::of(&found.findings, &VERDICT)?.print_csv()?,
-        TableFormat::Md => output::text(&Sheet::of(&found.findings, &VERDICT)?.markdown())?,
+        TableFormat::Csv => sheet(&found)?.print_csv()?,
+        TableFormat::Md => output::text(&sheet(&found)?.markdown())?,
     }
-    if shown.of == 0 && !directories.is_empty() {
+    // Where ranks wait for one that died or hangs, `stragglers` would call a healthy rank slow.
+    if shown.of == 0 && found.waiting_ranks == 0 && !directories.is_empty() {
         let input = words(&directories, args.run.id());
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
@@ -105,6 +111,29 @@ struct Printed<'a> {
     #[serde(flatten)]
     found: &'a Diagnosis,
     filter: Option<FindingsNote>,
+}
+
+/// A row of the table: a verdict, and where its first rank runs.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    verdict: &'a Verdict,
+    host: Option<&'a str>,
+    pid: Option<u32>,
+}
+
+impl Row<'_> {
+    fn of(verdict: &Verdict) -> Row<'_> {
+        let first = verdict.help.places.first();
+        let host = first.and_then(|place| place.host.as_deref());
+        Row { verdict, host, pid: first.and_then(|place| place.pid) }
+    }
+}
+
+/// The verdicts as a table.
+fn sheet(found: &Diagnosis) -> Result<Sheet, Failure> {
+    let rows = found.findings.iter().map(Row::of);
+    Sheet::of(&rows.collect::<Vec<_>>(), &VERDICT)
 }
 
 /// The filter of the verdicts, without times: a hang is the state at the end of a run.

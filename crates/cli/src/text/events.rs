@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// If there are more ranks, only the sum is shown.
 const COLUMNS_MAX: usize = 8;
+/// The state that NCCL reports again at each poll for the peer.
+const POLLED: &str = "ProxyStepSendPeerWait";
 
 pub(super) fn table(page: &mut Page, report: &Report) {
     let rows = &report.ranks;
@@ -77,6 +79,11 @@ fn states(page: &mut Page, rows: &[RankRow]) {
     if !states.is_empty() {
         let list: Vec<String> = states.iter().map(|(state, n)| format!("{state} {n}")).collect();
         page.wrapped("  states: ", &list.join(", "));
+    }
+    if states.contains_key(POLLED) {
+        let text =
+            "states count each report; NCCL reports a wait such as SendPeerWait at each poll";
+        page.wrapped("  ", text);
     }
 }
 

@@ -10,6 +10,7 @@ mod content;
 mod events;
 mod groups;
 mod head;
+mod late;
 mod losses;
 mod operations;
 mod page;
@@ -39,8 +40,9 @@ pub(crate) fn full(content: Content<'_>, mut page: Page) -> String {
     head::communicators(&mut page, report);
     page.sentences("PROBLEMS", &report.problems);
     losses::write(&mut page, &report.lost.losses);
-    operations::open(&mut page, &report.open_operations);
+    operations::open(&mut page, report);
     operations::table(&mut page, report);
+    late::write(&mut page, content, usize::MAX);
     peers::table(&mut page, report);
     events::table(&mut page, report);
     events::threads(&mut page, report);

@@ -24,7 +24,8 @@ const SPARE: [&str; 11] = [
     "proto",
 ];
 
-pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
+pub(super) fn open(page: &mut Page, report: &Report) {
+    let operations: &[OpenOperation] = &report.open_operations;
     if operations.is_empty() {
         return;
     }
@@ -46,7 +47,7 @@ pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
             line.push_str(&format!(", {}", bytes(size)));
         }
         if let Some(comm) = &operation.comm {
-            line.push_str(&format!(", comm {comm}"));
+            line.push_str(&format!(", comm {comm}{}", quoted_role(report, comm)));
         }
         page.line(&format!("{line}: started {} before the end", ns(operation.age_ns)));
         for what in &operation.waits_for {
@@ -66,7 +67,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     comms.dedup();
     let mut tables: Vec<(String, Table)> = Vec::new();
     for comm in comms {
-        let role = role(report, comm).map_or_else(String::new, |role| format!(" \"{role}\""));
+        let role = quoted_role(report, comm);
         let columns = [
             ("function", Align::Left),
             ("size", Align::Right),
@@ -94,6 +95,11 @@ pub(super) fn table(page: &mut Page, report: &Report) {
     }
     page.tables(&tables);
     explain(page, &report.operations);
+}
+
+/// The role behind a communicator's hash; empty if it has none.
+fn quoted_role(report: &Report, comm: &str) -> String {
+    role(report, comm).map_or_else(String::new, |role| format!(" \"{role}\""))
 }
 
 /// The role of a communicator as declared by the application, else its name.

@@ -2,15 +2,15 @@
 //! The report on one screen: at most 60 lines, whatever the number of ranks.
 
 use super::content::Content;
-use super::page::{Page, bandwidth, or_dash, rank_text};
-use super::{head, losses};
+use super::page::{Page, bandwidth, or_dash};
+use super::{head, late, losses};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, percent};
 use ncclscope_operations::stats::to_f64;
-use ncclscope_report::schema::{LateRank, RoleRow, SizeRow};
+use ncclscope_report::schema::{RoleRow, SizeRow};
 
 /// Maximum number of rows of the table of times, and of that of sizes.
-const ROWS: usize = 10;
+const ROWS: usize = 8;
 /// Maximum number of ranks that are named, and of sentences in a section.
 const FEW: usize = 3;
 
@@ -19,7 +19,8 @@ pub(super) fn write(page: &mut Page, content: Content<'_>) {
     head::write(page, report, content.run, head::Room::Screen);
     roles(page, content);
     sizes(page, &report.sizes);
-    late(page, &report.late_ranks);
+    late::write(page, content, FEW);
+    more(page, report.late_ranks.len(), FEW);
     few(page, "PROBLEMS", &report.problems);
     losses::write(page, report.lost.losses.get(..FEW).unwrap_or(&report.lost.losses));
     few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable);
@@ -88,7 +89,9 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
     if rows.is_empty() {
         return;
     }
-    page.heading("BANDWIDTH BY SIZE in GB/s, of transfers: without the wait for late ranks");
+    page.heading(
+        "BANDWIDTH BY SIZE in GB/s, of transfers: from the last rank's arrival to the end",
+    );
     let mut table = Table::new(&[
         ("size", Align::Right),
         ("function", Align::Left),
@@ -115,21 +118,10 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
     }
     page.table(&table);
     more(page, rows.len(), ROWS);
-}
-
-/// The ranks that others waited for in collectives.
-fn late(page: &mut Page, ranks: &[LateRank]) {
-    if ranks.is_empty() {
-        return;
+    let is_least = |row: &SizeRow| row.busbw_gbs.is_none() && row.busbw_with_waiting_gbs.is_some();
+    if rows.iter().take(ROWS).any(is_least) {
+        page.line("  busbw >=: with the wait for later ranks, because the transfer is not known");
     }
-    page.heading("LATE RANKS, for which others waited in collectives");
-    for late in ranks.iter().take(FEW) {
-        let host = late.host.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
-        let comm = late.comm.as_ref().map_or_else(String::new, |comm| format!(" of {comm}"));
-        let (name, share) = (rank_text(late.rank, late.comm_rank), percent(late.share));
-        page.line(&format!("  {name}{comm}{host}: {share} of the time in NCCL"));
-    }
-    more(page, ranks.len(), FEW);
 }
 
 /// The first sentences of a section.

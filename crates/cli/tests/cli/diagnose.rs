@@ -5,6 +5,7 @@ use super::common::{Run, ncclscope};
 use super::schema::follows;
 use scripts::{Call, Fault};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,6 +66,45 @@ fn a_completed_job_and_one_killed_at_work_are_not_hangs() {
     assert!(text.contains("Nothing found"), "{text}");
     let at_work = killed(1_000_000);
     ncclscope(&["diagnose", at_work.text()]).ends_with(0);
+}
+
+/// What each rank does when the launcher kills it, a second after it killed one of them, differs
+/// from job to job.
+#[test]
+fn a_job_killed_within_a_second_gets_no_confirmed_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("killed.toml");
+    let job = "[job]\nranks = 16\nhold_s = 1\n[[fault]]\nname = \"killed\"\n";
+    std::fs::write(&scenario, job).unwrap();
+    for seed in ["1", "2", "3", "4", "5"] {
+        let out = dir.path().join(seed);
+        let out = out.to_str().unwrap();
+        let args = ["simulate", scenario.to_str().unwrap(), "--seed", seed, "-o", out];
+        ncclscope(&args).ends_with(0);
+        let found = ncclscope(&["diagnose", out]).ends_with(0);
+        let says = "a rank that was killed within the last second before the others";
+        assert!(found.stdout.contains(says), "{found:?}");
+        assert!(!found.stdout.contains("--hang-sec"), "{found:?}");
+        assert!(!found.stderr.contains("if the job is slow"), "{found:?}");
+        let args = ["diagnose", out, "--hang-sec", "0.5", "--format", "json"];
+        let found: Value = serde_json::from_str(&ncclscope(&args).ends_with(1).stdout).unwrap();
+        for verdict in found["findings"].as_array().unwrap() {
+            assert_eq!(verdict["confidence"], "suspect", "seed {seed}: {verdict}");
+            assert!(verdict["alternatives"].to_string().contains("another rank died"), "{verdict}");
+        }
+    }
+}
+
+#[test]
+fn tables_and_text_say_where_and_since_when() {
+    let run = killed(60_000_000_000);
+    let csv = ncclscope(&["diagnose", run.text(), "--format", "csv"]).ends_with(1).stdout;
+    let mut rows = csv::Reader::from_reader(csv.as_bytes());
+    let row: BTreeMap<String, String> = rows.deserialize().next().unwrap().unwrap();
+    assert_eq!((&*row["host"], &*row["pid"]), ("node-1", "1001"));
+    let text = ncclscope(&["diagnose", run.text()]).ends_with(1).stdout;
+    assert!(text.contains(&format!("  since        {}\n", row["since"])), "{text}");
+    assert!(text.contains(&format!("  more         ncclscope view {}\n", run.text())), "{text}");
 }
 
 /// Times of an earlier run would seem an hour old.
@@ -154,7 +194,8 @@ fn the_communicator_of_a_send_is_its_hash() {
     assert!(comm.starts_with("0x") && !comm.contains(' '), "{verdict}");
     assert!(verdict["comm_name"].is_null() && verdict["edge"].is_array(), "{verdict}");
     let text = ncclscope(&["diagnose", out]).ends_with(1).stdout;
-    assert!(text.contains(&format!("of {comm}, operation ")), "{text}");
+    let role = verdict["role"].as_str().unwrap();
+    assert!(text.contains(&format!("of {comm} ({role}), operation ")), "{text}");
 }
 
 /// The last operations of the rank were in flight for longer than the limit when it exited; the

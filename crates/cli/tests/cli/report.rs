@@ -40,6 +40,7 @@ fn text_says_what_happened() {
         "Send       4 KiB  Float32   -     -        1      1     0  proxy",
         "ProxyStep         18      18   36       36     0        0      0       0",
         "ProxyStepSendPeerWait 54",
+        "states count each report; NCCL reports a wait such as SendPeerWait at each poll",
         "node-1 1001  0x1f2e3d4c  api, proxy  tsc    40 ns",
         "timing kernel:",
         "WHAT THIS RUN CANNOT TELL",
@@ -120,7 +121,7 @@ fn a_hang_and_losses_come_first() {
         at("NOT RECORDED"),
         at("events dropped because their threads' lanes were full: CollApi 14"),
         at("OPEN: 1 operation or call did not complete"),
-        at("rank 1 (node-1 1001)  AllReduce, 4 MiB, comm 0x1f2e3d4c: started 1.00 s"),
+        at("rank 1 (node-1 1001)  AllReduce, 4 MiB, comm 0x1f2e3d4c \"world\": started 1.00 s"),
         at("channel 0, send to communicator rank 0: 0 of 4 steps done, step 0 in SendPeerWait"),
         at("OPERATIONS"),
     ];

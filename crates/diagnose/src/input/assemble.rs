@@ -119,7 +119,7 @@ fn is_killed(snapshots: &[Snapshot]) -> bool {
 /// The age from which an operation counts as stuck, ns.
 fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: &mut Job) -> u64 {
     let mut hang_ns = u64::try_from(settings.hang.as_nanos()).unwrap_or(u64::MAX);
-    let mut lower = |to: u64, note: &str| {
+    let mut lower = |job: &mut Job, to: u64, note: &str| {
         if to < hang_ns {
             hang_ns = to;
             job.min_age_ns = Some(to);
@@ -130,11 +130,12 @@ fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: 
         if snapshots.iter().any(|s| s.is_closed) {
             let note = "all processes are over, and some ended in order before the others were \
                         killed: operations in flight for 0.1 s or more count as stuck";
-            lower(ENDED_NS, note);
+            lower(job, ENDED_NS, note);
         } else {
+            job.killed_ns = Some(KILLED_NS);
             let note = "all processes were killed: operations in flight for 2 s or more count as \
                         stuck";
-            lower(KILLED_NS, note);
+            lower(job, KILLED_NS, note);
         }
     }
     // An operation that a watchdog reported and that is still in flight is stuck.
@@ -144,7 +145,10 @@ fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: 
         since.map(|since| snapshot.end_ns.saturating_sub(since))
     });
     if let Some(age) = reported.min() {
-        lower(age, "a watchdog reported operations that are still in flight: these count as stuck");
+        // The watchdog's limit decides, whatever ended the job afterwards.
+        job.killed_ns = job.killed_ns.map(|killed| killed.min(age));
+        let note = "a watchdog reported operations that are still in flight: these count as stuck";
+        lower(job, age, note);
     }
     hang_ns
 }

@@ -109,11 +109,11 @@ fn read_ras(data: &[u8]) -> bool {
     let job = found.job();
     let mut diagnosis = diagnose(&job, &Options::default());
     found.add_to(&mut diagnosis, &job);
-    let _ = text::render(&diagnosis, None);
+    let _ = text::render(&diagnosis, None, None);
     ras::is_ras(&value)
 }
 
 fn explain(job: &Job) {
     let found = diagnose(job, &Options::default());
-    let _ = text::render(&found, None);
+    let _ = text::render(&found, None, None);
 }

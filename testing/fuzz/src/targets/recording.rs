@@ -124,7 +124,7 @@ fn read(data: &[u8]) -> bool {
     let _ = serde_json::to_string(&report.finish());
     let _ = serde_json::to_string(&analyze(&input::recording::job(&[opened]), &Limits::default()));
     if let Ok(job) = recording::job(&[path], &InputOptions::default(), &mut Vec::new()) {
-        let _ = text::render(&diagnose(&job, &Options::default()), None);
+        let _ = text::render(&diagnose(&job, &Options::default()), None, None);
     }
     true
 }

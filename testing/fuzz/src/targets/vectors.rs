@@ -58,7 +58,7 @@ fn read(data: &[u8]) -> bool {
     let Ok(all) = vectors::read(data) else { return false };
     let job = input::vectors::build(&all, &std::collections::BTreeMap::new());
     let found = diagnose(&job, &Options::default());
-    let _ = (text::render(&found, None), serde_json::to_string(&found).is_ok());
+    let _ = (text::render(&found, None, None), serde_json::to_string(&found).is_ok());
     let _ = fr_out::dumps(&job).take(1).map(|(_, dump)| fr_out::pickle(&dump).len()).sum::<usize>();
     true
 }

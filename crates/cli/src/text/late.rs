@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ranks that others waited for in collectives.
+
+use super::content::Content;
+use super::page::{Page, rank_text};
+use ncclscope_answer::State;
+use ncclscope_operations::human::{duration, percent};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::schema::LateRank;
+
+/// Names at most `most` of the ranks.
+pub(super) fn write(page: &mut Page, Content { report, answer, .. }: Content<'_>, most: usize) {
+    let ranks: &[LateRank] = &report.late_ranks;
+    if ranks.is_empty() {
+        return;
+    }
+    page.heading("LATE RANKS, and how long all others together waited for them in collectives");
+    if answer.state == State::Fine {
+        page.line("  ranks wait for one another in every job; none of these is slow");
+    }
+    for late in ranks.iter().take(most) {
+        let host = late.host.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
+        let comm = late.comm_name.as_ref().or(late.comm.as_ref());
+        let comm = comm.map_or_else(String::new, |comm| format!(" of {comm}"));
+        let name = rank_text(late.rank, late.comm_rank);
+        let time = duration(to_f64(late.waiting_ns));
+        let share = percent(late.share);
+        page.line(&format!("  {name}{comm}{host}: {time}, {share} of the time in collectives"));
+    }
+}
