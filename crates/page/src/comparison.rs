@@ -141,11 +141,13 @@ fn times(rows: &[Row]) -> Table {
         ("verdict", "verdict", Kind::Text),
         ("reason", "why", Kind::Text),
     ];
-    let about = "Medians in us, of links in ns for each byte. Changes by cost, then what is \
-                 unknown, then what is the same.";
+    let about = "Medians in us, of links in GB/s; the change of a link is that of the time for a \
+                 byte, so that + is slower. Changes by cost, then what is unknown, then what is \
+                 the same.";
     Table::new(["rows", "Times", about], &columns, rows, |row| {
         let is_link = row.key.src.is_some();
-        let shown = |value: Option<f64>| value.map(|ns| if is_link { ns } else { ns / 1e3 });
+        // A byte in 1 ns is 1 GB/s.
+        let shown = |value: Option<f64>| value.map(|ns| if is_link { 1.0 / ns } else { ns / 1e3 });
         vec![
             json!(name(&row.key)),
             json!(row.key.role),
@@ -168,7 +170,7 @@ fn times(rows: &[Row]) -> Table {
 /// The unit of a row's times, and which of them are lower bounds.
 fn unit(row: &Row) -> &'static str {
     match (row.key.src.is_some(), row.a_is_least, row.b_is_least) {
-        (true, ..) => "ns/B",
+        (true, ..) => "GB/s",
         (_, true, true) => "us at least",
         (_, true, false) => "us, A at least",
         (_, false, true) => "us, B at least",

@@ -280,7 +280,8 @@ fn rate(samples: &mut [(f64, f64)]) -> f64 {
     let (Some(a), Some(b)) = (part(&samples[..n / 3]), part(&samples[n - n / 3..])) else {
         return 0.0;
     };
-    let (moved, error) = (b.1 - a.1, a.2.hypot(b.2));
+    // Not `hypot`, which needs glibc 2.35.
+    let (moved, error) = (b.1 - a.1, (a.2 * a.2 + b.2 * b.2).sqrt());
     if b.0 > a.0 && moved.abs() > 4.0 * error { moved / (b.0 - a.0) } else { 0.0 }
 }
 

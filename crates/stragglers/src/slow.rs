@@ -19,6 +19,7 @@ use crate::onset::Onset;
 use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeSet;
 
@@ -251,15 +252,37 @@ fn host_bound(job: &Job, findings: &mut [Finding]) {
             finding.class = FindingClass::SlowLaunch;
             finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
             finding.confidence = Confidence::Suspect;
-            let text = format!(
-                "its kernels start {:.0} us after they are enqueued, the others' {:.0} us: its \
-                 GPU has nothing else to do",
-                own / 1e3,
-                others / 1e3
-            );
             let figures = [("launch_delay_ns", own), ("others_launch_delay_ns", others)];
+            let text = delays_text(own, others);
             let line = Evidence::of(FindingClass::SlowLaunch, rank, text);
             finding.evidence.push(line.with(figures));
         }
+    }
+}
+
+/// How long after their enqueueing kernels start, as text. The error of the clocks can make the
+/// time of a GPU without a queue negative.
+fn delays_text(own: f64, others: f64) -> String {
+    let own = if own < 1.0 { "at once".into() } else { duration(own) };
+    let others = duration(others);
+    format!(
+        "its kernels start {own}, the others' {others} after they are enqueued: its GPU has \
+         nothing else to do"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_have_units_and_are_never_negative() {
+        let ahead = "the others' 86.0 ms after they are enqueued: its GPU has nothing else to do";
+        for own in [-31_000.0, 0.0] {
+            let text = delays_text(own, 85_991_000.0);
+            assert_eq!(text, format!("its kernels start at once, {ahead}"));
+        }
+        let text = delays_text(12_340.0, 85_991_000.0);
+        assert_eq!(text, format!("its kernels start 12.3 us, {ahead}"));
     }
 }

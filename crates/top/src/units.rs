@@ -13,9 +13,15 @@ pub(crate) fn rate(per_s: f64) -> String {
     }
 }
 
+/// Minimum bandwidth that is shown, GB/s.
+const SLOWEST: f64 = 0.01;
+
 /// Bytes per second as GB/s.
 pub(crate) fn gigabytes(per_s: f64) -> String {
-    human::three(per_s / 1e9)
+    match per_s / 1e9 {
+        gbs if gbs > 0.0 && gbs < SLOWEST => format!("<{SLOWEST}"),
+        gbs => human::three(gbs),
+    }
 }
 
 pub(crate) fn percent(share: f64) -> String {
@@ -45,6 +51,8 @@ mod tests {
         );
         let ages = [0.02, 1.0, 45.2, 200.0, 8_000.0].map(age);
         assert_eq!(ages, ["20 ms", "1.0 s", "45 s", "3m20", "2h13"]);
-        assert_eq!((gigabytes(1.5e9), percent(0.256)), ("1.50".into(), "26%".into()));
+        let bandwidths = [0.0, 14_000.0, 12e6, 1.5e9].map(gigabytes);
+        assert_eq!(bandwidths, ["0.000", "<0.01", "0.012", "1.50"]);
+        assert_eq!(percent(0.256), "26%");
     }
 }

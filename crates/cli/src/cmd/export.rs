@@ -25,7 +25,8 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
         tell(format_args!("filter: {text}"));
     }
     let shown = narrowed.shown(&input.recordings);
-    size::foretell(shown, format);
+    // With --per-rank the output is a directory, whose files are not compressed.
+    size::foretell(shown, format, is_packed(&args.output) && !args.per_rank);
     // Several recordings are read twice, for the definitions of tracks and for the arrows.
     let times = if input.recordings.len() > 1 { 2 } else { 1 };
     let progress = Watched::by_blocks("writing the trace", &input.recordings, times);

@@ -71,14 +71,25 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         false => "all ranks judged",
     };
     let filter = FindingsNote::new(&args.filter, (shown, of), judged);
+    let hint = || {
+        let input = words(&args.inputs, args.run.id());
+        format!("the job hangs, see why: ncclscope diagnose {input}")
+    };
+    let hint = is_hung.then(hint);
+    // Tables have no room for the filter and the hint.
     if matches!(args.format, TableFormat::Csv | TableFormat::Md) {
         tell_filter(filter.as_ref().map(|note| note.text.as_str()));
+        hint.iter().for_each(tell);
+    }
+    if let Some(hint) = hint {
+        report.notes.insert(0, hint);
     }
     match args.format {
         TableFormat::Json => output::json(&Printed { report: &report, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
-            let mut text = filter.unwrap_or_default() + &text(&report, is_recorded);
+            let body = text(&report, is_recorded, of != shown);
+            let mut text = filter.unwrap_or_default() + &body;
             if of != 0 && shown == 0 {
                 let hidden = are(of, "finding");
                 text = text.replacen(NOTHING, &format!("  {hidden} left out by the filter\n"), 1);
@@ -87,10 +98,6 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         }
         TableFormat::Csv => Sheet::of(&report.findings, &FINDING)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&report.findings, &FINDING)?.markdown())?,
-    }
-    if is_hung {
-        let input = words(&args.inputs, args.run.id());
-        tell(format_args!("the job hangs, see why: ncclscope diagnose {input}"));
     }
     // Unreadable or damaged input takes precedence over findings, because it may hide the actual
     // cause.
@@ -227,8 +234,8 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// The report as text: the findings first, then the causes of the waiting in the steps. For
-/// recordings, other verbs with more details are named.
-fn text(report: &SlowReport, is_recorded: bool) -> String {
+/// recordings, other verbs with more details are named. `is_part`: the filter leaves out findings.
+fn text(report: &SlowReport, is_recorded: bool, is_part: bool) -> String {
     let mut text = format!(
         "{}, {}, {} {} of sends and receives, {} (from {})\n",
         count(report.workers, "worker"),
@@ -250,7 +257,7 @@ fn text(report: &SlowReport, is_recorded: bool) -> String {
         text += NOTHING;
     }
     report.findings.iter().for_each(|finding| add_finding(&mut text, finding, is_recorded));
-    steps(&mut text, report);
+    steps(&mut text, report, is_part);
     arrivers(&mut text, report);
     for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {
         if !lines.is_empty() {
@@ -299,7 +306,7 @@ fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
 }
 
 /// The causes of the waiting in the steps.
-fn steps(text: &mut String, report: &SlowReport) {
+fn steps(text: &mut String, report: &SlowReport, is_part: bool) {
     let mut roots: BTreeMap<String, (usize, f64, f64, String)> = BTreeMap::new();
     for (step, waiting) in report.steps.iter().filter_map(|step| Some((step, step.waiting_share?)))
     {
@@ -326,13 +333,37 @@ fn steps(text: &mut String, report: &SlowReport) {
         section(text, "CAUSES OF THE WAITING IN EACH STEP");
         table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
         if report.steps.iter().any(|step| findings(step.root.as_ref(), report) == NOT_SLOW) {
-            *text += "  Ranks wait for one another in every job; what has no finding ";
-            *text += match report.quiet.is_empty() {
-                true => "is within the limits.\n",
-                false => "may not be slow: see NOT SAID.\n",
-            };
+            *text += &without_finding(report, is_part);
         }
     }
+}
+
+/// What a row without a finding means.
+fn without_finding(report: &SlowReport, is_part: bool) -> String {
+    let mut text = String::from("  Ranks wait for one another in every job");
+    let is_unsure = !report.quiet.is_empty();
+    // A rank's row does not show what its stage or its link does.
+    if !report.findings.iter().all(is_of_one_rank) {
+        text += ".\n  The table counts the own work of single ranks only; the findings above also \
+                 see links, stages and groups of ranks";
+        if !is_unsure {
+            return text + ".\n";
+        }
+    }
+    text += match (is_unsure, is_part) {
+        (true, _) => "; what has no finding may be slow all the same: see NOT SAID.\n",
+        (false, true) => {
+            "; what has no finding is within the limits, or the filter leaves out its finding.\n"
+        }
+        (false, false) => "; what has no finding is within the limits.\n",
+    };
+    text
+}
+
+/// True if the finding is about the own work of a single rank.
+fn is_of_one_rank(finding: &Finding) -> bool {
+    let is_one = |of: SlowPart| of.rank.is_some() || (of.dp_rank.is_some() && of.stage.is_some());
+    finding.root.is_some_and(is_one)
 }
 
 /// The codes of the findings whose root is this part of the job.

@@ -21,19 +21,25 @@ use crate::narrow::{Keep, Narrowed};
 use server::{Server, Trace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 
 pub(crate) fn run(args: &ViewArgs) -> Result<ExitCode, Failure> {
     let ui = checked(&args.ui)?;
     let token = token().map_err(|e| cannot("make an address", &e))?;
-    let prepared = Prepared::new(args)?;
+    let directory = directory()?;
     let (tell_end, end) = mpsc::channel();
-    end_by_signal(tell_end.clone())?;
+    let is_prepared = Arc::new(AtomicBool::new(false));
+    end_by_signal(tell_end.clone(), Arc::clone(&is_prepared), directory.clone())?;
+    let prepared = Prepared::new(args, directory)?;
+    is_prepared.store(true, Ordering::SeqCst);
     let path = prepared.path();
     let trace = Trace { path: path.to_owned(), title: title(&args.inputs), ui };
     let port = args.port.unwrap_or(0);
@@ -78,6 +84,13 @@ fn token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// A path for a temporary directory.
+fn directory() -> Result<PathBuf, Failure> {
+    // The name is not the token, because /tmp can be listed.
+    let name = token().map_err(|e| cannot("make a name", &e))?;
+    Ok(std::env::temp_dir().join(format!("ncclscope-view-{name}")))
+}
+
 fn title(inputs: &[PathBuf]) -> String {
     let name = |input: &PathBuf| {
         let whole = std::fs::canonicalize(input).unwrap_or_else(|_| input.clone());
@@ -94,7 +107,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(args: &ViewArgs) -> Result<Prepared, Failure> {
+    fn new(args: &ViewArgs, directory: PathBuf) -> Result<Prepared, Failure> {
         let trace = match &args.inputs[..] {
             [input] if is_trace(input) => Some(input),
             _ => None,
@@ -108,16 +121,13 @@ impl Prepared {
             Some(_) => None,
             None => Some(narrowed(args)?),
         };
-        // The name is not the token, because /tmp can be listed.
-        let name = token().map_err(|e| cannot("make a name", &e))?;
-        let directory = std::env::temp_dir().join(format!("ncclscope-view-{name}"));
         let made = DirBuilder::new().mode(0o700).create(&directory);
         made.map_err(|e| Failure::write(&directory, &e))?;
         let path = trace.cloned().unwrap_or_else(|| directory.join("trace.pftrace"));
         let mut prepared = Prepared { path, directory, exit_code: ExitCode::SUCCESS };
         if let Some((input, narrowed)) = recordings {
             let (format, shown) = (TraceFormat::Pftrace, narrowed.shown(&input.recordings));
-            export::size::foretell(shown, format);
+            export::size::foretell(shown, format, false);
             export::to_file(&prepared.path, |file| export::write(shown, format, file))?;
             prepared.exit_code = input.finish();
         }
@@ -166,11 +176,21 @@ fn is_trace(path: &Path) -> bool {
     is_known && path.is_file()
 }
 
-fn end_by_signal(end: Sender<()>) -> Result<(), Failure> {
+/// Ends the server by a signal. Before the trace is prepared, the signal ends the process, and the
+/// temporary directory is removed here.
+fn end_by_signal(
+    end: Sender<()>,
+    is_prepared: Arc<AtomicBool>,
+    directory: PathBuf,
+) -> Result<(), Failure> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| cannot("handle signals", &e))?;
     let wait = move || {
-        let _ = signals.forever().next();
+        let signal = signals.forever().next();
+        if let Some(signal) = signal.filter(|_| !is_prepared.load(Ordering::SeqCst)) {
+            let _ = std::fs::remove_dir_all(&directory);
+            let _ = emulate_default_handler(signal);
+        }
         let _ = end.send(());
     };
     std::thread::Builder::new()

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A comparison as text on one screen: at most 60 lines.
 
-use super::page::{Page, or_dash};
+use super::page::{Page, bandwidth, or_dash};
 use crate::printable::Colour;
 use crate::table::{Align, Table};
 use ncclscope_compare::schema::{Answer, Kind, Row, RowKey, Side, State, Verdict};
 use ncclscope_compare::{Comparison, name};
-use ncclscope_operations::human::{self, duration, three};
+use ncclscope_operations::human::{self, duration};
 
 /// Maximum number of rows of the table.
 const ROWS: usize = 30;
@@ -86,9 +86,12 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
         let links = human::are(comparison.same_links, "network link");
         page.line(&format!("  {links} the same"));
     }
-    let has_waiting = rows.iter().take(most).any(|row| row.key.kind == Kind::Waiting);
-    if has_waiting {
+    let has = |kind: Kind| rows.iter().take(most).any(|row| row.key.kind == kind);
+    if has(Kind::Waiting) {
         page.line("  waiting: of a rank in a step; its change is a share of the step");
+    }
+    if has(Kind::Link) {
+        page.line("  link: the change is that of the time for a byte, so that + is slower");
     }
 }
 
@@ -100,7 +103,8 @@ fn tenths(share: f64) -> String {
 
 fn cells(row: &Row) -> Vec<String> {
     let time = |value: Option<f64>, is_least: bool| match row.key.kind {
-        Kind::Link => or_dash(value, |ns| format!("{} ns/B", three(ns))),
+        // A byte in 1 ns is 1 GB/s.
+        Kind::Link => or_dash(value, |ns| format!("{} GB/s", bandwidth(Some(1.0 / ns), None))),
         _ => or_dash(value, |ns| format!("{}{}", if is_least { ">=" } else { "" }, duration(ns))),
     };
     let signed = |share: f64| format!("{} %", tenths(share));

@@ -155,6 +155,18 @@ fn a_slow_link_is_named_with_both_ends_and_a_slow_rank_as_waiting() {
     assert!(!links.is_empty() && links.iter().all(|row| row["key"]["src"] == 4), "{found:#}");
     let change = links[0]["change"].as_f64().unwrap();
     assert!((0.15..0.25).contains(&change), "{change}");
+    // JSON has ns per byte; text and page have GB/s.
+    assert!(links[0]["a"].as_f64().unwrap() < links[0]["b"].as_f64().unwrap(), "{found:#}");
+    let page = jobs.path("link.html");
+    let text = ncclscope(&["compare", &a, &link, "--full", "--html", &page]).ends_with(0).stdout;
+    let line = text.lines().find(|line| line.trim().starts_with("link from rank 4")).unwrap();
+    let mut words = line.split_whitespace();
+    let mut gbs = || words.by_ref().take_while(|word| *word != "GB/s").last().unwrap();
+    let [before, after] = [gbs(), gbs()].map(|word| word.parse::<f64>().unwrap());
+    assert!(before > 1.1 * after, "{line}");
+    assert!(text.contains("link: the change is that of the time for a byte"), "{text}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("\"GB/s\"") && !page.contains("ns/B") && !text.contains("ns/B"));
     let slow = jobs.add("slow", 3, &fault("slow-gpu", "rank = 8"));
     let found = compared(&a, &slow);
     let kinds: Vec<&Value> =

@@ -108,6 +108,38 @@ fn slow_links_and_changes_of_a_simulated_job_are_named() {
     }
 }
 
+/// The table of the steps does not call a rank within the limits whose stage or link is slow.
+#[test]
+fn findings_of_links_and_stages_are_not_contradicted_by_the_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = |fault: &str, code: i32| {
+        let run = directory.path().join(fault);
+        let run = run.to_str().unwrap();
+        ncclscope(&["simulate", "-o", run, "--seed", "1", "--fault", fault]).ends_with(0);
+        ncclscope(&["stragglers", run]).ends_with(code).stdout
+    };
+    let narrow = "The table counts the own work of single ranks only; the findings above also see \
+                  links, stages and groups of ranks.\n";
+    for fault in ["slow-link", "slow-nic", "long-last-stage", "drift"] {
+        let text = text(fault, 1);
+        assert!(text.contains(narrow) && !text.contains("within the limits"), "{text}");
+    }
+    let text = text("healthy", 0);
+    assert!(text.contains("; what has no finding is within the limits.\n"), "{text}");
+    assert!(!text.contains(narrow), "{text}");
+}
+
+#[test]
+fn a_host_that_launches_slowly_is_shown_by_times_with_units() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().to_str().unwrap();
+    ncclscope(&["simulate", "-o", run, "--seed", "1", "--fault", "launch-bound"]).ends_with(0);
+    let text = ncclscope(&["stragglers", run]).ends_with(1).stdout;
+    let line = text.lines().find(|line| line.contains("its kernels start ")).unwrap();
+    assert!(line.contains("start at once, the others' "), "{line}");
+    assert!(line.contains(" ms after they are enqueued: its GPU has nothing else to do"), "{line}");
+}
+
 /// The mean duration of a step.
 fn step_ns(report: &Value) -> f64 {
     let steps = report["steps"].as_array().unwrap();

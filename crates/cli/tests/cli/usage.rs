@@ -90,9 +90,16 @@ fn stragglers_of_a_job_that_hangs_point_at_diagnose() {
         place
     };
     let hung = simulated("hung", &["--fault", "host-stuck", "--rank", "3"]);
-    let tip = format!("the job hangs, see why: ncclscope diagnose {hung}\n");
-    let found = ncclscope(&["stragglers", &hung]);
-    assert!(found.stderr.ends_with(&tip), "{found:#?}");
+    let tip = format!("the job hangs, see why: ncclscope diagnose {hung}");
+    let found = ncclscope(&["stragglers", &hung]).ends_with(0);
+    assert!(found.stdout.contains(&format!("\nNOTES\n  - {tip}\n")), "{found:#?}");
+    assert_eq!(found.stderr, "");
+    let found = ncclscope(&["stragglers", &hung, "--format", "json"]).ends_with(0);
+    let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!((&report["notes"][0], &*found.stderr), (&tip.clone().into(), ""));
+    // A table has no notes.
+    let found = ncclscope(&["stragglers", &hung, "--format", "csv"]).ends_with(0);
+    assert!(found.stderr.ends_with(&format!("{tip}\n")), "{found:#?}");
     let healthy = simulated("healthy", &[]);
     assert_eq!(ncclscope(&["stragglers", &healthy]).ends_with(0).stderr, "");
 }

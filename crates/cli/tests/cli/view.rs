@@ -5,6 +5,7 @@ use crate::common::{Outcome, Run, ncclscope, tool};
 use scripts::Call;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -110,6 +111,27 @@ fn a_trace_is_shown_as_it_is_and_ctrl_c_ends() {
     assert!(killed.unwrap().success());
     viewer.ends();
     assert!(path.exists());
+}
+
+#[test]
+fn ctrl_c_while_the_trace_is_written_leaves_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().to_str().unwrap();
+    ncclscope(&["simulate", "-o", run, "--ranks", "32", "--steps", "40"]).ends_with(0);
+    let temporary = tempfile::tempdir().unwrap();
+    let made = || std::fs::read_dir(temporary.path()).unwrap().count();
+    let mut command = tool();
+    command.args(["view", run, "--no-open"]).env("TMPDIR", temporary.path());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while made() == 0 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let killed = Command::new("kill").arg("-INT").arg(child.id().to_string()).status();
+    assert!(killed.unwrap().success());
+    let status = child.wait().unwrap();
+    // A fast machine has already written the trace; then the server ends.
+    assert!(status.code() == Some(0) || status.signal() == Some(2), "{status}");
+    assert_eq!(made(), 0);
 }
 
 #[test]
