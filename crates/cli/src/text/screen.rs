@@ -89,9 +89,7 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
     if rows.is_empty() {
         return;
     }
-    page.heading(
-        "BANDWIDTH BY SIZE in GB/s, of transfers: from the last rank's arrival to the end",
-    );
+    page.heading("BANDWIDTH BY SIZE in GB/s, of transfers; >=: with the wait for late ranks");
     let mut table = Table::new(&[
         ("size", Align::Right),
         ("function", Align::Left),
@@ -118,10 +116,6 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
     }
     page.table(&table);
     more(page, rows.len(), ROWS);
-    let is_least = |row: &SizeRow| row.busbw_gbs.is_none() && row.busbw_with_waiting_gbs.is_some();
-    if rows.iter().take(ROWS).any(is_least) {
-        page.line("  busbw >=: with the wait for later ranks, because the transfer is not known");
-    }
 }
 
 /// The first sentences of a section.
