@@ -94,18 +94,19 @@ struct Group {
 }
 
 impl Group {
-    /// Adds an operation that did not end: if its kernel started, it was in NCCL from then to the
-    /// end of the recording, at least.
+    /// Adds an operation whose end is not in the recording. It may hang, wait in a queue, or have
+    /// ended without a sign (its end was lost, its communicator was aborted, the recording
+    /// stopped), so it adds no time, and makes the sum a bound.
     fn add_open(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
-        let children = timeline.children(operation.event).iter().map(|&id| timeline.event(id));
-        let kernels = children.filter(|child| child.kind() == EventKind::KernelCh);
-        match kernels.map(|kernel| kernel.start.ticks).min() {
-            Some(start) => {
-                self.counts.least += 1;
-                let end = timeline.ns(timeline.recording().last_ticks());
-                self.host.add(timeline.ns(start), end);
-            }
-            None => self.counts.nothing += 1,
+        let event = timeline.event(operation.event);
+        let mut children = timeline.children(operation.event).iter().map(|&id| timeline.event(id));
+        let has_kernel = children.any(|child| child.kind() == EventKind::KernelCh);
+        if has_kernel && !timeline.is_kernel_doubted(event) {
+            self.counts.least += 1;
+        } else {
+            self.counts.most += 1;
+            let end = timeline.ns(timeline.recording().last_ticks());
+            self.most.add(timeline.ns(event.start.ticks), end);
         }
     }
 }

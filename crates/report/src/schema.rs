@@ -281,7 +281,7 @@ pub struct OperationRow {
     /// From each rank's arrival to the end, including the wait for later ranks; `null` if arrivals
     /// or ends are unknown.
     pub with_waiting_ns: Option<Durations>,
-    /// The longest wait of a rank in each collective: its time with waiting minus the transfer.
+    /// The longest wait of a rank in each collective.
     pub waiting_ns: Option<Durations>,
     /// The rank that the others waited longest for.
     pub last_rank: Option<LastRank>,

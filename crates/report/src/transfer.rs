@@ -100,11 +100,12 @@ struct Collective {
     is_ambiguous: bool,
 }
 
-/// The latest arrival with its rank, the latest end, and the sum of the arrivals of ranks that are
-/// all on one host; ns.
+/// The first arrival, the latest with its rank, the latest end, and the sum of the arrivals of
+/// ranks that are all on one host; ns.
 #[derive(Clone, Debug)]
 struct Placed {
     host: Arc<str>,
+    first: u64,
     arrival: u64,
     arrivals: u128,
     rank: Option<i32>,
@@ -119,6 +120,8 @@ struct Joint {
     last: Option<i32>,
     /// How long all other ranks together waited for it, ns.
     waiting_ns: f64,
+    /// The longest wait of a rank, ns.
+    longest_ns: f64,
 }
 
 /// The collectives of all ranks in a row, by sequence number.
@@ -156,9 +159,10 @@ impl Collectives {
         let is_whole = |one: &&Collective| one.ranks == nranks && !one.is_ambiguous;
         for one in self.of.values().filter(is_whole) {
             transfer.whole += 1;
-            let Some(Joint { ns, last, waiting_ns }) = one.transfer(func) else { continue };
+            let Some(joint) = one.transfer(func) else { continue };
+            let Joint { ns, last, waiting_ns, longest_ns } = joint;
             transfer.ns.add(ns);
-            transfer.waiting_ns.add((one.most_ns - ns).max(0.0));
+            transfer.waiting_ns.add(longest_ns);
             transfer.joined += 1;
             transfer.arrivals += u64::from(one.ranks);
             transfer.after_last_ns += (one.sum_ns - waiting_ns).max(0.0);
@@ -184,7 +188,8 @@ impl Collective {
         let end = part.and_then(|part| (clocks.host_ns)(part.end?));
         let placed = end.map(|end| {
             let arrival = end.saturating_sub(to_u64(ns));
-            Placed { host: clocks.host.clone(), arrival, arrivals: arrival.into(), rank, end }
+            let (host, arrivals) = (clocks.host.clone(), arrival.into());
+            Placed { host, first: arrival, arrival, arrivals, rank, end }
         });
         Collective {
             ranks: 1,
@@ -208,8 +213,9 @@ impl Collective {
         let both = self.placed.take().zip(other.placed);
         self.placed = both.filter(|(one, other)| one.host == other.host).map(|(one, other)| {
             let (end, arrivals) = (one.end.max(other.end), one.arrivals + other.arrivals);
+            let first = one.first.min(other.first);
             let last = if other.arrival > one.arrival { other } else { one };
-            Placed { end, arrivals, ..last }
+            Placed { first, end, arrivals, ..last }
         });
     }
 
@@ -221,6 +227,7 @@ impl Collective {
                 ns: self.least_ns,
                 last: self.least,
                 waiting_ns: waiting.max(0.0),
+                longest_ns: self.most_ns - self.least_ns,
             });
         }
         let placed = self.placed.as_ref()?;
@@ -230,6 +237,7 @@ impl Collective {
             ns: to_f64(placed.end.saturating_sub(placed.arrival)),
             last: placed.rank,
             waiting_ns: to_f64(waiting),
+            longest_ns: to_f64(placed.arrival - placed.first),
         })
     }
 }
@@ -371,6 +379,7 @@ mod tests {
         // Rank 0 waited 500 ns, and rank 1 ended 400 ns before it.
         assert_eq!(transfer.last(2, 500.0), [(1, Last { times: 1, waiting_ns: 500.0 })]);
         assert_eq!(transfer.after_last(), 300.0);
+        assert_eq!(transfer.waiting_ns.quantiles(), Some([500.0; 4]));
     }
 
     /// Rank 0 is last nine times, by little, and rank 1 once, by much.

@@ -177,22 +177,27 @@ impl Owner {
         Owner::decode(&page)
     }
 
-    /// True if the recording's directory was deleted or renamed: it does not exist, and what is
-    /// left of its path is on its file system. In another container, which may have got the number
-    /// of the owner's mount namespace, and if the file system is not mounted, it is on another one.
-    fn is_deleted(&self) -> bool {
-        let Some(home) = self.home else { return false };
+    /// Whether the recording's directory exists; `None` if this process cannot see that. If it was
+    /// deleted or renamed, what is left of its path is on its file system. In another container,
+    /// which may have got the number of the owner's mount namespace, and if the file system is not
+    /// mounted, that is on another one.
+    fn has_directory(&self) -> Option<bool> {
+        let home = self.home?;
         if Home::namespace() != Some((home.mounts, home.boot)) {
-            return false;
+            return None;
         }
         let mut path = self.recording.ancestors().skip(1);
         let is_missing = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         };
-        let directory = path.next().map(std::fs::metadata);
-        directory.is_some_and(|found| found.is_err_and(|error| is_missing(&error)))
-            && path.find_map(|path| std::fs::metadata(path).ok()).map(|left| left.dev())
-                == Some(home.directory.0)
+        match std::fs::metadata(path.next()?) {
+            Ok(_) => Some(true),
+            Err(error) if is_missing(&error) => {
+                let left = path.find_map(|path| std::fs::metadata(path).ok())?;
+                (left.dev() == home.directory.0).then_some(false)
+            }
+            Err(_) => None,
+        }
     }
 
     /// True if this process wrote the recording with that header.
@@ -289,9 +294,10 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
 
 /// True if the lanes were found without their recording for so long that they are not kept.
 fn is_forgotten(file: &File, owner: &Owner) -> io::Result<bool> {
-    let is_deleted = match owner.is_deleted() {
-        true => has_waited(file, MISSING_SINCE, DELETED_FOR)?,
-        false => file.write_all_at(&[0; 8], MISSING_SINCE as u64).map(|()| false)?,
+    let is_deleted = match owner.has_directory() {
+        Some(false) => has_waited(file, MISSING_SINCE, DELETED_FOR)?,
+        Some(true) => file.write_all_at(&[0; 8], MISSING_SINCE as u64).map(|()| false)?,
+        None => false,
     };
     Ok(has_waited(file, ORPHAN_SINCE, ORPHAN_FOR)? || is_deleted)
 }

@@ -82,17 +82,18 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     match args.format {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,
         TableFormat::Text => {
-            let input = words(&args.inputs, args.run.id());
+            let input = (!directories.is_empty()).then(|| words(&directories, args.run.id()));
             let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
             let text =
-                filter.unwrap_or_default() + &text::render(&found, Some(shown), Some(&input));
+                filter.unwrap_or_default() + &text::render(&found, Some(shown), input.as_deref());
             output::text(&painted(&fitted(&text)))?;
         }
         TableFormat::Csv => sheet(&found)?.print_csv()?,
         TableFormat::Md => output::text(&sheet(&found)?.markdown())?,
     }
-    // Where ranks wait for one that died or hangs, `stragglers` would call a healthy rank slow.
-    if shown.of == 0 && found.waiting_ranks == 0 && !directories.is_empty() {
+    // Where ranks waited for one that died, `stragglers` would call a healthy rank slow.
+    let is_killed = job.killed_ns.is_some() && found.waiting_ranks != 0;
+    if shown.of == 0 && !is_killed && !directories.is_empty() {
         let input = words(&directories, args.run.id());
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
