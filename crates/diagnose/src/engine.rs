@@ -264,7 +264,7 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
     let note = match job.killed_ns {
         Some(_) => format!(
             "{waits}: too short to show the cause, because a rank that was killed within the last \
-             seconds before the others cannot be told apart from them; look for the first exit in \
+             second before the others cannot be told apart from them; look for the first exit in \
              the launcher's log"
         ),
         None => {

@@ -132,8 +132,7 @@ fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: 
                         killed: operations in flight for 0.1 s or more count as stuck";
             lower(job, ENDED_NS, note);
         } else {
-            // For so long a process that died is not known to be dead.
-            job.killed_ns = Some(SILENCE_NS + CLOCKS_NS);
+            job.killed_ns = Some(KILLED_NS);
             let note = "all processes were killed: operations in flight for 2 s or more count as \
                         stuck";
             lower(job, KILLED_NS, note);
