@@ -53,7 +53,8 @@ impl Cover {
     /// The length of the union, after `part` cuts each stored interval.
     fn length(&self, part: impl Fn((u64, u64)) -> (u64, u64)) -> u64 {
         let kept = self.kept.iter().map(|&span| part(span));
-        self.settled + kept.map(|(start, end)| end.saturating_sub(start)).sum::<u64>()
+        let lengths = kept.map(|(start, end)| end.saturating_sub(start));
+        lengths.fold(self.settled, u64::saturating_add)
     }
 }
 
@@ -153,7 +154,7 @@ impl ProcessTimes {
                 let launch = group_api_of(timeline, timeline.event(operation.event));
                 let launch = launch.map(|id| (id, operation.comm));
                 if launch.is_none() || launch != group.launch {
-                    group.event_ns += ns;
+                    group.event_ns = group.event_ns.saturating_add(ns);
                 }
                 group.launch = launch;
             }
@@ -219,7 +220,7 @@ impl Time {
             (&mut self.known_ns, other.known_ns),
             (&mut self.most_ns, other.most_ns),
         ] {
-            *sum += more;
+            *sum = sum.saturating_add(more);
         }
     }
 
@@ -260,7 +261,7 @@ impl Times {
             });
             let host = group.host.length(|span| within(chosen, span));
             let most_ns = group.most.length(|span| within(chosen, span));
-            let known_ns = gpu + host + group.event_ns;
+            let known_ns = gpu.saturating_add(host).saturating_add(group.event_ns);
             let comm = group.comm.map(|at| comm_name(timeline.comm(at)));
             let key = (comm.unwrap_or_default(), timeline.string(group.func).to_owned());
             let time = Time { counts: group.counts, known_ns, most_ns };
@@ -288,7 +289,7 @@ pub(crate) fn recorded_ns(recording: &Recording, selection: &Selection) -> u64 {
         true => crate::windows::windows(recording)
             .iter()
             .map(|of| length(within(span, (of.start_ns, of.stop_ns.unwrap_or(u64::MAX)))))
-            .sum(),
+            .fold(0, u64::saturating_add),
         false => length(span),
     };
     let of_all = || {
