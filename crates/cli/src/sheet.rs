@@ -9,8 +9,26 @@ markup are escaped.
 
 use crate::failure::Failure;
 use crate::output;
+use ncclscope_findings::Help;
 use serde::Serialize;
 use serde_json::Value;
+
+/// A row of a table of findings: a finding, and the host and process of its first rank.
+#[derive(Serialize)]
+pub(crate) struct LocatedRow<'a, T> {
+    #[serde(flatten)]
+    finding: &'a T,
+    host: Option<&'a str>,
+    pid: Option<u32>,
+}
+
+impl<'a, T> LocatedRow<'a, T> {
+    pub(crate) fn of(finding: &'a T, help: &'a Help) -> LocatedRow<'a, T> {
+        let first = help.places.first();
+        let host = first.and_then(|place| place.host.as_deref());
+        LocatedRow { finding, host, pid: first.and_then(|place| place.pid) }
+    }
+}
 
 /// A table of texts with named columns.
 #[derive(Debug)]

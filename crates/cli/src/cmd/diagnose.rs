@@ -7,11 +7,11 @@ use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
-use crate::sheet::Sheet;
+use crate::sheet::{LocatedRow, Sheet};
 use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Job, Options, Verdict, diagnose, fr_out, text};
+use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;
@@ -114,26 +114,9 @@ struct Printed<'a> {
     filter: Option<FindingsNote>,
 }
 
-/// A row of the table: a verdict, and where its first rank runs.
-#[derive(Serialize)]
-struct Row<'a> {
-    #[serde(flatten)]
-    verdict: &'a Verdict,
-    host: Option<&'a str>,
-    pid: Option<u32>,
-}
-
-impl Row<'_> {
-    fn of(verdict: &Verdict) -> Row<'_> {
-        let first = verdict.help.places.first();
-        let host = first.and_then(|place| place.host.as_deref());
-        Row { verdict, host, pid: first.and_then(|place| place.pid) }
-    }
-}
-
 /// The verdicts as a table.
 fn sheet(found: &Diagnosis) -> Result<Sheet, Failure> {
-    let rows = found.findings.iter().map(Row::of);
+    let rows = found.findings.iter().map(|verdict| LocatedRow::of(verdict, &verdict.help));
     Sheet::of(&rows.collect::<Vec<_>>(), &VERDICT)
 }
 

@@ -9,7 +9,7 @@ use crate::failure::{FINDINGS, Failure, tell};
 use crate::input::{Input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
-use crate::sheet::Sheet;
+use crate::sheet::{LocatedRow, Sheet};
 use crate::table::{Align, Table};
 use crate::terminal::{Watched, fitted, painted, say};
 use ncclscope_findings::Help;
@@ -25,15 +25,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The fields of a finding that the table shows.
-const FINDING: [&str; 10] = [
+const FINDING: [&str; 13] = [
     "class",
     "name",
     "confidence",
     "root_ranks",
+    "host",
+    "pid",
     "edge",
     "factor",
     "share",
     "lost_share",
+    "since",
     "comms",
     "title",
 ];
@@ -43,6 +46,8 @@ const FINDING_HEAD: (&str, Align) = ("finding", Align::Left);
 const NOT_SLOW: &str = "-";
 /// Line of the text without findings.
 const NOTHING: &str = "  nothing\n";
+/// As [`NOTHING`], for a job that hangs.
+const NOTHING_BUT: &str = "  nothing, but the job hangs: see NOTES\n";
 /// Maximum length of a list in text; JSON contains all entries.
 const LIST_MAX: usize = 20;
 /// Maximum number of a finding's lines of evidence that are printed.
@@ -71,11 +76,8 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         false => "all ranks judged",
     };
     let filter = FindingsNote::new(&args.filter, (shown, of), judged);
-    let hint = || {
-        let input = words(&args.inputs, args.run.id());
-        format!("the job hangs, see why: ncclscope diagnose {input}")
-    };
-    let hint = is_hung.then(hint);
+    let input = words(&args.inputs, args.run.id());
+    let hint = is_hung.then(|| format!("the job hangs, see why: ncclscope diagnose {input}"));
     // Tables have no room for the filter and the hint.
     if matches!(args.format, TableFormat::Csv | TableFormat::Md) {
         tell_filter(filter.as_ref().map(|note| note.text.as_str()));
@@ -88,21 +90,28 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         TableFormat::Json => output::json(&Printed { report: &report, filter })?,
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
-            let body = text(&report, is_recorded, of != shown);
-            let mut text = filter.unwrap_or_default() + &body;
-            if of != 0 && shown == 0 {
-                let hidden = are(of, "finding");
-                text = text.replacen(NOTHING, &format!("  {hidden} left out by the filter\n"), 1);
-            }
-            output::text(&painted(&fitted(&text)))?;
+            let nothing = match (of, is_hung) {
+                (0, false) => NOTHING.to_owned(),
+                (0, true) => NOTHING_BUT.to_owned(),
+                _ => format!("  {} left out by the filter\n", are(of, "finding")),
+            };
+            let input = is_recorded.then_some(&*input);
+            let body = text(&report, (input, &nothing), of != shown);
+            output::text(&painted(&fitted(&(filter.unwrap_or_default() + &body))))?;
         }
-        TableFormat::Csv => Sheet::of(&report.findings, &FINDING)?.print_csv()?,
-        TableFormat::Md => output::text(&Sheet::of(&report.findings, &FINDING)?.markdown())?,
+        TableFormat::Csv => sheet(&report)?.print_csv()?,
+        TableFormat::Md => output::text(&sheet(&report)?.markdown())?,
     }
     // Unreadable or damaged input takes precedence over findings, because it may hide the actual
     // cause.
     let is_found = code == ExitCode::SUCCESS && !report.findings.is_empty();
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
+}
+
+/// The findings as a table.
+fn sheet(report: &SlowReport) -> Result<Sheet, Failure> {
+    let rows = report.findings.iter().map(|finding| LocatedRow::of(finding, &finding.help));
+    Sheet::of(&rows.collect::<Vec<_>>(), &FINDING)
 }
 
 /// What `--format json` prints: the report, and the filter of its findings.
@@ -233,9 +242,10 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The report as text: the findings first, then the causes of the waiting in the steps. For
-/// recordings, other verbs with more details are named. `is_part`: the filter leaves out findings.
-fn text(report: &SlowReport, is_recorded: bool, is_part: bool) -> String {
+/// The report as text: the findings first, or the line `nothing`, then the causes of the waiting in
+/// the steps. `input`: recordings as arguments of a command line, for the verbs with more details.
+/// `is_part`: the filter leaves out findings.
+fn text(report: &SlowReport, (input, nothing): (Option<&str>, &str), is_part: bool) -> String {
     let mut text = format!(
         "{}, {}, {} {} of sends and receives, {} (from {})\n",
         count(report.workers, "worker"),
@@ -254,9 +264,9 @@ fn text(report: &SlowReport, is_recorded: bool, is_part: bool) -> String {
     );
     section(&mut text, "SLOW");
     if report.findings.is_empty() {
-        text += NOTHING;
+        text += nothing;
     }
-    report.findings.iter().for_each(|finding| add_finding(&mut text, finding, is_recorded));
+    report.findings.iter().for_each(|finding| add_finding(&mut text, finding, input));
     steps(&mut text, report, is_part);
     arrivers(&mut text, report);
     for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {
@@ -272,7 +282,7 @@ fn section(text: &mut String, title: &str) {
     *text += &format!("\n{title}\n");
 }
 
-fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
+fn add_finding(text: &mut String, finding: &Finding, input: Option<&str>) {
     let sure = format!("{:?}", finding.confidence).to_lowercase();
     let factor = finding.factor.map_or_else(String::new, |factor| format!(", {factor:.1}x slower"));
     let title = in_a_line(&finding.title);
@@ -300,8 +310,8 @@ fn add_finding(text: &mut String, finding: &Finding, is_recorded: bool) {
         *text += &format!("      cost   {cost}\n");
     }
     *text += &format!("      do     {}\n", finding.class.advice());
-    if is_recorded {
-        *text += &format!("      more   ncclscope {} RUN\n", finding.class.verb());
+    if let Some(input) = input {
+        *text += &format!("      more   ncclscope {} {input}\n", finding.class.verb());
     }
 }
 

@@ -93,6 +93,10 @@ fn stragglers_of_a_job_that_hangs_point_at_diagnose() {
     let tip = format!("the job hangs, see why: ncclscope diagnose {hung}");
     let found = ncclscope(&["stragglers", &hung]).ends_with(0);
     assert!(found.stdout.contains(&format!("\nNOTES\n  - {tip}\n")), "{found:#?}");
+    assert!(
+        found.stdout.contains("\nSLOW\n  nothing, but the job hangs: see NOTES\n"),
+        "{found:#?}"
+    );
     assert_eq!(found.stderr, "");
     let found = ncclscope(&["stragglers", &hung, "--format", "json"]).ends_with(0);
     let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
