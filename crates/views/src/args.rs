@@ -160,6 +160,9 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
             if let Some(name) = scene.named(comm) {
                 (self.0)("comm_name", Arg::Text(name));
             }
+            if let Some(role) = scene.role(comm) {
+                (self.0)("role", Arg::Text(role));
+            }
             if let Some(rank) = scene.rank(comm) {
                 self.int("comm_rank", rank);
             }

@@ -74,6 +74,7 @@ pub const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("user_tag", "operations, calls", "`userProfilerTag` of the call (API v7)"),
     ("comm", "operations", "the communicator's hash; `unknown-N` where NCCL gives none"),
     ("comm_name", "operations", "the name that the application gave it"),
+    ("role", "operations", "role of the communicator that the application set, such as `tp`"),
     ("comm_rank", "operations, foreign transfers", "this rank in the communicator"),
     ("nranks", "operations", "ranks of the communicator"),
     ("ranks", "CeSync", "ranks that take part"),

@@ -320,6 +320,11 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn named(&self, position: usize) -> Option<&str> {
         self.timeline.comm(position).name.as_deref()
     }
+    /// The role of a communicator, such as `tp`, if the application set one.
+    #[must_use]
+    pub fn role(&self, position: usize) -> Option<&str> {
+        self.timeline.recording().role(self.timeline.comm(position))
+    }
     /// The rank in a communicator.
     #[must_use]
     pub fn rank(&self, position: usize) -> Option<i32> {

@@ -49,7 +49,10 @@ fn a_process_is_named_by_its_rank_in_the_job_and_its_device() {
 
 #[test]
 fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
-    let recordings = run(|p| p.collective(Call::ALL_REDUCE));
+    let recordings = run(|p| {
+        p.role = Some("tp");
+        p.collective(Call::ALL_REDUCE);
+    });
     let (json, events) = chrome_events(&recordings);
     assert_eq!(json["baseTimeNanoseconds"].as_u64(), Some(EPOCH_NS));
     let of = |name: &str| events.iter().filter(|e| e["name"] == name).collect::<Vec<_>>();
@@ -80,6 +83,7 @@ fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
     let operation = &of("AllReduce")[0];
     assert_eq!(operation["args"]["bytes"], 4 << 20);
     assert_eq!(operation["args"]["timing"], "kernel");
+    assert_eq!(operation["args"]["role"], "tp");
     assert_eq!(operation["cat"], "operation");
     assert_eq!(of("ProxyStep").len(), 32);
     for state in ["SendGPUWait", "SendPeerWait", "SendWait"] {
