@@ -2,7 +2,7 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
-use crate::job::{Communicator, Job, Process, ProcessStatus};
+use crate::job::{Communicator, DEATH_SHOWS_NS, Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
@@ -191,20 +191,28 @@ fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
 
 /// Lowers verdicts about ranks that were killed after a short wait to suspect, and adds the reason:
 /// after one rank has died, the others wait, too, until the launcher kills them. Calls that differ
-/// (`by_calls`) and a process that ended long before the others need no wait as evidence.
+/// (`by_calls`) and a process that ended long before the others need no wait as evidence. If the
+/// records of one rank end first, waits also count as short that its death may explain.
 fn doubt_killed(verdicts: &mut [Verdict], job: &Job, by_calls: &[(FindingClass, Vec<u32>)]) {
     let Some(least) = job.killed_ns else { return };
-    let is_short = |verdict: &&mut Verdict| {
+    for verdict in verdicts {
+        let is_of_first = verdict.root_ranks.iter().any(|rank| job.ended_first.contains(rank));
+        let (least, what) = match job.ended_first.as_slice() {
+            first if !first.is_empty() && !is_of_first => {
+                (least.max(DEATH_SHOWS_NS), format!("{} ended first", words::named_ranks(first)))
+            }
+            _ => (least, "another rank died".to_owned()),
+        };
         let is_by_calls =
             by_calls.iter().any(|(of, ranks)| *of == verdict.class && *ranks == verdict.root_ranks);
         let is_gone = verdict.class == FindingClass::ProcessGone;
-        !is_by_calls && !is_gone && verdict.age_ns.is_none_or(|age| age < least)
-    };
-    for verdict in verdicts.iter_mut().filter(is_short) {
+        if is_by_calls || is_gone || verdict.age_ns.is_some_and(|age| age >= least) {
+            continue;
+        }
         verdict.confidence = Confidence::Suspect;
         verdict.alternatives.push(format!(
-            "another rank died, and the others waited for it until they were killed, too: a wait \
-             for less than {} does not tell these apart",
+            "{what}, and the others waited for it until they were killed, too: a wait for less \
+             than {} does not tell these apart",
             words::duration(least)
         ));
     }

@@ -14,7 +14,9 @@ use super::first_end;
 use super::here;
 use super::options::InputOptions;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
-use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
+use crate::job::{
+    CommKind, Communicator, DEATH_SHOWS_NS, Job, Process, ProcessStatus, RECORDINGS, Vector,
+};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
@@ -25,7 +27,7 @@ use std::path::Path;
 /// A process that writes no record for this time (three heartbeat periods) counts as gone, ns.
 const SILENCE_NS: u64 = 3_500_000_000;
 /// Added to that if processes of different hosts are compared, whose clocks may differ by this, ns.
-const CLOCKS_NS: u64 = 2_000_000_000;
+const CLOCKS_NS: u64 = DEATH_SHOWS_NS - SILENCE_NS;
 /// In a killed job, operations in flight for this time count as stuck, ns.
 const KILLED_NS: u64 = 2_000_000_000;
 
@@ -72,7 +74,10 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         let now = ends.now(snapshot);
         job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
     }
-    job.notes.extend(is_killed.then(|| first_end::note(&snapshots, &job.processes)).flatten());
+    if let Some(first) = is_killed.then(|| first_end::find(&snapshots, &job.processes)).flatten() {
+        job.notes.push(first.note);
+        job.ended_first = first.broke_off;
+    }
     name_damage(&snapshots, &mut job);
     job.notes.extend((!settings.is_checked).then(|| unread(&snapshots)).flatten());
     let groups: Vec<Vec<PlacedMember<'_>>> = groups.into_values().collect();

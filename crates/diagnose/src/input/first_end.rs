@@ -25,9 +25,17 @@ const AT_ONCE_NS: u64 = 1_200_000_000;
 /// Minimum number of processes of a host that must show when they were killed.
 const LEAST: usize = 3;
 
-/// A note that names the ranks that ended first, if the recordings of a killed job show them. Ranks
-/// that a verdict can call gone are left out.
-pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<String> {
+/// The ranks that ended first.
+pub(super) struct FirstEnd {
+    /// A note that names them.
+    pub(super) note: String,
+    /// Those among them that did not end in order.
+    pub(super) broke_off: Vec<u32>,
+}
+
+/// The ranks that ended first, if the recordings of a killed job show them. Ranks that a verdict can
+/// call gone are left out.
+pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<FirstEnd> {
     let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     for (snapshot, process) in snapshots.iter().zip(processes) {
         if process.status == ProcessStatus::Running {
@@ -51,7 +59,7 @@ pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<Stri
     let before = befores.and_then(|all| all.into_iter().min()).map(|ns| duration(to_f64(ns)));
     let (ranks, its) = (named_ranks(&first), if_one(first.len(), "its", "their"));
     let if_error = if_one(first.len(), "if it ended by an error", "if these ended by an error");
-    Some(match (closed, before) {
+    let note = match (closed, before) {
         (0, before) => format!(
             "the last records of {ranks} are {} older than those of the other ranks of {its} host, \
              which were killed at once: what ended first is the likely cause",
@@ -64,7 +72,8 @@ pub(super) fn note(snapshots: &[Snapshot], processes: &[Process]) -> Option<Stri
         (_, None) => format!(
             "{ranks} ended in order, and the others were killed: the likely cause, {if_error}"
         ),
-    })
+    };
+    Some(FirstEnd { note, broke_off: if closed == 0 { first } else { Vec::new() } })
 }
 
 /// The ranks of a host that ended first.
@@ -116,7 +125,7 @@ mod tests {
             one
         };
         let snapshots: Vec<Snapshot> = ends.iter().zip(0..).map(one).collect();
-        note(&snapshots, &vec![Process::default(); ends.len()])
+        Some(find(&snapshots, &vec![Process::default(); ends.len()])?.note)
     }
 
     #[test]
@@ -143,7 +152,7 @@ mod tests {
         let mut apart = [Snapshot { is_closed: true, ..Snapshot::default() }, Snapshot::default()];
         apart[1].facts.identity.host = Some("other".into());
         assert_eq!(
-            note(&apart, &vec![Process::default(); 2]).unwrap(),
+            find(&apart, &[Process::default(), Process::default()]).unwrap().note,
             "rank 0 ended in order, and the others were killed: the likely cause, if it ended by \
              an error"
         );
