@@ -7,13 +7,11 @@ use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
 use ncclscope_report::schema::{EventCounts, RankRow};
-use ncclscope_trace::EventKind;
+use ncclscope_trace::{EventKind, State};
 use std::collections::BTreeMap;
 
 /// If there are more ranks, only the sum is shown.
 const COLUMNS_MAX: usize = 8;
-/// The state that NCCL reports again at each poll for the peer.
-const POLLED: &str = "ProxyStepSendPeerWait";
 
 pub(super) fn table(page: &mut Page, report: &Report) {
     let rows = &report.ranks;
@@ -80,7 +78,8 @@ fn states(page: &mut Page, rows: &[RankRow]) {
         let list: Vec<String> = states.iter().map(|(state, n)| format!("{state} {n}")).collect();
         page.wrapped("  states: ", &list.join(", "));
     }
-    if states.contains_key(POLLED) {
+    // NCCL reports this state again at each poll for the peer.
+    if State::STEP_SEND_PEER_WAIT.name().is_some_and(|polled| states.contains_key(polled)) {
         let text =
             "states count each report; NCCL reports a wait such as SendPeerWait at each poll";
         page.wrapped("  ", text);
