@@ -86,7 +86,8 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
     match rank.life {
         Life::Running => {}
         Life::Stopped => {
-            found.push((Flag::Stopped, "the process is stopped (SIGSTOP, or a debugger)".into()));
+            let by = "SIGSTOP, a debugger, or a frozen container";
+            found.push((Flag::Stopped, format!("the process is stopped ({by})")));
         }
         Life::Silent => found.push((Flag::Silent, "the process has stopped to write".into())),
         Life::Killed => found.push((Flag::Killed, "the process was killed, or crashed".into())),
@@ -302,6 +303,10 @@ mod tests {
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(flags_of(&picture), [Some(Flag::Stopped), None, Some(Flag::Ended)]);
         assert!(picture.ranks[0].is_bad() && !picture.ranks[2].is_bad());
+        let stopped = Verdict { ranks: vec![0], age_s: Some(31.0), ..Verdict::default() };
+        reading.findings = vec![stopped];
+        let flags = judge(&reading, 1.0, 30.0).ranks[0].flags.clone();
+        assert_eq!(flags, [Flag::Stopped, Flag::Hung], "the cause first");
     }
 
     #[test]

@@ -146,12 +146,12 @@ pub struct LinkRate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Flag {
-    /// For longer than the limit of a hang, others wait for it, or it hangs by itself.
-    Hung,
     /// The process was killed, or crashed.
     Killed,
     /// The process is stopped.
     Stopped,
+    /// For longer than the limit of a hang, others wait for it, or it hangs by itself.
+    Hung,
     /// For longer than usual, others wait for it, or it waits for no known rank.
     Stalled,
     /// Its process has written nothing for a while.

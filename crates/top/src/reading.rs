@@ -52,7 +52,7 @@ pub enum Life {
     /// It runs.
     #[default]
     Running,
-    /// A signal or a debugger stopped it.
+    /// A signal or a debugger stopped it, or its control group is frozen.
     Stopped,
     /// It has written nothing for a while.
     Silent,

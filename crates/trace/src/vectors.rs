@@ -37,6 +37,10 @@ pub mod vector_flags {
     /// The process has called sends or receives that NCCL has not enqueued, perhaps because it is
     /// connecting to their peers.
     pub const IN_P2P_CALL: u32 = 1 << 11;
+    /// The process exists, and a signal or a debugger stopped it.
+    pub const STOPPED: u32 = 1 << 12;
+    /// The process exists, and is frozen with its control group.
+    pub const FROZEN: u32 = 1 << 13;
 }
 
 /// Counts of one communicator in one process; see [`crate::progress::Progress`].

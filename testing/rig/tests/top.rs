@@ -315,6 +315,18 @@ fn once_shows_rates_then_the_rank_that_has_not_called_then_that_all_ended() {
         assert_eq!(row["operation"]["func"], "AllReduce");
         assert!(row["why"].as_str().expect("text").ends_with("for rank 1"), "{row}");
     }
+    // It is not stuck outside NCCL, but stopped, which its counters do not show.
+    signal(job.pid(1), "STOP");
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (picture, _) = once(&tool, &[run, "--interval", "0.5"]);
+        let flags = &row(&picture, job.pid(1))["flags"];
+        let finding = picture["findings"][0].as_str().unwrap_or_default();
+        if flags[0] == "stopped" && finding.contains("stopped, by a signal") {
+            break;
+        }
+        assert!(Instant::now() < until, "{picture}");
+    }
     job.kill(1);
     let until = Instant::now() + PATIENCE;
     while once(&tool, &[run]).0["ranks"]

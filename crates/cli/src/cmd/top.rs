@@ -8,7 +8,6 @@ and sends them no requests.
 */
 
 mod hang;
-mod here;
 mod live;
 mod place;
 mod plain;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the local kernel knows about the process of a recording, if the process runs on this
-//! machine.
+//! What the local kernel shows about the process of a recording, if the process is on this machine.
 
 use super::snapshot::Snapshot;
 use crate::job::Stop;
+use ncclscope_trace::Identity;
 use std::fs::read_to_string;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -15,6 +15,17 @@ const RECENT: Duration = Duration::from_secs(60);
 /// Two heartbeat periods: a live process writes a heartbeat in this time.
 const WAIT: Duration = Duration::from_secs(2);
 
+/// How the kernel shows a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It exists, and nothing but its control group may stop it.
+    Runs,
+    /// A signal or a debugger stopped it.
+    Stopped,
+    /// It is over, or its id is another process's now.
+    Gone,
+}
+
 /// State of a process (`R` etc., `proc_pid_stat(5)`) and its start in clock ticks after boot.
 struct Stat {
     state: u8,
@@ -23,13 +34,15 @@ struct Stat {
 
 /// True if the process still exists on this machine.
 pub(super) fn is_alive(snapshot: &Snapshot) -> bool {
-    state(snapshot).is_some_and(|state| !matches!(state, b'Z' | b'X'))
+    of_snapshot(snapshot).is_some_and(|seen| seen != Seen::Gone)
 }
 
 /// True if a process that is not visible here (on another host or in a container) still writes its
 /// recording. If the job was just killed, this waits; the latest recording stands for all.
 pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
-    let is_unseen = |one: &&Snapshot| !one.is_closed && !one.is_copy && !is_here(one);
+    let is_unseen = |one: &&Snapshot| {
+        !one.is_closed && !one.is_copy && !is_here(&one.host, &one.facts.identity)
+    };
     let latest = snapshots.iter().filter(is_unseen).max_by_key(|one| one.end_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let is_recent = |one: &&Snapshot| now.abs_diff(Duration::from_nanos(one.end_ns)) < RECENT;
@@ -54,11 +67,22 @@ fn is_written(path: &Path, wait: Duration) -> bool {
 pub(super) fn stopped_by(snapshot: &Snapshot, silence_ns: u64) -> Option<Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let end = Duration::from_nanos(snapshot.end_ns.saturating_add(silence_ns));
-    match state(snapshot).filter(|_| now > end)? {
-        b'T' | b't' => Some(Stop::Signal),
-        b'Z' | b'X' => None,
-        _ => {
-            let groups = read_to_string(format!("/proc/{}/cgroup", snapshot.pid)).ok()?;
+    stop(snapshot.pid, of_snapshot(snapshot).filter(|_| now > end)?)
+}
+
+/// What stops a process of this machine; `None` if it is gone, runs, or is on another machine. This
+/// reads several files, so that it is a question about a process that records nothing.
+#[must_use]
+pub fn stop_of(host: &str, pid: u32, identity: &Identity) -> Option<Stop> {
+    stop(pid, see(host, pid, identity)?)
+}
+
+fn stop(pid: u32, seen: Seen) -> Option<Stop> {
+    match seen {
+        Seen::Stopped => Some(Stop::Signal),
+        Seen::Gone => None,
+        Seen::Runs => {
+            let groups = read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
             is_frozen(&groups, Path::new("/sys/fs/cgroup")).then_some(Stop::Freezer)
         }
     }
@@ -93,27 +117,38 @@ static MACHINE: LazyLock<[String; 2]> = LazyLock::new(|| {
         .map(|name| read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default())
 });
 
-/// True if the process is or was on this machine, under the process id that we know.
-fn is_here(snapshot: &Snapshot) -> bool {
+/// True if the process is or was on this machine since it was booted.
+fn is_here(host: &str, identity: &Identity) -> bool {
     let [here, boot] = &*MACHINE;
-    let identity = &snapshot.facts.identity;
     // A recording contains the host name only up to the first dot.
     identity.boot_id.as_deref().is_none_or(|id| id == boot.trim())
-        && here.trim().split('.').next() == snapshot.host.split('.').next()
+        && here.trim().split('.').next() == host.split('.').next()
 }
 
-/// The state of the process; `None` if it is gone or on another machine.
-fn state(snapshot: &Snapshot) -> Option<u8> {
-    if !is_here(snapshot) {
+/// The process with this id and identity; `None` if it is on another machine.
+#[must_use]
+pub fn see(host: &str, pid: u32, identity: &Identity) -> Option<Seen> {
+    if !is_here(host, identity) {
         return None;
     }
+    let Ok(text) = std::fs::read(format!("/proc/{pid}/stat")) else { return Some(Seen::Gone) };
+    let stat = stat(&String::from_utf8_lossy(&text))?;
+    let is_another = identity.start_ticks.is_some_and(|ticks| stat.start_ticks != Some(ticks));
+    Some(match stat.state {
+        _ if is_another => Seen::Gone,
+        b'T' | b't' => Seen::Stopped,
+        b'Z' | b'X' => Seen::Gone,
+        _ => Seen::Runs,
+    })
+}
+
+/// The process of a snapshot. If its start is unknown, it must have begun before its recording
+/// ended.
+fn of_snapshot(snapshot: &Snapshot) -> Option<Seen> {
     let identity = &snapshot.facts.identity;
-    let stat = stat(&read_to_string(format!("/proc/{}/stat", snapshot.pid)).ok()?)?;
-    let is_it = match (identity.start_ticks, stat.start_ticks) {
-        (Some(recorded), Some(now)) => recorded == now,
-        _ => has_begun_before(snapshot),
-    };
-    is_it.then_some(stat.state)
+    let seen = see(&snapshot.host, snapshot.pid, identity)?;
+    let is_it = identity.start_ticks.is_some() || has_begun_before(snapshot);
+    Some(if is_it { seen } else { Seen::Gone })
 }
 
 fn stat(text: &str) -> Option<Stat> {
@@ -133,6 +168,7 @@ fn has_begun_before(snapshot: &Snapshot) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     /// The snapshot of this process.
     fn own() -> Snapshot {
@@ -206,9 +242,37 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_seen_to_run_to_stop_and_to_be_gone() {
+        let host = MACHINE[0].trim();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, unknown) = (child.id(), Identity::default());
+        assert_eq!(see(host, pid, &unknown), Some(Seen::Runs));
+        let text = read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let known = Identity { start_ticks: stat(&text).unwrap().start_ticks, ..unknown };
+        assert_eq!((see(host, pid, &known), stop_of(host, pid, &known)), (Some(Seen::Runs), None));
+        let other = Identity { start_ticks: Some(1), ..Identity::default() };
+        assert_eq!(see(host, pid, &other), Some(Seen::Gone), "the id is another process's now");
+        let id = pid.to_string();
+        assert!(Command::new("kill").args(["-STOP", &id]).status().unwrap().success());
+        let until = Instant::now() + Duration::from_secs(20);
+        while see(host, pid, &known) != Some(Seen::Stopped) {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(stop_of(host, pid, &known), Some(Stop::Signal));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(see(host, pid, &known), Some(Seen::Gone));
+        assert_eq!(see("elsewhere", pid, &known), None);
+        let boot_id = Some("another".to_owned());
+        assert_eq!(see(host, pid, &Identity { boot_id, ..known }), None);
+    }
+
+    #[test]
     fn the_name_of_a_process_may_look_like_a_state() {
         let fields: Vec<String> = (4..24).map(|field| field.to_string()).collect();
         let read = stat(&format!("7 (x) R (y) T {}", fields.join(" "))).unwrap();
         assert_eq!((read.state, read.start_ticks), (b'T', Some(22)));
+        assert!(stat("7 (a").is_none());
     }
 }

@@ -20,7 +20,7 @@ mod dumps;
 mod file;
 mod first_end;
 pub mod flight;
-mod here;
+pub mod here;
 mod json;
 mod losses;
 mod older;

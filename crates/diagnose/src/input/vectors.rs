@@ -4,7 +4,7 @@
 use super::file::load;
 use super::vector_checks::{keep_one_of_each, keep_possible};
 use super::vector_jobs::{Finder, JobVectors, split};
-use crate::job::{Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
+use crate::job::{Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, Vector};
 use ncclscope_findings::rank::Transfer;
 use ncclscope_operations::human;
 use ncclscope_trace::progress::progress_flags as partial;
@@ -168,6 +168,13 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
         if vector.flags & vector_flags::SILENT != 0 {
             process.status = ProcessStatus::Dead;
         }
+        for (flag, stop) in
+            [(vector_flags::STOPPED, Stop::Signal), (vector_flags::FROZEN, Stop::Freezer)]
+        {
+            if vector.flags & flag != 0 {
+                process.status = ProcessStatus::Stopped(stop);
+            }
+        }
         let may_hide = vector_flags::NO_P2P | vector_flags::IN_P2P_CALL;
         process.hides_p2p |= vector.flags & may_hide != 0 || vector.p2p_done < vector.p2p_enqueued;
         let comm = *positions.entry(vector.comm).or_insert_with(|| {
@@ -290,6 +297,20 @@ mod tests {
         assert!(chosen.notes[0].ends_with("ID: \"a\" (4 processes)"), "{:?}", chosen.notes);
         let is_gone = |it: &(FindingClass, _, _)| it.0 == FindingClass::ProcessGone;
         assert!(ranks_of(&chosen).iter().any(is_gone), "{:?}", ranks_of(&chosen));
+        // The agent of its host says that another one is stopped.
+        for (flag, how) in
+            [(vector_flags::STOPPED, "stopped, by a signal"), (vector_flags::FROZEN, "frozen")]
+        {
+            all[3].flags = flag;
+            let found = diagnose(&build(&all, &names), &Options::default()).findings;
+            let [verdict] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(
+                (verdict.class, &verdict.root_ranks[..]),
+                (FindingClass::ProcessGone, &[3][..])
+            );
+            assert!(verdict.title.contains(how), "{verdict:?}");
+        }
+        all[3].flags = 0;
         let missing = choose(&all, &names, Some("c")).unwrap_err();
         let all_of_them = "\"a\" (4 processes), \"b\" (4 processes)";
         assert_eq!(missing, format!("there is no run \"c\" here, but {all_of_them}"));
@@ -334,5 +355,29 @@ mod tests {
         all[3].flags = vector_flags::IN_P2P_CALL;
         all[3].api = 4;
         assert_eq!(class(&all), [(LATE.0, Confidence::Suspect, vec![3])]);
+    }
+
+    /// Ranks 0 and 1 have completed operation 10. Rank 2 is stopped in it, and rank 3, on the same
+    /// host, waits for its data in shared memory, of which no counter tells.
+    #[test]
+    fn a_rank_that_is_stopped_in_an_operation_explains_its_neighbour() {
+        let edge = Edge { channel: 0, is_send: true, reached: Some(1), may_be_early: false }.bits();
+        let one = |rank: u32, at: u32, age_ms: u32| {
+            let hash = u64::from(at);
+            let counts = vectors::Vector {
+                api: at,
+                enqueued: at,
+                started: at,
+                done: at - 1,
+                ..vector(7, rank, false)
+            };
+            vectors::Vector { age_ms, hash, hash_at: at, ..counts }
+        };
+        let mut all =
+            vec![one(0, 11, 58_000), one(1, 11, 58_000), one(2, 10, 11), one(3, 10, 58_000)];
+        (all[3].peer, all[3].edge) = (0, edge);
+        all[2].flags = vector_flags::STOPPED;
+        let gone = (FindingClass::ProcessGone, Confidence::Confirmed, vec![2]);
+        assert_eq!(ranks_of(&build(&all, &BTreeMap::new())), [gone]);
     }
 }

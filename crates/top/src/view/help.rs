@@ -18,7 +18,7 @@ pub(super) const LINES: [&str; 31] = [
     "",
     "Columns",
     "  STATE     HUNG, STALLED  others wait for this rank, or it hangs by itself",
-    "            STOPPED        the process is stopped, by a signal or a debugger",
+    "            STOPPED        the process is stopped (SIGSTOP, debugger) or frozen",
     "            KILLED         the process was killed, or crashed",
     "            SILENT         the process has stopped to write",
     "            SLOW           others wait for it in each operation",

@@ -3,10 +3,12 @@
 
 use super::origin::Origin;
 use super::vectors::Reach;
+use ncclscope_diagnose::Stop;
+use ncclscope_diagnose::input::here::stop_of;
 use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, OldestInFlight, Rank};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::vectors::Vector;
+use ncclscope_trace::vectors::{Vector, vector_flags};
 use ncclscope_trace::{
     ClockSource, Definition, End, Error, Follower, Heartbeat, Identity, News, TickMap,
 };
@@ -275,12 +277,31 @@ impl Process {
 
     /// The vectors of its communicators; none if the process ended in order.
     pub(crate) fn vectors(&self) -> Vec<Vector> {
-        let is_silent = self.follower.end() == Some(End::Killed)
-            || self.last_news.elapsed() > 3 * PROGRESS_EVERY && self.has_ended();
         if self.follower.end() == Some(End::Closed) {
             return Vec::new();
         }
-        self.reach.vectors(is_silent, self.last_ticks, self.follower.header().hz)
+        self.reach.vectors(self.state(), self.last_ticks, self.follower.header().hz)
+    }
+
+    /// The flags of a process that no longer records.
+    fn state(&self) -> u32 {
+        if self.follower.end() == Some(End::Killed) {
+            return vector_flags::SILENT;
+        }
+        if self.last_news.elapsed() <= 3 * PROGRESS_EVERY {
+            return 0;
+        }
+        match self.stop() {
+            Some(Stop::Signal) => vector_flags::STOPPED,
+            Some(Stop::Freezer) => vector_flags::FROZEN,
+            None if self.has_ended() => vector_flags::SILENT,
+            None => 0,
+        }
+    }
+
+    /// What stops the process, if it is on this host.
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        stop_of(self.host(), self.pid(), self.identity())
     }
 
     pub(crate) fn window(&self) -> &Metrics {

@@ -57,9 +57,10 @@ impl Reach {
         }
     }
 
-    /// The vectors of its communicators at `now` ticks (`hz` per second). Unchanged progress is
-    /// recorded less often, so that ages grow by the time since the record.
-    pub(super) fn vectors(&self, is_silent: bool, now: u64, hz: u64) -> Vec<Vector> {
+    /// The vectors of its communicators at `now` ticks (`hz` per second). `state` has the flags of
+    /// the process, such as [`vector_flags::SILENT`]. Unchanged progress is recorded less often, so
+    /// that ages grow by the time since the record.
+    pub(super) fn vectors(&self, state: u32, now: u64, hz: u64) -> Vec<Vector> {
         let known = self.latest.values().filter_map(|p| Some((p, self.comms.get(&p.comm)?)));
         let is_busy = |progress: &Progress| {
             progress.done < progress.enqueued || progress.p2p_done < progress.p2p_enqueued
@@ -91,7 +92,7 @@ impl Reach {
                 hash: progress.hash,
                 hash_at: clip(progress.api),
                 flags: u32::from(progress.flags)
-                    | if is_silent { vector_flags::SILENT } else { 0 }
+                    | state
                     | if elsewhere { vector_flags::BUSY_ELSEWHERE } else { 0 }
                     | if is_in_p2p_call(progress) { vector_flags::IN_P2P_CALL } else { 0 },
                 peer: link.map_or(-1, |op| op.peer),
@@ -162,7 +163,7 @@ mod tests {
                 reach.note(&Heartbeat::Op(OpProgress { is_send: true, reached: Some(3), ..op }));
             }
         }
-        let found = reach.vectors(true, 50, 1_000);
+        let found = reach.vectors(vector_flags::SILENT, 50, 1_000);
         assert_eq!(found.len(), 2);
         let [first, second] = [found[0], found[1]];
         assert_eq!((first.comm, first.process, first.rank, first.nranks), (0x10, 5, 5, 8));
@@ -183,7 +184,7 @@ mod tests {
         identity.set("job", "4711.0");
         identity.set("net_plugin", "libnccl-net-ofi.so");
         reach.identify(&identity);
-        let found = reach.vectors(false, 50, 1_000)[0];
+        let found = reach.vectors(0, 50, 1_000)[0];
         assert_eq!((found.process, found.job), (42, job_number(&identity)));
         assert_eq!(found.origin, origin_number(&identity));
         assert_eq!(found.flags, vector_flags::IN_P2P_CALL);

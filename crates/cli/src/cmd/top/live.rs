@@ -8,7 +8,6 @@ operations of a slow job.
 */
 
 use super::hang::{self, Hangs};
-use super::here::{Here, Seen};
 use super::watch::Source;
 use crate::cmd::agent::node::Node;
 use crate::cmd::agent::process::Process;
@@ -16,6 +15,7 @@ use crate::failure::Failure;
 use crate::input::{allow_open_files, host_name};
 use crate::unrecorded::Unrecorded;
 use ncclscope_answer::Moment;
+use ncclscope_diagnose::input::here::{Seen, see};
 use ncclscope_metrics::{CommKey, Metrics, Name};
 use ncclscope_operations::Timing;
 use ncclscope_operations::stats::to_f64;
@@ -42,7 +42,6 @@ type Key = (String, u32, Option<u64>);
 /// Follows recordings.
 pub(super) struct Live {
     node: Node,
-    here: Here,
     directories: Vec<PathBuf>,
     readings: usize,
     read_at: Instant,
@@ -63,7 +62,6 @@ impl Live {
         }
         Ok(Live {
             node: Node::new(directories.clone(), &host_name()),
-            here: Here::new(),
             directories,
             readings: 0,
             read_at: Instant::now(),
@@ -128,10 +126,11 @@ impl Live {
             (Some(End::Killed), _) => return Some(Life::Killed),
             (None, _) => {}
         }
-        Some(match self.here.see(process.host(), pid, process.identity()) {
+        Some(match see(process.host(), pid, process.identity()) {
             Some(Seen::Stopped) => Life::Stopped,
             // The process may be about to close its recording.
             Some(Seen::Gone) if process.silence() > SILENT_AFTER => Life::Killed,
+            _ if process.silence() > SILENT_AFTER && process.stop().is_some() => Life::Stopped,
             _ if process.silence() > SILENT_AFTER => Life::Silent,
             _ => Life::Running,
         })

@@ -135,6 +135,9 @@ impl Remote {
             if vector.flags & vector_flags::SILENT != 0 {
                 rank.life = Life::Silent;
             }
+            if vector.flags & (vector_flags::STOPPED | vector_flags::FROZEN) != 0 {
+                rank.life = Life::Stopped;
+            }
             if vector.age_ms > 0 {
                 let open = vector.enqueued.saturating_sub(vector.done);
                 let p2p = vector.p2p_enqueued.saturating_sub(vector.p2p_done);
