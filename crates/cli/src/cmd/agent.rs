@@ -11,6 +11,7 @@ mod answer;
 mod grpc;
 mod https;
 mod listing;
+mod living;
 pub(super) mod node;
 mod origin;
 mod output;

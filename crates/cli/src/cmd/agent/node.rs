@@ -11,6 +11,7 @@ communicators that no process has any more end, like the series of an exited pro
 mod tests;
 
 use super::listing::{Changes, Listing};
+use super::living::{self, lives};
 use super::passed::{Entry, Passed, Reason};
 use super::place;
 use super::process::{Counted, Process, SILENT_AFTER};
@@ -21,7 +22,9 @@ use ncclscope_metrics::{CommKey, Metrics, Name};
 use ncclscope_trace::Error;
 use ncclscope_trace::vectors::Table;
 use rustix::process::{Resource, getrlimit};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -214,6 +217,7 @@ impl Node {
 
     /// Looks for recordings. With `is_first`, existing recordings count as old.
     fn find(&mut self, now: Instant, is_first: bool) {
+        let living: LazyCell<_> = LazyCell::new(living::names as fn() -> HashSet<OsString>);
         let Changes { new, gone } = self.listing.look();
         gone.iter().for_each(|path| self.passed.remove(path));
         let replaced = self.processes.iter().filter(|(_, process)| {
@@ -222,25 +226,33 @@ impl Node {
         });
         let replaced: Vec<PathBuf> = replaced.map(|(path, _)| path.clone()).collect();
         for path in replaced.into_iter().filter(|path| path.exists()) {
-            self.consider(path, false, None);
+            self.consider(path, false, None, &living);
         }
         for path in new {
             if !self.processes.contains_key(&path) {
-                self.consider(path, is_first, None);
+                self.consider(path, is_first, None, &living);
             }
         }
         for (path, entry) in self.passed.due(now) {
-            self.consider(path, entry.is_old, Some(&entry));
+            self.consider(path, entry.is_old, Some(&entry), &living);
         }
     }
 
     /// Follows the recording or passes it over. `is_old`: it existed when the agent started, or was
-    /// followed before. `before`: it was already passed over.
-    fn consider(&mut self, path: PathBuf, is_old: bool, before: Option<&Entry>) {
+    /// followed before. `before`: it was already passed over. `living` has the names of recordings
+    /// whose process may live although it writes nothing.
+    fn consider(
+        &mut self,
+        path: PathBuf,
+        is_old: bool,
+        before: Option<&Entry>,
+        living: &LazyCell<HashSet<OsString>>,
+    ) {
         // A file that changed belongs to a running process, whatever the clock of its file system
         // says.
         let has_changed = before.is_some_and(Entry::was_over);
-        if !self.once && !has_changed && is_silent(&path) {
+        let is_over = || is_silent(&path) && !lives(&path, living);
+        if !self.once && !has_changed && is_over() {
             self.passed.add(path, Reason::Over, is_old, before);
             return;
         }

@@ -4,6 +4,7 @@
 use super::*;
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::lanes_file::{self, Owner};
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
 use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::Coll;
@@ -11,6 +12,7 @@ use ncclscope_trace::scratch::lane::{LOST, LOST_ENDS};
 use ncclscope_trace::{
     ClockSync, Comm, Definition, Detail, EventKind, Handle, Heartbeat, Record, Start, Writer,
 };
+use std::os::unix::fs::FileExt;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -243,6 +245,36 @@ fn old_recordings_are_not_even_opened_and_one_that_goes_on_is_followed() {
     let minute = Duration::from_secs(60);
     node.poll_at(Instant::now() + minute);
     assert_eq!((node.count().alive, node.count().unreadable), (1, 0));
+}
+
+/// A process that was stopped long before the agent starts may be what a job waits for.
+#[test]
+fn a_process_that_lives_and_writes_nothing_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = |pid: u32| {
+        let name = format!(
+            "{}agent-test-{}-{pid}{}",
+            lanes_file::PREFIX,
+            std::process::id(),
+            lanes_file::SUFFIX
+        );
+        let lanes = Path::new(ncclscope_control::directories::LANES).join(name);
+        let mut rank = Rank::new(dir.path(), pid);
+        let path = dir.path().join(format!("node-{pid}.nscope"));
+        let file = std::fs::File::create(&lanes).unwrap();
+        file.write_all_at(&Owner::new(pid, pid, path.clone()).encode(), 0).unwrap();
+        rank.writer.header_mut().lanes_file = Some(lanes.clone());
+        rank.writer.sync_header().unwrap();
+        age(&path);
+        (file, lanes)
+    };
+    let [stopped, dead] = [7, 8].map(new);
+    stopped.0.lock().unwrap();
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    let followed: Vec<u32> = node.processes().map(Process::pid).collect();
+    [stopped, dead].iter().for_each(|(_, lanes)| std::fs::remove_file(lanes).unwrap());
+    assert_eq!(followed, [7], "the other process is dead");
 }
 
 /// The process was stopped and continued; the agent checks a retired recording at most once a

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Recordings of processes that live and write nothing: a signal or a control group stopped them.
+
+use ncclscope_control::directories;
+use ncclscope_control::table::LANES;
+use ncclscope_control::variable::environment;
+use ncclscope_trace::Follower;
+use ncclscope_trace::lanes_file::{Owner, PREFIX, SUFFIX};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{DirEntry, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The file names of the recordings to which the lanes files of this machine belong. A directory of
+/// recordings may have very many old ones, which need not be opened then.
+pub(super) fn names() -> HashSet<OsString> {
+    let directory = LANES.value(&environment).unwrap_or_else(|| directories::LANES.into());
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_lanes = |file: &DirEntry| {
+        let name = file.file_name();
+        name.as_bytes().starts_with(PREFIX.as_bytes())
+            && name.as_bytes().ends_with(SUFFIX.as_bytes())
+            && file.file_type().is_ok_and(|kind| kind.is_file())
+    };
+    let owners =
+        files.filter(is_lanes).filter_map(|file| Owner::of(&File::open(file.path()).ok()?));
+    owners.filter_map(|owner| Some(owner.recording.file_name()?.to_owned())).collect()
+}
+
+/// True if the process of the recording holds its lanes file.
+pub(super) fn lives(path: &Path, names: &HashSet<OsString>) -> bool {
+    let is_held = |of: Follower| !of.header().closed && of.owner_is_gone() == Some(false);
+    path.file_name().is_some_and(|name| names.contains(name))
+        && Follower::open(path).is_ok_and(is_held)
+}
