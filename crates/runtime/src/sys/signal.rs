@@ -48,26 +48,12 @@ pub(crate) fn take() -> impl Iterator<Item = SignalRequest> {
         .filter(move |request| came & *request as u8 != 0)
 }
 
-/// True if the signal ends the process: nothing handles it and that is its default, or its handler
-/// is meant to end the process.
+/// True if the signal ends the process: nothing handles it, or its handler is meant to end the
+/// process.
 pub(crate) fn is_fatal(signal: u8) -> bool {
     let ends = [libc::SIGABRT, libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGKILL];
     if ends.contains(&signal.into()) {
         return true;
-    }
-    // By default these are ignored, or stop and continue the process (signal(7)).
-    let harmless = [
-        libc::SIGCHLD,
-        libc::SIGCONT,
-        libc::SIGSTOP,
-        libc::SIGTSTP,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-        libc::SIGURG,
-        libc::SIGWINCH,
-    ];
-    if harmless.contains(&signal.into()) {
-        return false;
     }
     // SAFETY: zero is a valid value of this plain C struct.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
