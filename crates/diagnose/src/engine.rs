@@ -2,7 +2,7 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
-use crate::job::{Communicator, DEATH_SHOWS_NS, Job, Process, ProcessStatus};
+use crate::job::{Communicator, Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
@@ -192,16 +192,18 @@ fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
 /// Lowers verdicts about ranks that were killed after a short wait to suspect, and adds the reason:
 /// after one rank has died, the others wait, too, until the launcher kills them. Calls that differ
 /// (`by_calls`) and a process that ended long before the others need no wait as evidence. If the
-/// records of one rank end first, waits also count as short that its death may explain.
+/// records of one rank end first, the waits that its death may explain also count as short.
 fn doubt_killed(verdicts: &mut [Verdict], job: &Job, by_calls: &[(FindingClass, Vec<u32>)]) {
     let Some(least) = job.killed_ns else { return };
     for verdict in verdicts {
         let is_of_first = verdict.root_ranks.iter().any(|rank| job.ended_first.contains(rank));
         let (least, what) = match job.ended_first.as_slice() {
             first if !first.is_empty() && !is_of_first => {
-                (least.max(DEATH_SHOWS_NS), format!("{} ended first", words::named_ranks(first)))
+                let them = human::if_one(first.len(), "it", "them");
+                let what = format!("{} ended first, and the others", words::named_ranks(first));
+                (least.max(job.ended_first_ns), format!("{what} then waited for {them}"))
             }
-            _ => (least, "another rank died".to_owned()),
+            _ => (least, "another rank died, and the others then waited for it".to_owned()),
         };
         let is_by_calls =
             by_calls.iter().any(|(of, ranks)| *of == verdict.class && *ranks == verdict.root_ranks);
@@ -211,8 +213,7 @@ fn doubt_killed(verdicts: &mut [Verdict], job: &Job, by_calls: &[(FindingClass, 
         }
         verdict.confidence = Confidence::Suspect;
         verdict.alternatives.push(format!(
-            "{what}, and the others waited for it until they were killed, too: a wait for less \
-             than {} does not tell these apart",
+            "{what} until they were killed: a wait of less than {} does not show which is the cause",
             words::duration(least)
         ));
     }

@@ -13,10 +13,6 @@ use std::collections::BTreeMap;
 /// Value of [`Job::source`] for recordings.
 pub(crate) const RECORDINGS: &str = "recordings";
 
-/// A process without records for this time is gone even if no other recording of its host goes on:
-/// three heartbeats, and by how much the clocks of hosts may differ, ns.
-pub const DEATH_SHOWS_NS: u64 = 5_500_000_000;
-
 /// A job in the form that all kinds of input are converted to: what each rank called and did.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
@@ -35,9 +31,11 @@ pub struct Job {
     /// Set if all processes were killed and none ended in order: waits for less than this, ns, do
     /// not show the cause, because ranks also wait from the death of one to the kill of the rest.
     pub killed_ns: Option<u64>,
-    /// The ranks of such a job whose records end clearly before the others'. They died first, or
-    /// may have; that they are gone shows only after [`DEATH_SHOWS_NS`].
+    /// The ranks of such a job whose records end clearly before the others': they probably died
+    /// first.
     pub ended_first: Vec<u32>,
+    /// How long the records of others go on after theirs, ns: their death explains no longer wait.
+    pub ended_first_ns: u64,
     /// The latest recorded time, up to which ages are counted, ns since 1970, if known.
     pub end_ns: Option<u64>,
     /// Sentences about what the input does not show.

@@ -83,23 +83,26 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
 /// What is wrong with a rank, the worst first, and the reason as text.
 fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Flag>, String) {
     let mut found: Vec<(Flag, String)> = Vec::new();
+    let of_job = || reading.findings.iter().filter(|verdict| verdict.job == rank.job);
+    let is_root = |verdict: &&Verdict| rank.rank.is_some_and(|rank| verdict.ranks.contains(&rank));
     match rank.life {
         Life::Running => {}
         Life::Stopped => {
+            // The verdict says what stops it.
             let by = "SIGSTOP, a debugger, or a frozen container";
-            found.push((Flag::Stopped, format!("the process is stopped ({by})")));
+            let verdict = of_job().find(is_root).filter(|verdict| verdict.class == "process-gone");
+            let why = verdict.map_or_else(|| format!("the process is stopped ({by})"), in_a_line);
+            found.push((Flag::Stopped, why));
         }
         Life::Silent => found.push((Flag::Silent, "the process has stopped to write".into())),
         Life::Killed => found.push((Flag::Killed, "the process was killed, or crashed".into())),
         Life::Ended => return (vec![Flag::Ended], "the process exited".into()),
     }
-    let of_job = || reading.findings.iter().filter(|verdict| verdict.job == rank.job);
-    let is_root = |verdict: &&Verdict| rank.rank.is_some_and(|rank| verdict.ranks.contains(&rank));
     let stalled = |seconds: f64| if seconds >= limits.hang_s { Flag::Hung } else { Flag::Stalled };
     let waits = rank.oldest().map_or(0.0, |flight| flight.age_s);
     if let Some(verdict) = of_job().find(is_root) {
         let flag = stalled(verdict.age_s.unwrap_or(waits));
-        found.push((flag, format!("{} ({})", verdict.title, verdict.class)));
+        found.push((flag, in_a_line(verdict)));
     } else if rank.life == Life::Running && waits >= limits.stall_s {
         let named = of_job().find(|verdict| !verdict.ranks.is_empty());
         let what = rank.oldest().map_or_else(String::new, in_words);
@@ -125,6 +128,10 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
     found.dedup_by_key(|(flag, _)| *flag);
     let why = found.first().map(|(_, why)| why.clone()).unwrap_or_default();
     (found.into_iter().map(|(flag, _)| flag).collect(), why)
+}
+
+fn in_a_line(verdict: &Verdict) -> String {
+    format!("{} ({})", verdict.title, verdict.class)
 }
 
 fn for_whom(verdict: &Verdict) -> String {
@@ -303,10 +310,13 @@ mod tests {
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(flags_of(&picture), [Some(Flag::Stopped), None, Some(Flag::Ended)]);
         assert!(picture.ranks[0].is_bad() && !picture.ranks[2].is_bad());
-        let stopped = Verdict { ranks: vec![0], age_s: Some(31.0), ..Verdict::default() };
-        reading.findings = vec![stopped];
-        let flags = judge(&reading, 1.0, 30.0).ranks[0].flags.clone();
-        assert_eq!(flags, [Flag::Stopped, Flag::Hung], "the cause first");
+        let (class, title) = ("process-gone".to_owned(), "rank 0: frozen".to_owned());
+        let frozen =
+            Verdict { class, title, ranks: vec![0], age_s: Some(31.0), ..Verdict::default() };
+        reading.findings = vec![frozen];
+        let row = judge(&reading, 1.0, 30.0).ranks.remove(0);
+        assert_eq!(row.flags, [Flag::Stopped, Flag::Hung], "the cause first");
+        assert_eq!(row.why, "rank 0: frozen (process-gone)", "the verdict says what stops it");
     }
 
     #[test]

@@ -28,7 +28,8 @@ const VERSION: u32 = 2;
 
 /// Bits of [`Vector::flags`] beyond [`crate::progress::progress_flags`], which are the lowest 8.
 pub mod vector_flags {
-    /// The process sent nothing for three periods: it is dead or disconnected.
+    /// The process sent nothing for three periods and is not known to be stopped: it is dead or
+    /// disconnected.
     pub const SILENT: u32 = 1 << 8;
     /// The process has operations in flight on another communicator.
     pub const BUSY_ELSEWHERE: u32 = 1 << 9;

@@ -54,6 +54,8 @@ const LIST_MAX: usize = 20;
 const EVIDENCE_MAX: usize = 8;
 /// Maximum number of a finding's ranks whose locations are printed.
 const PLACES: usize = 4;
+/// Maximum number of inputs that are repeated in a finding's next command.
+const INPUTS_NAMED: usize = 3;
 
 pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     if !args.filter.events.is_empty() {
@@ -95,7 +97,8 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
                 (0, true) => NOTHING_BUT.to_owned(),
                 _ => format!("  {} left out by the filter\n", are(of, "finding")),
             };
-            let input = is_recorded.then_some(&*input);
+            let named = if args.inputs.len() > INPUTS_NAMED { "RUN" } else { &*input };
+            let input = is_recorded.then_some(named);
             let body = text(&report, (input, &nothing), of != shown);
             output::text(&painted(&fitted(&(filter.unwrap_or_default() + &body))))?;
         }

@@ -14,9 +14,7 @@ use super::first_end;
 use super::here;
 use super::options::InputOptions;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
-use crate::job::{
-    CommKind, Communicator, DEATH_SHOWS_NS, Job, Process, ProcessStatus, RECORDINGS, Vector,
-};
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
@@ -27,7 +25,7 @@ use std::path::Path;
 /// A process that writes no record for this time (three heartbeat periods) counts as gone, ns.
 const SILENCE_NS: u64 = 3_500_000_000;
 /// Added to that if processes of different hosts are compared, whose clocks may differ by this, ns.
-const CLOCKS_NS: u64 = DEATH_SHOWS_NS - SILENCE_NS;
+const CLOCKS_NS: u64 = 2_000_000_000;
 /// In a killed job, operations in flight for this time count as stuck, ns.
 const KILLED_NS: u64 = 2_000_000_000;
 
@@ -76,7 +74,10 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     }
     if let Some(first) = is_killed.then(|| first_end::find(&snapshots, &job.processes)).flatten() {
         job.notes.push(first.note);
-        job.ended_first = first.broke_off;
+        // If a watchdog reported a wait, that wait shows the cause.
+        if job.killed_ns == Some(KILLED_NS) {
+            (job.ended_first, job.ended_first_ns) = (first.broke_off, first.until_last_ns);
+        }
     }
     name_damage(&snapshots, &mut job);
     job.notes.extend((!settings.is_checked).then(|| unread(&snapshots)).flatten());
@@ -255,7 +256,7 @@ impl HostEnds {
     /// runs.
     fn now(&self, snapshot: &Snapshot) -> u64 {
         let host = self.of_host(snapshot);
-        if snapshot.is_closed || host > snapshot.end_ns + SILENCE_NS {
+        if snapshot.is_closed || host > snapshot.end_ns.saturating_add(SILENCE_NS) {
             snapshot.end_ns
         } else {
             host
@@ -275,8 +276,9 @@ impl HostEnds {
         if let Some(by) = is_open.then(|| here::stopped_by(snapshot, SILENCE_NS)).flatten() {
             return (ProcessStatus::Stopped(by), None);
         }
-        let is_behind_host = self.of_host(snapshot) > snapshot.end_ns + SILENCE_NS;
-        let is_behind = self.latest > snapshot.end_ns + SILENCE_NS + CLOCKS_NS;
+        let end_and = |silence_ns: u64| snapshot.end_ns.saturating_add(silence_ns);
+        let is_behind_host = self.of_host(snapshot) > end_and(SILENCE_NS);
+        let is_behind = self.latest > end_and(SILENCE_NS + CLOCKS_NS);
         // A process that was itself waiting when it died is not what the others wait for. A process
         // that ended in order with work in flight, as is normal, counts as waiting only if it had
         // waited for a tenth of the time for which the others then waited for it.

@@ -31,6 +31,8 @@ pub(super) struct FirstEnd {
     pub(super) note: String,
     /// Those among them that did not end in order.
     pub(super) broke_off: Vec<u32>,
+    /// How long the records of the others go on after theirs, ns.
+    pub(super) until_last_ns: u64,
 }
 
 /// The ranks that ended first, if the recordings of a killed job show them. Ranks that a verdict can
@@ -50,7 +52,9 @@ pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<Firs
         _ => return None,
     };
     let found: Vec<First> = by_machine.values().filter_map(|all| find(all)).collect();
+    let until_last_ns = found.iter().map(|first| first.until_last_ns).max().unwrap_or(0);
     let befores: Option<Vec<u64>> = found.iter().map(|first| first.before_ns).collect();
+    let hosts = found.len();
     let mut first: Vec<u32> = found.into_iter().flat_map(|first| first.ranks).collect();
     if first.is_empty() {
         return None;
@@ -61,9 +65,10 @@ pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<Firs
     let if_error = if_one(first.len(), "if it ended by an error", "if these ended by an error");
     let note = match (closed, before) {
         (0, before) => format!(
-            "the last records of {ranks} are {} older than those of the other ranks of {its} host, \
+            "the last records of {ranks} are {} older than those of the other ranks of {its} {}, \
              which were killed at once: what ended first is the likely cause",
-            before.unwrap_or_default()
+            before.unwrap_or_default(),
+            if_one(hosts, "host", "hosts")
         ),
         (_, Some(before)) => format!(
             "{ranks} ended in order {before} or more before other ranks of {its} host were killed: \
@@ -73,7 +78,8 @@ pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<Firs
             "{ranks} ended in order, and the others were killed: the likely cause, {if_error}"
         ),
     };
-    Some(FirstEnd { note, broke_off: if closed == 0 { first } else { Vec::new() } })
+    let broke_off = if closed == 0 { first } else { Vec::new() };
+    Some(FirstEnd { note, broke_off, until_last_ns })
 }
 
 /// The ranks of a host that ended first.
@@ -81,6 +87,8 @@ struct First {
     ranks: Vec<u32>,
     /// How long before the other ranks of the host, ns; `None` if there are no others.
     before_ns: Option<u64>,
+    /// From their end to the last record of the host, ns.
+    until_last_ns: u64,
 }
 
 /// The ranks of a host that closed their recordings before the killed ranks of that host ended.
@@ -91,7 +99,8 @@ fn ended_in_order(all: &[&Snapshot]) -> Option<First> {
         all.iter().filter(|one| one.is_closed && is_before(one.end_ns)).collect();
     let latest = first.iter().map(|one| one.end_ns).max()?;
     let before_ns = killed.map(|killed| killed - latest);
-    Some(First { ranks: first.iter().map(|one| one.rank).collect(), before_ns })
+    let ranks = first.iter().map(|one| one.rank).collect();
+    Some(First { ranks, before_ns, until_last_ns: before_ns.unwrap_or(0) })
 }
 
 /// The ranks of the process whose records end clearly before those of the host's other processes,
@@ -107,7 +116,11 @@ fn broke_off(all: &[&Snapshot]) -> Option<First> {
         && second.saturating_sub(first) >= BEFORE_NS
         && last - second <= AT_ONCE_NS;
     let ranks = all.iter().filter(|one| one.end_ns == first).map(|one| one.rank);
-    is_clear.then(|| First { ranks: ranks.collect(), before_ns: Some(second - first) })
+    is_clear.then(|| First {
+        ranks: ranks.collect(),
+        before_ns: Some(second - first),
+        until_last_ns: last - first,
+    })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(2);
 /// How the kernel shows a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It exists, and nothing but its control group may stop it.
+    /// It exists and is not in state T; its control group may be frozen.
     Runs,
     /// A signal or a debugger stopped it.
     Stopped,
@@ -71,7 +71,7 @@ pub(super) fn stopped_by(snapshot: &Snapshot, silence_ns: u64) -> Option<Stop> {
 }
 
 /// What stops a process of this machine; `None` if it is gone, runs, or is on another machine. This
-/// reads several files, so that it is a question about a process that records nothing.
+/// reads several files: call it only for a process that records nothing.
 #[must_use]
 pub fn stop_of(host: &str, pid: u32, identity: &Identity) -> Option<Stop> {
     stop(pid, see(host, pid, identity)?)

@@ -4,7 +4,7 @@
 use super::origin::Origin;
 use super::vectors::Reach;
 use ncclscope_diagnose::Stop;
-use ncclscope_diagnose::input::here::stop_of;
+use ncclscope_diagnose::input::here::{Seen, see, stop_of};
 use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, OldestInFlight, Rank};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::kind::KINDS;
@@ -23,6 +23,8 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_secs(30);
 
 /// How often a process records its progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// A process that runs records its progress within this time.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// How long a communicator is exported after it is gone; `COMMS_LINGER` is the maximum number of
 /// such communicators per process.
@@ -283,25 +285,31 @@ impl Process {
         self.reach.vectors(self.state(), self.last_ticks, self.follower.header().hz)
     }
 
-    /// The flags of a process that no longer records.
+    /// The flags for the state of the process; 0 while it records.
     fn state(&self) -> u32 {
-        if self.follower.end() == Some(End::Killed) {
+        let is_silent = self.silence() > SILENCE;
+        if self.follower.end() == Some(End::Killed) || is_silent && !self.is_current() {
             return vector_flags::SILENT;
-        }
-        if self.last_news.elapsed() <= 3 * PROGRESS_EVERY {
-            return 0;
         }
         match self.stop() {
             Some(Stop::Signal) => vector_flags::STOPPED,
             Some(Stop::Freezer) => vector_flags::FROZEN,
-            None if self.has_ended() => vector_flags::SILENT,
+            None if is_silent && self.has_ended() => vector_flags::SILENT,
             None => 0,
         }
     }
 
-    /// What stops the process, if it is on this host.
+    /// What stops the process, if it is on this host and records nothing. To see whether its
+    /// control group is frozen, several files are read, so that is done only after a while.
     pub(crate) fn stop(&self) -> Option<Stop> {
-        stop_of(self.host(), self.pid(), self.identity())
+        match see(self.host(), self.pid(), self.identity()) {
+            _ if self.silence() <= PROGRESS_EVERY => None,
+            Some(Seen::Stopped) => Some(Stop::Signal),
+            Some(Seen::Runs) if self.silence() > SILENCE => {
+                stop_of(self.host(), self.pid(), self.identity())
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn window(&self) -> &Metrics {

@@ -130,7 +130,7 @@ impl Live {
             Some(Seen::Stopped) => Life::Stopped,
             // The process may be about to close its recording.
             Some(Seen::Gone) if process.silence() > SILENT_AFTER => Life::Killed,
-            _ if process.silence() > SILENT_AFTER && process.stop().is_some() => Life::Stopped,
+            _ if process.stop().is_some() => Life::Stopped,
             _ if process.silence() > SILENT_AFTER => Life::Silent,
             _ => Life::Running,
         })
