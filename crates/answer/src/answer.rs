@@ -6,6 +6,7 @@ use crate::extent::{cost, since};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
 use ncclscope_findings::{Cost, Help, RankLocation};
+use ncclscope_operations::human::if_one;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -34,7 +35,7 @@ pub struct Answer {
     pub why: String,
     /// Commands that show more details.
     pub next: Vec<String>,
-    #[serde(skip)]
+    /// The causes, worst first.
     causes: Vec<Cause>,
     /// Text of the first line, after the state.
     #[serde(skip)]
@@ -42,9 +43,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer from the analyses' results; `input` is the run as the user's commands name it.
+    /// The answer from the analyses' results; `input` is the run as the user's commands name it,
+    /// and `limit` an option of `diagnose` with which it finds the same hang, or empty.
     #[must_use]
-    pub fn of(found: Found<'_>, input: &str) -> Answer {
+    pub fn of(found: Found<'_>, input: &str, limit: &str) -> Answer {
         let (state, causes) = causes(found);
         let places = RankLocations::of(found.report);
         let mut root_ranks: Vec<u32> =
@@ -61,7 +63,7 @@ impl Answer {
             root_ranks,
             cost: cost(state, found),
             why: sentences::why(state, &causes, found),
-            next: next(state, input),
+            next: next(state, input, limit),
             headline: sentences::headline(state, found),
             causes,
         }
@@ -105,45 +107,60 @@ impl Answer {
         lines
     }
 
-    /// The ranks at fault; with their locations if they are at most [`NAMED`].
+    /// The ranks at fault: those of the worst cause, then the others. If they are at most [`NAMED`]
+    /// in all, with their locations.
     fn who(&self) -> String {
-        if let [Cause { edge: Some([src, dst]), root_ranks, .. }] = &self.causes[..]
-            && root_ranks.len() > 1
-        {
-            let place = |rank: &u32| {
-                let known = self.places.iter().find(|place| place.rank == *rank);
-                known.map_or_else(|| format!("rank {rank}"), ToString::to_string)
-            };
-            return format!("the link from {} to {}", place(src), place(dst));
-        }
-        match self.root_ranks.len() {
-            0 => self.causes.first().map_or("all ranks alike", |it| it.class.no_rank()).into(),
-            few if few <= NAMED => {
-                let is_worst = |place: &&RankLocation| {
-                    self.causes.first().is_some_and(|it| it.root_ranks.contains(&place.rank))
-                };
-                let (worst, others): (Vec<&RankLocation>, Vec<&RankLocation>) =
-                    self.places.iter().partition(is_worst);
-                let worst = worst.into_iter().map(ToString::to_string);
-                let others = others.into_iter().map(|place| format!("also {place}"));
-                worst.chain(others).collect::<Vec<_>>().join("; ")
+        let Some(worst) = self.causes.first() else { return String::new() };
+        let others: Vec<u32> = self
+            .root_ranks
+            .iter()
+            .copied()
+            .filter(|rank| !worst.root_ranks.contains(rank))
+            .collect();
+        let place = |rank: &u32| {
+            let known = self.places.iter().find(|place| place.rank == *rank);
+            known.map_or_else(|| format!("rank {rank}"), ToString::to_string)
+        };
+        let mut text = match worst {
+            Cause { edge: Some([src, dst]), root_ranks, .. } if root_ranks.len() > 1 => {
+                format!("the link from {} to {}", place(src), place(dst))
             }
-            _ => {
-                let hosts: BTreeSet<&str> =
-                    self.places.iter().filter_map(|place| place.host.as_deref()).collect();
-                let at = if hosts.is_empty() { String::new() } else { " on ".to_owned() };
-                format!("ranks {}{at}{}", ranges(&self.root_ranks), some(&hosts))
+            Cause { root_ranks, class, .. } if root_ranks.is_empty() => match others.is_empty() {
+                true => class.no_rank().into(),
+                false => return self.listed(&others),
+            },
+            Cause { root_ranks, .. } if root_ranks.len() <= NAMED => {
+                root_ranks.iter().map(place).collect::<Vec<_>>().join("; ")
             }
+            Cause { root_ranks, .. } => self.listed(root_ranks),
+        };
+        match others.len() {
+            0 => {}
+            _ if self.root_ranks.len() <= NAMED => {
+                others.iter().for_each(|rank| text += &format!("; also {}", place(rank)));
+            }
+            _ => text += &format!("; also {}", self.listed(&others)),
         }
+        text
+    }
+
+    /// Ranks by their numbers, and the hosts of those whose location is known.
+    fn listed(&self, ranks: &[u32]) -> String {
+        let is_of = |place: &&RankLocation| ranks.contains(&place.rank);
+        let hosts: BTreeSet<&str> =
+            self.places.iter().filter(is_of).filter_map(|place| place.host.as_deref()).collect();
+        let at = if hosts.is_empty() { String::new() } else { format!(" on {}", some(&hosts)) };
+        format!("{} {}{at}", if_one(ranks.len(), "rank", "ranks"), ranges(ranks))
     }
 }
 
-fn next(state: State, input: &str) -> Vec<String> {
+fn next(state: State, input: &str, limit: &str) -> Vec<String> {
     let verbs: &[&str] = match state {
         State::Hung => &["diagnose"],
         State::Slow => &["stragglers"],
         State::Fine => &["report --full", "view"],
         State::Unknown => &["report --full"],
     };
-    verbs.iter().map(|verb| format!("ncclscope {verb} {input}")).collect()
+    let limit = if state == State::Hung { limit } else { "" };
+    verbs.iter().map(|verb| format!("ncclscope {verb} {limit}{input}")).collect()
 }

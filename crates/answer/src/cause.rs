@@ -7,7 +7,7 @@ use ncclscope_operations::human::if_one;
 use ncclscope_report::Report;
 use ncclscope_stragglers::SlowReport;
 use ncclscope_stragglers::finding::Finding;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -37,8 +37,10 @@ impl State {
 }
 
 /// A cause and the ranks at fault.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Cause {
+    /// In JSON its code.
+    #[serde(serialize_with = "code")]
     pub(crate) class: FindingClass,
     pub(crate) confidence: Confidence,
     pub(crate) root_ranks: Vec<u32>,
@@ -48,6 +50,11 @@ pub(crate) struct Cause {
     pub(crate) factor: Option<f64>,
     /// The cause in words, without the ranks.
     pub(crate) text: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn code<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(class.code())
 }
 
 /// The results of the analyses from which an answer is made.

@@ -25,6 +25,8 @@ use std::process::ExitCode;
 
 /// Maximum number of damaged recordings that are named.
 const NAMED: usize = 8;
+/// Maximum number of directories with recordings that are named.
+const PLACES: usize = 3;
 /// Number of directory levels below a directory of runs that are searched.
 const DEPTH: usize = 4;
 /// Maximum size of a saved report, bytes.
@@ -64,7 +66,13 @@ impl Input {
                 files.push(path.clone());
                 continue;
             }
-            let found = recordings_in(path).map_err(cannot_read)?;
+            let found = match recordings_in(path) {
+                Ok(found) => found,
+                Err(error) => {
+                    empty.push(cannot_read(error));
+                    continue;
+                }
+            };
             if found.is_empty() {
                 empty.push(nothing_in(path));
             }
@@ -84,6 +92,19 @@ impl Input {
         input.keep(run)?;
         terminal::say(1, || input.summary(files.len()));
         Ok(input)
+    }
+
+    /// Leaves out recordings whose clock is not known, which would be far from the others in a
+    /// trace, with a warning for each.
+    pub(crate) fn leave_out_clockless(&mut self) {
+        if !self.recordings.iter().any(|one| one.tick_map().is_known()) {
+            return;
+        }
+        for recording in self.recordings.extract_if(.., |one| !one.tick_map().is_known()) {
+            let path = recording.path().display();
+            warn(format_args!("{path} is left out: no comparison of its clock is left"));
+            self.bad += 1;
+        }
     }
 
     /// A summary of what is read, for `-v`.
@@ -186,12 +207,26 @@ fn nothing_in(directory: &Path) -> Failure {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.sort();
-    let why = files.iter().find_map(|file| other_verb(file)).unwrap_or_else(|| {
+    let other = files.iter().find_map(|file| other_verb(file));
+    let why = below(directory).or(other).unwrap_or_else(|| {
         "NCCL did not load the plugin, or no process used NCCL; `ncclscope doctor` checks the \
          former"
             .into()
     });
     Failure::input(format!("no recordings (*.nscope) in {}: {why}", directory.display()))
+}
+
+/// The directories below that have recordings, as the end of a sentence.
+pub(crate) fn below(directory: &Path) -> Option<String> {
+    let Below { files, .. } = files_below(directory, is_recording).ok()?;
+    let places: BTreeSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
+    let first: Vec<String> =
+        places.iter().take(PLACES).map(|place| place.display().to_string()).collect();
+    let more = places.len().saturating_sub(first.len());
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (!first.is_empty()).then(|| {
+        format!("recordings are in {}{more}: name the directory of a run", first.join(", "))
+    })
 }
 
 /// The verb that reads a file that is not a recording, as the end of a sentence.
@@ -258,11 +293,12 @@ pub(crate) struct RunInput {
 /// returns the number of unreadable ones.
 pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> {
     let cannot_read = |e| Failure::input(format!("cannot read {}: {e}", path.display()));
-    let files = if std::fs::metadata(path).map_err(cannot_read)?.is_dir() {
+    let Below { files, unreadable } = if std::fs::metadata(path).map_err(cannot_read)?.is_dir() {
         files_below(path, is_recording).map_err(cannot_read)?
     } else {
-        vec![path.to_owned()]
+        Below { files: vec![path.to_owned()], unreadable: Vec::new() }
     };
+    unreadable.iter().for_each(warn);
     if files.is_empty() {
         return Err(Failure::input(format!(
             "no recordings (*.nscope) below {}, and no saved reports (*.json)",
@@ -276,7 +312,7 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     for &at in &runs.nameless {
         warn(format_args!("{} {NAMELESS}", facts[at].path.display()));
     }
-    let bad = bad + runs.nameless.len();
+    let bad = bad + runs.nameless.len() + unreadable.len();
     let mut recordings: Vec<Option<Recording>> = recordings.into_iter().map(Some).collect();
     let mut take = |run: &Run| RunInput {
         name: run.id.clone(),
@@ -296,17 +332,35 @@ pub(crate) fn saved_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
         let is_saved = read.map_err(cannot_read)? == 1 && first == *b"{";
         return Ok(if is_saved { vec![path.to_owned()] } else { Vec::new() });
     }
-    if !files_below(path, is_recording).map_err(cannot_read)?.is_empty() {
+    if !files_below(path, is_recording).map_err(cannot_read)?.files.is_empty() {
         return Ok(Vec::new());
     }
-    files_below(path, is_json).map_err(cannot_read)
+    Ok(files_below(path, is_json).map_err(cannot_read)?.files)
 }
 
-/// The files with such names in a directory and below it, sorted.
-fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
+/// What is in a directory and below it.
+struct Below {
+    /// The files with the wanted names, sorted.
+    files: Vec<PathBuf>,
+    /// Directories that cannot be read, one line each.
+    unreadable: Vec<String>,
+}
+
+/// The files with such names in a directory and below it. An error if the directory itself cannot
+/// be read.
+fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Below> {
+    let mut unreadable = Vec::new();
     let (mut files, mut left) = (Vec::new(), vec![(directory.to_owned(), 0)]);
     while let Some((directory, depth)) = left.pop() {
-        for entry in std::fs::read_dir(directory)? {
+        let entries = match std::fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if depth > 0 => {
+                unreadable.push(format!("cannot read {}: {error}", directory.display()));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
             let entry = entry?;
             let path = entry.path();
             // Links to directories are not followed, because they may form a cycle.
@@ -320,7 +374,7 @@ fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Vec<Pat
         }
     }
     files.sort();
-    Ok(files)
+    Ok(Below { files, unreadable })
 }
 
 /// Refuses to write to a file that is a recording.
@@ -355,7 +409,10 @@ pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recordin
 
 /// The damage of a recording that was read, as a line; `None` if there is none.
 pub(crate) fn damage(recording: &Recording) -> Option<String> {
-    let all = recording.damage_in_short();
+    let mut all = recording.damage_in_short();
+    if !recording.tick_map().is_known() && recording.first_ticks() != 0 {
+        all.push("no comparison of its clock is left".into());
+    }
     let path = recording.path().display();
     (!all.is_empty()).then(|| format!("{path} is damaged: {}", all.join("; ")))
 }

@@ -78,8 +78,10 @@ impl Narrowed {
             (0..recording.comms().len()).any(|at| selection.has_comm(Some(at)))
                 || selection.has_comm(None)
         };
-        let chosen: Vec<bool> =
-            all.iter().zip(&declared.ranks).map(|(one, ranks)| filter.has(one, ranks)).collect();
+        let is_chosen = |(one, ranks): (&Recording, &_)| {
+            filter.has(one, ranks) && (filter.window.is_none() || one.tick_map().is_known())
+        };
+        let chosen: Vec<bool> = all.iter().zip(&declared.ranks).map(is_chosen).collect();
         let matching: Vec<bool> =
             all.iter().zip(&chosen).map(|(one, &has)| has && has_comm(one)).collect();
         let recordings = matching.iter().filter(|&&has| has).count();
@@ -186,7 +188,7 @@ fn ns(length: std::time::Duration) -> u64 {
     to_u64(length.as_secs_f64() * 1e9)
 }
 
-/// The first and the last time of a run, ns since 1970.
+/// The first and the last time of a run, ns since 1970, by the recordings whose clock is known.
 fn span(recordings: &[Recording]) -> (u64, u64) {
     let start = |recording: &Recording| {
         let comms = recording.comms().iter().map(|comm| comm.ticks).min();
@@ -194,8 +196,8 @@ fn span(recordings: &[Recording]) -> (u64, u64) {
         recording.tick_map().realtime_ns(ticks)
     };
     let end = |recording: &Recording| recording.tick_map().realtime_ns(recording.last_ticks());
-    let starts = recordings.iter().map(start).min().unwrap_or(0);
-    (starts, recordings.iter().map(end).max().unwrap_or(u64::MAX))
+    let known = || recordings.iter().filter(|recording| recording.tick_map().is_known());
+    (known().map(start).min().unwrap_or(0), known().map(end).max().unwrap_or(u64::MAX))
 }
 
 /// Checks that each filter matches something of the run.

@@ -140,6 +140,9 @@ impl<'a> Classifier<'a> {
         for (&process, confidence) in
             late.chain(possible.map(|process| (process, Confidence::Suspect)))
         {
+            // A recording that is damaged or old makes no verdict about others doubtful.
+            let is_doubted = !self.job.processes[process as usize].doubts.is_empty();
+            let confidence = if is_doubted { Confidence::Suspect } else { confidence };
             groups.entry((self.class_of_late(process), confidence)).or_default().push(process);
         }
         let mut causes: Vec<(Option<u32>, Cause)> = Vec::new();
@@ -696,7 +699,8 @@ impl<'a> Classifier<'a> {
                 words::rank(self.job, process),
                 words::comm(comm),
             );
-            evidence.push(Evidence::of(FindingClass::ProcessGone, self.job.rank(process), text));
+            let rank = self.job.known_rank(process);
+            evidence.push(Evidence { rank, ..Evidence::about(FindingClass::ProcessGone, text) });
         }
         let comm = self.comm(*least.values().next()?);
         let processes: Vec<u32> = least.keys().copied().collect();

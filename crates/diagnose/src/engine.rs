@@ -213,7 +213,8 @@ fn doubt_killed(verdicts: &mut [Verdict], job: &Job, by_calls: &[(FindingClass, 
         }
         verdict.confidence = Confidence::Suspect;
         verdict.alternatives.push(format!(
-            "{what} until they were killed: a wait of less than {} does not show which is the cause",
+            "{what} until they were killed: a wait of less than {} does not show which is the \
+             cause",
             words::duration(least)
         ));
     }

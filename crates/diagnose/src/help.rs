@@ -8,6 +8,14 @@ use ncclscope_findings::{Cost, Help, RankLocation};
 use ncclscope_operations::stats::to_f64;
 use std::collections::HashMap;
 
+/// Number of ranks of the job, as far as known. A process without input and with an unknown rank
+/// may be one that another communicator names.
+fn gpus(job: &Job) -> u64 {
+    let known = (0u32..).zip(&job.processes).filter(|&(at, _)| job.known_rank(at).is_some());
+    let largest = job.comms.iter().map(|comm| u64::from(comm.nranks)).max().unwrap_or(0);
+    largest.max(known.count() as u64)
+}
+
 /// Adds these facts to each verdict.
 pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     let numbered = job.processes.iter().zip(0u32..);
@@ -23,7 +31,7 @@ pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
         }
     };
     // A hung job loses all of its time. Ranks that made different calls need not hang.
-    let gpus = to_f64(job.processes.len() as u64);
+    let gpus = to_f64(gpus(job));
     let cost = Some(gpus).filter(|_| waiting_ranks != 0).and_then(|gpus| Cost::of(1.0, gpus));
     for verdict in verdicts {
         verdict.help = Help {

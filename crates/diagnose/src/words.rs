@@ -13,7 +13,9 @@ const HOSTS: usize = 4;
 
 /// Text such as `rank 9 (node-1, pid 77)`.
 pub(crate) fn rank(job: &Job, process: u32) -> String {
-    let mut text = format!("rank {}", job.rank(process));
+    // Of a process without input, the communicator may not tell the rank in the job.
+    let Some(rank) = job.known_rank(process) else { return "an unknown rank".into() };
+    let mut text = format!("rank {rank}");
     let one = job.processes.get(process as usize);
     let (host, pid) = one.map_or((None, None), |one| (one.host.as_deref(), one.pid));
     match (host, pid) {

@@ -58,7 +58,7 @@ impl Shown {
 
     fn answer(&self) -> Answer {
         let Shown { report, slow, hang, .. } = self;
-        Answer::of(Found { hang, slow, report }, "run1")
+        Answer::of(Found { hang, slow, report }, "run1", "")
     }
 
     fn page(&self, input: &str) -> String {

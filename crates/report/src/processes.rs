@@ -37,7 +37,10 @@ pub(crate) fn empty_row(recording: &Recording) -> RankRow {
             gpu_granularity_ns: None,
         },
         start_ns: None,
-        end_ns: Some(recording.tick_map().realtime_ns(recording.last_ticks())),
+        end_ns: recording
+            .tick_map()
+            .is_known()
+            .then(|| recording.tick_map().realtime_ns(recording.last_ticks())),
         file: file_name(recording),
     }
 }

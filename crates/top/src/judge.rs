@@ -6,7 +6,7 @@ use crate::reading::{Flight, Life, Rank, Reading, Verdict};
 use crate::units::{age, percent};
 use crate::waiting::{self, Wait};
 use crate::work::{Comm, Function, Link, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Judges a reading. An operation in flight for `stall_s` counts as stalled, for `hang_s` as hung.
 #[must_use]
@@ -20,10 +20,6 @@ pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
         let key = |row: &Row| (row.job.clone(), row.rank.unwrap_or(u32::MAX), row.host.clone());
         key(a).cmp(&key(b)).then(a.pid.cmp(&b.pid))
     });
-    let verdict = |verdict: &Verdict| match verdict.age_s {
-        Some(seconds) => format!("{} ({}, {})", verdict.title, verdict.class, age(seconds)),
-        None => format!("{} ({})", verdict.title, verdict.class),
-    };
     Picture {
         schema: "ncclscope.top/2",
         source: reading.source.clone(),
@@ -32,9 +28,24 @@ pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
         stall_s,
         functions: over_all(&ranks),
         ranks,
-        findings: reading.findings.iter().map(verdict).collect(),
+        findings: findings(&reading.findings),
         notes: reading.notes.clone(),
     }
+}
+
+/// The verdicts as text, each once: those that are certain first.
+fn findings(verdicts: &[Verdict]) -> Vec<String> {
+    let text = |verdict: &Verdict| {
+        let mut of = vec![verdict.class.clone()];
+        of.extend(verdict.is_suspect.then(|| "suspect".into()));
+        of.extend(verdict.age_s.map(age));
+        format!("{} ({})", verdict.title, of.join(", "))
+    };
+    let (suspect, sure): (Vec<&Verdict>, Vec<_>) = verdicts.iter().partition(|it| it.is_suspect);
+    let all = sure.into_iter().chain(suspect);
+    let mut told = BTreeSet::new();
+    let keys = all.clone().map(|verdict| (&verdict.job, &verdict.title));
+    all.zip(keys).filter(|(_, key)| told.insert(*key)).map(|(verdict, _)| text(verdict)).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -83,7 +94,9 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
 /// What is wrong with a rank, the worst first, and the reason as text.
 fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Flag>, String) {
     let mut found: Vec<(Flag, String)> = Vec::new();
-    let of_job = || reading.findings.iter().filter(|verdict| verdict.job == rank.job);
+    // A suspicion is a line of its own: ranks that it names may be victims.
+    let is_of_job = |verdict: &&Verdict| verdict.job == rank.job && !verdict.is_suspect;
+    let of_job = || reading.findings.iter().filter(is_of_job);
     let is_root = |verdict: &&Verdict| rank.rank.is_some_and(|rank| verdict.ranks.contains(&rank));
     match rank.life {
         Life::Running => {}
@@ -301,6 +314,12 @@ mod tests {
         assert_eq!(picture.findings, ["rank 1 has not called (late, 2.5 s)"]);
         reading.findings[0].age_s = Some(31.0);
         assert_eq!(judge(&reading, 1.0, 30.0).ranks[1].flag(), Some(Flag::Hung));
+        reading.findings[0].is_suspect = true;
+        reading.findings.push(reading.findings[0].clone());
+        let picture = judge(&reading, 1.0, 30.0);
+        assert_eq!(picture.findings, ["rank 1 has not called (late, suspect, 31 s)"]);
+        let flags = [Some(Flag::Hung), None, None];
+        assert_eq!(flags_of(&picture), flags, "nothing shows which rank is at fault");
         reading.findings.clear();
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(picture.ranks[0].flags, [Flag::Hung, Flag::Stalled], "no other is at fault");

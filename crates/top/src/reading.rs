@@ -90,6 +90,8 @@ pub struct Verdict {
     pub title: String,
     /// The ranks at fault.
     pub ranks: Vec<u32>,
+    /// Something else may be the cause: counters do not show which.
+    pub is_suspect: bool,
     /// How long others have waited, s.
     pub age_s: Option<f64>,
 }

@@ -264,6 +264,20 @@ fn row(picture: &Value, pid: u32) -> &Value {
     rows.find(|row| row["pid"] == pid).unwrap_or_else(|| panic!("{pid}: {picture}"))
 }
 
+/// A stopped rank is not stuck outside NCCL, although its counters look like that.
+fn expect_stopped(tool: &Path, run: &str, pid: u32) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (picture, _) = once(tool, &[run, "--interval", "0.5"]);
+        let flags = &row(&picture, pid)["flags"];
+        let finding = picture["findings"][0].as_str().unwrap_or_default();
+        if flags[0] == "stopped" && finding.contains("stopped, by a signal") {
+            return;
+        }
+        assert!(Instant::now() < until, "{picture}");
+    }
+}
+
 #[test]
 fn once_shows_rates_then_the_rank_that_has_not_called_then_that_all_ended() {
     let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
@@ -315,18 +329,8 @@ fn once_shows_rates_then_the_rank_that_has_not_called_then_that_all_ended() {
         assert_eq!(row["operation"]["func"], "AllReduce");
         assert!(row["why"].as_str().expect("text").ends_with("for rank 1"), "{row}");
     }
-    // It is not stuck outside NCCL, but stopped, which its counters do not show.
     signal(job.pid(1), "STOP");
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let (picture, _) = once(&tool, &[run, "--interval", "0.5"]);
-        let flags = &row(&picture, job.pid(1))["flags"];
-        let finding = picture["findings"][0].as_str().unwrap_or_default();
-        if flags[0] == "stopped" && finding.contains("stopped, by a signal") {
-            break;
-        }
-        assert!(Instant::now() < until, "{picture}");
-    }
+    expect_stopped(&tool, run, job.pid(1));
     job.kill(1);
     let until = Instant::now() + PATIENCE;
     while once(&tool, &[run]).0["ranks"]

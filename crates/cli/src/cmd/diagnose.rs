@@ -5,6 +5,7 @@ use super::export::to_file;
 use super::report::words;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
+use crate::input::{below, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         Err(error) => {
             // A process that hangs before its first communicator records nothing.
             unrecorded.into_iter().for_each(warn_lines);
-            return Err(Failure::input(error));
+            return Err(Failure::input(error + &runs_below(&directories)));
         }
     };
     for line in warnings.iter().chain(&job.damaged) {
@@ -93,17 +94,24 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     }
     // Where ranks waited for one that died, `stragglers` would call a healthy rank slow.
     let is_killed = job.killed_ns.is_some() && found.waiting_ranks != 0;
-    if shown.of == 0 && !is_killed && !directories.is_empty() {
+    let is_whole = warnings.is_empty() && job.damaged.is_empty();
+    if shown.of == 0 && !is_killed && is_whole && !directories.is_empty() {
         let input = words(&directories, args.run.id());
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
-    let is_whole = warnings.is_empty() && job.damaged.is_empty();
     Ok(match (is_whole, found.findings.is_empty()) {
         // Unreadable or damaged input takes precedence, because it may hide the actual cause.
         (false, _) => ExitCode::from(BAD_INPUT),
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
     })
+}
+
+/// Where recordings are below directories that have none, as the end of an error.
+fn runs_below(directories: &[PathBuf]) -> String {
+    let is_empty = |path: &&PathBuf| recordings_in(path).is_ok_and(|files| files.is_empty());
+    let found = directories.iter().filter(is_empty).find_map(|path| below(path));
+    found.map_or_else(String::new, |found| format!("; {found}"))
 }
 
 /// What `--format json` prints: the diagnosis, and the filter of its verdicts.

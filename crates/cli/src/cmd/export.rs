@@ -20,6 +20,7 @@ use std::process::ExitCode;
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(args)?;
     let mut input = Input::open(&args.inputs, args.run.id())?;
+    input.leave_out_clockless();
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Needed)?;
     if let Some(text) = narrowed.text() {
         tell(format_args!("filter: {text}"));

@@ -20,6 +20,7 @@ use ncclscope_report::{By, Report};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What `--format json` prints: the report, its answer, the filter of its figures, and the content
 /// of `run.json`.
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let is_page_alone = page_file::is_alone(args.html.as_deref());
     let answer = match narrowed.is_part() {
         true => Answer::of_a_part(&words(&args.inputs, args.run.id())),
-        false => answer(&assessment, &words(&args.inputs, args.run.id())),
+        false => answer(&assessment, &words(&args.inputs, args.run.id()), args.hang.hang_sec),
     };
     let filter = narrowed.note.as_ref();
     match args.format {
@@ -88,16 +89,26 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 
 /// Prints the answer and one screen about recordings in `directory`.
 pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
-    let assessment = Assessment::of(input, (&Narrowed::default(), &[]), Options::default().hang);
-    let answer = answer(&assessment, &words(&[directory], None));
+    let limit = Options::default().hang;
+    let assessment = Assessment::of(input, (&Narrowed::default(), &[]), limit);
+    let answer = answer(&assessment, &words(&[directory], None), limit);
     let report = &assessment.report;
     let content = Content { answer: &answer, filter: None, report, run: input.run.as_ref() };
     output::text(&text::screen(content, Page::new(terminal::has_colour())))
 }
 
-/// The answer for an assessment; `input` is the argument of the suggested commands.
-fn answer(Assessment { report, hang, slow, .. }: &Assessment, input: &str) -> Answer {
-    Answer::of(Found { hang, slow, report }, input)
+/// The answer for an assessment with this limit of a hang; `input` is the argument of the suggested
+/// commands.
+fn answer(
+    Assessment { report, hang, slow, .. }: &Assessment,
+    input: &str,
+    limit: Duration,
+) -> Answer {
+    let option = match limit == Options::default().hang {
+        true => String::new(),
+        false => format!("--hang-sec {} ", limit.as_secs_f64()),
+    };
+    Answer::of(Found { hang, slow, report }, input, &option)
 }
 
 /// Paths, and the id of the chosen run, as words for a shell.

@@ -162,6 +162,7 @@ impl Drop for Prepared {
 /// The recordings, and the filter.
 fn narrowed(args: &ViewArgs) -> Result<(Input, Narrowed), Failure> {
     let mut input = Input::open(&args.inputs, args.run.id())?;
+    input.leave_out_clockless();
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Needed)?;
     if let Some(text) = narrowed.text() {
         tell(format_args!("filter: {text}"));

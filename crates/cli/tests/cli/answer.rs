@@ -103,6 +103,33 @@ fn a_link_is_named_with_both_ends() {
     assert!(lines[2].contains("x slower"), "{lines:#?}");
 }
 
+/// Who is at fault for which of several causes.
+#[test]
+fn the_worst_cause_has_its_own_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("two.toml");
+    let text = "seed = 13\n[job]\nranks = 16\nsteps = 12\n[[fault]]\nname = \"slow-gpu\"\n\
+                rank = 5\nfactor = 3.0\n[[fault]]\nname = \"slow-link\"\nrank = 2\n";
+    std::fs::write(&scenario, text).unwrap();
+    let (lines, json) = report(&[scenario.to_str().unwrap()]);
+    assert!(lines[1].starts_with("who   rank 5 (node-0001, local rank 1,"), "{lines:#?}");
+    assert!(lines[1].ends_with("; also ranks 2, 6 on node-0000, node-0001"), "{lines:#?}");
+    let causes = &json["answer"]["causes"];
+    assert_eq!((&causes[0]["class"], &causes[0]["root_ranks"]), (&json!("S1"), &json!([5])));
+    assert_eq!((&causes[1]["class"], &causes[1]["edge"]), (&json!("S3"), &json!([2, 6])));
+}
+
+/// The suggested command finds what the report has found.
+#[test]
+fn the_next_command_has_the_limit_of_the_hang() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let fault = ["--fault", "host-stuck", "--rank", "3", "--ranks", "8", "--steps", "4"];
+    ncclscope(&[&["simulate", "-o", out], &fault[..]].concat()).ends_with(0);
+    let text = ncclscope(&["report", out, "--hang-sec", "2.5"]).ends_with(0).stdout;
+    assert!(text.contains(&format!("\nnext  ncclscope diagnose --hang-sec 2.5 {out}\n")), "{text}");
+}
+
 /// In a ring of four links, one slow interface makes half of the links slow; nothing shows which
 /// half is the normal one.
 #[test]

@@ -20,6 +20,7 @@ mod filters;
 mod h100;
 mod overload;
 mod pages;
+mod partial_input;
 mod pty;
 mod report;
 mod report_html;

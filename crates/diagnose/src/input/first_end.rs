@@ -35,8 +35,8 @@ pub(super) struct FirstEnd {
     pub(super) until_last_ns: u64,
 }
 
-/// The ranks that ended first, if the recordings of a killed job show them. Ranks that a verdict can
-/// call gone are left out.
+/// The ranks that ended first, if the recordings of a killed job show them. Ranks that a verdict
+/// can call gone are left out.
 pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<FirstEnd> {
     let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     for (snapshot, process) in snapshots.iter().zip(processes) {

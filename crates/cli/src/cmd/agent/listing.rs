@@ -27,6 +27,8 @@ pub(super) struct Listing {
     roots: Vec<PathBuf>,
     known: BTreeMap<PathBuf, Directory>,
     recordings: BTreeSet<PathBuf>,
+    /// Directories that could not be read at the last look, and why.
+    unreadable: BTreeMap<PathBuf, String>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -57,9 +59,16 @@ impl Listing {
         self.roots.iter().any(|root| root == directory)
     }
 
+    /// Directories that could not be read at the last look, and why. What was known of them before
+    /// stays.
+    pub(super) fn unreadable(&self) -> &BTreeMap<PathBuf, String> {
+        &self.unreadable
+    }
+
     /// The changes since the last call.
     pub(super) fn look(&mut self) -> Changes {
         let before = std::mem::take(&mut self.known);
+        self.unreadable.clear();
         let mut is_changed = false;
         let mut left: Vec<(PathBuf, usize)> =
             self.roots.iter().map(|root| (root.clone(), DEPTH)).collect();
@@ -68,10 +77,11 @@ impl Listing {
             if self.known.contains_key(&path) {
                 continue;
             }
-            let Some((directory, is_new)) = Directory::read(&path, depth, known.remove(&path))
-            else {
-                continue;
-            };
+            let (read, error) = Directory::read(&path, depth, known.remove(&path));
+            if let Some(error) = error {
+                self.unreadable.insert(path.clone(), error.to_string());
+            }
+            let Some((directory, is_new)) = read else { continue };
             is_changed |= is_new;
             left.extend(
                 directory.below.iter().map(|below| (below.clone(), depth.saturating_sub(1))),
@@ -95,27 +105,36 @@ impl Listing {
 
 impl Directory {
     /// The present content of a directory, and whether it was listed; `None` if it does not exist.
-    /// After an error the known content stays.
-    fn read(path: &Path, depth: usize, known: Option<Directory>) -> Option<(Directory, bool)> {
+    /// After an error, which is also returned, the known content stays.
+    fn read(
+        path: &Path,
+        depth: usize,
+        known: Option<Directory>,
+    ) -> (Option<(Directory, bool)>, Option<io::Error>) {
         let changed = match std::fs::metadata(path) {
             Ok(of) if of.is_dir() => (of.mtime(), of.mtime_nsec()),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Some((known?, false)),
-            _ => return None,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return (known.map(|known| (known, false)), Some(error));
+            }
+            _ => return (None, None),
         };
         let is_fresh = |known: &Directory| {
             known.changed == changed && known.again == 0 && known.listed.elapsed() < LIST_EVERY
         };
         if known.as_ref().is_some_and(is_fresh) {
-            return Some((known?, false));
+            return (known.map(|known| (known, false)), None);
         }
         let same = known.as_ref().filter(|known| known.changed == changed);
         let again = same.map_or(AGAIN, |known| known.again.saturating_sub(1));
         let listed = Instant::now();
         match list(path, depth) {
             Ok((recordings, below)) => {
-                Some((Directory { changed, listed, again, recordings, below }, true))
+                (Some((Directory { changed, listed, again, recordings, below }, true)), None)
             }
-            Err(_) => Some((Directory { again: AGAIN, ..known? }, false)),
+            Err(error) => {
+                let known = known.map(|known| (Directory { again: AGAIN, ..known }, false));
+                (known, Some(error))
+            }
         }
     }
 }
@@ -157,8 +176,9 @@ mod tests {
         // answer.
         let known = Directory { changed: (0, 0), ..listing.known.remove(place.path()).unwrap() };
         let nul = Path::new("a\0");
-        let (kept, is_listed) = Directory::read(nul, DEPTH, Some(known)).unwrap();
-        assert!(!is_listed && kept.recordings == [file("a.nscope")]);
+        let (kept, error) = Directory::read(nul, DEPTH, Some(known));
+        let (kept, is_listed) = kept.unwrap();
+        assert!(!is_listed && kept.recordings == [file("a.nscope")] && error.is_some());
         listing.known.insert(place.path().to_owned(), kept);
         std::fs::remove_dir_all(file("job/0")).unwrap();
         std::fs::rename(file("a.nscope"), file("e.nscope")).unwrap();

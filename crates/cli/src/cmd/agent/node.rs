@@ -190,6 +190,13 @@ impl Node {
         self.passed.beginning()
     }
 
+    /// Directories that cannot be read, one line each.
+    pub(crate) fn unreadable(&self) -> impl Iterator<Item = String> {
+        let line =
+            |(path, why): (&PathBuf, &String)| format!("cannot read {}: {why}", path.display());
+        self.listing.unreadable().iter().map(line)
+    }
+
     /// The progress of the processes as a table of vectors.
     pub(crate) fn vectors(&self) -> Table {
         let vectors = self.processes.values().flat_map(Process::vectors).collect();
@@ -208,7 +215,7 @@ impl Node {
         let lost = processes.clone().map(|process| lost(process.total()));
         Count {
             alive: processes.filter(|process| process.over().is_none()).count() as u64,
-            unreadable: self.passed.unreadable() as u64,
+            unreadable: (self.passed.unreadable() + self.listing.unreadable().len()) as u64,
             lost: lost.fold(self.retired_lost, u64::saturating_add),
             missed_blocks: missed.fold(self.missed_blocks, u64::saturating_add),
             windows: self.windows,
@@ -218,7 +225,13 @@ impl Node {
     /// Looks for recordings. With `is_first`, existing recordings count as old.
     fn find(&mut self, now: Instant, is_first: bool) {
         let living: LazyCell<_> = LazyCell::new(living::names as fn() -> HashSet<OsString>);
+        let before = self.listing.unreadable().clone();
         let Changes { new, gone } = self.listing.look();
+        for (path, why) in self.listing.unreadable() {
+            if !before.contains_key(path) {
+                warn(format_args!("cannot read {}: {why}", path.display()));
+            }
+        }
         gone.iter().for_each(|path| self.passed.remove(path));
         let replaced = self.processes.iter().filter(|(_, process)| {
             // The previous process must first close its window.

@@ -107,7 +107,12 @@ pub(super) fn own(count: Count, failed: u64) -> String {
     let mut text = String::new();
     for (name, kind, help, value) in [
         ("processes", "gauge", "Processes that are followed", count.alive),
-        ("unreadable_recordings", "gauge", "Recordings that cannot be read", count.unreadable),
+        (
+            "unreadable_recordings",
+            "gauge",
+            "Recordings and directories that cannot be read",
+            count.unreadable,
+        ),
         (
             "windows_total",
             "counter",

@@ -4,6 +4,7 @@
 
 use ncclscope_diagnose::input::vectors::build;
 use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_findings::Confidence;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_top::Verdict;
 use ncclscope_trace::progress::progress_flags;
@@ -39,6 +40,7 @@ pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
             class: verdict.class.name().to_owned(),
             title: verdict.title,
             ranks: verdict.root_ranks,
+            is_suspect: verdict.confidence == Confidence::Suspect,
             age_s: verdict.age_ns.map(|ns| to_f64(ns) / 1e9),
         }));
     }

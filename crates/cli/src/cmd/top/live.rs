@@ -168,7 +168,10 @@ impl Source for Live {
         let hangs = hang::find(&self.node.vectors(), limit);
         let ranks: Vec<Rank> =
             self.node.processes().filter_map(|process| self.rank(process, &hangs)).collect();
-        let notes = if ranks.is_empty() { self.advice() } else { Vec::new() };
+        let mut notes: Vec<String> = self.node.unreadable().collect();
+        if ranks.is_empty() && notes.is_empty() {
+            notes = self.advice();
+        }
         let source: Vec<String> =
             self.directories.iter().map(|path| path.display().to_string()).collect();
         Ok(Reading {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Directories in which part of a run is missing, cut off or elsewhere.
+
+use crate::common::ncclscope;
+use std::path::{Path, PathBuf};
+
+/// A job of 16 ranks on four hosts whose rank 4 was killed.
+struct Killed(tempfile::TempDir);
+
+impl Killed {
+    fn new() -> Killed {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("run");
+        let fault = ["--fault", "killed", "--seed", "3", "--ranks", "16", "--steps", "12"];
+        ncclscope(&[&["simulate", "-o", out.to_str().unwrap()], &fault[..]].concat()).ends_with(0);
+        Killed(dir)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("run")
+    }
+
+    /// Cuts off the recording of rank 9.
+    fn cut(&self, bytes: u64) {
+        let file = self.path().join("node-0002-10576.nscope");
+        std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(bytes).unwrap();
+    }
+}
+
+fn run(verb: &[&str], path: &Path, code: i32) -> String {
+    let outcome = ncclscope(&[verb, &[path.to_str().unwrap()]].concat()).ends_with(code);
+    outcome.stdout + &outcome.stderr
+}
+
+#[test]
+fn recordings_of_one_host_name_no_rank_that_does_not_exist() {
+    let job = Killed::new();
+    for entry in std::fs::read_dir(job.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.file_name().unwrap().to_str().unwrap().starts_with("node-0000") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let diagnosis = run(&["diagnose"], &job.path(), 1);
+    assert!(diagnosis.contains("there is no input from an unknown rank; all"), "{diagnosis}");
+    assert!(
+        !["rank 16", "rank 19", "rank 20"].iter().any(|it| diagnosis.contains(it)),
+        "{diagnosis}"
+    );
+    let report = run(&["report"], &job.path(), 0);
+    let cost = "all of the job: 384 GPU-hours a day\n";
+    assert!(diagnosis.contains(cost) && report.contains(cost), "{diagnosis}{report}");
+}
+
+#[test]
+fn a_recording_without_a_clock_moves_no_run_to_1970() {
+    let job = Killed::new();
+    job.cut(1_400_000);
+    let report = run(&["report"], &job.path(), 3);
+    assert!(report.contains("  recorded    from 20"), "{report}");
+    let full = run(&["report", "--full"], &job.path(), 3);
+    assert!(full.contains("no comparison of its clock is left"), "{full}");
+    let late = run(&["report", "--until", "+1s"], &job.path(), 3);
+    assert!(late.contains("; 15 of 16 recordings"), "{late}");
+    let out = job.0.path().join("x.json");
+    let export = run(&["export", "-o", out.to_str().unwrap()], &job.path(), 3);
+    assert!(export.contains("node-0002-10576.nscope is left out"), "{export}");
+    assert!(export.contains(" slices of 15 processes "), "{export}");
+}
+
+#[test]
+fn a_recording_that_is_cut_off_weakens_no_verdict_about_another() {
+    let job = Killed::new();
+    job.cut(1_390_000);
+    let diagnosis = run(&["diagnose"], &job.path(), 3);
+    assert!(diagnosis.contains("\nH1b process-gone  rank 4 (node-0001,"), "{diagnosis}");
+    assert!(diagnosis.contains("\nH1b process-gone (suspect)  rank 9 (node-0002,"), "{diagnosis}");
+}
+
+#[test]
+fn runs_below_a_directory_are_named() {
+    let job = Killed::new();
+    for verb in ["report", "diagnose", "stragglers"] {
+        let error = run(&[verb], job.0.path(), 3);
+        let says =
+            format!("recordings are in {}: name the directory of a run", job.path().display());
+        assert!(error.contains(&says), "{verb}: {error}");
+    }
+}
