@@ -90,20 +90,32 @@ impl Input {
         empty.into_iter().for_each(|failure| warn(failure.text()));
         input.run = about;
         input.keep(run)?;
+        input.name_clockless();
         terminal::say(1, || input.summary(files.len()));
         Ok(input)
     }
 
-    /// Leaves out recordings whose clock is not known, which would be far from the others in a
-    /// trace, with a warning for each.
-    pub(crate) fn leave_out_clockless(&mut self) {
-        if !self.recordings.iter().any(|one| one.tick_map().is_known()) {
+    /// Names recordings whose clock is not known although that of others is: their end was cut off.
+    fn name_clockless(&mut self) {
+        let lacks_clock = |one: &&Recording| !one.tick_map().is_known();
+        let count = self.recordings.iter().filter(lacks_clock).count();
+        if count == 0 || count == self.recordings.len() {
             return;
         }
-        for recording in self.recordings.extract_if(.., |one| !one.tick_map().is_known()) {
+        for recording in self.recordings.iter().filter(lacks_clock).take(NAMED) {
             let path = recording.path().display();
-            warn(format_args!("{path} is left out: no comparison of its clock is left"));
-            self.bad += 1;
+            warn(format_args!(
+                "{path} is cut off: no comparison of its clock is left, and its times are unknown"
+            ));
+        }
+        self.bad += count;
+    }
+
+    /// Leaves out recordings whose clock is not known, which would be far from the others in a
+    /// trace. [`Input::open`] has named them.
+    pub(crate) fn leave_out_clockless(&mut self) {
+        if self.recordings.iter().any(|one| one.tick_map().is_known()) {
+            self.recordings.retain(|one| one.tick_map().is_known());
         }
     }
 
@@ -409,10 +421,7 @@ pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recordin
 
 /// The damage of a recording that was read, as a line; `None` if there is none.
 pub(crate) fn damage(recording: &Recording) -> Option<String> {
-    let mut all = recording.damage_in_short();
-    if !recording.tick_map().is_known() && recording.first_ticks() != 0 {
-        all.push("no comparison of its clock is left".into());
-    }
+    let all = recording.damage_in_short();
     let path = recording.path().display();
     (!all.is_empty()).then(|| format!("{path} is damaged: {}", all.join("; ")))
 }

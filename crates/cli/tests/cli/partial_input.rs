@@ -64,7 +64,7 @@ fn a_recording_without_a_clock_moves_no_run_to_1970() {
     assert!(late.contains("; 15 of 16 recordings"), "{late}");
     let out = job.0.path().join("x.json");
     let export = run(&["export", "-o", out.to_str().unwrap()], &job.path(), 3);
-    assert!(export.contains("node-0002-10576.nscope is left out"), "{export}");
+    assert!(export.contains("node-0002-10576.nscope is cut off"), "{export}");
     assert!(export.contains(" slices of 15 processes "), "{export}");
 }
 
