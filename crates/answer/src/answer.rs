@@ -37,6 +37,9 @@ pub struct Answer {
     pub next: Vec<String>,
     /// The causes, worst first.
     causes: Vec<Cause>,
+    /// Locations of the first 64 root ranks of each cause.
+    #[serde(skip)]
+    located: Vec<RankLocation>,
     /// Text of the first line, after the state.
     #[serde(skip)]
     headline: String,
@@ -60,6 +63,7 @@ impl Answer {
             since: since(state, found),
             classes,
             places: root_ranks.iter().take(Help::MOST).map(|&rank| places.of_rank(rank)).collect(),
+            located: located(&causes).into_iter().map(|rank| places.of_rank(rank)).collect(),
             root_ranks,
             cost: cost(state, found),
             why: sentences::why(state, &causes, found),
@@ -84,6 +88,7 @@ impl Answer {
             why: "only a run as a whole shows whether a rank holds up others".into(),
             next: vec![format!("ncclscope report {input}")],
             causes: Vec::new(),
+            located: Vec::new(),
             headline: "a filter leaves out recordings, and these are not judged alone".into(),
         }
     }
@@ -111,24 +116,18 @@ impl Answer {
     /// in all, with their locations.
     fn who(&self) -> String {
         let Some(worst) = self.causes.first() else { return String::new() };
-        let others: Vec<u32> = self
-            .root_ranks
-            .iter()
-            .copied()
-            .filter(|rank| !worst.root_ranks.contains(rank))
-            .collect();
+        let of_worst: BTreeSet<u32> = worst.root_ranks.iter().copied().collect();
+        let is_other = |rank: &u32| !of_worst.contains(rank);
+        let others: Vec<u32> = self.root_ranks.iter().copied().filter(is_other).collect();
         let place = |rank: &u32| {
-            let known = self.places.iter().find(|place| place.rank == *rank);
+            let known = self.located.iter().find(|place| place.rank == *rank);
             known.map_or_else(|| format!("rank {rank}"), ToString::to_string)
         };
         let mut text = match worst {
             Cause { edge: Some([src, dst]), root_ranks, .. } if root_ranks.len() > 1 => {
                 format!("the link from {} to {}", place(src), place(dst))
             }
-            Cause { root_ranks, class, .. } if root_ranks.is_empty() => match others.is_empty() {
-                true => class.no_rank().into(),
-                false => return self.listed(&others),
-            },
+            Cause { root_ranks, class, .. } if root_ranks.is_empty() => class.no_rank().into(),
             Cause { root_ranks, .. } if root_ranks.len() <= NAMED => {
                 root_ranks.iter().map(place).collect::<Vec<_>>().join("; ")
             }
@@ -144,14 +143,24 @@ impl Answer {
         text
     }
 
-    /// Ranks by their numbers, and the hosts of those whose location is known.
+    /// Ranks by their numbers, and the hosts of the first ones.
     fn listed(&self, ranks: &[u32]) -> String {
-        let is_of = |place: &&RankLocation| ranks.contains(&place.rank);
+        let first: BTreeSet<u32> = ranks.iter().copied().collect();
+        let is_of = |place: &&RankLocation| first.contains(&place.rank);
         let hosts: BTreeSet<&str> =
-            self.places.iter().filter(is_of).filter_map(|place| place.host.as_deref()).collect();
+            self.located.iter().filter(is_of).filter_map(|place| place.host.as_deref()).collect();
         let at = if hosts.is_empty() { String::new() } else { format!(" on {}", some(&hosts)) };
         format!("{} {}{at}", if_one(ranks.len(), "rank", "ranks"), ranges(ranks))
     }
+}
+
+/// The first root ranks of each cause, and the ends of its link.
+fn located(causes: &[Cause]) -> BTreeSet<u32> {
+    let of = |cause: &Cause| {
+        let ranks = cause.root_ranks.iter().copied().take(Help::MOST);
+        ranks.chain(cause.edge.into_iter().flatten()).collect::<Vec<u32>>()
+    };
+    causes.iter().flat_map(of).collect()
 }
 
 fn next(state: State, input: &str, limit: &str) -> Vec<String> {

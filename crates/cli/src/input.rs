@@ -18,7 +18,7 @@ use ncclscope_trace::names::is_recording;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, descriptors, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,6 +27,8 @@ use std::process::ExitCode;
 const NAMED: usize = 8;
 /// Maximum number of directories with recordings that are named.
 const PLACES: usize = 3;
+/// Maximum number of directory entries that are looked at to find such directories.
+const LOOKED_AT: usize = 4096;
 /// Number of directory levels below a directory of runs that are searched.
 const DEPTH: usize = 4;
 /// Maximum size of a saved report, bytes.
@@ -83,6 +85,7 @@ impl Input {
         if files.is_empty()
             && let Some(failure) = empty.pop()
         {
+            empty.into_iter().for_each(|failure| warn(failure.text()));
             return Err(failure);
         }
         let mut input = Input::open_all(&files, paths)?;
@@ -97,16 +100,20 @@ impl Input {
 
     /// Names recordings whose clock is not known although that of others is: their end was cut off.
     fn name_clockless(&mut self) {
-        let lacks_clock = |one: &&Recording| !one.tick_map().is_known();
-        let count = self.recordings.iter().filter(lacks_clock).count();
-        if count == 0 || count == self.recordings.len() {
+        if !self.recordings.iter().any(|one| one.tick_map().is_known()) {
             return;
         }
+        // A process that was killed at its start has no records.
+        let lacks_clock = |one: &&Recording| !one.tick_map().is_known() && one.first_ticks() != 0;
+        let count = self.recordings.iter().filter(lacks_clock).count();
         for recording in self.recordings.iter().filter(lacks_clock).take(NAMED) {
             let path = recording.path().display();
             warn(format_args!(
                 "{path} is cut off: no comparison of its clock is left, and its times are unknown"
             ));
+        }
+        if let more @ 1.. = count.saturating_sub(NAMED) {
+            warn(format_args!("{} cut off in the same way", human::are(more, "more recording")));
         }
         self.bad += count;
     }
@@ -230,12 +237,25 @@ fn nothing_in(directory: &Path) -> Failure {
 
 /// The directories below that have recordings, as the end of a sentence.
 pub(crate) fn below(directory: &Path) -> Option<String> {
-    let Below { files, .. } = files_below(directory, is_recording).ok()?;
-    let places: BTreeSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
+    let mut left: VecDeque<PathBuf> = [directory.to_owned()].into();
+    let (mut places, mut entries) = (BTreeSet::new(), 0);
+    while let Some(directory) = left.pop_front() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            entries += 1;
+            // Of a whole file system, the beginning.
+            if entries > LOOKED_AT || places.len() > PLACES {
+                break;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                left.push_back(entry.path());
+            } else if is_recording(&entry.file_name().to_string_lossy()) {
+                places.extend(entry.path().parent().map(Path::to_owned));
+            }
+        }
+    }
+    let more = if places.len() > PLACES { ", and others" } else { "" };
     let first: Vec<String> =
         places.iter().take(PLACES).map(|place| place.display().to_string()).collect();
-    let more = places.len().saturating_sub(first.len());
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     (!first.is_empty()).then(|| {
         format!("recordings are in {}{more}: name the directory of a run", first.join(", "))
     })

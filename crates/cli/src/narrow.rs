@@ -44,6 +44,8 @@ pub(crate) struct Narrowed {
     chosen: Vec<bool>,
     /// The start of the run, ns since 1970.
     start_ns: u64,
+    /// The filter chooses by time, which leaves out recordings whose clock is not known.
+    needs_clock: bool,
     /// Description of the filter; `None` if none was given.
     pub(crate) note: Option<Note>,
 }
@@ -78,12 +80,22 @@ impl Narrowed {
             (0..recording.comms().len()).any(|at| selection.has_comm(Some(at)))
                 || selection.has_comm(None)
         };
-        let is_chosen = |(one, ranks): (&Recording, &_)| {
-            filter.has(one, ranks) && (filter.window.is_none() || one.tick_map().is_known())
-        };
-        let chosen: Vec<bool> = all.iter().zip(&declared.ranks).map(is_chosen).collect();
-        let matching: Vec<bool> =
-            all.iter().zip(&chosen).map(|(one, &has)| has && has_comm(one)).collect();
+        let needs_clock =
+            filter.window.is_some() && all.iter().any(|one| one.tick_map().is_known());
+        let chosen: Vec<bool> =
+            all.iter().zip(&declared.ranks).map(|(one, ranks)| filter.has(one, ranks)).collect();
+        let has_clock = |one: &Recording| !needs_clock || one.tick_map().is_known();
+        let matching: Vec<bool> = all
+            .iter()
+            .zip(&chosen)
+            .map(|(one, &has)| has && has_clock(one) && has_comm(one))
+            .collect();
+        let mut of_chosen = all.iter().zip(&chosen).filter(|(_, has)| **has).peekable();
+        if of_chosen.peek().is_some() && !of_chosen.any(|(one, _)| has_clock(one)) {
+            return Err(Failure::usage(
+                "the clock of these recordings is not known, so that no time chooses from them",
+            ));
+        }
         let recordings = matching.iter().filter(|&&has| has).count();
         if recordings == 0 {
             return Err(Failure::usage(
@@ -100,7 +112,7 @@ impl Narrowed {
         retain(&mut input.recordings, &kept);
         retain(&mut declared.ranks, &kept);
         let note = Some(Note { text, recordings, of });
-        Ok(Narrowed { filter, declared, chosen, start_ns, note })
+        Ok(Narrowed { filter, declared, chosen, start_ns, needs_clock, note })
     }
 
     /// True if the recording at this position in the run is of the chosen ranks and hosts.
@@ -119,6 +131,10 @@ impl Narrowed {
 
     /// The selected part of a recording.
     pub(crate) fn of(&self, recording: &Recording) -> Selection {
+        if self.needs_clock && !recording.tick_map().is_known() {
+            let never = Some((u64::MAX, u64::MAX));
+            return Filter { window: never, ..self.filter.clone() }.of(recording, &self.declared);
+        }
         self.filter.of(recording, &self.declared)
     }
 
@@ -196,7 +212,8 @@ fn span(recordings: &[Recording]) -> (u64, u64) {
         recording.tick_map().realtime_ns(ticks)
     };
     let end = |recording: &Recording| recording.tick_map().realtime_ns(recording.last_ticks());
-    let known = || recordings.iter().filter(|recording| recording.tick_map().is_known());
+    let is_any_known = recordings.iter().any(|one| one.tick_map().is_known());
+    let known = || recordings.iter().filter(|one| !is_any_known || one.tick_map().is_known());
     (known().map(start).min().unwrap_or(0), known().map(end).max().unwrap_or(u64::MAX))
 }
 

@@ -134,16 +134,20 @@ impl<'a> Classifier<'a> {
     pub(crate) fn verdicts(&self, desyncs: &[Desync]) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> =
             desyncs.iter().map(|one| self.desync_verdict(one)).collect();
-        let mut groups: BTreeMap<(FindingClass, Confidence), Vec<u32>> = BTreeMap::new();
-        let late = self.wait_roots.late.iter().map(|process| (process, Confidence::Confirmed));
-        let possible = self.wait_roots.possible.iter();
-        for (&process, confidence) in
-            late.chain(possible.map(|process| (process, Confidence::Suspect)))
-        {
-            // A recording that is damaged or old makes no verdict about others doubtful.
-            let is_doubted = !self.job.processes[process as usize].doubts.is_empty();
-            let confidence = if is_doubted { Confidence::Suspect } else { confidence };
-            groups.entry((self.class_of_late(process), confidence)).or_default().push(process);
+        // By class, confidence, and whether the ranks are only possible ones.
+        let mut groups: BTreeMap<(FindingClass, Confidence, bool), Vec<u32>> = BTreeMap::new();
+        for &process in &self.wait_roots.late {
+            // A damaged or old recording makes only the verdict about its own rank doubtful.
+            let confidence = match self.job.processes[process as usize].doubts.is_empty() {
+                true => Confidence::Confirmed,
+                false => Confidence::Suspect,
+            };
+            let class = self.class_of_late(process);
+            groups.entry((class, confidence, false)).or_default().push(process);
+        }
+        for &process in &self.wait_roots.possible {
+            let class = self.class_of_late(process);
+            groups.entry((class, Confidence::Suspect, true)).or_default().push(process);
         }
         let mut causes: Vec<(Option<u32>, Cause)> = Vec::new();
         for (process, waits) in &self.wait_roots.unfinished {
@@ -156,11 +160,12 @@ impl<'a> Classifier<'a> {
                     } else {
                         Confidence::Confirmed
                     };
-                    groups.entry((FindingClass::GpuDead, confidence)).or_default().push(*process);
+                    let key = (FindingClass::GpuDead, confidence, false);
+                    groups.entry(key).or_default().push(*process);
                 }
             }
         }
-        for ((class, confidence), processes) in groups {
+        for ((class, confidence, _), processes) in groups {
             verdicts.push(self.verdict_by_counts(class, confidence, processes));
         }
         for &(comm, ref members) in &self.wait_roots.inside {
@@ -442,11 +447,17 @@ impl<'a> Classifier<'a> {
             let text = format!("and {} of this kind", human::count(more, "more line"));
             evidence.push(Evidence::about(class, text));
         }
-        let who = match root_ranks.as_slice() {
-            [] => class.no_rank().to_owned(),
-            [_] => words::rank(self.job, processes[0]),
-            many => words::placed_ranks(self.job, many, processes),
+        let is_known = |process: &&u32| self.job.known_rank(**process).is_some();
+        let known: Vec<u32> = processes.iter().filter(is_known).copied().collect();
+        let mut who = match (root_ranks.as_slice(), known.as_slice()) {
+            ([_], [first, ..]) => words::rank(self.job, *first),
+            ([], _) | (_, []) => class.no_rank().to_owned(),
+            (many, known) => words::placed_ranks(self.job, many, known),
         };
+        let unknown = processes.len() - known.len();
+        if unknown > 0 && !known.is_empty() {
+            who += &format!(" and {}", human::count(unknown, "unknown rank"));
+        }
         let mut statuses: Vec<ProcessStatus> =
             processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
         statuses.dedup();

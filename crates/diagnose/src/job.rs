@@ -34,7 +34,7 @@ pub struct Job {
     /// The ranks of such a job whose records end clearly before the others': they probably died
     /// first.
     pub ended_first: Vec<u32>,
-    /// How long the records of others go on after theirs, ns: their death explains no longer wait.
+    /// How long others may have waited for them, ns: their death explains no longer wait.
     pub ended_first_ns: u64,
     /// The latest recorded time, up to which ages are counted, ns since 1970, if known.
     pub end_ns: Option<u64>,

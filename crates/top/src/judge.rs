@@ -94,9 +94,10 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
 /// What is wrong with a rank, the worst first, and the reason as text.
 fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Flag>, String) {
     let mut found: Vec<(Flag, String)> = Vec::new();
-    // A suspicion is a line of its own: ranks that it names may be victims.
-    let is_of_job = |verdict: &&Verdict| verdict.job == rank.job && !verdict.is_suspect;
-    let of_job = || reading.findings.iter().filter(is_of_job);
+    let all_of_job = || reading.findings.iter().filter(|verdict| verdict.job == rank.job);
+    // Beside a verdict that is certain, the ranks that a suspicion names are likely victims.
+    let is_certain = all_of_job().any(|verdict| !verdict.is_suspect);
+    let of_job = || all_of_job().filter(|verdict| !(is_certain && verdict.is_suspect));
     let is_root = |verdict: &&Verdict| rank.rank.is_some_and(|rank| verdict.ranks.contains(&rank));
     match rank.life {
         Life::Running => {}
@@ -144,14 +145,16 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
 }
 
 fn in_a_line(verdict: &Verdict) -> String {
-    format!("{} ({})", verdict.title, verdict.class)
+    let suspect = if verdict.is_suspect { ", suspect" } else { "" };
+    format!("{} ({}{suspect})", verdict.title, verdict.class)
 }
 
 fn for_whom(verdict: &Verdict) -> String {
     let named: Vec<String> = verdict.ranks.iter().take(4).map(u32::to_string).collect();
     let more = if verdict.ranks.len() > named.len() { ", …" } else { "" };
     let s = if verdict.ranks.len() == 1 { "" } else { "s" };
-    format!(" for rank{s} {}{more}", named.join(", "))
+    let perhaps = if verdict.is_suspect { ", perhaps" } else { "" };
+    format!("{perhaps} for rank{s} {}{more}", named.join(", "))
 }
 
 /// A short text for an operation.
@@ -318,8 +321,17 @@ mod tests {
         reading.findings.push(reading.findings[0].clone());
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(picture.findings, ["rank 1 has not called (late, suspect, 31 s)"]);
-        let flags = [Some(Flag::Hung), None, None];
-        assert_eq!(flags_of(&picture), flags, "nothing shows which rank is at fault");
+        assert_eq!(flags_of(&picture), [Some(Flag::Waits), Some(Flag::Hung), None]);
+        assert_eq!(
+            picture.ranks[0].why,
+            "AllReduce of dp has waited for 2.5 s, perhaps for rank 1"
+        );
+        let mut sure = reading.findings[0].clone();
+        (sure.is_suspect, sure.ranks) = (false, vec![2]);
+        reading.findings.push(sure);
+        let picture = judge(&reading, 1.0, 30.0);
+        let flags = [Some(Flag::Waits), None, Some(Flag::Hung)];
+        assert_eq!(flags_of(&picture), flags, "a suspicion beside a certain verdict marks no rank");
         reading.findings.clear();
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(picture.ranks[0].flags, [Flag::Hung, Flag::Stalled], "no other is at fault");

@@ -41,9 +41,9 @@ pub struct ProcessFacts {
     pub identity: Identity,
     /// Its communicators: hash (0 if unknown), number of ranks, its rank, and ticks of its `init`.
     pub comms: Vec<(u64, u32, i32, u64)>,
-    /// The first recorded time, ns since 1970.
+    /// The first recorded time, ns since 1970; 0 if unknown.
     pub begin_ns: u64,
-    /// The latest recorded time, ns since 1970.
+    /// The latest recorded time, ns since 1970; 0 if unknown.
     pub end_ns: u64,
     /// It is a copy that was made while recording continued.
     pub is_copy: bool,
@@ -90,8 +90,8 @@ impl ProcessFacts {
             path: recording.path().to_owned(),
             identity: recording.identity().clone(),
             comms: comms.map(|comm| (comm.hash, comm.ranks, comm.rank, comm.ticks)).collect(),
-            begin_ns: clock.realtime_ns(first.unwrap_or(last)),
-            end_ns: clock.realtime_ns(last),
+            begin_ns: if clock.is_known() { clock.realtime_ns(first.unwrap_or(last)) } else { 0 },
+            end_ns: if clock.is_known() { clock.realtime_ns(last) } else { 0 },
             is_copy: recording.header().copy,
             is_nameless: recording.comms().is_empty()
                 && recording.identity().nonce.is_none()
@@ -317,8 +317,11 @@ impl Group {
         self.worlds.extend(identity.world_size);
         self.ranks.extend(identity.rank);
         self.machines.insert(identity.machine().to_owned());
-        let is_first = self.members.is_empty();
-        self.begin = if is_first { one.begin_ns } else { self.begin.min(one.begin_ns) };
+        // 0: unknown.
+        self.begin = match (self.begin, one.begin_ns) {
+            (0, begin) | (begin, 0) => begin,
+            (known, begin) => known.min(begin),
+        };
         self.end = self.end.max(one.end_ns);
         self.members.push(at);
     }
@@ -372,7 +375,8 @@ impl Group {
 /// Groups of processes with common communicators.
 fn by_communicator(all: &[ProcessFacts], processes: &[usize]) -> Vec<Group> {
     let mut order: Vec<usize> = processes.to_vec();
-    order.sort_by_cached_key(|&at| (all[at].begin_ns, all[at].process()));
+    // A process with an unknown time belongs to the others of its communicators.
+    order.sort_by_cached_key(|&at| (all[at].begin_ns == 0, all[at].begin_ns, all[at].process()));
     // The latest communicator of a hash: who is in it, and the ranks that are taken.
     let mut latest: HashMap<u64, (usize, BTreeSet<i32>)> = HashMap::new();
     let mut leaders: Vec<usize> = (0..all.len()).collect();

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         node.close(Instant::now(), true);
         let text = output.prometheus(&node, 0);
         std::io::stdout().lock().write_all(text.as_bytes())?;
-        let is_whole = node.count().unreadable == 0;
+        let is_whole = node.count().unreadable == 0 && node.unreadable().next().is_none();
         return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) });
     }
     let interval = interval(args)?;

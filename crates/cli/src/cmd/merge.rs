@@ -45,6 +45,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("merge writes files: name one with -o"));
     }
     let mut input = Input::open(&runs, args.of_run.id())?;
+    input.leave_out_clockless();
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;
     if let Some(text) = narrowed.text() {
         tell(format_args!("filter: {text}"));

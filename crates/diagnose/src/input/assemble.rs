@@ -26,6 +26,8 @@ use std::path::Path;
 const SILENCE_NS: u64 = 3_500_000_000;
 /// Added to that if processes of different hosts are compared, whose clocks may differ by this, ns.
 const CLOCKS_NS: u64 = 2_000_000_000;
+/// Ranks may begin to wait for another one this long before its last record, ns.
+const LATENESS_NS: u64 = 1_000_000_000;
 /// In a killed job, operations in flight for this time count as stuck, ns.
 const KILLED_NS: u64 = 2_000_000_000;
 
@@ -46,7 +48,8 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
     let snapshots = one_run(all, settings, &mut job)?;
     let is_killed = is_killed(&snapshots);
-    let hang_ns = limit(&snapshots, is_killed, settings, &mut job);
+    let reported_ns = reported_ns(&snapshots);
+    let hang_ns = limit(&snapshots, (is_killed, reported_ns), settings, &mut job);
     let ends = HostEnds::new(&snapshots);
     job.end_ns = Some(ends.latest).filter(|&end| end > 0);
     let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
@@ -75,8 +78,11 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     if let Some(first) = is_killed.then(|| first_end::find(&snapshots, &job.processes)).flatten() {
         job.notes.push(first.note);
         // If a watchdog reported a wait, that wait shows the cause.
-        if job.killed_ns == Some(KILLED_NS) {
-            (job.ended_first, job.ended_first_ns) = (first.broke_off, first.until_last_ns);
+        if job.killed_ns.is_some() && reported_ns.is_none() {
+            let clocks_ns = if ends.by_machine.len() > 1 { CLOCKS_NS } else { 0 };
+            let gone_ns = ends.latest.saturating_sub(first.end_ns);
+            job.ended_first_ns = gone_ns.saturating_add(LATENESS_NS + clocks_ns);
+            job.ended_first = first.broke_off;
         }
     }
     name_damage(&snapshots, &mut job);
@@ -122,8 +128,23 @@ fn is_killed(snapshots: &[Snapshot]) -> bool {
     is_killed && !here::writes_elsewhere(snapshots)
 }
 
+/// The smallest age of an operation that a watchdog reported and that is still in flight, ns.
+fn reported_ns(snapshots: &[Snapshot]) -> Option<u64> {
+    let reported = snapshots.iter().flat_map(|snapshot| {
+        let is_reported = |m: &&Member| m.is_inside() && m.born_ns < Some(snapshot.reported_ns);
+        let since = snapshot.comms.iter().filter(is_reported).filter_map(|m| m.since_ns);
+        since.map(|since| snapshot.end_ns.saturating_sub(since))
+    });
+    reported.min()
+}
+
 /// The age from which an operation counts as stuck, ns.
-fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: &mut Job) -> u64 {
+fn limit(
+    snapshots: &[Snapshot],
+    (is_killed, reported_ns): (bool, Option<u64>),
+    settings: &InputOptions,
+    job: &mut Job,
+) -> u64 {
     let mut hang_ns = u64::try_from(settings.hang.as_nanos()).unwrap_or(u64::MAX);
     let mut lower = |job: &mut Job, to: u64, note: &str| {
         if to < hang_ns {
@@ -145,12 +166,7 @@ fn limit(snapshots: &[Snapshot], is_killed: bool, settings: &InputOptions, job: 
         }
     }
     // An operation that a watchdog reported and that is still in flight is stuck.
-    let reported = snapshots.iter().flat_map(|snapshot| {
-        let is_reported = |m: &&Member| m.is_inside() && m.born_ns < Some(snapshot.reported_ns);
-        let since = snapshot.comms.iter().filter(is_reported).filter_map(|m| m.since_ns);
-        since.map(|since| snapshot.end_ns.saturating_sub(since))
-    });
-    if let Some(age) = reported.min() {
+    if let Some(age) = reported_ns {
         // The watchdog's limit decides, whatever ended the job afterwards.
         job.killed_ns = job.killed_ns.map(|killed| killed.min(age));
         let note = "a watchdog reported operations that are still in flight: these count as stuck";

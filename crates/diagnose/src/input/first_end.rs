@@ -31,8 +31,8 @@ pub(super) struct FirstEnd {
     pub(super) note: String,
     /// Those among them that did not end in order.
     pub(super) broke_off: Vec<u32>,
-    /// How long the records of the others go on after theirs, ns.
-    pub(super) until_last_ns: u64,
+    /// When the first of them ended, ns since 1970.
+    pub(super) end_ns: u64,
 }
 
 /// The ranks that ended first, if the recordings of a killed job show them. Ranks that a verdict
@@ -52,7 +52,7 @@ pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<Firs
         _ => return None,
     };
     let found: Vec<First> = by_machine.values().filter_map(|all| find(all)).collect();
-    let until_last_ns = found.iter().map(|first| first.until_last_ns).max().unwrap_or(0);
+    let end_ns = found.iter().map(|first| first.end_ns).min().unwrap_or(0);
     let befores: Option<Vec<u64>> = found.iter().map(|first| first.before_ns).collect();
     let hosts = found.len();
     let mut first: Vec<u32> = found.into_iter().flat_map(|first| first.ranks).collect();
@@ -71,15 +71,16 @@ pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<Firs
             if_one(hosts, "host", "hosts")
         ),
         (_, Some(before)) => format!(
-            "{ranks} ended in order {before} or more before other ranks of {its} host were killed: \
-             the likely cause, {if_error}"
+            "{ranks} ended in order {before} or more before other ranks of {its} {} were killed: \
+             the likely cause, {if_error}",
+            if_one(hosts, "host", "hosts")
         ),
         (_, None) => format!(
             "{ranks} ended in order, and the others were killed: the likely cause, {if_error}"
         ),
     };
     let broke_off = if closed == 0 { first } else { Vec::new() };
-    Some(FirstEnd { note, broke_off, until_last_ns })
+    Some(FirstEnd { note, broke_off, end_ns })
 }
 
 /// The ranks of a host that ended first.
@@ -87,8 +88,8 @@ struct First {
     ranks: Vec<u32>,
     /// How long before the other ranks of the host, ns; `None` if there are no others.
     before_ns: Option<u64>,
-    /// From their end to the last record of the host, ns.
-    until_last_ns: u64,
+    /// When they ended, ns since 1970.
+    end_ns: u64,
 }
 
 /// The ranks of a host that closed their recordings before the killed ranks of that host ended.
@@ -100,7 +101,7 @@ fn ended_in_order(all: &[&Snapshot]) -> Option<First> {
     let latest = first.iter().map(|one| one.end_ns).max()?;
     let before_ns = killed.map(|killed| killed - latest);
     let ranks = first.iter().map(|one| one.rank).collect();
-    Some(First { ranks, before_ns, until_last_ns: before_ns.unwrap_or(0) })
+    Some(First { ranks, before_ns, end_ns: latest })
 }
 
 /// The ranks of the process whose records end clearly before those of the host's other processes,
@@ -119,7 +120,7 @@ fn broke_off(all: &[&Snapshot]) -> Option<First> {
     is_clear.then(|| First {
         ranks: ranks.collect(),
         before_ns: Some(second - first),
-        until_last_ns: last - first,
+        end_ns: first,
     })
 }
 

@@ -109,6 +109,7 @@ fn mark(p: &mut Process, what: MarkKind, name: StrId, value: u64) {
 /// define.
 pub(crate) fn everything() -> Process {
     let mut p = Process::new(0, 2);
+    p.role = Some("tp");
     let note = p.string("checkpoint");
     mark(&mut p, MarkKind::Step, StrId::NONE, 7);
     p.collective(Call::ALL_REDUCE);

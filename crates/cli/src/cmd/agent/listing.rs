@@ -65,6 +65,11 @@ impl Listing {
         &self.unreadable
     }
 
+    /// Number of given directories among them.
+    pub(super) fn unreadable_roots(&self) -> usize {
+        self.unreadable.keys().filter(|path| self.is_root(path)).count()
+    }
+
     /// The changes since the last call.
     pub(super) fn look(&mut self) -> Changes {
         let before = std::mem::take(&mut self.known);
@@ -131,6 +136,8 @@ impl Directory {
             Ok((recordings, below)) => {
                 (Some((Directory { changed, listed, again, recordings, below }, true)), None)
             }
+            // It was removed in the meantime.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, None),
             Err(error) => {
                 let known = known.map(|known| (Directory { again: AGAIN, ..known }, false));
                 (known, Some(error))

@@ -215,7 +215,8 @@ impl Node {
         let lost = processes.clone().map(|process| lost(process.total()));
         Count {
             alive: processes.filter(|process| process.over().is_none()).count() as u64,
-            unreadable: (self.passed.unreadable() + self.listing.unreadable().len()) as u64,
+            // Below a given directory there may be private ones.
+            unreadable: (self.passed.unreadable() + self.listing.unreadable_roots()) as u64,
             lost: lost.fold(self.retired_lost, u64::saturating_add),
             missed_blocks: missed.fold(self.missed_blocks, u64::saturating_add),
             windows: self.windows,

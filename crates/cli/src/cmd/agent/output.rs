@@ -110,7 +110,7 @@ pub(super) fn own(count: Count, failed: u64) -> String {
         (
             "unreadable_recordings",
             "gauge",
-            "Recordings and directories that cannot be read",
+            "Recordings and given directories that cannot be read",
             count.unreadable,
         ),
         (

@@ -302,8 +302,10 @@ impl Process {
     /// What stops the process, if it is on this host and records nothing. To see whether its
     /// control group is frozen, several files are read, so that is done only after a while.
     pub(crate) fn stop(&self) -> Option<Stop> {
+        if self.silence() <= PROGRESS_EVERY {
+            return None;
+        }
         match see(self.host(), self.pid(), self.identity()) {
-            _ if self.silence() <= PROGRESS_EVERY => None,
             Some(Seen::Stopped) => Some(Stop::Signal),
             Some(Seen::Runs) if self.silence() > SILENCE => {
                 stop_of(self.host(), self.pid(), self.identity())

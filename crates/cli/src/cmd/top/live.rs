@@ -36,6 +36,9 @@ const SILENT_AFTER: Duration = Duration::from_secs(4);
 /// How long a process is shown after it ended in order.
 const SHOWN_AFTER_END: Duration = Duration::from_secs(10);
 
+/// Maximum number of unreadable directories that are named.
+const UNREADABLE: usize = 3;
+
 /// The key of a process: host, process id and start.
 type Key = (String, u32, Option<u64>);
 
@@ -168,9 +171,11 @@ impl Source for Live {
         let hangs = hang::find(&self.node.vectors(), limit);
         let ranks: Vec<Rank> =
             self.node.processes().filter_map(|process| self.rank(process, &hangs)).collect();
-        let mut notes: Vec<String> = self.node.unreadable().collect();
-        if ranks.is_empty() && notes.is_empty() {
-            notes = self.advice();
+        let mut notes = if ranks.is_empty() { self.advice() } else { Vec::new() };
+        let unreadable: Vec<String> = self.node.unreadable().collect();
+        notes.extend(unreadable.iter().take(UNREADABLE).cloned());
+        if let more @ 1.. = unreadable.len().saturating_sub(UNREADABLE) {
+            notes.push(format!("{more} more cannot be read"));
         }
         let source: Vec<String> =
             self.directories.iter().map(|path| path.display().to_string()).collect();
