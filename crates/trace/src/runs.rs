@@ -482,6 +482,17 @@ mod tests {
     }
 
     #[test]
+    fn a_process_with_an_unknown_time_makes_no_run_older() {
+        for unknown in [0, 2] {
+            let mut all = [launch(Some("7/0"), 100), launch(Some("7/1"), 170)].concat();
+            (all[4 + unknown].begin_ns, all[4 + unknown].end_ns) = (0, 0);
+            let runs = Runs::split(&all);
+            assert_eq!(sizes(&runs), [("7/0", 4), ("7/1", 4)]);
+            assert_eq!(runs.choose(None).unwrap().unwrap().id, "7/1");
+        }
+    }
+
+    #[test]
     fn a_small_run_that_begins_later_does_not_hide_the_job_that_goes_on() {
         let mut all = [launch(Some("job"), 100), launch(Some("small"), 120)].concat();
         all.truncate(6);
