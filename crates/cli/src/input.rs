@@ -239,11 +239,15 @@ fn nothing_in(directory: &Path) -> Failure {
 pub(crate) fn below(directory: &Path) -> Option<String> {
     let mut left: VecDeque<PathBuf> = [directory.to_owned()].into();
     let (mut places, mut entries) = (BTreeSet::new(), 0);
-    while let Some(directory) = left.pop_front() {
+    // Of a whole file system, the beginning.
+    let is_enough =
+        |places: &BTreeSet<PathBuf>, entries| entries > LOOKED_AT || places.len() > PLACES;
+    while !is_enough(&places, entries)
+        && let Some(directory) = left.pop_front()
+    {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             entries += 1;
-            // Of a whole file system, the beginning.
-            if entries > LOOKED_AT || places.len() > PLACES {
+            if is_enough(&places, entries) {
                 break;
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -273,7 +273,8 @@ fn a_process_that_lives_and_writes_nothing_is_followed() {
     let mut node = Node::new(vec![dir.path().to_owned()], "agent");
     node.begin();
     let followed: Vec<u32> = node.processes().map(Process::pid).collect();
-    [stopped, dead].iter().for_each(|(_, lanes)| std::fs::remove_file(lanes).unwrap());
+    // Any starting rank of this machine may have adopted those of the dead process.
+    [stopped, dead].iter().for_each(|(_, lanes)| drop(std::fs::remove_file(lanes)));
     assert_eq!(followed, [7], "the other process is dead");
 }
 
