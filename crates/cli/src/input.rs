@@ -100,11 +100,11 @@ impl Input {
 
     /// Names recordings whose clock is not known although that of others is: their end was cut off.
     fn name_clockless(&mut self) {
-        if !self.recordings.iter().any(|one| one.tick_map().is_known()) {
+        if !self.recordings.iter().any(Recording::has_clock) {
             return;
         }
         // A process that was killed at its start has no records.
-        let lacks_clock = |one: &&Recording| !one.tick_map().is_known() && one.first_ticks() != 0;
+        let lacks_clock = |one: &&Recording| !one.has_clock() && one.first_ticks() != 0;
         let count = self.recordings.iter().filter(lacks_clock).count();
         for recording in self.recordings.iter().filter(lacks_clock).take(NAMED) {
             let path = recording.path().display();
@@ -121,8 +121,8 @@ impl Input {
     /// Leaves out recordings whose clock is not known, which would be far from the others in a
     /// trace. [`Input::open`] has named them.
     pub(crate) fn leave_out_clockless(&mut self) {
-        if self.recordings.iter().any(|one| one.tick_map().is_known()) {
-            self.recordings.retain(|one| one.tick_map().is_known());
+        if self.recordings.iter().any(Recording::has_clock) {
+            self.recordings.retain(Recording::has_clock);
         }
     }
 

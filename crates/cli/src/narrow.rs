@@ -80,11 +80,10 @@ impl Narrowed {
             (0..recording.comms().len()).any(|at| selection.has_comm(Some(at)))
                 || selection.has_comm(None)
         };
-        let needs_clock =
-            filter.window.is_some() && all.iter().any(|one| one.tick_map().is_known());
+        let needs_clock = filter.window.is_some() && all.iter().any(Recording::has_clock);
         let chosen: Vec<bool> =
             all.iter().zip(&declared.ranks).map(|(one, ranks)| filter.has(one, ranks)).collect();
-        let has_clock = |one: &Recording| !needs_clock || one.tick_map().is_known();
+        let has_clock = |one: &Recording| !needs_clock || one.has_clock();
         let matching: Vec<bool> = all
             .iter()
             .zip(&chosen)
@@ -131,7 +130,7 @@ impl Narrowed {
 
     /// The selected part of a recording.
     pub(crate) fn of(&self, recording: &Recording) -> Selection {
-        if self.needs_clock && !recording.tick_map().is_known() {
+        if self.needs_clock && !recording.has_clock() {
             let never = Some((u64::MAX, u64::MAX));
             return Filter { window: never, ..self.filter.clone() }.of(recording, &self.declared);
         }
@@ -212,8 +211,8 @@ fn span(recordings: &[Recording]) -> (u64, u64) {
         recording.tick_map().realtime_ns(ticks)
     };
     let end = |recording: &Recording| recording.tick_map().realtime_ns(recording.last_ticks());
-    let is_any_known = recordings.iter().any(|one| one.tick_map().is_known());
-    let known = || recordings.iter().filter(|one| !is_any_known || one.tick_map().is_known());
+    let is_any_known = recordings.iter().any(Recording::has_clock);
+    let known = || recordings.iter().filter(|one| !is_any_known || one.has_clock());
     (known().map(start).min().unwrap_or(0), known().map(end).max().unwrap_or(u64::MAX))
 }
 

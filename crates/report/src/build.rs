@@ -334,7 +334,7 @@ impl ReportBuilder {
             row.role = recording.role(comm).map(str::to_owned);
             row.nccl_version = nccl_version(comm.nccl_version);
             row.api_version = known(comm.api_version);
-            row.start_ns = recording.tick_map().is_known().then(|| timeline.ns(comm.ticks));
+            row.start_ns = recording.has_clock().then(|| timeline.ns(comm.ticks));
             let gpu = clocks.of_comm(at);
             row.clock.gpu_error_ns = gpu.and_then(GpuClock::error_ns);
             row.clock.gpu_granularity_ns = gpu.and_then(GpuClock::granularity_ns);
@@ -362,7 +362,7 @@ impl ReportBuilder {
             let records = human::count(recording.unreadable(), "record");
             add(format!("{records} in its blocks cannot be read"));
         }
-        if !recording.tick_map().is_known() && timeline.records() != 0 {
+        if !recording.has_clock() && timeline.records() != 0 {
             add("no comparison of its clock is left, so that its times are only relative".into());
         }
         let unmatched: u64 = timeline.unmatched_ends().iter().sum();

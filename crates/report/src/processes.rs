@@ -38,8 +38,7 @@ pub(crate) fn empty_row(recording: &Recording) -> RankRow {
         },
         start_ns: None,
         end_ns: recording
-            .tick_map()
-            .is_known()
+            .has_clock()
             .then(|| recording.tick_map().realtime_ns(recording.last_ticks())),
         file: file_name(recording),
     }

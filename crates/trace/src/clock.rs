@@ -127,12 +127,6 @@ impl TickMap {
         &self.steps
     }
 
-    /// Whether times since 1970 are known. If a file was cut off, no comparison may be left.
-    #[must_use]
-    pub fn is_known(&self) -> bool {
-        !self.syncs.is_empty()
-    }
-
     /// Converts a duration from ticks to nanoseconds.
     #[must_use]
     pub fn duration_ns(&self, ticks: u64) -> f64 {

@@ -234,7 +234,10 @@ enum Found {
 
 /// Opens the lanes file that a recording names, for reading. A recording may name any path, so only
 /// files with the name of a lanes file are opened.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// An error of the system, or that the name or the kind of file is another one.
+pub fn open(path: &Path) -> io::Result<File> {
     let name = path.file_name().map_or(&[][..], OsStr::as_bytes);
     if name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes()) {
         return open_regular(path, false);

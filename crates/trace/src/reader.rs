@@ -6,6 +6,7 @@ Opening indexes the blocks; records are decoded lane by lane on request. Damaged
 and named in [`Recording::problems`]; only a file without a usable header is an error.
 */
 
+mod clock;
 mod later;
 mod lost;
 mod older;
@@ -13,7 +14,7 @@ mod older;
 pub use older::OlderPart;
 
 use crate::bytes::u64_at;
-use crate::clock::{ClockSync, TickMap};
+use crate::clock::ClockSync;
 use crate::codec::{self, BlockHeader, Decoder, META_LANE};
 use crate::counters::{Counter, of_later_versions};
 use crate::define::{Comm, CommDevice, Definition, Definitions, StrId};
@@ -721,11 +722,6 @@ impl Recording {
     #[must_use]
     pub fn last_ticks(&self) -> u64 {
         *self.last_ticks.get_or_init(|| self.latest())
-    }
-    /// The map from ticks to time.
-    #[must_use]
-    pub fn tick_map(&self) -> TickMap {
-        TickMap::new(self.syncs.clone(), self.header.hz)
     }
 }
 

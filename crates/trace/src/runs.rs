@@ -86,12 +86,13 @@ impl ProcessFacts {
         let first = comms.clone().map(|comm| comm.ticks);
         let first = first.chain(recording.heartbeats().first().map(|beat| beat.ticks()));
         let first = first.chain(recording.marks().first().map(|mark| mark.ticks)).min();
+        let ns = |ticks| if recording.has_clock() { clock.realtime_ns(ticks) } else { 0 };
         ProcessFacts {
             path: recording.path().to_owned(),
             identity: recording.identity().clone(),
             comms: comms.map(|comm| (comm.hash, comm.ranks, comm.rank, comm.ticks)).collect(),
-            begin_ns: if clock.is_known() { clock.realtime_ns(first.unwrap_or(last)) } else { 0 },
-            end_ns: if clock.is_known() { clock.realtime_ns(last) } else { 0 },
+            begin_ns: ns(first.unwrap_or(last)),
+            end_ns: ns(last),
             is_copy: recording.header().copy,
             is_nameless: recording.comms().is_empty()
                 && recording.identity().nonce.is_none()

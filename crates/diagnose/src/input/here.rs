@@ -67,25 +67,19 @@ fn is_written(path: &Path, wait: Duration) -> bool {
 pub(super) fn stopped_by(snapshot: &Snapshot, silence_ns: u64) -> Option<Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let end = Duration::from_nanos(snapshot.end_ns.saturating_add(silence_ns));
-    stop(snapshot.pid, of_snapshot(snapshot).filter(|_| now > end)?)
-}
-
-/// What stops a process of this machine; `None` if it is gone, runs, or is on another machine. This
-/// reads several files: call it only for a process that records nothing.
-#[must_use]
-pub fn stop_of(host: &str, pid: u32, identity: &Identity) -> Option<Stop> {
-    stop(pid, see(host, pid, identity)?)
-}
-
-fn stop(pid: u32, seen: Seen) -> Option<Stop> {
-    match seen {
+    match of_snapshot(snapshot).filter(|_| now > end)? {
         Seen::Stopped => Some(Stop::Signal),
+        Seen::Runs => has_frozen_group(snapshot.pid).then_some(Stop::Freezer),
         Seen::Gone => None,
-        Seen::Runs => {
-            let groups = read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-            is_frozen(&groups, Path::new("/sys/fs/cgroup")).then_some(Stop::Freezer)
-        }
     }
+}
+
+/// True if a process of this machine is frozen with its control group. This reads several files:
+/// call it only for a process that records nothing.
+#[must_use]
+pub fn has_frozen_group(pid: u32) -> bool {
+    let groups = read_to_string(format!("/proc/{pid}/cgroup"));
+    groups.is_ok_and(|groups| is_frozen(&groups, Path::new("/sys/fs/cgroup")))
 }
 
 /// True if a process in these control groups (`/proc/PID/cgroup`) is frozen. Version 1 shows that
@@ -249,7 +243,7 @@ mod tests {
         assert_eq!(see(host, pid, &unknown), Some(Seen::Runs));
         let text = read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let known = Identity { start_ticks: stat(&text).unwrap().start_ticks, ..unknown };
-        assert_eq!((see(host, pid, &known), stop_of(host, pid, &known)), (Some(Seen::Runs), None));
+        assert_eq!((see(host, pid, &known), has_frozen_group(pid)), (Some(Seen::Runs), false));
         let other = Identity { start_ticks: Some(1), ..Identity::default() };
         assert_eq!(see(host, pid, &other), Some(Seen::Gone), "the id is another process's now");
         let id = pid.to_string();
@@ -259,7 +253,7 @@ mod tests {
             assert!(Instant::now() < until);
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(stop_of(host, pid, &known), Some(Stop::Signal));
+        assert!(!has_frozen_group(pid), "by a signal");
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(see(host, pid, &known), Some(Seen::Gone));

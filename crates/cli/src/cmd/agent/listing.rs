@@ -27,7 +27,7 @@ pub(super) struct Listing {
     roots: Vec<PathBuf>,
     known: BTreeMap<PathBuf, Directory>,
     recordings: BTreeSet<PathBuf>,
-    /// Directories that could not be read at the last look, and why.
+    /// Directories that could not be read at the last look, and a line that says why.
     unreadable: BTreeMap<PathBuf, String>,
 }
 
@@ -59,8 +59,8 @@ impl Listing {
         self.roots.iter().any(|root| root == directory)
     }
 
-    /// Directories that could not be read at the last look, and why. What was known of them before
-    /// stays.
+    /// Directories that could not be read at the last look, and a line that says why. What was
+    /// known of them before stays.
     pub(super) fn unreadable(&self) -> &BTreeMap<PathBuf, String> {
         &self.unreadable
     }
@@ -84,7 +84,8 @@ impl Listing {
             }
             let (read, error) = Directory::read(&path, depth, known.remove(&path));
             if let Some(error) = error {
-                self.unreadable.insert(path.clone(), error.to_string());
+                let line = format!("cannot read {}: {error}", path.display());
+                self.unreadable.insert(path.clone(), line);
             }
             let Some((directory, is_new)) = read else { continue };
             is_changed |= is_new;

@@ -5,11 +5,9 @@ use ncclscope_control::directories;
 use ncclscope_control::table::LANES;
 use ncclscope_control::variable::environment;
 use ncclscope_trace::Follower;
-use ncclscope_trace::lanes_file::{Owner, PREFIX, SUFFIX};
+use ncclscope_trace::lanes_file::{self, Owner};
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::{DirEntry, File};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The file names of the recordings to which the lanes files of this machine belong. A directory of
@@ -17,14 +15,7 @@ use std::path::Path;
 pub(super) fn names() -> HashSet<OsString> {
     let directory = LANES.value(&environment).unwrap_or_else(|| directories::LANES.into());
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let is_lanes = |file: &DirEntry| {
-        let name = file.file_name();
-        name.as_bytes().starts_with(PREFIX.as_bytes())
-            && name.as_bytes().ends_with(SUFFIX.as_bytes())
-            && file.file_type().is_ok_and(|kind| kind.is_file())
-    };
-    let owners =
-        files.filter(is_lanes).filter_map(|file| Owner::of(&File::open(file.path()).ok()?));
+    let owners = files.filter_map(|file| Owner::of(&lanes_file::open(&file.path()).ok()?));
     owners.filter_map(|owner| Some(owner.recording.file_name()?.to_owned())).collect()
 }
 

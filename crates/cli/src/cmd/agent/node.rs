@@ -192,9 +192,7 @@ impl Node {
 
     /// Directories that cannot be read, one line each.
     pub(crate) fn unreadable(&self) -> impl Iterator<Item = String> {
-        let line =
-            |(path, why): (&PathBuf, &String)| format!("cannot read {}: {why}", path.display());
-        self.listing.unreadable().iter().map(line)
+        self.listing.unreadable().values().cloned()
     }
 
     /// The progress of the processes as a table of vectors.
@@ -228,11 +226,8 @@ impl Node {
         let living: LazyCell<_> = LazyCell::new(living::names as fn() -> HashSet<OsString>);
         let before = self.listing.unreadable().clone();
         let Changes { new, gone } = self.listing.look();
-        for (path, why) in self.listing.unreadable() {
-            if !before.contains_key(path) {
-                warn(format_args!("cannot read {}: {why}", path.display()));
-            }
-        }
+        let unreadable = self.listing.unreadable().iter();
+        unreadable.filter(|(path, _)| !before.contains_key(*path)).for_each(|(_, line)| warn(line));
         gone.iter().for_each(|path| self.passed.remove(path));
         let replaced = self.processes.iter().filter(|(_, process)| {
             // The previous process must first close its window.

@@ -4,7 +4,7 @@
 use super::origin::Origin;
 use super::vectors::Reach;
 use ncclscope_diagnose::Stop;
-use ncclscope_diagnose::input::here::{Seen, see, stop_of};
+use ncclscope_diagnose::input::here::{Seen, has_frozen_group, see};
 use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, OldestInFlight, Rank};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::kind::KINDS;
@@ -308,7 +308,7 @@ impl Process {
         match see(self.host(), self.pid(), self.identity()) {
             Some(Seen::Stopped) => Some(Stop::Signal),
             Some(Seen::Runs) if self.silence() > SILENCE => {
-                stop_of(self.host(), self.pid(), self.identity())
+                has_frozen_group(self.pid()).then_some(Stop::Freezer)
             }
             _ => None,
         }
