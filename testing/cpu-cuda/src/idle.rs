@@ -6,12 +6,11 @@
 //! a socket calls `recv`, or `accept` for a peer, in a loop. This is fine for threads with a core
 //! of their own, but in the tests ranks outnumber the cores, and this polling took more than half
 //! of a test machine's time. Therefore a thread that has polled a number of times in quick
-//! succession sleeps for some microseconds, which looks to NCCL like a call that took longer. A
-//! thread that has polled for a tenth of a second, as the ranks of a hung job do, sleeps for
-//! longer, and after a second for longer still: the short sleeps of the threads of three ranks
-//! would take a whole core.
+//! succession sleeps for some microseconds, which looks to NCCL like a call that took longer, and
+//! the longer it has had nothing to do ([`nap`]), the longer it sleeps.
 
 use crate::elf::Image;
+use crate::util::nap;
 use libc::{c_int, c_void, size_t, sockaddr, socklen_t, ssize_t};
 use std::cell::Cell;
 use std::io;
@@ -24,14 +23,6 @@ const QUICK: Duration = Duration::from_micros(10);
 /// A thread that did not poll again within this time had no processor: NCCL's work between two
 /// polls is shorter. It is as idle as before.
 const PREEMPTED: Duration = Duration::from_micros(500);
-/// First sleep. Timers of a process fire some 50 us later than requested.
-const NAP: Duration = Duration::from_micros(20);
-/// Polls in quick succession before the first long sleep.
-const MANY_POLLS: u32 = POLLS + 1_000;
-const LONG_NAP: Duration = Duration::from_micros(250);
-/// Polls in quick succession before the first of the longest sleeps: a second of long ones.
-const MOST_POLLS: u32 = MANY_POLLS + 3_000;
-const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 /// Redirects to this module those of the imports that the library has.
 ///
@@ -54,35 +45,40 @@ pub fn attach(image: &Image) -> Result<(), String> {
     Ok(())
 }
 
+/// Polls in quick succession.
+#[derive(Clone, Copy)]
+struct Polls {
+    count: u32,
+    /// When the first of them returned, and the last one.
+    times: Option<(Instant, Instant)>,
+}
+
 thread_local! {
-    /// Number of polls in quick succession, and when the last one returned.
-    static LAST: Cell<(u32, Option<Instant>)> = const { Cell::new((0, None)) };
+    static POLLED: Cell<Polls> = const { Cell::new(Polls { count: 0, times: None }) };
 }
 
 /// The time since the last poll returned; `None` before the first one. It must be taken before the
 /// system call of a poll: `accept` makes a socket even if there is no peer, and `sched_yield` lasts
 /// as long as others have the processor, so that both take longer than [`QUICK`].
 fn since_last() -> Option<Duration> {
-    LAST.get().1.map(|last| last.elapsed())
+    POLLED.get().times.map(|(_, last)| last.elapsed())
 }
 
 /// Counts a poll that found nothing to do and began `since` after the last one, and sleeps after
 /// many.
 fn idle(since: Option<Duration>) {
-    let (count, _) = LAST.get();
+    let Polls { count, times } = POLLED.get();
     let count = match since {
         Some(time) if time < QUICK => count.saturating_add(1),
         Some(time) if time >= PREEMPTED => count,
         _ => 0,
     };
-    let nap = match count {
-        ..POLLS => None,
-        POLLS..MANY_POLLS => Some(NAP),
-        MANY_POLLS..MOST_POLLS => Some(LONG_NAP),
-        MOST_POLLS.. => Some(LONGEST_NAP),
-    };
-    nap.into_iter().for_each(std::thread::sleep);
-    LAST.set((count, Some(Instant::now())));
+    let first = times.map(|(first, _)| first).filter(|_| count > 0);
+    if let Some(first) = first.filter(|_| count >= POLLS) {
+        std::thread::sleep(nap(first.elapsed()));
+    }
+    let now = Instant::now();
+    POLLED.set(Polls { count, times: Some((first.unwrap_or(now), now)) });
 }
 
 /// `sched_yield`, which cannot fail.
@@ -148,27 +144,30 @@ mod tests {
 
     #[test]
     fn only_a_thread_with_nothing_to_do_sleeps() {
-        let slept = |count, since| {
-            LAST.set((count, None));
-            let before = Instant::now();
+        let slept = |count, idle_ms, since| {
+            let now = Instant::now();
+            let first = now.checked_sub(Duration::from_millis(idle_ms)).unwrap();
+            POLLED.set(Polls { count, times: Some((first, now)) });
             idle(Some(since));
-            before.elapsed()
+            now.elapsed()
         };
-        assert!(slept(POLLS - 1, Duration::ZERO) >= NAP, "polls came in quick succession");
-        assert!(slept(MANY_POLLS, Duration::ZERO) >= LONG_NAP, "it has been idle for long");
-        assert!(slept(MOST_POLLS, 2 * PREEMPTED) >= LONGEST_NAP, "it was only preempted");
-        slept(MOST_POLLS, 2 * QUICK);
-        assert_eq!(LAST.get().0, 0, "the thread had something to do");
+        let ms = Duration::from_millis;
+        assert!(slept(POLLS - 1, 64, Duration::ZERO) >= nap(ms(64)), "polls came quickly");
+        assert!(slept(POLLS, 1000, 2 * PREEMPTED) >= nap(ms(1000)), "it was only preempted");
+        slept(2 * POLLS, 1000, 2 * QUICK);
+        let Polls { count, times } = POLLED.get();
+        assert_eq!(count, 0, "the thread had something to do");
+        assert!(times.is_some_and(|(first, last)| first == last), "it is idle from now on");
     }
 
     #[test]
     fn a_slow_call_is_no_work() {
-        LAST.set((0, None));
+        POLLED.set(Polls { count: 0, times: None });
         let counts = || {
             let since = since_last();
             std::thread::sleep(2 * QUICK);
             idle(since);
-            LAST.get().0 > 0
+            POLLED.get().count > 0
         };
         // The thread may lose the processor between two polls.
         assert!((0..100).any(|_| counts()), "the polls came in quick succession");
@@ -179,7 +178,8 @@ mod tests {
         use std::os::fd::AsRawFd;
         let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
-        LAST.set((POLLS, Some(Instant::now() + Duration::from_secs(60))));
+        let later = Instant::now() + Duration::from_secs(60);
+        POLLED.set(Polls { count: POLLS, times: Some((later, later)) });
         let mut buffer = [0_u8; 4];
         // SAFETY: the buffer has this size.
         let result = unsafe { receiving(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), 4, 0) };
@@ -192,7 +192,8 @@ mod tests {
         use std::os::fd::AsRawFd;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        LAST.set((POLLS, Some(Instant::now() + Duration::from_secs(60))));
+        let later = Instant::now() + Duration::from_secs(60);
+        POLLED.set(Polls { count: POLLS, times: Some((later, later)) });
         let none = std::ptr::null_mut();
         // SAFETY: no address is asked for.
         let result = unsafe { accepting(listener.as_raw_fd(), none, std::ptr::null_mut()) };

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Writes one line with the stand-in's name to stderr; a library inside a foreign process has no
 /// better place.
@@ -38,16 +38,25 @@ pub fn wait_while<'a, T>(
     changed.wait_while(guard, busy).unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How long a thread that has waited for this time sleeps before it looks again: long enough that
+/// the waiting threads of some ranks do not take a whole core, and short enough to lengthen no wait
+/// by more than 1%. Timers of a process fire some 50 us later than requested. A thread that polls
+/// must use more than 1% of a core, or the watchdog calls it still: no sleep is longer than 500 us.
+pub fn nap(waited: Duration) -> Duration {
+    (waited / 128).clamp(Duration::from_micros(20), Duration::from_micros(500))
+}
+
 /// Polls until `done` holds: spins briefly, then yields, then sleeps, because the ranks of a test
 /// outnumber the cores.
 pub fn poll_until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
     let mut rounds = 0_u32;
     while !done() {
         rounds = rounds.saturating_add(1);
         match rounds {
             0..64 => std::hint::spin_loop(),
             64..512 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(20)),
+            _ => std::thread::sleep(nap(begun.elapsed())),
         }
     }
 }

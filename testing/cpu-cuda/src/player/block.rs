@@ -8,13 +8,12 @@ use super::faults::{Here, Verdict};
 use super::memory::Addr;
 use super::rules::Rules;
 use crate::layout::Layout;
+use crate::util::nap;
 
 /// Polls without giving up the processor.
 const SPINS: u32 = 64;
 /// Polls that yield to other threads, before polls that sleep.
 const YIELDS: u32 = 64;
-/// Sleep between later polls.
-const NAP: Duration = Duration::from_micros(20);
 /// A wait of this length is reported once: it is what a hang looks like.
 const STALL: Duration = Duration::from_secs(15);
 
@@ -87,7 +86,8 @@ impl<'a> Block<'a> {
         what: impl Fn() -> String,
         mut ready: impl FnMut() -> bool,
     ) -> Result<(), Stop> {
-        let mut since = None;
+        let mut begun = None;
+        let mut is_reported = false;
         for poll in 0_u32.. {
             if ready() {
                 return Ok(());
@@ -100,8 +100,13 @@ impl<'a> Block<'a> {
             } else if poll < SPINS + YIELDS {
                 std::thread::yield_now();
             } else {
-                self.report_stall(&mut since, &what);
-                std::thread::sleep(NAP);
+                let waited = begun.get_or_insert_with(Instant::now).elapsed();
+                // Only once: such a wait usually never ends.
+                if waited > STALL && !is_reported {
+                    is_reported = true;
+                    self.report_stall(&what());
+                }
+                std::thread::sleep(nap(waited));
             }
         }
         Err(Stop::Failed(format!("gave up waiting for {}", what())))
@@ -140,16 +145,11 @@ impl<'a> Block<'a> {
         self.abort_flag.load_u32() != 0 || self.broken.load(Ordering::Relaxed)
     }
 
-    /// Reports once what a long wait is for.
+    /// Reports what a long wait is for.
     #[expect(clippy::print_stderr, reason = "a test that hangs must show where")]
-    fn report_stall(&self, since: &mut Option<Instant>, what: &impl Fn() -> String) {
-        let begun = *since.get_or_insert_with(Instant::now);
-        if begun.elapsed() > STALL {
-            let (rank, channel) = (self.rank, self.channel_id);
-            eprintln!("cpu-cuda: rank {rank} channel {channel} still waits for {}", what());
-            // Only once: such a wait usually never ends.
-            *since = begun.checked_add(Duration::from_secs(1 << 30));
-        }
+    fn report_stall(&self, what: &str) {
+        let (rank, channel) = (self.rank, self.channel_id);
+        eprintln!("cpu-cuda: rank {rank} channel {channel} still waits for {what}");
     }
 }
 
