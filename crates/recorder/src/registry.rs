@@ -24,11 +24,9 @@ struct Held {
 
 per_thread! {
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
-}
-
-// The value of `offers` when this thread last found all lanes taken. The thread searches again only
-// when `offers` differs, because the headers of all lanes are too many to read at each event.
-per_thread! {
+    // The value of `offers` when this thread last found all lanes taken. The thread searches again
+    // only when `offers` differs, because the headers of all lanes are too many to read at each
+    // event.
     static TAKEN: Cell<Option<(u32, usize)>> = const { Cell::new(None) };
 }
 

@@ -300,9 +300,9 @@ atomic!(AtomicUsize, usize);
 
 /// Thread-local cells: loom's threads share one thread of the system. Only inside a model.
 macro_rules! per_thread {
-    (static $name:ident: $type:ty = const $init:block;) => {
+    ($(static $name:ident: $type:ty = const $init:block;)+) => {
         use crate::sync::model::LocalCell as _;
-        loom::thread_local! { static $name: $type = $init }
+        $(loom::thread_local! { static $name: $type = $init })+
     };
 }
 pub(crate) use per_thread;
