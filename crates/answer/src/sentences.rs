@@ -6,6 +6,7 @@ use crate::extent::{age_ns, gpus, since};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
 use ncclscope_stragglers::Unjudged;
 use std::collections::BTreeSet;
 
@@ -49,9 +50,12 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Fine => {
             let gpus = gpus(report);
             let (ranks, them) = (count(gpus, "rank"), if_one(gpus, "it", "them"));
-            let unjudged = unjudged(slow.unjudged);
+            let mut more = unjudged(slow.unjudged);
+            if let Some(damage) = damage(report) {
+                more += &format!("; {damage}");
+            }
             let link = if slow.unjudged.links == 0 { ", link" } else { "" };
-            format!("{ranks}: nothing hangs, and no rank{link} or GPU slows {them} down{unjudged}")
+            format!("{ranks}: nothing hangs, and no rank{link} or GPU slows {them} down{more}")
         }
         State::Unknown if is_mismatch_without_wait(hang) => {
             "no rank waits, and ranks made different calls: results may be wrong".into()
@@ -74,13 +78,28 @@ fn unjudged(Unjudged { links, node_communicators }: Unjudged) -> String {
     }
 }
 
+/// How many recordings are damaged; `None` if none is.
+fn damage(report: &Report) -> Option<String> {
+    let all = report.processes.len();
+    match report.processes.iter().filter(|process| process.is_damaged).count() {
+        0 => None,
+        damaged if damaged == all => Some("the recordings are damaged: see PROBLEMS".into()),
+        damaged => {
+            let are = if_one(damaged, "is", "are");
+            Some(format!("{damaged} of {all} recordings {are} damaged: see PROBLEMS"))
+        }
+    }
+}
+
 /// The reason in one sentence.
 pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
-        return if state == State::Unknown {
-            doubt(found).unwrap_or_default()
-        } else {
-            String::new()
+        return match doubt(found).filter(|_| state == State::Unknown) {
+            Some(doubt) => match damage(found.report) {
+                Some(damage) => format!("{doubt}; {damage}"),
+                None => doubt,
+            },
+            None => String::new(),
         };
     };
     let sure = |cause: &Cause| match cause.confidence {

@@ -397,15 +397,21 @@ fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Below> 
             Err(error) => return Err(error),
         };
         for entry in entries {
-            let entry = entry?;
-            let path = entry.path();
+            let looked_at = entry.and_then(|entry| Ok((entry.file_type()?, entry)));
+            let (kind, entry) = match looked_at {
+                Ok(looked_at) => looked_at,
+                Err(error) => {
+                    unreadable.push(format!("cannot read all of {}: {error}", directory.display()));
+                    continue;
+                }
+            };
             // Links to directories are not followed, because they may form a cycle.
-            if entry.file_type()?.is_dir() {
+            if kind.is_dir() {
                 if depth < DEPTH {
-                    left.push((path, depth + 1));
+                    left.push((entry.path(), depth + 1));
                 }
             } else if is_one(&entry.file_name().to_string_lossy()) {
-                files.push(path);
+                files.push(entry.path());
             }
         }
     }

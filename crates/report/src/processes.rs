@@ -49,7 +49,8 @@ pub(crate) fn process_row(recording: &Recording) -> ProcessRow {
         let number = || text.parse().ok().filter(|_| is_number(key));
         (key.to_owned(), number().map_or_else(|| Fact::Text(text.clone()), Fact::Number))
     });
-    ProcessRow { file: file_name(recording), identity: facts.collect() }
+    let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
+    ProcessRow { file: file_name(recording), identity: facts.collect(), is_damaged }
 }
 
 /// The problem that the host's clock was set during the recording; `None` if it was not.

@@ -107,6 +107,8 @@ pub struct ProcessRow {
     pub file: String,
     /// The facts by key; numbers as numbers, others as text.
     pub identity: BTreeMap<String, Fact>,
+    /// Whether part of it is missing or damaged; `problems` says what.
+    pub is_damaged: bool,
 }
 
 /// A fact about a process.

@@ -617,7 +617,7 @@ fn each_process_says_which_one_it_is() {
         let identity = serde_json::json!({
             "job": "4711.0", "host": host, "pid": pid, "rank": rank, "weather": "rain",
         });
-        serde_json::json!({ "file": file, "identity": identity })
+        serde_json::json!({ "file": file, "identity": identity, "is_damaged": false })
     };
     assert_eq!(found, serde_json::json!([row(0), row(1)]));
 }

@@ -22,9 +22,13 @@ impl Killed {
 
     /// Cuts off the recording of rank 9.
     fn cut(&self, bytes: u64) {
-        let file = self.path().join("node-0002-10576.nscope");
-        std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(bytes).unwrap();
+        cut(&self.path().join("node-0002-10576.nscope"), bytes);
     }
+}
+
+/// Leaves the first `bytes` of a file.
+fn cut(file: &Path, bytes: u64) {
+    std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(bytes).unwrap();
 }
 
 fn run(verb: &[&str], path: &Path, code: i32) -> String {
@@ -75,6 +79,30 @@ fn a_recording_that_is_cut_off_weakens_no_verdict_about_another() {
     let diagnosis = run(&["diagnose"], &job.path(), 3);
     assert!(diagnosis.contains("\nH1b process-gone  rank 4 (node-0001,"), "{diagnosis}");
     assert!(diagnosis.contains("\nH1b process-gone (suspect)  rank 9 (node-0002,"), "{diagnosis}");
+}
+
+#[test]
+fn an_answer_from_damaged_recordings_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let words = ["simulate", "-o", out.to_str().unwrap(), "--ranks", "2", "--steps", "12"];
+    ncclscope(&words).ends_with(0);
+    assert!(!run(&["report"], &out, 0).contains("damaged"));
+    let entries = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "nscope")).collect();
+    files.sort();
+    // Within the last blocks: most of the recording is left.
+    let length = files[1].metadata().unwrap().len();
+    cut(&files[1], length - 4096);
+    let report = run(&["report"], &out, 3);
+    assert!(report.contains("; 1 of 2 recordings is damaged: see PROBLEMS\n"), "{report}");
+    for file in &files {
+        cut(file, length / 2);
+    }
+    let report = run(&["report"], &out, 3);
+    let why = "why   no operation was recorded; the recordings are damaged: see PROBLEMS\n";
+    assert!(report.contains(why), "{report}");
 }
 
 #[test]
