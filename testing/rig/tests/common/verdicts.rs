@@ -22,11 +22,13 @@ pub(crate) fn stragglers(record: &Path) -> Vec<Verdict> {
 }
 
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "a test that fails shows the evidence")]
 fn found(words: &[&str], record: &Path, list: &str) -> Vec<Verdict> {
     let mut tool = Command::new(build::tool());
     let output = tool.args(words).args(["--format", "json"]).arg(record).output();
     let output = output.expect("the tool starts");
     let found: Value = serde_json::from_slice(&output.stdout).expect("the result is JSON");
+    println!("{}: {:#}", words[0], found[list]);
     let text = |one: &Value, key: &str| one[key].as_str().expect("a text").to_owned();
     let verdict = |one: &Value| {
         let ranks = one["root_ranks"].as_array().expect("ranks");
