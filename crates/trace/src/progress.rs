@@ -102,8 +102,18 @@ record_fields! {
         comm: u16 = (0, 16),
         /// How many collectives the first hash covers; each further one covers 64 fewer.
         at: u64 = (2, 0),
-        /// The hashes; hash i is valid if `at - 64 i` is positive.
+        /// The hashes; hash i is valid if `at - 64 i` is positive and the hash is not 0, which
+        /// stands for one that the next call may have been overwriting.
         hashes: [u64; 4] = (3, 0),
+    }
+}
+
+impl Checkpoints {
+    /// The valid hashes, each after how many collectives it covers.
+    pub fn valid(&self) -> impl Iterator<Item = (u64, u64)> {
+        let covered = (0..self.hashes.len() as u64).map(|back| back * CHECKPOINT_EVERY);
+        let known = covered.zip(self.hashes).filter(|&(less, hash)| self.at > less && hash != 0);
+        known.map(|(less, hash)| (self.at - less, hash))
     }
 }
 
@@ -293,6 +303,17 @@ pub const fn count_matters(func: &str) -> bool {
 mod tests {
     use super::*;
     use crate::record::Record;
+
+    #[test]
+    fn a_hash_that_was_not_read_is_none() {
+        let of = |at, hashes| Checkpoints { at, hashes, ..Checkpoints::default() };
+        let valid = |points: Checkpoints| points.valid().collect::<Vec<_>>();
+        let all = [(256, 4), (192, 3), (128, 2), (64, 1)];
+        assert_eq!(valid(of(256, [4, 3, 2, 1])), all);
+        assert_eq!(valid(of(256, [4, 3, 2, 0])), all[..3], "the next call was overwriting it");
+        assert_eq!(valid(of(128, [2, 1, 0, 0])), all[2..], "there were no more calls");
+        assert_eq!(valid(Checkpoints::default()), []);
+    }
 
     fn back(heartbeat: Heartbeat) {
         let packed = heartbeat.pack();

@@ -32,8 +32,7 @@ use ncclscope_operations::threads::{Role, has_api};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, Operation, Timeline, Whole, human};
 use ncclscope_trace::progress::{
-    CHECKPOINT_EVERY, Checkpoints, Heartbeat, OpProgress, Progress, Thread, count_matters,
-    progress_flags as flags,
+    Checkpoints, Heartbeat, OpProgress, Progress, Thread, count_matters, progress_flags as flags,
 };
 use ncclscope_trace::record::{ApiCall, Coll};
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
@@ -707,11 +706,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             member.hashes.push((progress.api, progress.hash));
         }
         let Some(points) = self.comms[position].checkpoints else { return };
-        for (distance, hash) in (0..).step_by(usize_of(CHECKPOINT_EVERY)).zip(points.hashes) {
-            if points.at > distance && points.at - distance != progress.api {
-                member.hashes.push((points.at - distance, hash));
-            }
-        }
+        member.hashes.extend(points.valid().filter(|&(covered, _)| covered != progress.api));
     }
 
     fn threads(&self) -> Vec<ThreadState> {
