@@ -50,10 +50,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Fine => {
             let gpus = gpus(report);
             let (ranks, them) = (count(gpus, "rank"), if_one(gpus, "it", "them"));
-            let mut more = unjudged(slow.unjudged);
-            if let Some(damage) = damage(report) {
-                more += &format!("; {damage}");
-            }
+            let more = unjudged(slow.unjudged) + &damage(report);
             let link = if slow.unjudged.links == 0 { ", link" } else { "" };
             format!("{ranks}: nothing hangs, and no rank{link} or GPU slows {them} down{more}")
         }
@@ -78,15 +75,15 @@ fn unjudged(Unjudged { links, node_communicators }: Unjudged) -> String {
     }
 }
 
-/// How many recordings are damaged; `None` if none is.
-fn damage(report: &Report) -> Option<String> {
+/// How many recordings are damaged, as the end of a line.
+fn damage(report: &Report) -> String {
     let all = report.processes.len();
     match report.processes.iter().filter(|process| process.is_damaged).count() {
-        0 => None,
-        damaged if damaged == all => Some("the recordings are damaged: see PROBLEMS".into()),
+        0 => String::new(),
+        damaged if damaged == all => "; the recordings are damaged: see PROBLEMS".into(),
         damaged => {
             let are = if_one(damaged, "is", "are");
-            Some(format!("{damaged} of {all} recordings {are} damaged: see PROBLEMS"))
+            format!("; {damaged} of {all} recordings {are} damaged: see PROBLEMS")
         }
     }
 }
@@ -94,13 +91,8 @@ fn damage(report: &Report) -> Option<String> {
 /// The reason in one sentence.
 pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
-        return match doubt(found).filter(|_| state == State::Unknown) {
-            Some(doubt) => match damage(found.report) {
-                Some(damage) => format!("{doubt}; {damage}"),
-                None => doubt,
-            },
-            None => String::new(),
-        };
+        let doubt = doubt(found).filter(|_| state == State::Unknown);
+        return doubt.map_or_else(String::new, |doubt| doubt + &damage(found.report));
     };
     let sure = |cause: &Cause| match cause.confidence {
         Confidence::Confirmed => "confirmed",

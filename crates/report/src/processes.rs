@@ -49,7 +49,7 @@ pub(crate) fn process_row(recording: &Recording) -> ProcessRow {
         let number = || text.parse().ok().filter(|_| is_number(key));
         (key.to_owned(), number().map_or_else(|| Fact::Text(text.clone()), Fact::Number))
     });
-    let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
+    let is_damaged = !recording.damage_in_short().is_empty();
     ProcessRow { file: file_name(recording), identity: facts.collect(), is_damaged }
 }
 
