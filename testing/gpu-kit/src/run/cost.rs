@@ -19,6 +19,14 @@ pub(super) const PLUGIN: Part = Part {
     seconds: 75,
     run: plugin,
 };
+/// The cost of each kind of event; only on request, since it takes long.
+pub(super) const KINDS: Part = Part {
+    id: "kinds",
+    title: "cost of each kind of event: AllReduce of 1, 8 and 64 KiB, interleaved rounds",
+    expected: "by default at most 1.05 times the time without a plugin at every size, or the noise",
+    seconds: 240,
+    run: kinds,
+};
 /// Check 6.
 pub(super) const QUEUE: Part = Part {
     id: "6",
@@ -65,9 +73,23 @@ const MODES: [Mode; 5] = [
         ]),
     ),
 ];
+/// Ways to request more and more kinds of events, and each kind alone with its ancestors, which
+/// NCCL adds.
+const KINDS_MODES: [Mode; 8] = [
+    ("off", None),
+    ("again", None),
+    ("none", Some(&[("NCCLSCOPE_EVENTS", "0")])),
+    ("api", Some(&[("NCCLSCOPE_EVENTS", "GroupApi,CollApi,P2pApi")])),
+    ("launch", Some(&[("NCCLSCOPE_EVENTS", "KernelLaunch")])),
+    ("coll", Some(&[("NCCLSCOPE_EVENTS", "Group,Coll,P2p")])),
+    ("proxy", Some(&[("NCCLSCOPE_EVENTS", "ProxyOp,ProxyStep,NetPlugin")])),
+    ("default", Some(&[])),
+];
 /// Sizes of the AllReduces, bytes.
 const SIZES: [u64; 7] = [1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 32 << 20, 256 << 20];
 const SMALL_SIZES: [u64; 2] = [1 << 10, 64 << 10];
+/// The sizes at which the time of a call is not hidden behind the GPU's.
+const KINDS_SIZES: [u64; 3] = [1 << 10, 8 << 10, 64 << 10];
 /// Time that one size should take in one run, us.
 const SIZE_US: f64 = 200_000.0;
 
@@ -85,24 +107,38 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn plugin(setup: &Setup, limit: Duration) -> Result<Found, String> {
+    compare(setup, "cost", &MODES, if setup.small { &SMALL_SIZES } else { &SIZES }, limit)
+}
+
+fn kinds(setup: &Setup, limit: Duration) -> Result<Found, String> {
+    compare(setup, "kinds", &KINDS_MODES, &KINDS_SIZES, limit)
+}
+
+/// Runs the same steps in all modes, in turns, as often as the limit allows.
+fn compare(
+    setup: &Setup,
+    folder: &str,
+    modes: &[Mode],
+    sizes: &[u64],
+    limit: Duration,
+) -> Result<Found, String> {
     let begin = Instant::now();
-    let sizes = if setup.small { &SMALL_SIZES[..] } else { &SIZES[..] };
-    let first = sizes.iter().fold(of_mode(setup, "cost/first", MODES[0]), |l, b| {
+    let first = sizes.iter().fold(of_mode(setup, &format!("{folder}/first"), modes[0]), |l, b| {
         l.step(format!("allreduce:{b}:2")).step(format!("allreduce:{b}:2"))
     });
     let first = times(&first.run(limit)?, sizes);
     let of_size =
-        |us: &Vec<f64>| (SIZE_US / us.last().copied().unwrap_or(SIZE_US)).clamp(2.0, 500.0);
+        |us: &Vec<f64>| (SIZE_US / us.last().copied().unwrap_or(SIZE_US)).clamp(2.0, 5000.0);
     let counts: Vec<f64> = first.iter().map(of_size).map(f64::floor).collect();
-    let mut measured = vec![vec![Vec::new(); sizes.len()]; MODES.len()];
+    let mut measured = vec![vec![Vec::new(); sizes.len()]; modes.len()];
     let (most, mut rounds, mut longest) = (setup.scale(25, 1), 0, Duration::ZERO);
     while rounds < most && (rounds == 0 || begin.elapsed() + longest < limit) {
         let round = Instant::now();
-        for turn in 0..MODES.len() {
+        for turn in 0..modes.len() {
             // Each round begins with another mode, so that none is always first.
-            let mode = (turn + rounds) % MODES.len();
-            let name = format!("cost/{}-{rounds}", MODES[mode].0);
-            let job = of_mode(setup, &name, MODES[mode]);
+            let mode = (turn + rounds) % modes.len();
+            let name = format!("{folder}/{}-{rounds}", modes[mode].0);
+            let job = of_mode(setup, &name, modes[mode]);
             let job = sizes.iter().zip(&counts).fold(job, |job, (bytes, count)| {
                 let count = if setup.small { 2.0 } else { *count };
                 job.step(format!("allreduce:{bytes}:2")).step(format!("allreduce:{bytes}:{count}"))
@@ -114,7 +150,7 @@ fn plugin(setup: &Setup, limit: Duration) -> Result<Found, String> {
         }
         (rounds, longest) = (rounds + 1, longest.max(round.elapsed()));
     }
-    Ok(ratios(setup, sizes, rounds, &measured))
+    Ok(ratios(setup, modes, sizes, rounds, &measured))
 }
 
 /// For each size, the time of an operation in each step of that size, us.
@@ -129,13 +165,19 @@ fn times(said: &Said, sizes: &[u64]) -> Vec<Vec<f64>> {
 }
 
 /// The medians, over the rounds, of the ratios to the time without a plugin.
-fn ratios(setup: &Setup, sizes: &[u64], rounds: usize, measured: &[Vec<Vec<f64>>]) -> Found {
+fn ratios(
+    setup: &Setup,
+    modes: &[Mode],
+    sizes: &[u64],
+    rounds: usize,
+    measured: &[Vec<Vec<f64>>],
+) -> Found {
     let (mut figures, mut worst, mut noise, mut parts) = (Vec::new(), 1.0_f64, 1.0_f64, Vec::new());
     for (at, size) in sizes.iter().enumerate() {
         let off = median(measured[0][at].clone());
         figures.push((format!("off_{size}_us"), off));
         let mut words = vec![];
-        for (mode, (name, _)) in MODES.iter().enumerate().skip(1) {
+        for (mode, (name, _)) in modes.iter().enumerate().skip(1) {
             let pairs = measured[mode][at].iter().zip(&measured[0][at]);
             let ratio = median(pairs.map(|(us, off)| us / off).collect());
             figures.push((format!("{name}_{size}_ratio"), ratio));
@@ -148,7 +190,7 @@ fn ratios(setup: &Setup, sizes: &[u64], rounds: usize, measured: &[Vec<Vec<f64>>
         }
         parts.push(format!("{} KiB: {off:.1} us, {}", size >> 10, words.join(" ")));
     }
-    let names: Vec<&str> = MODES[1..].iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = modes[1..].iter().map(|(name, _)| *name).collect();
     let text = format!(
         "medians of {rounds} rounds without, then of the ratios of {}: {}",
         names.join(", "),
