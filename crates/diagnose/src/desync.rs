@@ -79,7 +79,7 @@ fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync
 }
 
 fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
-    let by_calls = first_difference(comm);
+    let by_calls = first_difference(comm).filter(|(at, groups)| !is_refuted(comm, *at, groups));
     let by_hash = first_hash_difference(comm);
     let (at, is_exact, mut groups) = match (by_calls, by_hash) {
         (Some((at, groups)), _) => (at, true, groups),
@@ -103,14 +103,35 @@ fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
     Some(Desync { comm: index, index: at, is_exact, groups, accused, unknown })
 }
 
-/// Adds each member whose call number `at` is unknown to the group with whose members it shares the
-/// hash over that and later calls. Returns the members that reached the call and match no group.
-fn join_by_hash(comm: &Communicator, at: u64, groups: &mut CallGroups) -> Vec<u32> {
-    let group_of: HashMap<u32, usize> = groups
+/// True if members that differ at call number `at` have the same hash over that and later calls:
+/// they made the same calls, and one of them was numbered wrongly.
+fn is_refuted(comm: &Communicator, at: u64, groups: &CallGroups) -> bool {
+    // The hash is one over API calls, of which captured calls have other numbers.
+    let members = comm.vectors.iter().filter(|vector| !vector.is_captured).count();
+    if members < comm.vectors.len() {
+        return false;
+    }
+    let group_of = group_of(groups);
+    let mut known: HashMap<(u64, u64), usize> = HashMap::new();
+    comm.hashes.iter().filter(|(_, count, _)| *count >= at).any(|&(member, count, hash)| {
+        let Some(&group) = group_of.get(&member) else { return false };
+        *known.entry((count, hash)).or_insert(group) != group
+    })
+}
+
+/// The group of each member.
+fn group_of(groups: &CallGroups) -> HashMap<u32, usize> {
+    groups
         .iter()
         .zip(0..)
         .flat_map(|((members, _), group)| members.iter().map(move |&member| (member, group)))
-        .collect();
+        .collect()
+}
+
+/// Adds each member whose call number `at` is unknown to the group with whose members it shares the
+/// hash over that and later calls. Returns the members that reached the call and match no group.
+fn join_by_hash(comm: &Communicator, at: u64, groups: &mut CallGroups) -> Vec<u32> {
+    let group_of = group_of(groups);
     let reach = |&&(_, count, _): &&(u32, u64, u64)| count >= at;
     let later = || comm.hashes.iter().filter(reach);
     let known = later().filter_map(|&(member, count, hash)| {
@@ -142,10 +163,22 @@ fn call_key(call: &Call) -> CallKey<'_> {
     (&call.func, &call.datatype, call.count, call.root)
 }
 
+/// The first call that members made differently, of those whose numbers count the same.
 fn first_difference(comm: &Communicator) -> Option<(u64, CallGroups)> {
+    let is_captured =
+        |member: u32| comm.vectors.get(member as usize).is_some_and(|vector| vector.is_captured);
+    let of = |captured| difference_of(comm, move |member| is_captured(member) == captured);
+    [of(false), of(true)].into_iter().flatten().min_by_key(|(at, _)| *at)
+}
+
+fn difference_of(
+    comm: &Communicator,
+    is_member: impl Fn(u32) -> bool,
+) -> Option<(u64, CallGroups)> {
+    let members = || comm.calls.iter().filter(|(member, _)| is_member(**member));
     let mut seen: BTreeMap<u64, (u32, &Call)> = BTreeMap::new();
     let mut first: Option<u64> = None;
-    for (&member, calls) in &comm.calls {
+    for (&member, calls) in members() {
         for (&at, call) in calls.range(..first.unwrap_or(u64::MAX)) {
             let (_, other) = seen.entry(at).or_insert((member, call));
             if call_key(other) != call_key(call) {
@@ -156,7 +189,7 @@ fn first_difference(comm: &Communicator) -> Option<(u64, CallGroups)> {
     }
     let at = first?;
     let mut groups: Vec<(Vec<u32>, Option<Call>)> = Vec::new();
-    for (&member, calls) in &comm.calls {
+    for (&member, calls) in members() {
         let Some(call) = calls.get(&at) else { continue };
         let same = |(_, other): &&mut (Vec<u32>, Option<Call>)| {
             other.as_ref().is_some_and(|other| call_key(other) == call_key(call))
@@ -236,6 +269,34 @@ mod tests {
         comm.hashes = vec![(0, 128, 1), (1, 128, 2), (2, 128, 1), (0, 64, 7), (1, 64, 7)];
         let desync = &found(comm)[0];
         assert_eq!((desync.index, desync.is_exact, &desync.accused[..]), (128, false, &[1][..]));
+    }
+
+    #[test]
+    fn members_with_the_same_hash_made_the_same_calls() {
+        let right = [call("AllReduce", 8), call("AllGather", 8)];
+        let mut comm = comm(&[&right, &right, &right]);
+        // The calls of the last member are numbered one too low.
+        let shifted = right.iter().cloned().zip(0..).map(|(call, at)| (at, call)).collect();
+        comm.calls.insert(2, shifted);
+        assert_eq!(found(comm.clone())[0].accused, [2]);
+        comm.hashes = vec![(0, 2, 7), (2, 2, 7)];
+        assert_eq!(found(comm.clone()), []);
+        // A hash over fewer calls says nothing of the difference.
+        comm.hashes = vec![(0, 0, 7), (2, 0, 7)];
+        assert_eq!(found(comm)[0].accused, [2]);
+    }
+
+    /// Two members replay a graph of the second call: their numbers count what NCCL enqueued, and
+    /// NCCL reports nothing of the first call, a Broadcast.
+    #[test]
+    fn calls_that_are_numbered_otherwise_are_not_compared() {
+        let api = [call("Broadcast", 8), call("AllReduce", 8), call("AllGather", 8)];
+        let enqueued = [call("AllReduce", 8), call("AllReduce", 8), call("AllReduce", 8)];
+        let mut comm = comm(&[&enqueued, &enqueued, &api]);
+        comm.vectors[..2].iter_mut().for_each(|vector| vector.is_captured = true);
+        assert_eq!(found(comm.clone()), []);
+        comm.calls.insert(1, (1..).zip(api[1..].to_vec()).collect());
+        assert_eq!((found(comm.clone())[0].index, &found(comm)[0].accused[..]), (2, &[0, 1][..]));
     }
 
     #[test]

@@ -211,6 +211,9 @@ pub struct Vector {
     pub born_ns: Option<u64>,
     /// Completions are not recorded, so that `done` has no meaning.
     pub is_blind: bool,
+    /// Its calls were captured into CUDA graphs: they are numbered as the operations that NCCL
+    /// enqueued, of which a graph's replay enqueues more, and `api` is the number of these.
+    pub is_captured: bool,
     /// The process has destroyed or aborted the communicator.
     pub has_left: bool,
     /// It has called the operation after the last enqueued one, in which NCCL has launched nothing
@@ -316,7 +319,9 @@ impl Communicator {
     /// Number of collective calls that every member has made without NCCL reporting anything more
     /// about them, such as Broadcast from 2.29 on.
     pub(crate) fn unseen_calls(&self) -> u64 {
-        let calls = self.vectors.iter().map(Vector::not_enqueued).min();
+        // Captured calls are not counted, so that nothing can be said of them.
+        let counted = self.vectors.iter().filter(|vector| !vector.is_captured);
+        let calls = counted.map(Vector::not_enqueued).min();
         let has_others = self.kind == CommKind::Collectives && self.vectors.len() > 1;
         calls.filter(|_| has_others).unwrap_or(0)
     }

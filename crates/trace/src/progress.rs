@@ -63,7 +63,7 @@ record_fields! {
     /// Counts of one communicator in one process.
     #[derive(Default)]
     pub struct Progress: 11 {
-        /// When, in ticks.
+        /// A time at which the counts were these, in ticks.
         ticks: u64 = (1, 0),
         /// [`crate::Comm::index`].
         comm: u16 = (0, 16),

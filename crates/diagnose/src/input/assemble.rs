@@ -469,6 +469,7 @@ fn vector(process: u32, member: &Member, now: u64) -> Vector {
         age_ns: member.since_ns.map(|since| now.saturating_sub(since)),
         born_ns: member.born_ns.map(|born| now.saturating_sub(born)),
         is_blind: member.is_blind,
+        is_captured: member.is_captured,
         has_left: member.has_left,
         connects: member.connects,
         p2p_number: None,

@@ -377,6 +377,7 @@ impl GroupBuilder<'_> {
             age_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
             born_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
             is_blind: false,
+            is_captured: false,
             has_left: false,
             connects: false,
             p2p_number: None,

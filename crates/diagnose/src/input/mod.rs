@@ -14,6 +14,7 @@ of more than 256 MiB is not. Beside recordings or tables, dumps are not read, an
 them. In a directory, other files are ignored.
 */
 
+mod activity;
 mod assemble;
 mod calls;
 mod dumps;

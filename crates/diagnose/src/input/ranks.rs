@@ -7,7 +7,9 @@ use ncclscope_trace::local_ranks::{LocalMember, local_ranks};
 use std::collections::BTreeMap;
 
 /// Splits a process into one snapshot per rank. The recording does not say to which rank a thread
-/// or the call that has not returned belongs, so that none of several ranks gets them.
+/// or the call that has not returned belongs, so that none of several ranks gets them. A rank's
+/// times are those of its communicators, and it gets the reports of the process's watchdog only if
+/// that reports one of them.
 pub(super) fn split(snapshot: Snapshot) -> Vec<Snapshot> {
     let places = snapshot.comms.iter().map(|member| LocalMember {
         hash: member.hash,
@@ -26,7 +28,15 @@ pub(super) fn split(snapshot: Snapshot) -> Vec<Snapshot> {
     let one = |members: Vec<Member>| {
         let world = members.iter().max_by_key(|member| member.nranks);
         let rank = world.map_or(whole.rank, |member| member.rank);
-        Snapshot { rank, comms: members, ..whole.clone() }
+        let latest = |of: fn(&Member) -> u64| members.iter().map(of).max().unwrap_or(0);
+        let (change_ns, last_call_ns) =
+            (latest(|member| member.change_ns), latest(|member| member.last_call_ns));
+        let (reports, reported_ns) = match members.iter().any(|member| member.is_reported) {
+            true => (whole.reports.clone(), whole.reported_ns),
+            false => (Vec::new(), 0),
+        };
+        let whole = whole.clone();
+        Snapshot { rank, change_ns, last_call_ns, reports, reported_ns, comms: members, ..whole }
     };
     ranks.into_values().map(one).collect()
 }
@@ -43,6 +53,35 @@ mod tests {
         let all = split(Snapshot { comms, rank: 9, ..Snapshot::default() });
         let hashes = |one: &Snapshot| one.comms.iter().map(|member| member.hash).collect();
         all.iter().map(|one| (one.rank, hashes(one))).collect()
+    }
+
+    /// Rank 4 waits since 10 ns and its watchdog reports it; rank 5 called last at 90 ns.
+    #[test]
+    fn each_rank_has_the_times_and_reports_of_its_own_communicators() {
+        let at = |device, rank, ns, is_reported| {
+            let times = Member {
+                change_ns: ns,
+                last_call_ns: ns,
+                is_reported,
+                ..member(1, rank, 8, Some(device))
+            };
+            [times, member(2, 0, 2, Some(device))]
+        };
+        let comms = at(0, 4, 10, true).into_iter().chain(at(1, 5, 90, false)).collect();
+        let reports = vec!["HANG".to_owned()];
+        let whole = Snapshot {
+            change_ns: 90,
+            last_call_ns: 90,
+            reports,
+            reported_ns: 80,
+            comms,
+            ..Snapshot::default()
+        };
+        let of = |one: &Snapshot| {
+            (one.rank, one.change_ns, one.last_call_ns, one.reports.len(), one.reported_ns)
+        };
+        let found: Vec<_> = split(whole).iter().map(of).collect();
+        assert_eq!(found, [(4, 10, 10, 1, 80), (5, 90, 90, 0, 0)]);
     }
 
     #[test]

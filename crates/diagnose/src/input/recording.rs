@@ -14,6 +14,7 @@ the latest call. The end of a recording has the number of earlier sends and rece
 have it, but all of them are in the recording, they are counted there.
 */
 
+use super::activity::{Activities, Activity};
 use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
 use super::options::InputOptions;
@@ -199,6 +200,7 @@ struct Progression<'t, 'a> {
     /// Groups that the application has ended but in which NCCL has launched nothing, because it
     /// connects to other ranks; with the time at which they were ended, ns.
     connecting: Vec<(EventId, u64)>,
+    activities: Activities,
     is_partial: bool,
     /// What is known about the part that was not read.
     older: OlderPairs,
@@ -274,6 +276,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         let is_partial = timeline.has_gaps() || recording.has_hole();
         let connecting = connecting(timeline, group_ends);
         let comms = OfComm::all(timeline, operations);
+        let beats: Vec<u64> =
+            comms.iter().map(|of| of.progress.map_or(0, |progress| progress.beat)).collect();
         Progression {
             recording,
             timeline,
@@ -282,6 +286,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             in_progress_ops,
             group_ends,
             connecting,
+            activities: Activities::of(timeline, &beats, is_partial),
             is_partial,
             older: OlderPairs::of(recording),
         }
@@ -289,11 +294,9 @@ impl<'t, 'a> Progression<'t, 'a> {
 
     fn snapshot(&self) -> Snapshot {
         let header = self.recording.header();
-        let last_call = self.last_call();
-        let stops = self.timeline.events().filter_map(|(_, event)| event.stop);
-        let change = stops.max().unwrap_or(0).max(last_call);
+        let Activity { call, change } = self.activities.process;
         let damage = self.recording.damage_in_short().into_iter();
-        let at = |ticks: u64| if ticks == 0 { 0 } else { self.timeline.ns(ticks).min(MOST) };
+        let at = |ticks: u64| self.ns_or_never(ticks);
         let reports = self.recording.hangs().iter().rev();
         let reported = reports.clone().map(|(ticks, _)| *ticks).max();
         Snapshot {
@@ -306,7 +309,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             part: self.recording.part().filter(|_| !self.older.is_read),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
-            last_call_ns: at(last_call),
+            last_call_ns: at(call),
             is_closed: header.closed && !header.copy,
             is_copy: header.copy,
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
@@ -322,24 +325,9 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
-    /// When the application last called NCCL. If calls are missing in the recording, the heartbeats
-    /// are used, which are up to a second late.
-    fn last_call(&self) -> u64 {
-        let progress = self.recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
-            Heartbeat::Progress(progress) => Some(progress.beat),
-            _ => None,
-        });
-        let calls = self.timeline.events().filter(|(_, event)| {
-            matches!(
-                event.kind(),
-                EventKind::CollApi | EventKind::P2pApi | EventKind::Coll | EventKind::P2p
-            )
-        });
-        let latest = calls.map(|(_, event)| event.start.ticks).max();
-        match latest.filter(|_| !self.is_partial && self.recording.is_whole()) {
-            Some(latest) => latest,
-            None => progress.chain(latest).max().unwrap_or(0),
-        }
+    /// A time in ns; 0, as in ticks, is never.
+    fn ns_or_never(&self, ticks: u64) -> u64 {
+        if ticks == 0 { 0 } else { self.timeline.ns(ticks).min(MOST) }
     }
 
     fn member(&self, position: usize) -> Option<Member> {
@@ -349,8 +337,12 @@ impl<'t, 'a> Progression<'t, 'a> {
             flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
             ..Progress::default()
         });
+        let Activity { call, change } = self.activities.comms[position];
         let mut member = Member {
             hash: comm.hash,
+            last_call_ns: self.ns_or_never(call),
+            change_ns: self.ns_or_never(change),
+            is_reported: progress.flags & flags::STUCK != 0,
             name: comm_name(comm),
             comm_name: comm.name.clone(),
             role: self.recording.role(comm).map(str::to_owned).or_else(|| comm.name.clone()),
@@ -391,6 +383,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         member.enqueued = progress.enqueued + new(&colls);
         let is_captured =
             progress.flags & flags::CAPTURED != 0 || calls.iter().any(|(_, call)| call.graph);
+        member.is_captured = is_captured;
         member.api = match progress.flags & flags::NO_API != 0 || is_captured {
             true => member.enqueued,
             false => (progress.api + new_calls).max(member.enqueued),

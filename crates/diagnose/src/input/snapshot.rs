@@ -60,6 +60,13 @@ pub(super) struct Member {
     pub(super) rank: u32,
     /// The GPU, if the plugin knew it.
     pub(super) device: Option<u32>,
+    /// When the application last called NCCL on the communicator, or an event of it last completed,
+    /// ns; 0 never.
+    pub(super) change_ns: u64,
+    /// When the application last called NCCL on the communicator, ns; 0 never.
+    pub(super) last_call_ns: u64,
+    /// The process's own watchdog reports a hang of the communicator.
+    pub(super) is_reported: bool,
     pub(super) api: u64,
     pub(super) enqueued: u64,
     pub(super) started: Option<u64>,
@@ -69,6 +76,8 @@ pub(super) struct Member {
     /// When that operation was issued, ns.
     pub(super) born_ns: Option<u64>,
     pub(super) is_blind: bool,
+    /// See [`crate::job::Vector::is_captured`].
+    pub(super) is_captured: bool,
     /// The process has destroyed or aborted the communicator.
     pub(super) has_left: bool,
     /// See [`crate::job::Vector::connects`]. If no earlier operation is in flight, `since_ns` and

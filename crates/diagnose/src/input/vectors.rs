@@ -226,6 +226,7 @@ fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
         age_ns: age,
         born_ns: age,
         is_blind: has(partial::NO_END),
+        is_captured: has(partial::CAPTURED),
         has_left: has(partial::ENDED),
         connects: false,
         p2p_number: None,

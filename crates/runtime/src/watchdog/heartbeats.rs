@@ -6,6 +6,7 @@
 //! it.
 
 use super::clock::Clock;
+use super::counted::Counted;
 use super::own_process::OwnProcess;
 use super::seen::StepSeen;
 use ncclscope_operations::progress::{CommView, ProxyView, Tracker};
@@ -113,7 +114,7 @@ impl Pauses {
 
 /// The facts that the tracker does not have.
 pub(super) struct Context<'a> {
-    pub(super) counts: &'a BTreeMap<u16, Counts>,
+    pub(super) counts: &'a BTreeMap<u16, Counted>,
     pub(super) own: &'a OwnProcess,
     pub(super) partial: bool,
     pub(super) lossy: bool,
@@ -136,12 +137,15 @@ impl Context<'_> {
             let Some(told) = told.get_mut(&view.comm) else { continue };
             // No record follows the end of a communicator, even if that was never counted.
             let had_ended = std::mem::replace(&mut told.ended, view.ended);
-            let Some(counts) = self.counts.get(&view.comm).filter(|_| !had_ended) else {
+            let Some(Counted { at, counts }) = self.counts.get(&view.comm).filter(|_| !had_ended)
+            else {
                 continue;
             };
-            let progress = self.progress(&view, counts, &told.latest, clock);
-            let ops = still.remove(&view.comm).unwrap_or_default();
+            let then = Clock { now: clock.now.min(*at), ..clock };
+            let progress = self.progress(&view, counts, &told.latest, then);
+            let mut ops = still.remove(&view.comm).unwrap_or_default();
             // Readers take the ProxyOps for current that have the time of the counts.
+            ops.iter_mut().for_each(|op| op.ticks = then.now);
             if told.is_news(&progress, &ops, clock) {
                 heartbeats.push(Heartbeat::Progress(progress));
                 heartbeats.extend(ops.iter().copied().map(Heartbeat::Op));
@@ -150,7 +154,7 @@ impl Context<'_> {
             let at = counts.checkpoint_at();
             if at > told.checkpoint {
                 told.checkpoint = at;
-                let (ticks, comm, hashes) = (clock.now, view.comm, counts.checkpoints);
+                let (ticks, comm, hashes) = (then.now, view.comm, counts.checkpoints);
                 heartbeats.push(Heartbeat::Checkpoints(Checkpoints { ticks, comm, at, hashes }));
             }
         }
@@ -158,6 +162,7 @@ impl Context<'_> {
         heartbeats
     }
 
+    /// The progress of a communicator at the time at which it had these counts.
     fn progress(
         &self,
         view: &CommView,

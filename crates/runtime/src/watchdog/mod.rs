@@ -26,6 +26,7 @@ entered an operation: `ncclscope diagnose` compares the ranks.
 pub(crate) mod act;
 mod blind;
 mod clock;
+mod counted;
 mod detect;
 mod drill;
 mod heartbeats;
@@ -45,11 +46,11 @@ use crate::probe::{self, LaunchState};
 use crate::sys::cuda::Device;
 use blind::Blind;
 use clock::Clock;
+use counted::Counted;
 use detect::{Detector, Stuck};
 use drill::Drill;
 use heartbeats::{LastWritten, Pauses};
 use ncclscope_operations::progress::{LaunchFate, LiveState, LostEvent, OpView, Tracker};
-use ncclscope_recorder::call_counters::{self, Counts};
 use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
@@ -87,7 +88,7 @@ pub(crate) struct Watchdog {
     /// Time after which something counts as stuck; `None`: never.
     limit_ns: Option<u64>,
     pub(crate) actions: HangActions,
-    counts: BTreeMap<u16, Counts>,
+    counts: BTreeMap<u16, Counted>,
     told: BTreeMap<u16, LastWritten>,
     pauses: Pauses,
     threads: Threads,
@@ -200,10 +201,10 @@ impl Watchdog {
     pub(crate) fn end_comm(&mut self, index: u16) {
         self.detector.tracker.end_comm(index);
         // The communicator may have been created after the counts were read for this look.
-        if let (Entry::Vacant(unread), Some(counts)) =
-            (self.counts.entry(index), call_counters::counts(index))
+        if let (Entry::Vacant(unread), Some(counted)) =
+            (self.counts.entry(index), Counted::read(index))
         {
-            unread.insert(counts);
+            unread.insert(counted);
         }
         self.next = 0;
     }
@@ -238,8 +239,7 @@ impl Watchdog {
         if is_due {
             // Read before the lanes, so that each operation that is counted is also read.
             let indices = self.told.iter().filter(|(_, told)| !told.ended).map(|(&comm, _)| comm);
-            self.counts =
-                indices.filter_map(|comm| Some((comm, call_counters::counts(comm)?))).collect();
+            self.counts = indices.filter_map(|comm| Some((comm, Counted::read(comm)?))).collect();
         }
         is_due
     }

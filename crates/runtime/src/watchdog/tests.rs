@@ -4,6 +4,7 @@
 mod conformance;
 
 use super::*;
+use ncclscope_recorder::call_counters;
 use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::record::{Coll, KernelCh};
 use ncclscope_trace::{Detail, Record, Start};
