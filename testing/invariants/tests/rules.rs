@@ -4,15 +4,19 @@
 
 use invariants::{Expect, Verdict, check};
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
+use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::{
     ApiCall, Coll, Detail, GroupApi, KernelCh, KernelLaunch, Packed, ProxyOp, step_flags,
 };
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
-    Comm, Definition, EventKind, Handle, Record, Recording, Start, State, Step, StrId, Writer,
+    Comm, Definition, EventKind, Handle, Heartbeat, Record, Recording, Start, State, Step, StrId,
+    Writer,
 };
 
 const PROCESS: u64 = 5;
+/// The lane of the plugin's own records.
+const META: u16 = ncclscope_trace::codec::META_LANE;
 const API: u16 = 1;
 const PROXY: u16 = 2;
 const STRINGS: [&str; 4] = ["AllReduce", "RING", "SIMPLE", "Reduce"];
@@ -26,6 +30,8 @@ struct Case {
     is_finalized: bool,
     lost: u64,
     records: Vec<(u16, Record)>,
+    /// The counts at 100 us, when nothing is under way any more.
+    progress: Progress,
 }
 
 fn value(kind: EventKind, lane: u16, sequence: u64) -> Handle {
@@ -49,7 +55,9 @@ impl Case {
         };
         let comm =
             Comm { ranks: 2, nodes: 2, api_version: 5, nccl_version: 22809, ..Comm::default() };
-        let mut case = Case { header, comm, is_finalized: true, lost: 0, records: Vec::new() };
+        let progress = Progress { ticks: 100_000, api: 1, enqueued: 1, ..Progress::default() };
+        let (is_finalized, lost, records) = (true, 0, Vec::new());
+        let mut case = Case { header, comm, is_finalized, lost, records, progress };
         case.api();
         case.proxy();
         case
@@ -132,6 +140,8 @@ impl Case {
         if self.is_finalized {
             writer.define(&Definition::CommEnd { index: 0, ticks: 2000 }).unwrap();
         }
+        let heartbeat = Heartbeat::Progress(self.progress).pack();
+        writer.append(META, 0, heartbeat.words()).unwrap();
         for lane in [API, PROXY] {
             let records = self.records.iter().filter(|(of, _)| *of == lane);
             let words: Vec<u64> = records.flat_map(|(_, r)| pack(r).words().to_vec()).collect();
@@ -296,6 +306,11 @@ const BREAKS: &[Break] = &[
     ("defect", |case| case.header.panics = 1),
     ("whole", |case| case.header.closed = false),
     ("kind", |case| case.comm.api_version = 4),
+    ("progress", |case| case.progress.api = 2),
+    ("progress", |case| case.progress.enqueued = 0),
+    ("progress", |case| case.progress.p2p_enqueued = 1),
+    // The counts of the end are given the time of the start.
+    ("progress", |case| case.progress.ticks = 50),
     ("launches", |case| case.remove(|r| is_kind(r, EventKind::KernelLaunch))),
     ("call", |case| {
         let call = value(EventKind::CollApi, API, 20);
@@ -394,6 +409,7 @@ fn add_later_operation(case: &mut Case) {
     let kernel = value(EventKind::KernelCh, PROXY, 2);
     let api = ApiCall { func: ALL_REDUCE, ..ApiCall::default() };
     let detail = Coll { func: ALL_REDUCE, group, ..Coll::default() };
+    (case.progress.api, case.progress.enqueued) = (2, 2);
     case.start(API, 1100, call, value(EventKind::GroupApi, API, 0), Detail::CollApi(api));
     case.stop(API, 1110, call);
     case.start(API, 1120, group, Handle::NULL, Detail::Group);

@@ -4,6 +4,7 @@
 mod counts;
 mod life;
 mod losses;
+mod progress;
 mod steps;
 mod time;
 mod tree;
@@ -35,6 +36,7 @@ pub fn check(recording: &Recording, expect: &Expect) -> Verdict {
     steps::check(&model, expect, &mut verdict);
     time::check(&model, expect, &mut verdict);
     counts::check(&model, expect, &mut verdict);
+    progress::check(&model, expect, &mut verdict);
     count(&model, &mut verdict);
     shorten(&mut verdict);
     verdict
