@@ -315,7 +315,9 @@ impl<'a> StuckOperation<'a> {
             }
         }
         if let Some(root) = rules::gpu_stands_still(&state).and_then(NextHop::from_finding) {
-            return root;
+            let NextHop::Root(_, link) = root else { return root };
+            let before = self.upstream(at, &link);
+            return before.map_or(root, |before| NextHop::WaitsFor(vec![(before, link)]));
         }
         let mut waits_for_silent = false;
         for transfer in state.transfers.iter().filter(|it| it.waits_for_peer()) {
@@ -325,6 +327,29 @@ impl<'a> StuckOperation<'a> {
             }
         }
         if to.is_empty() && !waits_for_silent { NextHop::Unknown } else { NextHop::WaitsFor(to) }
+    }
+
+    /// The member of the same host that waits for the data of a send which its GPU does not give: in
+    /// a ring of several GPUs in each host, one GPU receives from the network, and another one,
+    /// which gets the data over NVLink or shared memory, sends.
+    fn upstream(&self, at: usize, send: &Transfer) -> Option<usize> {
+        let of_channel = |it: &&Transfer| it.channel == send.channel && !it.is_send;
+        if !send.is_send || self.transfers(at).iter().any(|it| of_channel(&it)) {
+            return None;
+        }
+        // If the GPU that receives got more than was sent, the data is on the GPUs of the host.
+        let waits = |it: &Transfer| matches!(it.reached, Some(0..=2)) || it.is_only_told();
+        let awaited = |it: &Transfer| waits(it) && it.transmitted <= send.ready;
+        let host = self.host(at)?;
+        let others = (0..self.comm.vectors.len()).filter(|&other| self.host(other) == Some(host));
+        others.filter(|&other| other != at).find(|&other| {
+            let received = self.transfers(other).iter().filter(of_channel);
+            received.into_iter().any(awaited)
+        })
+    }
+
+    fn host(&self, at: usize) -> Option<&str> {
+        self.job.processes[self.vector(at).process as usize].host.as_deref()
     }
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {

@@ -32,6 +32,9 @@ pub struct RankState {
     pub peer: Option<i32>,
     /// All other members are known to be in the operation. One rank alone cannot know that.
     pub have_peers_entered: bool,
+    /// Other members are on its host: their GPUs give it data over NVLink or shared memory, of
+    /// which no transfer tells, and what they wait for is not known.
+    pub shares_host: bool,
 }
 
 /// The stage of a call that has not returned.

@@ -327,13 +327,18 @@ fn peer_takes_nothing(state: &RankState) -> Option<RankFinding> {
     Some(RankFinding::open(None, why).by(it))
 }
 
-/// N1 and N5: the transfers of a channel wait for this GPU, and it waits for no other rank there.
+/// N1 and N5: the transfers of a channel wait for this GPU, and it waits for no other rank there. A
+/// GPU that receives nothing from the network may wait for one of its host.
 #[must_use]
 pub fn gpu_stands_still(state: &RankState) -> Option<RankFinding> {
     let is_free = |it: &&Transfer| !of_channel(state, it.channel).any(|it| it.waits_elsewhere());
     let unsent = |it: &&Transfer| it.is_send && matches!(it.reached, Some(0 | 1));
     if let Some(it) = state.transfers.iter().filter(unsent).find(is_free) {
-        return Some(gpu_not_producing(it, "produces no data for"));
+        let receives = of_channel(state, it.channel).any(|it| !it.is_send);
+        return Some(match state.shares_host && !receives {
+            true => may_wait_on_its_host(it),
+            false => gpu_not_producing(it, "produces no data for"),
+        });
     }
     let unread: Vec<&Transfer> = at(state, false, 3).filter(is_free).collect();
     let passes_on =
@@ -358,6 +363,16 @@ fn gpu_not_producing(it: &Transfer, does: &str) -> RankFinding {
         it.channel
     );
     RankFinding::of(FindingClass::GpuNotProducing, why).by(it)
+}
+
+fn may_wait_on_its_host(it: &Transfer) -> RankFinding {
+    let why = format!(
+        "this GPU produces no data for {} on channel {}: its kernel stands still, or it waits for \
+         data of another GPU on its host; compare the ranks with ncclscope diagnose",
+        peer(it),
+        it.channel
+    );
+    RankFinding::open(None, why).by(it)
 }
 
 fn of_channel(state: &RankState, channel: u8) -> impl Iterator<Item = &Transfer> {

@@ -49,6 +49,17 @@ fn the_oldest_step_shows_which_side_holds_up_a_transfer() {
 }
 
 #[test]
+fn a_gpu_that_may_get_its_data_on_its_host_is_not_accused() {
+    use FindingClass::GpuNotProducing;
+    let in_host = |transfers: &[Transfer]| RankState { shares_host: true, ..with(transfers) };
+    expect(&in_host(&[send(0, 1)]), None, "waits for data of another GPU on its host");
+    // It receives on another channel only.
+    expect(&in_host(&[send(0, 1), receive(1, None)]), None, "another GPU on its host");
+    let both = [send(0, 1), receive(0, None)];
+    expect(&in_host(&both), Some(GpuNotProducing), "produces no data");
+}
+
+#[test]
 fn data_that_is_not_taken_is_n1_where_the_gpu_has_data_to_pass_on() {
     use FindingClass::{GpuNotConsuming, GpuNotProducing};
     let passes_on = with(&[receive(0, 3), send(0, None)]);

@@ -75,3 +75,21 @@ fn an_unmatched_receive_names_the_path_that_lacks_its_send() {
         assert_eq!((found.len(), found[0].edge), (1, truth.verdicts[0].edge), "seed {seed}");
     }
 }
+
+/// In rings of several GPUs in each host, one GPU receives from the network and another one sends.
+/// The sender waits for the receiver over NVLink, of which no event tells.
+#[test]
+fn a_gpu_that_waits_for_another_of_its_host_is_no_cause() {
+    for fault in ["link-down", "receiver-not-ready", "flush-stuck"] {
+        for (seed, ranks, tp) in [(1, 16, 1), (2, 16, 1), (3, 32, 2)] {
+            let mut scenario = planted(fault, seed);
+            let job = &mut scenario.job;
+            (job.ranks, job.tp, job.pp, job.steps) = (ranks, tp, 1, 6);
+            let (truth, verdicts) = found(&scenario);
+            let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+            let planted: Vec<_> =
+                truth.verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+            assert_eq!(found, planted, "{fault} {seed}");
+        }
+    }
+}

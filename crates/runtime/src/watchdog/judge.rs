@@ -62,6 +62,7 @@ impl Scene<'_> {
             absent: op.absent,
             peer: op.facts.peer,
             have_peers_entered: false,
+            shares_host: self.comm.is_some_and(|comm| self.own.shares_hosts(comm.comm)),
         }
     }
 

@@ -72,6 +72,11 @@ impl OwnProcess {
         self.comms.get(&comm).map_or(0, |comm| comm.api_version)
     }
 
+    /// True if a communicator has several ranks on a host.
+    pub(super) fn shares_hosts(&self, comm: u16) -> bool {
+        self.comms.get(&comm).is_some_and(|comm| comm.nodes > 0 && comm.ranks > comm.nodes)
+    }
+
     pub(super) fn known(&self, comm: u16) -> Option<&Comm> {
         self.comms.get(&comm)
     }
