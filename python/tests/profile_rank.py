@@ -128,8 +128,8 @@ def early() -> None:
     assert not ncclscope.is_started()
 
 
-def main() -> None:
-    mode, number, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+def run(mode: str, number: int, folder: Path) -> None:
+    """A rank, from its first communicator to its last."""
     dist.init_process_group("gloo", f"file://{folder}/gloo", rank=number, world_size=2)
     out = folder / str(number)
     out.mkdir()
@@ -152,4 +152,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

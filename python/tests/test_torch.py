@@ -5,11 +5,14 @@ NCCLSCOPE_PLUGIN, NCCLSCOPE_TEST_CUDA (the stand-in) and NCCLSCOPE_TEST_NCCL nam
 torch's own if torch contains one.
 """
 
+import atexit
+import functools
 import importlib.metadata
 import importlib.util
 import json
 import logging
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -67,16 +70,21 @@ NCCL = {
 Trace = dict[str, Any]
 
 
-@contextmanager
-def running(mode: str, folder: Path, **env: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Two ranks, which must succeed."""
+def environment(rank: int, folder: Path, **env: str) -> dict[str, str]:
+    """The environment variables of a rank."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("NCCL_")}
     kept.update(NCCL, **variables(), NCCLSCOPE_START="off")
     kept.update(NCCLSCOPE_DIR=str(folder / "run"), NCCLSCOPE_CONTROL=str(folder / "control"))
+    return {**kept, **env, "NCCL_HOSTID": f"host{rank}"}
+
+
+@contextmanager
+def running(mode: str, folder: Path, **env: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Two ranks, which must succeed, each a program of its own."""
     ranks = []
     for rank in range(2):
         command = [sys.executable, str(HERE / "profile_rank.py"), mode, str(rank), str(folder)]
-        own = {**kept, **env, "NCCL_HOSTID": f"host{rank}"}
+        own = environment(rank, folder, **env)
         pipe = subprocess.PIPE
         ranks.append(subprocess.Popen(command, env=own, stdout=pipe, stderr=subprocess.STDOUT))
     try:
@@ -89,10 +97,28 @@ def running(mode: str, folder: Path, **env: str) -> Iterator[list["subprocess.Po
         assert process.returncode == 0, f"{process.args!r}\n{text}"
 
 
+@functools.cache
+def forks() -> "subprocess.Popen[str]":
+    """The process that forks ranks. The loader reads LD_LIBRARY_PATH when it starts."""
+    command = [sys.executable, str(HERE / "forked_ranks.py")]
+    pipe = subprocess.PIPE
+    own = {**os.environ, **variables()}
+    process = subprocess.Popen(command, env=own, stdin=pipe, stdout=pipe, text=True)
+    atexit.register(process.kill)
+    return process
+
+
 def job(mode: str, folder: Path, **env: str) -> None:
-    """Runs two ranks until they exit."""
-    with running(mode, folder, **env):
-        pass
+    """Runs two ranks to their end, which must succeed."""
+    process = forks()
+    assert process.stdin and process.stdout
+    ranks = [environment(rank, folder, **env) for rank in range(2)]
+    print(json.dumps({"mode": mode, "folder": str(folder), "ranks": ranks}), file=process.stdin)
+    process.stdin.flush()
+    is_done, _, _ = select.select([process.stdout], [], [], 240)
+    codes = json.loads(process.stdout.readline()) if is_done else "no end"
+    said = [(folder / f"said-{rank}").read_text(errors="replace") for rank in range(2)]
+    assert codes == [0, 0], f"{mode}: {codes}\n{said[0]}\n{said[1]}"
 
 
 def load(file: Path) -> Trace:
