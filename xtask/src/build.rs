@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 
 use serde_json::Value;
 
@@ -81,11 +82,16 @@ fn named_plugin(folder: &Path) -> Outcome<PathBuf> {
 /// tests run or load; with `shipped`, also the plugin as it ships. Returns the target folder.
 pub(crate) fn for_tests(shipped: bool) -> Outcome<PathBuf> {
     let words = ["cargo", "build", "--workspace", "--lib", "--bins", "--examples"];
-    process::check(&mut process::command(&words))?;
-    if shipped {
-        shipped_plugin()?;
-    }
-    target()
+    std::thread::scope(|scope| {
+        // Beside the other build, because its link-time optimisation uses one core.
+        let plugin = shipped.then(|| scope.spawn(|| shipped_plugin().map_err(|e| e.to_string())));
+        process::check(&mut process::command(&words))?;
+        match plugin.map(ScopedJoinHandle::join) {
+            Some(Ok(Err(error))) => Err(error.into()),
+            Some(Err(_)) => Err("the build of the plugin panicked".into()),
+            Some(Ok(Ok(_))) | None => target(),
+        }
+    })
 }
 
 /// The target folder, which may be set by the environment or a configuration.
