@@ -574,23 +574,24 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
         let there: BTreeSet<u32> = comm.vectors.iter().map(|vector| vector.rank).collect();
         let missing: Vec<u32> = (0..comm.nranks).filter(|rank| !there.contains(rank)).collect();
         let layout = layouts.of(job, comm);
+        // Two members are not one process.
+        let mut taken: BTreeSet<u32> = BTreeSet::new();
         for rank in missing {
-            let global = layout.and_then(|layout| layout.at(rank)).or(layouts.only_missing);
-            let process = match global.and_then(|global| known.get(&global).copied()) {
-                // The process has input but is not in this communicator, so that the guessed rank
-                // is wrong.
-                Some(at) if job.processes[at as usize].status != ProcessStatus::Silent => continue,
-                Some(at) => at,
-                None => {
-                    let new = u32::try_from(job.processes.len()).unwrap_or(u32::MAX);
-                    let status = ProcessStatus::Silent;
-                    job.processes.push(Process { rank: global, status, ..Process::default() });
-                    if let Some(global) = global {
-                        known.insert(global, new);
-                    }
-                    new
-                }
-            };
+            let process = |global: u32| known.get(&global).copied();
+            // A process with input is not in this communicator: a guess that names it is wrong.
+            let has_no_input = |at: u32| job.processes[at as usize].status == ProcessStatus::Silent;
+            let is_free =
+                |global: &u32| process(*global).is_none_or(has_no_input) && !taken.contains(global);
+            let guess = layout.and_then(|layout| layout.at(rank)).filter(is_free);
+            let global = guess.or_else(|| layouts.only_missing.filter(is_free));
+            let process = global.and_then(process).unwrap_or_else(|| {
+                let new = u32::try_from(job.processes.len()).unwrap_or(u32::MAX);
+                let status = ProcessStatus::Silent;
+                job.processes.push(Process { rank: global, status, ..Process::default() });
+                global.map(|global| known.insert(global, new));
+                new
+            });
+            taken.extend(global);
             silent.insert((at, rank), process);
             job.comms[at].silent.push(process);
         }
