@@ -327,6 +327,31 @@ fn h3a_h3b_the_kernel_that_did_not_start() {
     assert_eq!(verdict.confidence, Confidence::Confirmed);
 }
 
+/// A dump has no transfers, and recordings need not have them.
+#[test]
+fn h3d_is_a_suspicion_where_the_network_is_not_shown() {
+    let at = |hosts: [&str; 2], is_dump: bool, transfers: &[Transfer]| {
+        let mut job = job(2);
+        job.is_dump = is_dump;
+        for (process, host) in job.processes.iter_mut().zip(hosts) {
+            process.host = Some(host.into()).filter(|_| !is_dump);
+        }
+        job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4)]));
+        let flight = InFlightOp { transfers: transfers.to_vec(), ..InFlightOp::default() };
+        job.comms[0].flights.insert(1, flight);
+        let verdict = expect(&job, FindingClass::KernelNotEnding, &[0, 1]);
+        let is_open = verdict.alternatives.iter().any(|text| text.contains("network"));
+        let hides = verdict.evidence[0].text.contains("the input shows no network transfers");
+        assert_eq!((is_open, hides), (hides, is_open), "{verdict:#?}");
+        (verdict.confidence, hides)
+    };
+    assert_eq!(at(["a", "a"], true, &[]), (Confidence::Suspect, true));
+    assert_eq!(at(["a", "b"], false, &[]), (Confidence::Suspect, true));
+    assert_eq!(at(["a", "a"], false, &[]), (Confidence::Confirmed, false));
+    let ended = Transfer { peer: 0, steps: 8, done: 8, posted: 8, ..Transfer::default() };
+    assert_eq!(at(["a", "b"], false, &[ended]), (Confidence::Confirmed, false));
+}
+
 #[test]
 fn h3c_the_rank_that_did_not_finish() {
     let mut job = job(3);
