@@ -3,6 +3,7 @@
 
 use crate::classify::Classifier;
 use crate::job::{Job, Process, ProcessStatus};
+use crate::stuck_operation::UNSEEN_NETWORK;
 use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
@@ -83,9 +84,13 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let by_calls: Vec<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
     doubt_hidden(&mut verdicts, job);
     doubt_lacking(&mut verdicts, job);
-    // A vague verdict ("all members are in the operation") counts only if there is no other.
-    if !verdicts.iter().all(Verdict::is_vague) {
-        verdicts.retain(|verdict| !verdict.is_vague());
+    // A vague verdict ("all members are in the operation") counts only if there is no other. That
+    // the kernels of all run says more, even if the network is not shown.
+    let is_vague = |verdict: &Verdict| {
+        verdict.is_vague() && !verdict.alternatives.iter().any(|it| it == UNSEEN_NETWORK)
+    };
+    if !verdicts.iter().all(is_vague) {
+        verdicts.retain(|verdict| !is_vague(verdict));
     }
     // After that, because it makes verdicts vague that are as likely as the others.
     doubt_killed(&mut verdicts, job, &by_calls);

@@ -25,8 +25,8 @@ pub(crate) const MAY_BE_OVER: &str = "its kernel has stopped on all channels, wh
     its end: it may be over, and other work on the stream keeps the next one from starting (H3a)";
 
 /// Where else the cause may be if the input does not show transfers, and what to do.
-const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links and NICs, and \
-    diagnose recordings of these ranks, which show network transfers";
+pub(crate) const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links and \
+    NICs, and diagnose recordings of these ranks, which show network transfers";
 
 /// A cause inside an operation.
 #[derive(Clone, Debug)]

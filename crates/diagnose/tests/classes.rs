@@ -343,6 +343,10 @@ fn h3d_is_a_suspicion_where_the_network_is_not_shown() {
         let is_open = verdict.alternatives.iter().any(|text| text.contains("network"));
         let hides = verdict.evidence[0].text.contains("the input shows no network transfers");
         assert_eq!((is_open, hides), (hides, is_open), "{verdict:#?}");
+        // It also counts beside another cause.
+        job.processes.extend([2, 3].map(|rank| Process { rank: Some(rank), ..Process::default() }));
+        job.comms.push(comm("b", &[(2, 8, None, 7), (3, 7, None, 7)]));
+        assert_eq!(run(&job).findings.len(), 2);
         (verdict.confidence, hides)
     };
     assert_eq!(at(["a", "a"], true, &[]), (Confidence::Suspect, true));
