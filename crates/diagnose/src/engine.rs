@@ -2,7 +2,8 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
-use crate::job::{Communicator, Job, Process, ProcessStatus};
+use crate::job::{Job, Process, ProcessStatus};
+use crate::stuck_operation::UNSEEN_NETWORK;
 use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
@@ -83,9 +84,13 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let by_calls: Vec<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
     doubt_hidden(&mut verdicts, job);
     doubt_lacking(&mut verdicts, job);
-    // A vague verdict ("all members are in the operation") counts only if there is no other.
-    if !verdicts.iter().all(Verdict::is_vague) {
-        verdicts.retain(|verdict| !verdict.is_vague());
+    // A vague verdict ("all members are in the operation") counts only if there is no other. That
+    // the kernels of all run says more, even if the network is not shown.
+    let is_vague = |verdict: &Verdict| {
+        verdict.is_vague() && !verdict.alternatives.iter().any(|it| it == UNSEEN_NETWORK)
+    };
+    if !verdicts.iter().all(is_vague) {
+        verdicts.retain(|verdict| !is_vague(verdict));
     }
     // After that, because it makes verdicts vague that are as likely as the others.
     doubt_killed(&mut verdicts, job, &by_calls);
@@ -168,22 +173,24 @@ fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
     if lacking.is_empty() {
         return;
     }
-    let comms: HashMap<&str, &Communicator> =
-        job.comms.iter().map(|comm| (comm.name.as_str(), comm)).collect();
+    // A communicator and the calls on it have one name.
+    let mut by_comm: HashMap<&str, BTreeSet<u32>> = HashMap::new();
+    for comm in &job.comms {
+        let ranks = comm.vectors.iter().map(|vector| job.rank(vector.process));
+        by_comm.entry(&comm.name).or_default().extend(ranks.filter(|rank| lacking.contains(rank)));
+    }
     let is_by_counters =
         |verdict: &Verdict| matches!(verdict.class, HostStuck | CallNotEnqueued | ProcessGone);
     for verdict in verdicts.iter_mut().filter(|verdict| !is_by_counters(verdict)) {
-        let comm = comms.get(verdict.comm_text.as_str());
-        let members = comm.into_iter().flat_map(|comm| &comm.vectors);
-        let mut ranks: BTreeSet<u32> = members.map(|vector| job.rank(vector.process)).collect();
-        ranks.extend(&verdict.root_ranks);
-        let lacking: Vec<u32> = ranks.intersection(&lacking).copied().collect();
+        let members = by_comm.get(verdict.comm_text.as_str()).into_iter().flatten();
+        let roots = verdict.root_ranks.iter().filter(|rank| lacking.contains(rank));
+        let lacking: BTreeSet<u32> = members.chain(roots).copied().collect();
         if !lacking.is_empty() {
             verdict.confidence = Confidence::Suspect;
             verdict.alternatives.push(format!(
                 "events of {} are missing (lost, left out or not recorded), and may show another \
                  cause",
-                words::named_ranks(&lacking)
+                words::named_ranks(&lacking.into_iter().collect::<Vec<u32>>())
             ));
         }
     }

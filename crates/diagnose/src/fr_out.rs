@@ -187,7 +187,7 @@ fn config(job: &Job, id: usize, comm: &Communicator) -> Value {
 fn members(job: &Job, comm: &Communicator) -> Vec<u32> {
     let known = comm.vectors.iter().map(|vector| vector.process);
     let mut ranks: Vec<u32> =
-        known.chain(comm.silent.iter().copied()).map(|process| job.rank(process)).collect();
+        known.chain(comm.silent.iter().copied()).filter_map(|at| job.known_rank(at)).collect();
     ranks.sort_unstable();
     ranks
 }

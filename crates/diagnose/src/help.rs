@@ -19,7 +19,8 @@ fn gpus(job: &Job) -> u64 {
 /// Adds these facts to each verdict.
 pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     let numbered = job.processes.iter().zip(0u32..);
-    let processes: HashMap<u32, _> = numbered.map(|(one, at)| (job.rank(at), one)).collect();
+    let processes: HashMap<u32, _> =
+        numbered.filter_map(|(one, at)| Some((job.known_rank(at)?, one))).collect();
     let place = |&rank: &u32| {
         let known = processes.get(&rank);
         RankLocation {

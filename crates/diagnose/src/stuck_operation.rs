@@ -24,6 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const MAY_BE_OVER: &str = "its kernel has stopped on all channels, which need not be \
     its end: it may be over, and other work on the stream keeps the next one from starting (H3a)";
 
+/// Where else the cause may be if the input does not show transfers, and what to do.
+pub(crate) const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links and \
+    NICs, and diagnose recordings of these ranks, which show network transfers";
+
 /// A cause inside an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
@@ -442,12 +446,26 @@ impl<'a> StuckOperation<'a> {
         cause
     }
 
+    /// True if the input would show these members' network transfers. Dumps have none. Members on
+    /// different hosts use a network, unless NVLink connects the hosts: if none has a transfer,
+    /// transfers may not be recorded.
+    fn would_show_transfers(&self, members: &[usize]) -> bool {
+        let host = |&at: &usize| {
+            let process = self.vector(at).process as usize;
+            self.job.processes.get(process)?.host.as_deref()
+        };
+        let hosts: BTreeSet<&str> = members.iter().filter_map(host).collect();
+        let has_some = members.iter().any(|&at| !self.transfers(at).is_empty());
+        has_some || !self.job.is_dump && hosts.len() < 2
+    }
+
     /// The cause if all members are in the operation and nothing more is known.
     fn unexplained(&self, members: &[usize]) -> Cause {
         let vectors = || members.iter().map(|&at| self.vector(at));
         let run = vectors().filter(|v| v.has_started() == Some(true)).count();
         let all_run = run == members.len();
         let may_be_over = members.iter().any(|&at| self.may_be_over(at));
+        let hides_transfers = !self.would_show_transfers(members);
         let is_told =
             members.iter().any(|&at| self.transfers(at).iter().any(Transfer::is_only_told));
         let place = match vectors().map(Vector::front).min() {
@@ -464,6 +482,9 @@ impl<'a> StuckOperation<'a> {
             } else if is_told {
                 "and the data that they wait for is reported as arrived, which with LL and LL128 a \
                  network plugin may do before it came"
+            } else if all_run && hides_transfers {
+                "its kernel runs on each, and the input shows no network transfers: the network, \
+                 NVLink or a device"
             } else if all_run {
                 "its kernel runs on each, and no network transfer is in flight"
             } else {
@@ -472,10 +493,13 @@ impl<'a> StuckOperation<'a> {
         );
         let line = Evidence::about(FindingClass::KernelNotEnding, text);
         let is_known = all_run && !is_told;
+        // A member that has finished may be one end of the path at fault.
         let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process).collect();
-        let is_sure = is_known && !may_be_over;
+        let is_sure = is_known && !may_be_over && !hides_transfers;
         let unknown = if may_be_over {
             MAY_BE_OVER
+        } else if is_known {
+            UNSEEN_NETWORK
         } else {
             "a kernel that did not start, or a transfer: the input shows neither"
         };

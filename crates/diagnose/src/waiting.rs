@@ -63,8 +63,9 @@ fn waiting(job: &Job, comm: &Communicator, members: &[u32]) -> Waiting {
     }
 }
 
+/// The ranks of these processes, as far as known.
 fn ranks(job: &Job, processes: impl Iterator<Item = u32>) -> Vec<u32> {
-    let mut ranks: Vec<u32> = processes.map(|process| job.rank(process)).collect();
+    let mut ranks: Vec<u32> = processes.filter_map(|process| job.known_rank(process)).collect();
     ranks.sort_unstable();
     ranks.dedup();
     ranks

@@ -327,6 +327,35 @@ fn h3a_h3b_the_kernel_that_did_not_start() {
     assert_eq!(verdict.confidence, Confidence::Confirmed);
 }
 
+/// A dump has no transfers, and recordings need not have them.
+#[test]
+fn h3d_is_a_suspicion_where_the_network_is_not_shown() {
+    let at = |hosts: [&str; 2], is_dump: bool, transfers: &[Transfer]| {
+        let mut job = job(2);
+        job.is_dump = is_dump;
+        for (process, host) in job.processes.iter_mut().zip(hosts) {
+            process.host = Some(host.into()).filter(|_| !is_dump);
+        }
+        job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4)]));
+        let flight = InFlightOp { transfers: transfers.to_vec(), ..InFlightOp::default() };
+        job.comms[0].flights.insert(1, flight);
+        let verdict = expect(&job, FindingClass::KernelNotEnding, &[0, 1]);
+        let is_open = verdict.alternatives.iter().any(|text| text.contains("network"));
+        let hides = verdict.evidence[0].text.contains("the input shows no network transfers");
+        assert_eq!((is_open, hides), (hides, is_open), "{verdict:#?}");
+        // It also counts beside another cause.
+        job.processes.extend([2, 3].map(|rank| Process { rank: Some(rank), ..Process::default() }));
+        job.comms.push(comm("b", &[(2, 8, None, 7), (3, 7, None, 7)]));
+        assert_eq!(run(&job).findings.len(), 2);
+        (verdict.confidence, hides)
+    };
+    assert_eq!(at(["a", "a"], true, &[]), (Confidence::Suspect, true));
+    assert_eq!(at(["a", "b"], false, &[]), (Confidence::Suspect, true));
+    assert_eq!(at(["a", "a"], false, &[]), (Confidence::Confirmed, false));
+    let ended = Transfer { peer: 0, steps: 8, done: 8, posted: 8, ..Transfer::default() };
+    assert_eq!(at(["a", "b"], false, &[ended]), (Confidence::Confirmed, false));
+}
+
 #[test]
 fn h3c_the_rank_that_did_not_finish() {
     let mut job = job(3);
@@ -677,6 +706,11 @@ fn missing_events_leave_suspects_within_an_operation() {
     assert_eq!(verdict.confidence, Confidence::Suspect);
     let other = verdict.alternatives.last().unwrap();
     assert!(other.starts_with("events of rank 2 are missing"), "{other}");
+    // A young call of rank 0 on the communicator may be for rank 1.
+    let mut call = comm("a", &[(0, 1, None, 1), (1, 0, None, 0)]);
+    (call.kind, call.vectors[0].connects) = (CommKind::Call, true);
+    partly.comms.push(call);
+    assert_eq!(only(&partly), verdict);
     let mut late = late();
     late.processes.iter_mut().for_each(|process| process.lacks_events = true);
     let verdict = expect(&late, FindingClass::HostStuck, &[2]);

@@ -498,23 +498,25 @@ fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
 
 /// Adds the pairs of ranks that have a send or receive in flight, or whose two sides differ.
 fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, job: &mut Job) {
-    type PairSides<'a> = [Option<(u32, &'a Member, u64, PairSide)>; 2];
-    let mut pairs: BTreeMap<(u32, u32), PairSides<'_>> = BTreeMap::new();
-    for &(process, member, now) in members {
+    let mut pairs: BTreeMap<(u32, u32), [Option<&PairSide>; 2]> = BTreeMap::new();
+    for (_, member, _) in members {
         for (&(is_send, peer), side) in &member.pairs {
             let key = if is_send { (member.rank, peer) } else { (peer, member.rank) };
-            let sides = pairs.entry(key).or_insert_with(|| [None, None]);
-            sides[usize::from(!is_send)] = Some((process, member, now, side.clone()));
+            pairs.entry(key).or_default()[usize::from(!is_send)] = Some(side);
         }
     }
+    // An all-to-all has n² pairs, too many for a search among all members for each.
+    let mut by_rank: HashMap<u32, &PlacedMember<'_>> = HashMap::new();
+    for placed in members {
+        by_rank.entry(placed.1.rank).or_insert(placed);
+    }
     for ((src, dst), sides) in pairs {
-        let issued =
-            |side: &Option<(_, _, _, PairSide)>| side.as_ref().map_or(0, |side| side.3.issued);
-        let is_open = sides.iter().flatten().any(|side| side.3.open > 0);
-        if !is_open && issued(&sides[0]) == issued(&sides[1]) {
+        let [sent, received] = sides.map(|side| side.map_or(0, |side| side.issued));
+        let is_open = sides.iter().flatten().any(|side| side.open > 0);
+        if !is_open && sent == received {
             continue;
         }
-        let known = |rank: u32| members.iter().find(|(_, member, _)| member.rank == rank);
+        let known = |rank: u32| by_rank.get(&rank).copied();
         let counts = [src, dst].iter().all(|&rank| known(rank).is_none_or(|m| m.1.counts_pairs));
         let in_job = |rank: u32| {
             let process = known(rank).map(|m| m.0).or_else(|| silent.get(&(parent, rank)).copied());
@@ -530,6 +532,7 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
             kind: if counts { CommKind::Pair } else { CommKind::Sequence },
             parent: u32::try_from(parent).ok(),
             nranks: 2,
+            vectors: Vec::with_capacity(2),
             ..Communicator::default()
         };
         for (rank, side) in [src, dst].into_iter().zip(sides) {
@@ -537,7 +540,7 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
                 comm.silent.extend(silent.get(&(parent, rank)));
                 continue;
             };
-            let side = side.map(|side| side.3).unwrap_or_default();
+            let side = side.cloned().unwrap_or_default();
             let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
             let (enqueued, done) =
                 if counts { (side.issued, side.done) } else { (side.open.min(1), 0) };
@@ -575,23 +578,24 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
         let there: BTreeSet<u32> = comm.vectors.iter().map(|vector| vector.rank).collect();
         let missing: Vec<u32> = (0..comm.nranks).filter(|rank| !there.contains(rank)).collect();
         let layout = layouts.of(job, comm);
+        // Two members are not one process.
+        let mut taken: BTreeSet<u32> = BTreeSet::new();
         for rank in missing {
-            let global = layout.and_then(|layout| layout.at(rank)).or(layouts.only_missing);
-            let process = match global.and_then(|global| known.get(&global).copied()) {
-                // The process has input but is not in this communicator, so that the guessed rank
-                // is wrong.
-                Some(at) if job.processes[at as usize].status != ProcessStatus::Silent => continue,
-                Some(at) => at,
-                None => {
-                    let new = u32::try_from(job.processes.len()).unwrap_or(u32::MAX);
-                    let status = ProcessStatus::Silent;
-                    job.processes.push(Process { rank: global, status, ..Process::default() });
-                    if let Some(global) = global {
-                        known.insert(global, new);
-                    }
-                    new
-                }
-            };
+            let process = |global: u32| known.get(&global).copied();
+            // A process with input is not in this communicator: a guess that names it is wrong.
+            let has_no_input = |at: u32| job.processes[at as usize].status == ProcessStatus::Silent;
+            let is_free =
+                |global: &u32| process(*global).is_none_or(has_no_input) && !taken.contains(global);
+            let guess = layout.and_then(|layout| layout.at(rank)).filter(is_free);
+            let global = guess.or_else(|| layouts.only_missing.filter(is_free));
+            let process = global.and_then(process).unwrap_or_else(|| {
+                let new = u32::try_from(job.processes.len()).unwrap_or(u32::MAX);
+                let status = ProcessStatus::Silent;
+                job.processes.push(Process { rank: global, status, ..Process::default() });
+                global.map(|global| known.insert(global, new));
+                new
+            });
+            taken.extend(global);
             silent.insert((at, rank), process);
             job.comms[at].silent.push(process);
         }
@@ -720,5 +724,34 @@ mod tests {
         assert_eq!(found(&[26, 25, 24], &ended), [], "another had not");
         assert_eq!(found(&[26, 25], &ended), [], "another is not recorded");
         assert_eq!(found(&[26, 25, 25], &[Some(90), Some(100), Some(95)]), [], "all ended");
+    }
+
+    /// A search among all members for the sides of each pair would take seconds here, and minutes
+    /// in an all-to-all of thousands of ranks. The last member is missing.
+    #[test]
+    fn each_send_in_flight_of_a_large_ring_is_a_pair() {
+        let ranks = 30_000;
+        let member = |rank: u32| {
+            let side = PairSide { issued: 1, open: 1, ..PairSide::default() };
+            let pairs = [((true, (rank + 1) % ranks), side)].into();
+            Member { nranks: ranks, rank, pairs, counts_pairs: true, ..Member::default() }
+        };
+        let members: Vec<Member> = (0..ranks - 1).map(member).collect();
+        let placed: Vec<PlacedMember<'_>> =
+            members.iter().zip(0..).map(|(member, process)| (process, member, 900)).collect();
+        let process = |rank| Process { rank: Some(rank), ..Process::default() };
+        let mut job = Job { processes: (0..ranks - 1).map(process).collect(), ..Job::default() };
+        add_group(&placed, &mut job);
+        let silent = add_silent(&mut job);
+        add_pairs(&placed, 0, &silent, &mut job);
+        assert_eq!(job.comms.len(), ranks as usize);
+        let sides = |comm: &Communicator| {
+            let ranks: Vec<u32> = comm.vectors.iter().map(|vector| vector.rank).collect();
+            (ranks, comm.silent.clone())
+        };
+        assert_eq!(sides(&job.comms[1]), (vec![0, 1], vec![]));
+        let last = &job.comms[ranks as usize - 1];
+        assert_eq!(sides(last), (vec![ranks - 2], vec![ranks - 1]));
+        assert!(last.name.starts_with("rank 29998 to rank 29999 of"), "{}", last.name);
     }
 }

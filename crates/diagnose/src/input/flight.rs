@@ -15,7 +15,7 @@ The format is that of PyTorch's `torch/distributed/flight_recorder`.
 use super::assemble::MAX_RANKS;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// Maximum number of members of all groups of a dump.
@@ -31,6 +31,9 @@ pub struct Dumps {
 struct Dump {
     groups: BTreeMap<String, Group>,
     entries: Vec<Entry>,
+    /// Its first entry is not the first that was recorded: the ring was full and overwrote older
+    /// ones, or the dump has only what is in flight.
+    lacks_older: bool,
 }
 
 #[derive(Debug, Default)]
@@ -138,7 +141,9 @@ impl Dump {
             let desc = group["desc"].as_str().unwrap_or_default().to_owned();
             groups.insert(name, Group { desc, ranks: ranks(&group["ranks"]), status: None });
         }
-        let mut dump = Dump { groups, entries };
+        let first = value["entries"].as_array().and_then(|entries| entries.first());
+        let lacks_older = first.is_some_and(|it| it["record_id"].as_u64().is_some_and(|it| it > 0));
+        let mut dump = Dump { groups, entries, lacks_older };
         dump.join_status(value);
         dump
     }
@@ -334,6 +339,7 @@ impl GroupBuilder<'_> {
         let mut comm = self.named();
         let silent = self.members.iter().filter(|rank| !self.dumps.ranks.contains_key(rank));
         comm.silent = silent.map(|&rank| self.process(rank)).collect();
+        let mut may_be_cut = Vec::new();
         for (rank, job, dump) in self.known() {
             let Some(vector) = self.vector(rank, job, dump, use_status) else { continue };
             let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
@@ -350,9 +356,12 @@ impl GroupBuilder<'_> {
                 let call = calls.get(&vector.front()).cloned().unwrap_or_default();
                 comm.flights.insert(at, InFlightOp { call, ..InFlightOp::default() });
             }
+            may_be_cut
+                .extend(calls.keys().next().filter(|_| dump.lacks_older).map(|&seq| (at, seq)));
             comm.calls.insert(at, calls);
             comm.vectors.push(vector);
         }
+        drop_cut(&mut comm.calls, &may_be_cut);
         comm
     }
 
@@ -417,9 +426,33 @@ impl GroupBuilder<'_> {
     }
 }
 
+/// Drops the oldest calls, of members whose ring has overwritten older entries, that are the end of
+/// a coalesced call of another member: the ring may have kept only that part of the same call.
+fn drop_cut(calls: &mut BTreeMap<u32, BTreeMap<u64, Call>>, oldest: &[(u32, u64)]) {
+    let numbers: HashSet<u64> = oldest.iter().map(|&(_, seq)| seq).collect();
+    let mut coalesced: HashMap<u64, HashSet<&str>> = HashMap::new();
+    for (seq, call) in calls.values().flatten().filter(|(seq, _)| numbers.contains(seq)) {
+        coalesced.entry(*seq).or_default().insert(&call.func);
+    }
+    let is_cut = |&&(at, seq): &&(u32, u64)| {
+        let func = calls.get(&at).and_then(|calls| Some(&*calls.get(&seq)?.func));
+        let is_longer = |other: &&str, func: &str| {
+            other.strip_suffix(func).is_some_and(|before| before.ends_with('+'))
+        };
+        let all = coalesced.get(&seq);
+        func.zip(all).is_some_and(|(func, all)| all.iter().any(|other| is_longer(other, func)))
+    };
+    let cut: Vec<(u32, u64)> = oldest.iter().filter(is_cut).copied().collect();
+    for (at, seq) in cut {
+        calls.get_mut(&at).and_then(|calls| calls.remove(&seq));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Options, diagnose};
+    use ncclscope_findings::FindingClass;
 
     #[test]
     fn the_size_of_an_operation_is_that_of_the_larger_side() {
@@ -454,5 +487,40 @@ mod tests {
         assert_eq!(added(300_000, 1), Err(error.into()));
         let error = "its groups have 1200000 members: 1048576 is the most";
         assert_eq!(added(200_000, 6), Err(error.into()));
+    }
+
+    /// The diagnosis of two ranks that wait in call 6. Rank 0 recorded the whole coalesced call 5;
+    /// of rank 1's entries, with these functions in call 5, the first has this `record_id`.
+    fn of_two_rings(first: u64, functions: &[&str]) -> Vec<FindingClass> {
+        let dump = |first: u64, functions: &[&str]| {
+            let five = functions.iter().map(|&function| (5, function, "completed"));
+            let all = five.chain([(6, "all_reduce", "started")]).zip(first..);
+            let entry = |((seq, function, state), record): ((u64, &str, &str), u64)| {
+                serde_json::json!({"record_id": record, "pg_id": 0, "process_group": ["0", "tp"],
+                    "collective_seq_id": seq, "profiling_name": format!("nccl:{function}"),
+                    "state": state, "input_sizes": [[4]], "input_dtypes": ["Float"]})
+            };
+            let entries: Vec<Value> = all.map(entry).collect();
+            serde_json::json!({"version": "2.9", "entries": entries,
+                "pg_config": {"0": {"name": "0", "desc": "tp", "ranks": "[0, 1]"}},
+                "pg_status": {"0": {"last_enqueued_collective": 6, "last_started_collective": 6,
+                    "last_completed_collective": 5}}})
+        };
+        let mut dumps = Dumps::default();
+        dumps.add(Path::new("_dump_0"), dump(0, &["broadcast", "gather", "scatter"])).unwrap();
+        dumps.add(Path::new("_dump_1"), dump(first, functions)).unwrap();
+        let found = diagnose(&dumps.job(), &Options::default()).findings;
+        found.into_iter().map(|verdict| verdict.class).collect()
+    }
+
+    #[test]
+    fn a_coalesced_call_that_the_ring_has_cut_is_no_other_call() {
+        let mismatch = [FindingClass::CallMismatch];
+        for kept in [&["scatter"][..], &["gather", "scatter"]] {
+            assert_ne!(of_two_rings(70, kept), mismatch, "{kept:?}");
+            assert_eq!(of_two_rings(0, kept), mismatch, "{kept:?}: there were no others");
+        }
+        assert_eq!(of_two_rings(70, &["scatter", "gather"]), mismatch);
+        assert_eq!(of_two_rings(70, &["reduce_scatter"]), mismatch);
     }
 }
