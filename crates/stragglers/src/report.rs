@@ -161,11 +161,11 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     };
     let links = own_links(edges::find(job, &pools, span, limits), &findings, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
-    findings.extend(links);
     let mut drifts = drift::find(job, (&clocks, samples), (&explained, span), limits);
     for slowed in drifts.iter_mut().filter(|it| it.class == FindingClass::TransfersSlowed) {
         slowed.most_lost_share = slowed.onset.and_then(|onset| longer_since(&list, onset));
     }
+    findings.extend(own_links(links, &drifts, &mut notes));
     findings.extend(drifts);
     let mut findings = without_effects(findings, stalls_and_shortages(job, &list, span, limits));
     worst_first(&mut findings);
@@ -276,17 +276,29 @@ fn in_words(ns: i128) -> Option<String> {
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Removes findings about slow links of a rank that is itself slow, and adds a note: after a pause,
-/// a connection is slow on its own account.
+/// Removes findings about slow links of a rank that is itself slow, or that is suspected because a
+/// communicator inside its node is slow, and adds notes: after a pause, a connection is slow on its
+/// own account, and such a rank sends after pauses.
 fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
-    let is_late = |rank: u32| slow.iter().any(|finding| finding.root_ranks.contains(&rank));
-    let (late, own): (Vec<Finding>, Vec<Finding>) =
-        links.into_iter().partition(|link| link.edge.is_some_and(|[src, _]| is_late(src)));
-    for Finding { edge, factor, .. } in late {
-        let ([src, dst], factor) = (edge.unwrap_or_default(), factor.unwrap_or(1.0));
+    use FindingClass::{SlowLaunch, SlowNodePath, SlowRank};
+    let late = slow.iter().filter(|it| matches!(it.class, SlowRank | SlowLaunch | SlowNodePath));
+    let late: BTreeMap<u32, FindingClass> =
+        late.flat_map(|it| it.root_ranks.iter().map(|&rank| (rank, it.class))).collect();
+    let mut own = Vec::new();
+    for link in links {
+        let sender = link.edge.and_then(|[src, dst]| Some((src, dst, late.get(&src)?)));
+        let Some((src, dst, class)) = sender else {
+            own.push(link);
+            continue;
+        };
+        let why = match class {
+            SlowNodePath => "is inside a slow node communicator",
+            _ => "sends after pauses",
+        };
+        let factor = link.factor.unwrap_or(1.0);
         notes.push(format!(
             "the link from rank {src} to rank {dst} took {factor:.1} times as long as others: rank \
-             {src} sends after pauses, which may be why"
+             {src} {why}, which may be why"
         ));
     }
     own
