@@ -236,6 +236,8 @@ pub struct Job {
     pub whole_from: BTreeMap<usize, f64>,
     /// Workers with missing operations at unknown times; they are not reported as slow.
     pub gappy: BTreeSet<usize>,
+    /// Workers whose recordings mark no steps.
+    pub unmarked: BTreeSet<usize>,
     /// Ranks of the largest communicator without a recording, as inclusive ranges.
     pub unrecorded: Vec<(u32, u32)>,
     /// Time 0 of the job in ns since 1970; `None` if unknown.

@@ -251,6 +251,7 @@ impl JobPart {
         self.job.stalls.extend(other.job.stalls);
         self.job.edges.extend(other.job.edges);
         self.job.gappy.extend(other.job.gappy);
+        self.job.unmarked.extend(other.job.unmarked);
         self.job.whole_from.extend(other.job.whole_from);
     }
 }
@@ -310,6 +311,9 @@ impl Adding<'_> {
         let mut steps: Vec<(i64, i64)> =
             marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
         steps.sort_unstable();
+        if steps.is_empty() {
+            self.part.job.unmarked.extend(&all);
+        }
         let process = Process { workers, timeline, operations, clocks, steps };
         self.part.is_partial |= process.is_partial();
         let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
