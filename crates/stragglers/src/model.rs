@@ -238,6 +238,9 @@ pub struct Job {
     pub gappy: BTreeSet<usize>,
     /// Workers whose recordings mark no steps.
     pub unmarked: BTreeSet<usize>,
+    /// Number of parts of collectives that were left out: replays of CUDA graphs in recordings that
+    /// are not whole, so that it is unknown which of them belong together.
+    pub unmatched_replays: usize,
     /// Ranks of the largest communicator without a recording, as inclusive ranges.
     pub unrecorded: Vec<(u32, u32)>,
     /// Time 0 of the job in ns since 1970; `None` if unknown.

@@ -401,6 +401,13 @@ fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<S
             human::if_one(unknown, "it waited", "they waited")
         ));
     }
+    if job.unmatched_replays > 0 {
+        quiet.push(format!(
+            "replays of CUDA graphs are not judged ({}): some recordings are not whole, so that it \
+             is unknown which replays belong together",
+            human::count(job.unmatched_replays, "collective")
+        ));
+    }
     if clocks.groups > 1 {
         quiet.push(format!(
             "{} groups of workers have no recorded operation in common: waits between them are not \
