@@ -192,6 +192,11 @@ pub struct GpuStall {
     pub transfers: u64,
     /// Time for which it could have continued but did not, ns (mean of its channels).
     pub ns: f64,
+    /// Bytes of these transfers.
+    pub bytes: u64,
+    /// It received and sent over the network in one operation on one channel. Else the time is 0,
+    /// whether the GPU is slow or not.
+    pub has_both: bool,
 }
 
 /// A job in the form that all kinds of input are converted to: the workers, and their parts in

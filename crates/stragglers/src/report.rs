@@ -118,13 +118,38 @@ pub struct SlowReport {
     pub notes: Vec<String>,
 }
 
-/// Number of things that have too few comparable ones for a slow one to show.
+/// Number of things of which a slow one might not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unjudged {
     /// Links (pairs of ranks that the network connects).
     pub links: usize,
     /// Communicators within a node.
     pub node_communicators: usize,
+    /// GPUs whose part in collectives is not recorded, because none of their operations of weight
+    /// both receives and sends over the network on one channel, or not comparable, because those of
+    /// no other GPU of the communicator do.
+    pub gpus: usize,
+}
+
+impl Unjudged {
+    /// What was not judged, as the end of a line; empty if all was.
+    #[must_use]
+    pub fn text(self) -> String {
+        let Unjudged { links, node_communicators, gpus } = self;
+        let links = (links != 0).then(|| human::count(links, "link"));
+        let inside = (node_communicators != 0)
+            .then(|| format!("{} within nodes", human::count(node_communicators, "communicator")));
+        let few: Vec<String> = links.into_iter().chain(inside).collect();
+        let few = few.join(", ");
+        // Short, because the line of a report has 160 columns.
+        let inside = format!("; not judged: {} inside collectives", human::count(gpus, "GPU"));
+        match (gpus, few.is_empty()) {
+            (0, true) => String::new(),
+            (0, false) => format!("; not judged, because too few are alike: {few}"),
+            (_, true) => inside,
+            (_, false) => format!("{inside}; too few are alike: {few}"),
+        }
+    }
 }
 
 /// Analyses a job.
@@ -158,6 +183,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let unjudged = Unjudged {
         links: edges::unjudged(&job.edges, &pools, limits),
         node_communicators: drift::unjudged(job, &samples, limits),
+        gpus: stalls::unjudged(job, limits),
     };
     let links = own_links(edges::find(job, &pools, span, limits), &findings, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();

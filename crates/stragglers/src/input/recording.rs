@@ -11,7 +11,7 @@ enqueueing and of the last network step.
 
 use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart, PlacedPart};
 use super::comm_id::{CommKey, comm_id};
-use super::gpu_waits::Span;
+use super::gpu_waits::{GpuWaitSum, Span};
 use super::link_times::Traffic;
 use super::network::Network;
 use super::plan::JobPlan;
@@ -450,10 +450,12 @@ impl Adding<'_> {
         network: Network<'_>,
         kernels: &Map<Handle, Span>,
     ) {
-        for ((comm, rank), (transfers, ns)) in network.gpu_waits(process.timeline, kernels).sums() {
+        for ((comm, rank), sum) in network.gpu_waits(process.timeline, kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
-            let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
+            let GpuWaitSum { transfers, bytes, ns, has_both } = sum;
+            let stall =
+                worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, has_both });
             self.part.job.stalls.extend(stall);
         }
         for ((comm, src, dst, channel), link) in network.links() {
