@@ -7,7 +7,6 @@ use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
-use ncclscope_stragglers::Unjudged;
 use std::collections::BTreeSet;
 
 /// Maximum number of ranges of ranks, of hosts, or of further causes that are named.
@@ -50,9 +49,14 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Fine => {
             let gpus = gpus(report);
             let (ranks, them) = (count(gpus, "rank"), if_one(gpus, "it", "them"));
-            let more = unjudged(slow.unjudged) + &damage(report);
-            let link = if slow.unjudged.links == 0 { ", link" } else { "" };
-            format!("{ranks}: nothing hangs, and no rank{link} or GPU slows {them} down{more}")
+            let more = slow.unjudged.text() + &damage(report);
+            let judged = match (slow.unjudged.links, slow.unjudged.gpus) {
+                (0, 0) => "rank, link or GPU",
+                (0, _) => "rank or link",
+                (_, 0) => "rank or GPU",
+                _ => "rank",
+            };
+            format!("{ranks}: nothing hangs, and no {judged} slows {them} down{more}")
         }
         State::Unknown if is_mismatch_without_wait(hang) => {
             "no rank waits, and ranks made different calls: results may be wrong".into()
@@ -60,18 +64,6 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Unknown => {
             "nothing hangs in what was recorded; the recordings do not show more".into()
         }
-    }
-}
-
-/// What could not be judged and may be slow, as the end of a line.
-fn unjudged(Unjudged { links, node_communicators }: Unjudged) -> String {
-    let links = (links != 0).then(|| count(links, "link"));
-    let inside = (node_communicators != 0)
-        .then(|| format!("{} within nodes", count(node_communicators, "communicator")));
-    let all = links.into_iter().chain(inside);
-    match all.collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => none,
-        some => format!("; not judged, because too few are alike: {some}"),
     }
 }
 

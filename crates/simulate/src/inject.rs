@@ -14,7 +14,7 @@ use crate::model::conditions::Conditions;
 use crate::model::program::{ACTIVATIONS, Call, Coll, Datatype, Op, Purpose, Transfer};
 use crate::model::solve::Solution;
 use crate::record::ThreadState;
-use crate::scenario::{Planted, Scenario};
+use crate::scenario::{JobShape, Planted, Scenario};
 use crate::time::{NEVER, Time, mix, scaled};
 use crate::truth::{SlowVerdict, Verdict};
 use std::collections::BTreeSet;
@@ -120,7 +120,7 @@ impl FaultSite<'_> {
         }
         Err(Error::scenario(format!(
             "{name}: no rank has an operation in step {step} that it could hit; {}",
-            needs(planted.name)
+            needs(planted.name, self.layout, job)
         )))
     }
 
@@ -350,6 +350,7 @@ impl FaultSite<'_> {
     ) -> Result<PlantedFault, Error> {
         let fault = planted.name;
         let layout = self.layout;
+        changes_something(fault, layout, &self.scenario.job)?;
         let rank = rank_of(planted, number, self.scenario.seed, layout.ranks);
         let mut factor = factor_of(planted);
         let mut edge = None;
@@ -438,14 +439,19 @@ impl FaultSite<'_> {
         Some(common.into_iter().filter(is_alone).collect())
     }
 
-    /// The next rank of the data parallel ring or the next stage, if it is on another host.
+    /// The next rank of the data parallel ring, the next stage, or the previous one, to which
+    /// gradients are sent: the first of them that is on another host.
     fn network_neighbour(&self, rank: u32) -> Option<u32> {
-        [Role::Data, Role::Pipeline].into_iter().find_map(|role| {
+        let group = |role| {
             let own = self.layout.group_of(rank, role)?;
-            let members = &self.layout.groups[own.group].members;
-            let next = members[(own.rank + 1) % members.len()];
-            self.crosses(rank, next).then_some(next)
-        })
+            Some((own.rank, &self.layout.groups[own.group].members))
+        };
+        let in_ring = group(Role::Data).map(|(at, members)| members[(at + 1) % members.len()]);
+        let stages = group(Role::Pipeline).into_iter().flat_map(|(at, members)| {
+            let before = at.checked_sub(1).map(|at| members[at]);
+            members.get(at + 1).copied().into_iter().chain(before)
+        });
+        in_ring.into_iter().chain(stages).find(|&other| self.crosses(rank, other))
     }
 }
 
@@ -529,19 +535,59 @@ fn hits_at_a_time(fault: Fault) -> bool {
     )
 }
 
-fn needs(fault: Fault) -> &'static str {
+/// What a fault needs that the job lacks, and how to get it.
+fn needs(fault: Fault, layout: &Layout, job: &JobShape) -> String {
     match fault {
         Fault::OrderSwap | Fault::WrongRoot | Fault::NvlinkHang => {
-            "it needs tensor parallel ranks on one host: give --tp 2 or more"
+            "it needs tensor parallel ranks on one host: give --tp 2 or more".into()
         }
         Fault::P2pUnmatched | Fault::P2pSize | Fault::ReceiverGpuStuck => {
-            "it needs a pipeline over several hosts: give --pp 2 or more"
+            "it needs a pipeline over several hosts: give --pp 2 or more".into()
         }
         Fault::ExtraOp | Fault::WrongCount | Fault::WrongType => {
-            "it needs a communicator of three ranks or more"
+            "it needs a communicator of three ranks or more".into()
         }
-        _ => "it needs data parallel ranks on several hosts: give --ranks 16 or more",
+        // Of the ranks of a ring on one host, one receives from the previous host and another one
+        // sends to the next.
+        Fault::SenderGpuStuck | Fault::NicDown | Fault::ProxyStalled => {
+            let (ranks, per_host) = layout.advised(job, |ranks, per_host| {
+                let replica = layout.pp * layout.tp.max(per_host);
+                ranks.is_multiple_of(replica) && ranks >= 2 * replica
+            });
+            let tp = layout.tp.max(per_host);
+            format!(
+                "it needs a rank that is alone on its host in a data parallel ring: give --ranks \
+                 {ranks} --tp {tp}"
+            )
+        }
+        _ => format!(
+            "it needs data parallel ranks on several hosts: give --ranks {}",
+            two_hosts(layout, job)
+        ),
     }
+}
+
+/// Refuses faults of the whole job that change nothing in it.
+fn changes_something(fault: Fault, layout: &Layout, job: &JobShape) -> Result<(), Error> {
+    match fault {
+        Fault::Drift if layout.host(layout.ranks - 1) == 0 => Err(Error::scenario(format!(
+            "drift: it needs a second host: give --ranks {}",
+            two_hosts(layout, job)
+        ))),
+        Fault::AlgoChange if layout.tp == 1 => Err(Error::scenario(
+            "algo-change: it needs an AllReduce of tensor parallel ranks: give --tp 2 or more",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The number of ranks with which the job has replicas, and more than one host.
+fn two_hosts(layout: &Layout, job: &JobShape) -> u32 {
+    let replica = layout.tp * layout.pp;
+    let is_enough = |ranks: u32, per_host| {
+        ranks.is_multiple_of(replica) && ranks >= 2 * replica && ranks > per_host
+    };
+    layout.advised(job, is_enough).0
 }
 
 /// True if communicators of this role move much data between neighbouring ranks.

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::scenario::{Planted, Scenario};
+use crate::scenario::{JobShape, Planted, Scenario};
 use crate::time::mix;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,6 +155,18 @@ impl Layout {
         rank / (self.tp * self.dp)
     }
 
+    /// The number of ranks to advise, and how many of them a host then has: the first pair that is
+    /// enough, from this job's number on.
+    pub(crate) fn advised(
+        &self,
+        job: &JobShape,
+        is_enough: impl Fn(u32, u32) -> bool,
+    ) -> (u32, u32) {
+        let mut all = (self.ranks..=MOST).map(|ranks| (ranks, per_host(job, ranks)));
+        let enough = |&(ranks, per_host): &(u32, u32)| is_enough(ranks, per_host);
+        all.find(enough).unwrap_or_else(|| (MOST, per_host(job, MOST)))
+    }
+
     pub(crate) fn host(&self, rank: u32) -> u32 {
         rank / self.per_host
     }
@@ -194,18 +206,26 @@ fn check(planted: &Planted, ranks: u32) -> Result<(), Error> {
 const SLOWEST: f64 = 1e6;
 
 /// Ranks per host, and the sizes; a size of 0 is chosen so that tensor parallel ranks share a host.
-fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
-    let job = &scenario.job;
-    let ranks = job.ranks;
-    if !(2..=131_072).contains(&ranks) {
-        return Err(Error::scenario(format!("{ranks} ranks: from 2 to 131072 can be simulated")));
-    }
+/// Maximum number of ranks.
+const MOST: u32 = 131_072;
+
+/// The ranks of a host if the job has this many.
+fn per_host(job: &JobShape, ranks: u32) -> u32 {
     let chosen = match ranks {
         0..=15 => 2,
         16..=31 => 4,
         _ => 8,
     };
-    let per_host = if job.per_host == 0 { chosen.min(ranks) } else { job.per_host };
+    if job.per_host == 0 { chosen.min(ranks) } else { job.per_host }
+}
+
+fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
+    let job = &scenario.job;
+    let ranks = job.ranks;
+    if !(2..=MOST).contains(&ranks) {
+        return Err(Error::scenario(format!("{ranks} ranks: from 2 to {MOST} can be simulated")));
+    }
+    let per_host = per_host(job, ranks);
     let pick = |given: u32, chosen: u32| if given == 0 { chosen } else { given };
     let divides = |n: u32, of: u32| n != 0 && of.is_multiple_of(n);
     let given = job.dp.max(1).saturating_mul(job.pp.max(1));

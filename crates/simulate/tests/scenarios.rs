@@ -55,6 +55,39 @@ fn every_scenario_gives_a_truth_that_fits_it() {
     }
 }
 
+/// The recordings of a job with this fault, by name.
+fn recordings(fault: Option<Fault>, change: &dyn Fn(&mut Scenario)) -> Vec<Vec<u8>> {
+    let mut scenario = Scenario { seed: 2, ..Scenario::default() };
+    scenario.fault.extend(fault.map(ncclscope_simulate::Planted::new));
+    (scenario.job.steps, scenario.job.hold_s) = (4, 3);
+    change(&mut scenario);
+    let dir = tempfile::tempdir().unwrap();
+    run(&scenario, dir.path()).unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| !path.ends_with("truth.json")).collect();
+    files.sort();
+    files.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+/// Faults whose advice was followed, or that hit a link of the last stage.
+#[test]
+fn a_planted_fault_changes_the_recordings() {
+    let last_stage: &dyn Fn(&mut Scenario) = &|s| (s.job.tp, s.job.pp) = (1, 4);
+    let advised: &dyn Fn(&mut Scenario) = &|s| (s.job.ranks, s.job.tp, s.job.pp) = (16, 4, 1);
+    let two_hosts: &dyn Fn(&mut Scenario) = &|s| s.job.ranks = 4;
+    let wide: &dyn Fn(&mut Scenario) = &|s| (s.job.ranks, s.job.tp) = (32, 16);
+    for (fault, change) in [
+        (Fault::SlowLink, last_stage),
+        (Fault::SenderGpuStuck, advised),
+        (Fault::NicDown, advised),
+        (Fault::ProxyStalled, advised),
+        (Fault::Drift, two_hosts),
+        (Fault::LinkDown, wide),
+    ] {
+        assert_ne!(recordings(Some(fault), change), recordings(None, change), "{fault:?}");
+    }
+}
+
 #[test]
 fn an_impossible_scenario_gets_one_clear_error() {
     let wrong = |change: &dyn Fn(&mut Scenario), says: &str| {
@@ -71,6 +104,26 @@ fn an_impossible_scenario_gets_one_clear_error() {
     wrong(&|s| s.fault = vec![planted(Fault::Killed); 4], "at most three");
     wrong(
         &|s| (s.job.tp, s.job.pp, s.fault) = (1, 1, vec![planted(Fault::OrderSwap)]),
+        "--tp 2 or more",
+    );
+    for fault in [Fault::SenderGpuStuck, Fault::NicDown, Fault::ProxyStalled] {
+        wrong(
+            &|s| (s.job.tp, s.job.pp, s.fault) = (1, 1, vec![planted(fault)]),
+            "give --ranks 16 --tp 4",
+        );
+    }
+    // The more ranks, the more of them a host has.
+    wrong(
+        &|s| (s.job.ranks, s.job.pp, s.job.tp, s.fault) = (8, 4, 1, vec![planted(Fault::NicDown)]),
+        "give --ranks 64 --tp 8",
+    );
+    wrong(&|s| (s.job.tp, s.fault) = (16, vec![planted(Fault::LinkDown)]), "give --ranks 32");
+    wrong(
+        &|s| (s.job.ranks, s.fault) = (2, vec![planted(Fault::Drift)]),
+        "it needs a second host: give --ranks 4",
+    );
+    wrong(
+        &|s| (s.job.tp, s.job.pp, s.fault) = (1, 1, vec![planted(Fault::AlgoChange)]),
         "--tp 2 or more",
     );
     wrong(

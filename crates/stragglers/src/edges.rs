@@ -40,18 +40,16 @@ type Slow<'a> = (&'a [SlowEdge], &'a [usize]);
 /// Finds the slow links and interfaces of a job that took `span` ns.
 pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec<Finding> {
     let slow = outliers(&job.edges, pools, span, limits);
-    let mut left: BTreeSet<usize> = (0..slow.len()).collect();
+    let mut nics = Nics::new(job, &slow);
     let mut found = Vec::new();
-    while let Some((nic, covered)) = worst_nic(job, &slow, &left) {
-        left.retain(|at| !covered.contains(at));
+    while let Some((nic, covered)) = nics.take_worst(job, &slow) {
         found.push(nic_finding(job, nic, (&slow, &covered), span));
     }
-    while let Some((nics, covered)) = worst_pair(job, &slow, &left) {
-        left.retain(|at| !covered.contains(at));
-        found.push(pair_finding(job, &nics, (&slow, &covered), span));
+    for (pair, covered) in nics.take_pairs(job, &slow) {
+        found.push(pair_finding(job, &pair, (&slow, &covered), span));
     }
     let mut links: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
-    for at in left {
+    for at in nics.left {
         let edge = &job.edges[slow[at].at];
         links.entry((edge.src, edge.dst)).or_default().push(at);
     }
@@ -123,87 +121,135 @@ fn links(edges: &[LinkTraffic], pool: &[usize]) -> usize {
 }
 
 /// Outgoing links, incoming links, or all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum NicLinks {
+    Both,
     Out,
     In,
-    Both,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Nic {
     worker: usize,
     side: NicLinks,
 }
 
 impl Nic {
-    /// The worker at the other end, if the edge uses this interface.
-    fn peer(self, edge: &LinkTraffic) -> Option<usize> {
-        let is_out = edge.src == self.worker && self.side != NicLinks::In;
-        let is_in = edge.dst == self.worker && self.side != NicLinks::Out;
-        if is_out {
-            Some(edge.dst)
-        } else if is_in {
-            Some(edge.src)
-        } else {
-            None
+    /// The interfaces that an edge uses.
+    fn of(edge: &LinkTraffic) -> [Nic; 4] {
+        let nic = |worker, side| Nic { worker, side };
+        let (src, dst) = (edge.src, edge.dst);
+        [
+            nic(src, NicLinks::Both),
+            nic(src, NicLinks::Out),
+            nic(dst, NicLinks::Both),
+            nic(dst, NicLinks::In),
+        ]
+    }
+
+    /// The worker at the other end of one of its edges.
+    fn peer(self, edge: &LinkTraffic) -> usize {
+        if edge.src == self.worker && self.side != NicLinks::In { edge.dst } else { edge.src }
+    }
+}
+
+/// The interfaces that may be slow, and the slow edges without a finding.
+struct Nics {
+    /// Indices of these slow edges.
+    left: BTreeSet<usize>,
+    /// The slow edges of each interface, of those in `left`.
+    covered: BTreeMap<Nic, BTreeSet<usize>>,
+    /// The interfaces that send at least three quarters of their bytes over slow edges.
+    mostly_slow: BTreeSet<Nic>,
+    /// The number of slow edges of those that lead to at least two peers.
+    candidates: BTreeMap<Nic, usize>,
+}
+
+impl Nics {
+    fn new(job: &Job, slow: &[SlowEdge]) -> Nics {
+        let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
+        let mut bytes: BTreeMap<Nic, (u64, u64)> = BTreeMap::new();
+        for (at, edge) in job.edges.iter().enumerate() {
+            for nic in Nic::of(edge) {
+                let (all, bad) = bytes.entry(nic).or_default();
+                *all += edge.bytes;
+                *bad += if is_slow.contains(&at) { edge.bytes } else { 0 };
+            }
+        }
+        let mut covered: BTreeMap<Nic, BTreeSet<usize>> = BTreeMap::new();
+        for (at, slow) in slow.iter().enumerate() {
+            for nic in Nic::of(&job.edges[slow.at]) {
+                covered.entry(nic).or_default().insert(at);
+            }
+        }
+        bytes.retain(|_, (all, bad)| 4 * *bad >= 3 * *all);
+        let mut nics = Nics {
+            left: (0..slow.len()).collect(),
+            covered,
+            mostly_slow: bytes.into_keys().collect(),
+            candidates: BTreeMap::new(),
+        };
+        nics.mostly_slow.clone().into_iter().for_each(|nic| nics.update(job, slow, nic));
+        nics
+    }
+
+    /// Decides anew whether an interface is a candidate.
+    fn update(&mut self, job: &Job, slow: &[SlowEdge], nic: Nic) {
+        self.candidates.remove(&nic);
+        let Some(covered) = self.covered.get(&nic) else { return };
+        let peers: BTreeSet<usize> =
+            covered.iter().map(|&at| nic.peer(&job.edges[slow[at].at])).collect();
+        if peers.len() >= 2 && self.mostly_slow.contains(&nic) {
+            self.candidates.insert(nic, covered.len());
         }
     }
 
-    /// The slow edges of this interface among those in `left`.
-    fn covers(self, job: &Job, slow: &[SlowEdge], left: &BTreeSet<usize>) -> Vec<usize> {
-        let is_own = |at: &usize| self.peer(&job.edges[slow[*at].at]).is_some();
-        left.iter().copied().filter(is_own).collect()
+    /// Takes the interface with the most slow links, which must carry most of its bytes and lead to
+    /// at least two peers. Bytes are counted instead of transfers, because small transfers are
+    /// bound by latency on any interface.
+    fn take_worst(&mut self, job: &Job, slow: &[SlowEdge]) -> Option<(Nic, Vec<usize>)> {
+        let worst = |(nic, links): &(&Nic, &usize)| (**links, nic.side == NicLinks::Both);
+        let (&nic, _) = self.candidates.iter().max_by_key(worst)?;
+        let taken: Vec<usize> = self.covered.get(&nic)?.iter().copied().collect();
+        let mut changed: BTreeSet<Nic> = BTreeSet::new();
+        for at in &taken {
+            self.left.remove(at);
+            for nic in Nic::of(&job.edges[slow[*at].at]) {
+                self.covered.entry(nic).or_default().remove(at);
+                changed.insert(nic);
+            }
+        }
+        changed.into_iter().for_each(|nic| self.update(job, slow, nic));
+        Some((nic, taken))
     }
 
-    /// True if at least three quarters of its bytes go over slow links.
-    fn is_mostly(self, job: &Job, slow: &[SlowEdge]) -> bool {
-        let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
-        let own = job.edges.iter().enumerate().filter(|(_, edge)| self.peer(edge).is_some());
-        let (all, bad) = own.fold((0, 0), |(all, bad), (at, edge)| {
-            (all + edge.bytes, bad + if is_slow.contains(&at) { edge.bytes } else { 0 })
-        });
-        4 * bad >= 3 * all
-    }
-}
-
-/// The interface with the most slow links, which must carry most of its bytes and lead to at least
-/// two peers. Bytes are counted instead of transfers, because small transfers are bound by latency
-/// on any interface.
-fn worst_nic(job: &Job, slow: &[SlowEdge], left: &BTreeSet<usize>) -> Option<(Nic, Vec<usize>)> {
-    let sides = [NicLinks::Both, NicLinks::Out, NicLinks::In];
-    let workers = left.iter().flat_map(|&at| ends(&job.edges[slow[at].at]));
-    let workers: BTreeSet<usize> = workers.collect();
-    let nics = workers.iter().flat_map(|&w| sides.map(|side| Nic { worker: w, side }));
-    let scored = nics.filter_map(|nic| {
-        let covered = nic.covers(job, slow, left);
-        let peers = covered.iter().filter_map(|&at| nic.peer(&job.edges[slow[at].at]));
-        let peers = peers.collect::<BTreeSet<_>>().len();
-        (peers >= 2 && nic.is_mostly(job, slow)).then_some((nic, covered))
-    });
-    scored.max_by_key(|(nic, covered)| (covered.len(), nic.side == NicLinks::Both))
-}
-
-/// Two ranks that are slow to each other in both directions, but to no other rank. If only one of
-/// them has no other links, its interface is slow; if neither has, either may be.
-fn worst_pair(
-    job: &Job,
-    slow: &[SlowEdge],
-    left: &BTreeSet<usize>,
-) -> Option<(Vec<usize>, Vec<usize>)> {
-    left.iter().find_map(|&first| {
-        let pair = ends(&job.edges[slow[first].at]);
-        let is_between = |at: &usize| {
-            let [src, dst] = ends(&job.edges[slow[*at].at]);
-            pair == [src, dst] || pair == [dst, src]
-        };
-        let covered: Vec<usize> = left.iter().copied().filter(is_between).collect();
-        let ways: BTreeSet<usize> = covered.iter().map(|&at| job.edges[slow[at].at].src).collect();
+    /// Takes the pairs of ranks that are slow to each other in both directions, but to no other
+    /// rank. If only one of them has no other links, its interface is slow; if neither has, either
+    /// may be.
+    fn take_pairs(&mut self, job: &Job, slow: &[SlowEdge]) -> Vec<(Vec<usize>, Vec<usize>)> {
+        let mut pairs: BTreeMap<[usize; 2], Vec<usize>> = BTreeMap::new();
+        for &at in &self.left {
+            let [src, dst] = ends(&job.edges[slow[at].at]);
+            pairs.entry([src.min(dst), src.max(dst)]).or_default().push(at);
+        }
+        let mut pairs: Vec<Vec<usize>> = pairs.into_values().collect();
+        pairs.sort_unstable_by_key(|covered| covered.first().copied());
         let is_nic_slow =
-            |&worker: &usize| Nic { worker, side: NicLinks::Both }.is_mostly(job, slow);
-        let nics: Vec<usize> = pair.into_iter().filter(is_nic_slow).collect();
-        (ways.len() == 2 && !nics.is_empty()).then_some((nics, covered))
-    })
+            |&worker: &usize| self.mostly_slow.contains(&Nic { worker, side: NicLinks::Both });
+        let slow_pair = |covered: Vec<usize>| {
+            let sources: BTreeSet<usize> =
+                covered.iter().map(|&at| job.edges[slow[at].at].src).collect();
+            let first = ends(&job.edges[slow[*covered.first()?].at]);
+            let nics: Vec<usize> = first.into_iter().filter(is_nic_slow).collect();
+            (sources.len() == 2 && !nics.is_empty()).then_some((nics, covered))
+        };
+        let found: Vec<(Vec<usize>, Vec<usize>)> =
+            pairs.into_iter().filter_map(slow_pair).collect();
+        for at in found.iter().flat_map(|(_, covered)| covered) {
+            self.left.remove(at);
+        }
+        found
+    }
 }
 
 fn ends(edge: &LinkTraffic) -> [usize; 2] {
@@ -429,5 +475,31 @@ mod tests {
         // Rank 1 is fast with others, so it is not at fault.
         let one = [(0, 1, true), (1, 0, true), (1, 2, false), (2, 1, false), (3, 1, false)];
         assert_eq!(found(&one), [(FindingClass::SlowNic, vec![0])]);
+    }
+
+    /// Each of a thousand ranks sends to the next 32, and all of these links are slow.
+    #[test]
+    fn many_slow_interfaces_are_found_at_once() {
+        let edge = |(src, by): (usize, usize)| LinkTraffic {
+            comm: "c".into(),
+            src,
+            dst: (src + by) % 1000,
+            channel: 0,
+            transfers: 100,
+            bytes: 100 << 20,
+            wire_ns: 1e8,
+            blocks: TimeBlocks::default(),
+        };
+        let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));
+        let job = Job { edges: all.map(edge).collect(), ..Job::default() };
+        let slow: Vec<SlowEdge> =
+            (0..job.edges.len()).map(|at| SlowEdge { at, usual: 1e-3 }).collect();
+        let mut nics = Nics::new(&job, &slow);
+        let start = std::time::Instant::now();
+        let found = std::iter::from_fn(|| nics.take_worst(&job, &slow)).count();
+        let took = start.elapsed();
+        assert!(found > 900 && nics.left.len() < 1000, "{found}");
+        // To compare each interface with all links would take minutes.
+        assert!(took.as_secs() < 20, "{took:?}");
     }
 }

@@ -192,6 +192,11 @@ pub struct GpuStall {
     pub transfers: u64,
     /// Time for which it could have continued but did not, ns (mean of its channels).
     pub ns: f64,
+    /// Bytes of these transfers.
+    pub bytes: u64,
+    /// It received and sent over the network in one operation on one channel. Else the time is 0,
+    /// whether the GPU is slow or not.
+    pub has_both: bool,
 }
 
 /// A job in the form that all kinds of input are converted to: the workers, and their parts in
@@ -236,6 +241,11 @@ pub struct Job {
     pub whole_from: BTreeMap<usize, f64>,
     /// Workers with missing operations at unknown times; they are not reported as slow.
     pub gappy: BTreeSet<usize>,
+    /// Workers whose recordings mark no steps.
+    pub unmarked: BTreeSet<usize>,
+    /// Number of parts of collectives that were left out: replays of CUDA graphs in recordings that
+    /// are not whole, so that it is unknown which of them belong together.
+    pub unmatched_replays: usize,
     /// Ranks of the largest communicator without a recording, as inclusive ranges.
     pub unrecorded: Vec<(u32, u32)>,
     /// Time 0 of the job in ns since 1970; `None` if unknown.

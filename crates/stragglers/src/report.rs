@@ -118,13 +118,38 @@ pub struct SlowReport {
     pub notes: Vec<String>,
 }
 
-/// Number of things that have too few comparable ones for a slow one to show.
+/// Number of things of which a slow one might not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unjudged {
     /// Links (pairs of ranks that the network connects).
     pub links: usize,
     /// Communicators within a node.
     pub node_communicators: usize,
+    /// GPUs whose part in collectives is not recorded, because none of their operations of weight
+    /// both receives and sends over the network on one channel, or not comparable, because those of
+    /// no other GPU of the communicator do.
+    pub gpus: usize,
+}
+
+impl Unjudged {
+    /// What was not judged, as the end of a line; empty if all was.
+    #[must_use]
+    pub fn text(self) -> String {
+        let Unjudged { links, node_communicators, gpus } = self;
+        let links = (links != 0).then(|| human::count(links, "link"));
+        let inside = (node_communicators != 0)
+            .then(|| format!("{} within nodes", human::count(node_communicators, "communicator")));
+        let few: Vec<String> = links.into_iter().chain(inside).collect();
+        let few = few.join(", ");
+        // Short, because the line of a report has 160 columns.
+        let inside = format!("; not judged: {} inside collectives", human::count(gpus, "GPU"));
+        match (gpus, few.is_empty()) {
+            (0, true) => String::new(),
+            (0, false) => format!("; not judged, because too few are alike: {few}"),
+            (_, true) => inside,
+            (_, false) => format!("{inside}; too few are alike: {few}"),
+        }
+    }
 }
 
 /// Analyses a job.
@@ -158,14 +183,15 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let unjudged = Unjudged {
         links: edges::unjudged(&job.edges, &pools, limits),
         node_communicators: drift::unjudged(job, &samples, limits),
+        gpus: stalls::unjudged(job, limits),
     };
     let links = own_links(edges::find(job, &pools, span, limits), &findings, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
-    findings.extend(links);
     let mut drifts = drift::find(job, (&clocks, samples), (&explained, span), limits);
     for slowed in drifts.iter_mut().filter(|it| it.class == FindingClass::TransfersSlowed) {
         slowed.most_lost_share = slowed.onset.and_then(|onset| longer_since(&list, onset));
     }
+    findings.extend(own_links(links, &drifts, &mut notes));
     findings.extend(drifts);
     let mut findings = without_effects(findings, stalls_and_shortages(job, &list, span, limits));
     worst_first(&mut findings);
@@ -276,17 +302,29 @@ fn in_words(ns: i128) -> Option<String> {
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Removes findings about slow links of a rank that is itself slow, and adds a note: after a pause,
-/// a connection is slow on its own account.
+/// Removes findings about slow links of a rank that is itself slow, or that is suspected because a
+/// communicator inside its node is slow, and adds notes: after a pause, a connection is slow on its
+/// own account, and such a rank sends after pauses.
 fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
-    let is_late = |rank: u32| slow.iter().any(|finding| finding.root_ranks.contains(&rank));
-    let (late, own): (Vec<Finding>, Vec<Finding>) =
-        links.into_iter().partition(|link| link.edge.is_some_and(|[src, _]| is_late(src)));
-    for Finding { edge, factor, .. } in late {
-        let ([src, dst], factor) = (edge.unwrap_or_default(), factor.unwrap_or(1.0));
+    use FindingClass::{SlowLaunch, SlowNodePath, SlowRank};
+    let late = slow.iter().filter(|it| matches!(it.class, SlowRank | SlowLaunch | SlowNodePath));
+    let late: BTreeMap<u32, FindingClass> =
+        late.flat_map(|it| it.root_ranks.iter().map(|&rank| (rank, it.class))).collect();
+    let mut own = Vec::new();
+    for link in links {
+        let sender = link.edge.and_then(|[src, dst]| Some((src, dst, late.get(&src)?)));
+        let Some((src, dst, class)) = sender else {
+            own.push(link);
+            continue;
+        };
+        let why = match class {
+            SlowNodePath => "is inside a slow node communicator",
+            _ => "sends after pauses",
+        };
+        let factor = link.factor.unwrap_or(1.0);
         notes.push(format!(
             "the link from rank {src} to rank {dst} took {factor:.1} times as long as others: rank \
-             {src} sends after pauses, which may be why"
+             {src} {why}, which may be why"
         ));
     }
     own
@@ -387,6 +425,13 @@ fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<S
             "whether {} slow is not said: those that {} for were not recorded",
             human::are(unknown, "rank"),
             human::if_one(unknown, "it waited", "they waited")
+        ));
+    }
+    if job.unmatched_replays > 0 {
+        quiet.push(format!(
+            "replays of CUDA graphs are not judged ({}): some recordings are not whole, so that it \
+             is unknown which replays belong together",
+            human::count(job.unmatched_replays, "collective")
         ));
     }
     if clocks.groups > 1 {

@@ -16,6 +16,7 @@ use crate::model::{GpuStall, Job};
 use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
+use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
 
 /// Finds GPUs that held up a job of `span` ns and so many steps for more than the limit. In short
@@ -42,6 +43,32 @@ pub(crate) fn find(job: &Job, (steps, span): (usize, f64), limits: &Limits) -> V
     let lost = |of: &[(&GpuStall, f64)]| of.iter().map(|(s, usual)| s.ns - usual).sum::<f64>();
     slow.retain(|_, of| span > 0.0 && lost(of) >= limits.min_stalled * span);
     slow.iter().map(|(&worker, of)| finding(job, worker, of, lost(of) / span)).collect()
+}
+
+/// The least share of a GPU's network traffic in which its part must be known: a slow GPU does not
+/// show in a small collective now and then.
+const KNOWN_SHARE: f64 = 0.1;
+
+/// Number of workers whose GPUs cannot be judged: their part in transfers is not known, or there is
+/// no other GPU to compare with.
+pub(crate) fn unjudged(job: &Job, limits: &Limits) -> usize {
+    let is_enough = |stall: &&GpuStall| stall.has_both && stall.transfers >= limits.min_samples;
+    let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
+    for stall in job.stalls.iter().filter(is_enough) {
+        comms.entry(&stall.comm).or_default().push(stall);
+    }
+    let mut known: BTreeMap<usize, f64> = BTreeMap::new();
+    for stall in comms.into_values().filter(|stalls| stalls.len() > 1).flatten() {
+        *known.entry(stall.worker).or_default() += to_f64(stall.bytes);
+    }
+    let mut all: BTreeMap<usize, f64> = BTreeMap::new();
+    for stall in &job.stalls {
+        *all.entry(stall.worker).or_default() += to_f64(stall.bytes);
+    }
+    let is_judged = |(worker, bytes): &(&usize, &f64)| {
+        **bytes >= KNOWN_SHARE * all.get(worker).copied().unwrap_or_default()
+    };
+    job.workers.len().saturating_sub(known.iter().filter(is_judged).count())
 }
 
 fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Finding {
@@ -75,9 +102,30 @@ mod tests {
     use super::*;
     use crate::model::Worker;
 
+    fn stall(comm: &str, worker: usize, ns: f64) -> GpuStall {
+        let bytes = 118 << 20;
+        GpuStall { comm: comm.into(), worker, transfers: 118, bytes, ns, has_both: true }
+    }
+
+    #[test]
+    fn a_gpu_without_both_directions_or_without_others_is_not_judged() {
+        let one_way = GpuStall { has_both: false, ..stall("c", 2, 0.0) };
+        let few = GpuStall { transfers: 3, ..stall("c", 3, 0.0) };
+        let job = Job {
+            workers: (0..6).map(|rank| Worker::new(rank, "")).collect(),
+            stalls: vec![stall("c", 0, 0.0), stall("c", 1, 0.0), one_way, few, stall("d", 4, 0.0)],
+            ..Job::default()
+        };
+        assert_eq!(unjudged(&job, &Limits::default()), 4);
+        // Rank 1 sends much more in a ring in which nothing shows its part.
+        let ring = GpuStall { bytes: 118 << 30, has_both: false, ..stall("e", 1, 0.0) };
+        let job = Job { stalls: [job.stalls, vec![ring]].concat(), ..job };
+        assert_eq!(unjudged(&job, &Limits::default()), 5);
+    }
+
     #[test]
     fn a_few_steps_of_a_short_run_show_no_slow_gpu() {
-        let stall = |worker, ns| GpuStall { comm: "c".into(), worker, transfers: 118, ns };
+        let stall = |worker, ns| stall("c", worker, ns);
         let job = Job {
             workers: (0..2).map(|rank| Worker::new(rank, "")).collect(),
             stalls: vec![stall(0, 8.4e6), stall(1, 41.4e6)],

@@ -97,8 +97,12 @@ impl Steps {
         // Operations without a mark come before the first step.
         let number = |step: Option<i64>| step.unwrap_or(Step::NONE);
         let own = job.own.iter().map(|(part, step)| (part, *step));
+        let MarkedSteps { of_collective, of_batch } = marked_steps(job, clocks);
+        let collectives = job.collectives.iter().zip(&of_collective);
+        let collectives = collectives.flat_map(|(c, &step)| c.parts.iter().map(move |p| (p, step)));
+        let batches = job.batches.iter().zip(&of_batch).map(|(b, &step)| (&b.part, step));
         let mut spans: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
-        for (part, step) in parts(job).chain(own) {
+        for (part, step) in collectives.chain(batches).chain(own) {
             let (start, end) =
                 (clocks.time(part.worker, part.start), clocks.time(part.worker, part.end));
             let span = spans.entry(number(step)).or_insert((start, end));
@@ -123,8 +127,8 @@ impl Steps {
         }
         Steps {
             list,
-            of_collective: job.collectives.iter().map(|c| find(c.step)).collect(),
-            of_batch: job.batches.iter().map(|b| find(b.step)).collect(),
+            of_collective: of_collective.into_iter().map(find).collect(),
+            of_batch: of_batch.into_iter().map(find).collect(),
             of_own: job.own.iter().map(|(_, step)| find(*step)).collect(),
             source: StepSource::Marked,
         }
@@ -172,6 +176,52 @@ fn whole_from(job: &Job, clocks: &Clocks) -> f64 {
 fn parts(job: &Job) -> impl Iterator<Item = (&Part, Option<i64>)> {
     let collectives = job.collectives.iter().flat_map(|c| c.parts.iter().map(|p| (p, c.step)));
     collectives.chain(job.batches.iter().map(|b| (&b.part, b.step)))
+}
+
+/// The marked steps of the collectives and of the batches.
+#[derive(Debug)]
+struct MarkedSteps {
+    of_collective: Vec<Option<i64>>,
+    of_batch: Vec<Option<i64>>,
+}
+
+/// The steps of operations, also of those whose ranks mark no steps: often only one rank does. A
+/// collective has the step of a member that marks steps, a batch that of a partner; else it is the
+/// step that runs when the operation ends.
+fn marked_steps(job: &Job, clocks: &Clocks) -> MarkedSteps {
+    let mut steps = MarkedSteps {
+        of_collective: job.collectives.iter().map(|c| c.step).collect(),
+        of_batch: job.batches.iter().map(|b| b.step).collect(),
+    };
+    if job.steps_restart || job.unmarked.is_empty() {
+        return steps;
+    }
+    let mut starts: BTreeMap<i64, f64> = BTreeMap::new();
+    for (part, step) in parts(job) {
+        let start = clocks.time(part.worker, part.start);
+        step.map(|step| starts.entry(step).and_modify(|at| *at = at.min(start)).or_insert(start));
+    }
+    let mut starts: Vec<(f64, i64)> = starts.into_iter().map(|(step, at)| (at, step)).collect();
+    starts.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let running = |parts: &[Part]| {
+        let ends = parts.iter().map(|part| clocks.time(part.worker, part.end));
+        let end = ends.fold(f64::MIN, f64::max);
+        let next = starts.partition_point(|(start, _)| *start <= end);
+        next.checked_sub(1).map(|at| starts[at].1)
+    };
+    let is_unmarked = |part: &Part| job.unmarked.contains(&part.worker);
+    for (step, collective) in steps.of_collective.iter_mut().zip(&job.collectives) {
+        if step.is_none() && collective.parts.iter().all(is_unmarked) {
+            *step = running(&collective.parts);
+        }
+    }
+    for (step, batch) in steps.of_batch.iter_mut().zip(&job.batches) {
+        if step.is_none() && is_unmarked(&batch.part) {
+            let of_partner = batch.partners.iter().find_map(|&at| job.batches[at].step);
+            *step = of_partner.or_else(|| running(&[batch.part]));
+        }
+    }
+    steps
 }
 
 /// The ends of the collectives that delimit steps, in time order.
@@ -228,6 +278,9 @@ fn rhythm(intervals: &[f64]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blame::blame;
+    use crate::model::{Collective, EndSync, P2pBatch, Worker};
+    use crate::waits::Waits;
 
     /// Ends of `steps` steps of `size` collectives 5 apart with a pause before each step, of which
     /// the first is cut off `cut` collectives after its beginning.
@@ -254,6 +307,63 @@ mod tests {
             let after = |end: &f64| all.iter().find(|other| *other > end).map(|next| next - end);
             assert!(steps.iter().filter_map(after).all(|pause| pause >= 100.0), "{size} {cut}");
         }
+    }
+
+    /// A pipeline of three ranks, of which only the first marks its steps.
+    #[test]
+    fn batches_of_ranks_that_mark_no_steps_belong_to_the_steps_of_others() {
+        let mut job = Job {
+            workers: (0..3).map(|rank| Worker::new(rank, "")).collect(),
+            unmarked: [1, 2].into(),
+            ..Job::default()
+        };
+        let mut add = |worker, at, step: Option<i64>, partner: usize| {
+            let part = Part { worker, start: at, end: at + 5.0 };
+            let partners = vec![partner];
+            let (is_lacking, has_end) = (false, true);
+            let batch = P2pBatch { class: None, part, step, partners, is_lacking, has_end };
+            job.batches.push(batch);
+        };
+        for step in 0..3u8 {
+            let (at, first) = (f64::from(step) * 100.0, usize::from(step) * 4);
+            add(0, at, Some(step.into()), first + 1);
+            add(1, at, None, first);
+            add(1, at + 50.0, None, first + 3);
+            add(2, at + 20.0, None, first + 2);
+        }
+        // At the end of each step rank 0 waits for the others.
+        for step in 0..3u8 {
+            let at = f64::from(step) * 100.0;
+            let arrivals = [(0, at + 10.0), (1, at + 60.0), (2, at + 60.0)];
+            let part = |(worker, start)| Part { worker, start, end: at + 70.0 };
+            job.collectives.push(Collective {
+                class: 0,
+                shape: 0,
+                step: Some(step.into()),
+                ends: EndSync::Together,
+                has_ends: true,
+                parts: arrivals.map(part).into(),
+            });
+        }
+        let steps = Steps::of(&job, &Clocks::default());
+        assert_eq!(steps.list.iter().map(|step| step.number).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(steps.of_batch, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
+        let least_own = |job: &Job| {
+            let clocks = Clocks::default();
+            let steps = Steps::of(job, &clocks);
+            let waits = Waits::find(job, &clocks, &steps);
+            let all = blame(job, &clocks, &steps, &waits).into_iter();
+            all.flat_map(|blame| blame.busy).fold(f64::MAX, f64::min)
+        };
+        assert!(least_own(&job) >= 0.0);
+        let as_marked = Job { unmarked: [].into(), ..job.clone() };
+        assert!(least_own(&as_marked) < 0.0, "what a rank without marks did was before all steps");
+        // What comes before the first mark belongs to no step.
+        job.batches[1].part = Part { worker: 1, start: -20.0, end: -10.0 };
+        job.batches[1].partners.clear();
+        let steps = Steps::of(&job, &Clocks::default());
+        assert_eq!(steps.list[0].number, Step::NONE);
+        assert_eq!(steps.of_batch[..3], [1, 0, 1]);
     }
 
     #[test]

@@ -44,9 +44,7 @@ const FINDING: [&str; 13] = [
 const FINDING_HEAD: (&str, Align) = ("finding", Align::Left);
 /// Cell of that column without a finding.
 const NOT_SLOW: &str = "-";
-/// Line of the text without findings.
-const NOTHING: &str = "  nothing\n";
-/// As [`NOTHING`], for a job that hangs.
+/// Line of the text without findings, for a job that hangs.
 const NOTHING_BUT: &str = "  nothing, but the job hangs: see NOTES\n";
 /// Maximum length of a list in text; JSON contains all entries.
 const LIST_MAX: usize = 20;
@@ -93,7 +91,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
         TableFormat::Text => {
             let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
             let nothing = match (of, is_hung) {
-                (0, false) => NOTHING.to_owned(),
+                (0, false) => format!("  nothing{}\n", report.unjudged.text()),
                 (0, true) => NOTHING_BUT.to_owned(),
                 _ => format!("  {} left out by the filter\n", are(of, "finding")),
             };

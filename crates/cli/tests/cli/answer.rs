@@ -143,6 +143,34 @@ fn a_small_job_that_is_fine_says_what_is_not_judged() {
     }
 }
 
+/// In a ring of whole hosts no GPU both receives from a host and sends to another, so that a GPU
+/// that makes each step 69 % longer does not show.
+#[test]
+fn a_job_whose_gpus_cannot_be_judged_is_not_said_to_have_no_slow_gpu() {
+    let ring = ["--tp", "1", "--pp", "1", "--fault", "slow-kernels"];
+    for (ranks, what, few) in [
+        ("2", "rank or link", "2 communicators within nodes"),
+        ("3", "rank", "3 links"),
+        ("16", "rank", "4 links"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("a job");
+        let run = out.to_str().unwrap();
+        let job = ["simulate", "-o", run, "--seed", "1", "--ranks", ranks];
+        ncclscope(&[&job[..], &ring].concat()).ends_with(0);
+        let text = ncclscope(&["report", run]).ends_with(0).stdout;
+        let more = format!("not judged: {ranks} GPUs inside collectives; too few are alike: {few}");
+        let expected = format!("FINE  {ranks} ranks: nothing hangs, and no {what} slows them down");
+        assert_eq!(text.lines().next().unwrap(), format!("{expected}; {more}"));
+        let text = ncclscope(&["stragglers", run]).ends_with(0).stdout;
+        assert!(text.contains(&format!("\nSLOW\n  nothing; {more}\n")), "{text}");
+        let json = ncclscope(&["stragglers", run, "--format", "json"]).ends_with(0).stdout;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        follows(&json, "stragglers");
+        assert_eq!(json["unjudged"]["gpus"].to_string(), ranks);
+    }
+}
+
 #[test]
 fn one_end_of_a_link_is_at_fault() {
     let (lines, json) = report(&["--fault", "receiver-not-ready", "--rank", "4"]);

@@ -108,6 +108,30 @@ fn slow_links_and_changes_of_a_simulated_job_are_named() {
     }
 }
 
+/// A GPU that is slow inside collectives, in a pipeline whose stages are nodes: the ranks of its
+/// node are suspects, and the link out of it is a note, not a finding that names a healthy rank.
+#[test]
+fn a_link_out_of_a_slow_node_is_a_note() {
+    let directory = tempfile::tempdir().unwrap();
+    for seed in ["1", "3", "5"] {
+        let run = directory.path().join(seed);
+        let run = run.to_str().unwrap();
+        let job = ["--ranks", "16", "--tp", "1", "--pp", "4", "--fault", "slow-kernels"];
+        ncclscope(&[&["simulate", "-o", run, "--seed", seed], &job[..]].concat()).ends_with(0);
+        let report = json(run, 1);
+        let findings = report["findings"].as_array().unwrap();
+        let classes: Vec<&Value> = findings.iter().map(|finding| &finding["class"]).collect();
+        assert_eq!(classes, ["S5"], "seed {seed}: {report:#}");
+        let truth = std::fs::read(directory.path().join(seed).join("truth.json")).unwrap();
+        let truth: Value = serde_json::from_slice(&truth).unwrap();
+        let slow = &truth["slow"][0]["root_ranks"][0];
+        let suspects = findings[0]["root_ranks"].as_array().unwrap();
+        assert!(suspects.contains(slow), "seed {seed}: {slow} {suspects:?}");
+        let is_note = |note: &Value| note.as_str().unwrap().contains("a slow node communicator");
+        assert!(report["notes"].as_array().unwrap().iter().any(is_note), "seed {seed}: {report:#}");
+    }
+}
+
 /// The table of the steps does not call a rank within the limits whose stage or link is slow.
 #[test]
 fn findings_of_links_and_stages_are_not_contradicted_by_the_table() {

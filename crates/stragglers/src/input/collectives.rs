@@ -10,8 +10,8 @@ has millions of operations with a dozen names. [`Collectives`] joins what all pr
 use super::comm_id::CommKey;
 use crate::model::Part;
 use ncclscope_trace::StrId;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A part, its step, whether its start is that of its kernel, and whether its end is known.
@@ -95,10 +95,53 @@ impl Collectives {
         self.0.values().flat_map(|(_, parts)| parts)
     }
 
+    /// Removes the collectives whose number repeats, and returns how many parts they had. Where
+    /// recordings begin at different times, replays of the same position are not the same one.
+    pub(super) fn remove_replays(&mut self) -> usize {
+        let key = |id: &CollId| (id.comm, Arc::clone(&id.func), id.seq);
+        let repeated: HashSet<_> = self.0.keys().filter(|id| id.nth > 0).map(key).collect();
+        let mut parts = 0;
+        self.0.retain(|id, (_, of)| {
+            let is_repeated = repeated.contains(&key(id));
+            parts += if is_repeated { of.len() } else { 0 };
+            !is_repeated
+        });
+        parts
+    }
+
     /// Removes all collectives, sorted by communicator, function and number.
     pub(super) fn take(&mut self) -> Vec<(CollId, (Kind, Vec<PlacedPart>))> {
         let mut all: Vec<_> = std::mem::take(&mut self.0).into_iter().collect();
         all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rank 0 has four replays of collective 5, rank 1 only the last one; and both have 6.
+    #[test]
+    fn replays_are_not_joined_where_recordings_begin_at_different_times() {
+        let comm = CommKey::default();
+        let kind = Kind { bytes: None, members: 2, shape: "".into() };
+        let mut all = Collectives::default();
+        for (rank, numbers) in [(0, &[5, 5, 5, 5, 6][..]), (1, &[5, 6][..])] {
+            let mut own = OwnCollectives::default();
+            let worker = usize::try_from(rank).unwrap();
+            let part = (Part { worker, start: 0.0, end: 1.0 }, None, true, true);
+            let next = |seq: &u64| {
+                let id = own.next((comm, rank), (StrId::NONE, "AllReduce"), *seq);
+                (id, kind.clone(), part)
+            };
+            all.add(numbers.iter().map(next).collect());
+        }
+        assert_eq!(all.remove_replays(), 5);
+        let left = all.take();
+        assert_eq!(
+            left.iter().map(|(id, (_, of))| (id.seq, of.len())).collect::<Vec<_>>(),
+            [(6, 2)]
+        );
     }
 }

@@ -2,10 +2,11 @@
 //! The times in which a rank's receives and sends both waited for its own GPU.
 
 use super::comm_id::CommKey;
+use ncclscope_operations::hash::Map;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::steps::StepExt;
-use ncclscope_trace::Step;
 use ncclscope_trace::record::ProxyOp;
+use ncclscope_trace::{Handle, Step};
 use std::collections::BTreeMap;
 
 /// (from, to), ns since 1970.
@@ -16,8 +17,38 @@ pub(super) type Span = (i64, i64);
 #[derive(Debug, Default)]
 struct Channel {
     transfers: u64,
+    bytes: u64,
     receives: Vec<Span>,
     sends: Vec<Span>,
+    /// One of its operations both receives and sends.
+    has_both: bool,
+    /// Until then: the operations seen so far, and whether their first ProxyOp sends.
+    directions: Map<Handle, bool>,
+}
+
+impl Channel {
+    fn add_direction(&mut self, operation: Handle, is_send: bool) {
+        if self.has_both {
+            return;
+        }
+        if *self.directions.entry(operation).or_insert(is_send) != is_send {
+            self.has_both = true;
+            self.directions = Map::default();
+        }
+    }
+}
+
+/// The waits of a rank's channels in a communicator.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct GpuWaitSum {
+    /// Its transfers.
+    pub(super) transfers: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// For how long both directions waited at the same time, ns (mean of its channels).
+    pub(super) ns: f64,
+    /// An operation both received and sent on one channel.
+    pub(super) has_both: bool,
 }
 
 /// The channels of all ranks, by communicator, rank and channel.
@@ -28,13 +59,21 @@ pub(super) struct GpuWaits {
 }
 
 impl GpuWaits {
-    /// Index of the channel of a ProxyOp with that many completed steps.
-    pub(super) fn channel(&mut self, comm: CommKey, op: &ProxyOp, completed: u64) -> usize {
+    /// Index of the channel of an operation's ProxyOp with that many completed steps and bytes.
+    pub(super) fn channel(
+        &mut self,
+        comm: CommKey,
+        (operation, op): (Handle, &ProxyOp),
+        (completed, bytes): (u64, u64),
+    ) -> usize {
         let channel = *self.numbers.entry((comm, op.rank, op.channel)).or_insert_with(|| {
             self.channels.push(Channel::default());
             self.channels.len() - 1
         });
-        self.channels[channel].transfers += completed;
+        let sums = &mut self.channels[channel];
+        sums.transfers += completed;
+        sums.bytes = sums.bytes.saturating_add(bytes);
+        sums.add_direction(operation, op.is_send);
         channel
     }
 
@@ -47,18 +86,22 @@ impl GpuWaits {
         }
     }
 
-    /// For each rank that sends and receives: its transfers, and how long both directions waited at
-    /// the same time, ns (mean of its channels).
-    pub(super) fn sums(mut self) -> BTreeMap<(CommKey, i32), (u64, f64)> {
-        let mut sums: BTreeMap<(CommKey, i32), (u64, f64, u64)> = BTreeMap::new();
+    /// The sums of each rank with network transfers in a communicator.
+    pub(super) fn sums(mut self) -> BTreeMap<(CommKey, i32), GpuWaitSum> {
+        let mut sums: BTreeMap<(CommKey, i32), (GpuWaitSum, u64)> = BTreeMap::new();
         for ((comm, rank, _), number) in self.numbers {
             let channel = std::mem::take(&mut self.channels[number]);
-            let sum = sums.entry((comm, rank)).or_default();
-            sum.0 += channel.transfers;
-            sum.1 += to_f64(common(channel.receives, channel.sends));
-            sum.2 += 1;
+            let (sum, channels) = sums.entry((comm, rank)).or_default();
+            sum.transfers += channel.transfers;
+            sum.bytes = sum.bytes.saturating_add(channel.bytes);
+            sum.ns += to_f64(common(channel.receives, channel.sends));
+            sum.has_both |= channel.has_both;
+            *channels += 1;
         }
-        let mean = |(transfers, ns, channels)| (transfers, ns / to_f64(channels));
+        let mean = |(sum, channels): (GpuWaitSum, u64)| GpuWaitSum {
+            ns: sum.ns / to_f64(channels),
+            ..sum
+        };
         sums.into_iter().map(|(key, sum)| (key, mean(sum))).collect()
     }
 }
@@ -97,6 +140,7 @@ fn union(mut spans: Vec<Span>) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_trace::EventKind;
 
     #[test]
     fn time_counts_once_and_only_where_both_wait() {
@@ -104,5 +148,17 @@ mod tests {
         let sends = vec![(15, 40), (18, 19), (60, 70)];
         assert_eq!(common(receives, sends), 5 + 10);
         assert_eq!(common(vec![(0, 10)], vec![]), 0);
+    }
+
+    #[test]
+    fn a_gpu_that_receives_and_sends_in_different_operations_is_not_judged() {
+        let handle = |at| Handle::value(1, EventKind::Coll, 0, at);
+        let has_both = |ops: &[(u64, bool)]| {
+            let mut channel = Channel::default();
+            ops.iter().for_each(|&(at, is_send)| channel.add_direction(handle(at), is_send));
+            channel.has_both
+        };
+        assert!(!has_both(&[(1, true), (2, false), (3, true), (2, false)]));
+        assert!(has_both(&[(1, false), (2, false), (2, true), (3, true)]));
     }
 }

@@ -43,12 +43,13 @@ struct Waited {
 struct Steps {
     of: StepsOf,
     completed: u32,
+    bytes: u64,
     /// Index of its latest time in [`Network::waited`].
     latest: usize,
 }
 
 impl Steps {
-    const UNSEEN: Steps = Steps { of: StepsOf::Unseen, completed: 0, latest: usize::MAX };
+    const UNSEEN: Steps = Steps { of: StepsOf::Unseen, completed: 0, bytes: 0, latest: usize::MAX };
 }
 
 /// A link, and when the processes at its ends were short of processor time.
@@ -106,6 +107,9 @@ impl<'p> Network<'p> {
         if step.has(step_flags::STOPPED) && !op.foreign {
             let steps = &mut self.ops[at];
             steps.completed += 1;
+            if step.has(step_flags::SIZED) {
+                steps.bytes = steps.bytes.saturating_add(step.size.into());
+            }
             let Some((from, to)) = waited(step, op.is_send).filter(|(from, to)| from < to) else {
                 return;
             };
@@ -155,7 +159,8 @@ impl<'p> Network<'p> {
             let start = &timeline.event(EventId::of_index(at)).start;
             let Detail::ProxyOp(op) = &start.detail else { return None };
             let (comm, kernel) = self.comms.get(&start.comm).zip(kernels.get(&start.parent))?;
-            let channel = waits.channel(*comm, op, steps.completed.into());
+            let sums = (steps.completed.into(), steps.bytes);
+            let channel = waits.channel(*comm, (start.parent, op), sums);
             Some((channel, op.is_send, *kernel))
         };
         let channels = self.ops.iter().enumerate();

@@ -11,7 +11,7 @@ enqueueing and of the last network step.
 
 use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart, PlacedPart};
 use super::comm_id::{CommKey, comm_id};
-use super::gpu_waits::Span;
+use super::gpu_waits::{GpuWaitSum, Span};
 use super::link_times::Traffic;
 use super::network::Network;
 use super::plan::JobPlan;
@@ -146,6 +146,8 @@ pub struct JobPart {
     receives: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
     /// Some process's sends and receives are incomplete, so that they cannot be counted.
     is_partial: bool,
+    /// Some process's collectives are incomplete, so that replays of CUDA graphs cannot be counted.
+    has_partial_collectives: bool,
     /// Number of network sends to ranks that were not recorded.
     strangers: u64,
     /// Number of links of which all or almost all transfers fell into a shortage of processor time.
@@ -192,10 +194,10 @@ impl Process<'_, '_> {
         operation.comm.map(|comm| self.timeline.comm(comm))
     }
 
-    /// True if some of its sends and receives are missing, or it was recorded only for a time.
-    fn is_partial(&self) -> bool {
+    /// True if some of its operations of a kind are missing, or it was recorded only for a time.
+    fn is_partial(&self, kind: EventKind) -> bool {
         let recording = self.timeline.recording();
-        recording.lacks(EventKind::P2p) || !recording.is_whole() || recording.is_windowed()
+        recording.lacks(kind) || !recording.is_whole() || recording.is_windowed()
     }
 
     /// Time from which nothing is overwritten, ns since 1970; `None` if nothing was overwritten.
@@ -244,6 +246,7 @@ impl JobPart {
         }
         self.collectives.add(other.own);
         self.is_partial |= other.is_partial;
+        self.has_partial_collectives |= other.has_partial_collectives;
         self.strangers += other.strangers;
         self.unjudged += other.unjudged;
         self.foreign += other.foreign;
@@ -251,6 +254,7 @@ impl JobPart {
         self.job.stalls.extend(other.job.stalls);
         self.job.edges.extend(other.job.edges);
         self.job.gappy.extend(other.job.gappy);
+        self.job.unmarked.extend(other.job.unmarked);
         self.job.whole_from.extend(other.job.whole_from);
     }
 }
@@ -310,8 +314,12 @@ impl Adding<'_> {
         let mut steps: Vec<(i64, i64)> =
             marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
         steps.sort_unstable();
+        if steps.is_empty() {
+            self.part.job.unmarked.extend(&all);
+        }
         let process = Process { workers, timeline, operations, clocks, steps };
-        self.part.is_partial |= process.is_partial();
+        self.part.is_partial |= process.is_partial(EventKind::P2p);
+        self.part.has_partial_collectives |= process.is_partial(EventKind::Coll);
         let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
         if is_damaged
             || is_lossy(recording, &[EventKind::Coll, EventKind::P2p, EventKind::KernelCh])
@@ -442,10 +450,12 @@ impl Adding<'_> {
         network: Network<'_>,
         kernels: &Map<Handle, Span>,
     ) {
-        for ((comm, rank), (transfers, ns)) in network.gpu_waits(process.timeline, kernels).sums() {
+        for ((comm, rank), sum) in network.gpu_waits(process.timeline, kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
-            let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
+            let GpuWaitSum { transfers, bytes, ns, has_both } = sum;
+            let stall =
+                worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, has_both });
             self.part.job.stalls.extend(stall);
         }
         for ((comm, src, dst, channel), link) in network.links() {
@@ -482,6 +492,9 @@ impl JobPart {
         self.job.is_kernel_timed = all > 0 && 2 * timed > all;
         let is_timed = self.job.is_kernel_timed;
         self.finish_batches(is_timed);
+        if self.has_partial_collectives {
+            self.job.unmatched_replays = self.collectives.remove_replays();
+        }
         let mut classes: BTreeMap<CollectiveClass, usize> = BTreeMap::new();
         for (id, (kind, mut parts)) in self.collectives.take() {
             parts.retain(|part| part.2 || !is_timed);
