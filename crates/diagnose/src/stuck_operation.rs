@@ -333,8 +333,8 @@ impl<'a> StuckOperation<'a> {
         if to.is_empty() && !waits_for_silent { NextHop::Unknown } else { NextHop::WaitsFor(to) }
     }
 
-    /// The member of the same host that waits for the data of a send which its GPU does not give: in
-    /// a ring of several GPUs in each host, one GPU receives from the network, and another one,
+    /// The member of the same host that waits for the data of a send which its GPU does not give.
+    /// In a ring of several GPUs in each host, one GPU receives from the network, and another one,
     /// which gets the data over NVLink or shared memory, sends.
     fn upstream(&self, at: usize, send: &Transfer) -> Option<usize> {
         let of_channel = |it: &&Transfer| it.channel == send.channel && !it.is_send;

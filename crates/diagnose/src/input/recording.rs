@@ -381,10 +381,9 @@ impl<'t, 'a> Progression<'t, 'a> {
         let new_calls = calls.iter().filter(|(event, _)| is_new(event)).count() as u64;
         let is_partial = self.is_partial || progress.flags & flags::PARTIAL != 0;
         member.enqueued = progress.enqueued + new(&colls);
-        let is_captured =
+        member.is_captured =
             progress.flags & flags::CAPTURED != 0 || calls.iter().any(|(_, call)| call.graph);
-        member.is_captured = is_captured;
-        member.api = match progress.flags & flags::NO_API != 0 || is_captured {
+        member.api = match progress.flags & flags::NO_API != 0 || member.is_captured {
             true => member.enqueued,
             false => (progress.api + new_calls).max(member.enqueued),
         };
@@ -395,7 +394,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
         // A captured call is enqueued at each replay. The enqueued operations are numbered alike on
         // all ranks, but the calls are not.
-        let calls = if is_captured { Vec::new() } else { calls };
+        let calls = if member.is_captured { Vec::new() } else { calls };
         if progress.flags & flags::PARTIAL == 0 && has_all_calls(self.recording) {
             member.calls = self.latest_calls((member.api, &calls), (first, &colls));
         }
