@@ -80,8 +80,8 @@ const UNSEEN_NS: f64 = 10e9;
 
 /// Receives the operations and events of a recording.
 pub trait Consumer {
-    /// Called for each operation when no more records of it are expected. Its children and its API
-    /// call are in the timeline.
+    /// Called for each operation when no more records of it are expected, for those of one sweep in
+    /// the order of their starts. Its children and its API call are in the timeline.
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation);
     /// Called for each event of any kind before it is forgotten; after its operation, if it belongs
     /// to one.
@@ -102,7 +102,8 @@ pub struct Joined<'a> {
 impl<'a> Joined<'a> {
     /// Passes the operations and events of a [`Whole`] to `consumer`, in the same way as [`join`].
     pub fn of(whole: Whole<'a>, consumer: &mut impl Consumer) -> Joined<'a> {
-        let Whole { mut timeline, operations, clocks } = whole;
+        let Whole { mut timeline, mut operations, clocks } = whole;
+        operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
         operations.iter().for_each(|operation| consumer.operation(&timeline, operation));
         timeline.events().for_each(|(id, event)| consumer.event(&timeline, id, event));
         timeline.forget_all();
@@ -204,7 +205,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         if until.is_none() {
             self.judge.note_all_channels(&self.timeline);
         }
-        let plan = match until {
+        let mut plan = match until {
             Some(until) => {
                 let state = State { timeline: &self.timeline, judge: &self.judge, until };
                 Plan::new(&state, self.room)
@@ -212,6 +213,8 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
             None => Plan::of_all(&self.timeline, &self.judge),
         };
         self.cut_short += plan.cut_short;
+        let start = |judged: &Judged| self.timeline.event(judged.operation.event).start.ticks;
+        plan.operations.sort_by_key(start);
         for judged in &plan.operations {
             self.consumer.operation(&self.timeline, &judged.operation);
             self.judge.note_channels(&self.timeline, judged.operation.event);
@@ -497,6 +500,36 @@ mod tests {
             prop_assert_eq!(whole.events, parts.events);
             prop_assert_eq!(counts, counts_of_parts);
         }
+    }
+
+    /// The starts of operations in the order in which a consumer receives them.
+    #[derive(Debug, Default)]
+    struct Starts(Vec<u64>);
+
+    impl Consumer for Starts {
+        fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+            self.0.push(timeline.event(operation.event).start.ticks);
+        }
+
+        fn event(&mut self, _: &Timeline<'_>, _: EventId, _: &Event) {}
+    }
+
+    /// For example, PyTorch calls NCCL from the main thread and from that of autograd.
+    #[test]
+    fn operations_of_two_threads_come_in_the_order_of_their_starts() {
+        let mut process = Process::new(0, 2);
+        for at in 0..400 {
+            let detail = Detail::Coll(ncclscope_trace::record::Coll::default());
+            let coll = process.start(at / 2 % 2, ncclscope_trace::Handle::NULL, detail);
+            process.stop(at / 2 % 2, coll);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
+        let (mut whole, mut parts) = (Starts::default(), Starts::default());
+        Joined::of(Whole::of(Timeline::read(&recording, false)), &mut whole);
+        join(&recording, None, &mut parts);
+        assert_eq!(whole.0.len(), 400);
+        assert!(whole.0.is_sorted() && whole.0 == parts.0);
     }
 
     #[test]

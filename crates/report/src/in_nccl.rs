@@ -13,8 +13,8 @@ use ncclscope_operations::operation::{Completion, End, Operation, Timing};
 use ncclscope_operations::ptimer::group_api_of;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::timeline::{comm_name, role_or_size};
-use ncclscope_operations::{EventId, GpuClock, GpuClocks, Selection, Timeline};
-use ncclscope_trace::{EventKind, Recording, StrId};
+use ncclscope_operations::{GpuClock, GpuClocks, Selection, Timeline};
+use ncclscope_trace::{EventKind, Handle, MarkKind, Recording, StrId};
 use std::collections::BTreeMap;
 
 /// Most intervals that are stored individually. Operations end nearly in the order of their starts,
@@ -90,8 +90,8 @@ struct Group {
     most: Cover,
     /// Sum of times from CUDA events, ns; these have no absolute time, so overlaps are unknown.
     event_ns: u64,
-    /// The latest launch in `event_ns`.
-    launch: Option<(EventId, Option<usize>)>,
+    /// The group of calls and the communicator of the latest launch in `event_ns`.
+    launch: Option<(Handle, Option<usize>)>,
 }
 
 impl Group {
@@ -152,7 +152,8 @@ impl ProcessTimes {
                 counts.whole += 1;
                 // Sends and receives of one launch all have its time, so it is added once.
                 let launch = group_api_of(timeline, timeline.event(operation.event));
-                let launch = launch.map(|id| (id, operation.comm));
+                // Not its number: when events are forgotten, another one gets that.
+                let launch = launch.map(|id| (timeline.event(id).start.handle, operation.comm));
                 if launch.is_none() || launch != group.launch {
                     group.event_ns = group.event_ns.saturating_add(ns);
                 }
@@ -288,7 +289,9 @@ pub(crate) fn recorded_ns(recording: &Recording, selection: &Selection) -> u64 {
     let ns = match recording.is_windowed() {
         true => crate::windows::windows(recording)
             .iter()
-            .map(|of| length(within(span, (of.start_ns, of.stop_ns.unwrap_or(u64::MAX)))))
+            .map(|of| (of.start_ns, of.stop_ns.unwrap_or(u64::MAX)))
+            .chain(first_window(recording, is_all))
+            .map(|window| length(within(span, window)))
             .fold(0, u64::saturating_add),
         false => length(span),
     };
@@ -298,6 +301,17 @@ pub(crate) fn recorded_ns(recording: &Recording, selection: &Selection) -> u64 {
         })
     };
     ns.saturating_mul(selection.ranks().unwrap_or_else(of_all) as u64)
+}
+
+/// The window that had begun before the first mark of one, if there was one: the process recorded
+/// from the beginning, or the start mark was overwritten. `is_all`: nothing was.
+fn first_window(recording: &Recording, is_all: bool) -> Option<(u64, u64)> {
+    let is_edge = |what: MarkKind| matches!(what, MarkKind::Start | MarkKind::Stop);
+    match recording.marks().iter().find(|mark| is_edge(mark.what)) {
+        Some(mark) if mark.what == MarkKind::Start => None,
+        Some(stop) => Some((0, recording.tick_map().realtime_ns(stop.ticks))),
+        None => (!is_all).then_some((0, u64::MAX)),
+    }
 }
 
 #[cfg(test)]

@@ -22,10 +22,23 @@ type Key = (usize, bool);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationPosition(Key, u64);
 
-/// The starts of the latest operations, in ticks.
+/// The operations of a key.
+#[derive(Debug, Default)]
+struct Starts {
+    /// The communicator's latest heartbeat.
+    progress: Option<Progress>,
+    /// Number of operations that started after it.
+    after: u64,
+    /// The latest starts, in ticks.
+    latest: Vec<u64>,
+    /// The latest start that is not in `latest` any more; 0 if there is none.
+    dropped: u64,
+}
+
+/// The starts of operations.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    starts: Map<Key, Vec<u64>>,
+    starts: Map<Key, Starts>,
 }
 
 impl Numbers {
@@ -35,30 +48,45 @@ impl Numbers {
         timeline: &Timeline<'_>,
         operation: &Operation,
     ) -> Option<OperationPosition> {
-        let key = (operation.comm?, operation.peer.is_some());
+        let key @ (comm, _) = (operation.comm?, operation.peer.is_some());
         let start = timeline.event(operation.event).start.ticks;
-        let starts = self.starts.entry(key).or_default();
-        starts.push(start);
-        if starts.len() >= 2 * LATEST {
-            starts.sort_unstable();
-            starts.drain(..LATEST);
-        }
+        let starts = self.starts.entry(key).or_insert_with(|| Starts {
+            progress: latest(timeline, timeline.comm(comm).index),
+            ..Starts::default()
+        });
+        starts.add(start);
         Some(OperationPosition(key, start))
     }
 
     /// The number of an operation, after all were added; `None` if it is unknown.
     pub(crate) fn of(&self, timeline: &Timeline<'_>, place: OperationPosition) -> Option<u64> {
-        let OperationPosition(key @ (comm, is_pair), start) = place;
-        let progress = latest(timeline, timeline.comm(comm).index)?;
+        let OperationPosition(key @ (_, is_pair), start) = place;
+        let starts = self.starts.get(&key)?;
+        let progress = starts.progress?;
         if timeline.has_gaps() || progress.flags & progress_flags::PARTIAL != 0 {
             return None;
         }
-        let starts = self.starts.get(&key)?;
-        let is_kept = starts.len() < LATEST || starts.iter().min() <= Some(&start);
-        let after = |ticks: u64| starts.iter().filter(|&&start| start > ticks).count() as u64;
         let counted = if is_pair { progress.p2p_enqueued } else { progress.enqueued };
-        let number = (counted + after(progress.ticks)).checked_sub(after(start))?;
-        (is_kept && number > 0).then_some(number)
+        let number = (counted + starts.after).checked_sub(starts.later_than(start)?)?;
+        (number > 0).then_some(number)
+    }
+}
+
+impl Starts {
+    fn add(&mut self, start: u64) {
+        self.after += u64::from(self.progress.is_some_and(|progress| start > progress.ticks));
+        self.latest.push(start);
+        if self.latest.len() >= 2 * LATEST {
+            self.latest.sort_unstable();
+            let dropped = self.latest.drain(..LATEST).next_back();
+            self.dropped = self.dropped.max(dropped.unwrap_or(0));
+        }
+    }
+
+    /// Number of operations that started after `start`; `None` if these are too many.
+    fn later_than(&self, start: u64) -> Option<u64> {
+        let later = self.latest.iter().filter(|&&other| other > start).count() as u64;
+        (start > self.dropped).then_some(later)
     }
 }
 
@@ -68,4 +96,32 @@ fn latest(timeline: &Timeline<'_>, comm: u16) -> Option<Progress> {
         Heartbeat::Progress(progress) if progress.comm == comm => Some(*progress),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(all: impl IntoIterator<Item = u64>) -> Starts {
+        let progress = Some(Progress { ticks: 100, enqueued: 7, ..Progress::default() });
+        let mut starts = Starts { progress, ..Starts::default() };
+        all.into_iter().for_each(|start| starts.add(start));
+        starts
+    }
+
+    #[test]
+    fn all_operations_after_the_heartbeat_count_however_many_there_are() {
+        let starts = starts(90..1_101);
+        assert_eq!((starts.after, starts.later_than(1_000)), (1_000, Some(100)));
+        assert!(starts.latest.len() < 2 * LATEST);
+    }
+
+    /// An operation that stays open is added after all those that started later.
+    #[test]
+    fn the_number_of_an_operation_with_very_many_after_it_is_unknown() {
+        let few = starts((150..250).chain([120]));
+        assert_eq!(few.later_than(120), Some(100));
+        let many = starts((150..1_150).chain([120]));
+        assert_eq!(many.later_than(120), None);
+    }
 }

@@ -51,6 +51,14 @@ struct ProcessKey {
     step: Option<u64>,
 }
 
+/// The operations of a rank in a row, of all training steps.
+#[derive(Default)]
+struct RankSums {
+    count: u64,
+    open: u64,
+    parts: Parts,
+}
+
 /// The operations of one process with the same key.
 #[derive(Debug)]
 struct ProcessSums {
@@ -150,7 +158,7 @@ impl OperationRows {
     pub(crate) fn add(&mut self, timeline: &Timeline<'_>, clocks: &GpuClocks, rows: ProcessRows) {
         let host = host(timeline);
         let mut members: BTreeMap<Option<usize>, Option<usize>> = BTreeMap::new();
-        let mut by_rank: BTreeMap<(Option<usize>, Key), (u64, u64)> = BTreeMap::new();
+        let mut by_rank: BTreeMap<(Option<usize>, Key), RankSums> = BTreeMap::new();
         for row in rows.sums {
             let key = key(timeline, &row.key);
             if self.groups.is_wanted() {
@@ -164,27 +172,28 @@ impl OperationRows {
                 sums.nranks = nranks(timeline, row.key.comm);
             }
             sums.with_waiting.merge(row.with_waiting);
-            let comm = row.key.comm;
-            let host_ns = |end| match end {
-                End::Gpu(ns) => clocks.of_comm(comm?).map(|clock| clock.host_ns(ns)),
-                End::Host(ticks) => Some(timeline.ns(ticks)),
-            };
-            let clocks = Clocks { host: &host, host_ns: &host_ns };
-            sums.collectives.add(row.parts, comm.and_then(|comm| timeline.rank(comm)), &clocks);
-            let (all, open) = by_rank.entry((row.key.comm, key)).or_default();
-            *open += row.open;
+            let rank = by_rank.entry((row.key.comm, key)).or_default();
+            rank.open += row.open;
+            rank.parts.merge(row.parts);
             for (timing, (count, durations)) in Timing::ALL.into_iter().zip(row.timings) {
                 if count != 0 {
-                    *all += count;
+                    rank.count += count;
                     *sums.timings.entry(timing).or_default() += count;
                     sums.durations.entry(timing).or_default().merge(durations);
                 }
             }
         }
-        for ((_, key), (count, open)) in by_rank {
+        for ((comm, key), rank) in by_rank {
+            let host_ns = |end| match end {
+                End::Gpu(ns) => clocks.of_comm(comm?).map(|clock| clock.host_ns(ns)),
+                End::Host(ticks) => Some(timeline.ns(ticks)),
+            };
+            let clocks = Clocks { host: &host, host_ns: &host_ns };
             let merged = self.rows.entry(key).or_default();
-            merged.count = merged.count.max(count);
-            merged.open = merged.open.max(open);
+            let number = comm.and_then(|comm| timeline.rank(comm));
+            merged.sums.collectives.add(rank.parts, number, &clocks);
+            merged.count = merged.count.max(rank.count);
+            merged.open = merged.open.max(rank.open);
             merged.ranks += 1;
         }
     }

@@ -85,6 +85,23 @@ impl Parts {
         self.times.entry(seq).and_modify(|time| *time = None).or_insert(Some(Part { ns, end }));
         self.share.thin(&mut self.times);
     }
+
+    /// Adds further collectives of the same rank, such as those of another training step.
+    pub(crate) fn merge(&mut self, other: Parts) {
+        if self.times.is_empty() {
+            *self = other;
+            return;
+        }
+        if other.share > self.share {
+            self.share = other.share;
+            self.times.retain(|seq, _| other.share.has(*seq));
+        }
+        let share = self.share;
+        for (seq, part) in other.times.into_iter().filter(|(seq, _)| share.has(*seq)) {
+            self.times.entry(seq).and_modify(|time| *time = None).or_insert(part);
+        }
+        self.share.thin(&mut self.times);
+    }
 }
 
 /// A collective, from the ranks that were read so far.
@@ -363,6 +380,19 @@ mod tests {
         assert_eq!(of("AllReduce", ["a", "b", "c"]), Ok([100.0, 800.0]));
         assert_eq!(of("ReduceScatter", ["a"; 3]), Ok([100.0, 800.0]));
         assert_eq!(of("ReduceScatter", ["a", "a", "c"]), Err(Unknown::Clocks));
+    }
+
+    /// A graph is replayed in two training steps: the rank has each number twice.
+    #[test]
+    fn the_parts_of_two_steps_are_one_ranks() {
+        let mut all = Collectives::default();
+        let mut of_rank = parts([(7, 500.0), (8, 500.0)].into_iter());
+        of_rank.merge(parts([(8, 300.0), (9, 300.0)].into_iter()));
+        add(&mut all, of_rank, 0, "a");
+        let mut numbers: Vec<(u64, u32, bool)> =
+            all.of.iter().map(|(seq, one)| (*seq, one.ranks, one.is_ambiguous)).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [(7, 1, false), (8, 1, true), (9, 1, false)]);
     }
 
     #[test]

@@ -575,6 +575,25 @@ fn recorded_time_is_without_pauses() {
     assert_eq!(short.roles[0].share, long.roles[0].share);
 }
 
+/// The process records from its beginning, and is stopped for a time.
+#[test]
+fn what_was_recorded_before_the_first_stop_is_recorded_time() {
+    let recorded = |first: bool| {
+        report(&two_ranks(|p| {
+            let mark = |ticks, what| Mark { ticks, what, name: StrId::NONE, value: 1 };
+            p.marks.extend(first.then(|| mark(1, MarkKind::Start)));
+            p.collective(Call::ALL_REDUCE);
+            p.marks.push(mark(p.now, MarkKind::Stop));
+            p.now += 10_000_000_000;
+            p.marks.push(mark(p.now, MarkKind::Start));
+            p.collective(Call::ALL_REDUCE);
+        }))
+    };
+    let (with_mark, without) = (recorded(true), recorded(false));
+    assert_eq!(with_mark.total_recorded_ns, without.total_recorded_ns);
+    assert_eq!(with_mark.roles[0].share, without.roles[0].share);
+}
+
 #[test]
 fn windows_and_samples_are_named() {
     let report = report(&two_ranks(|p| {

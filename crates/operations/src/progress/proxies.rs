@@ -161,6 +161,8 @@ impl Proxies {
         for proxy in self.slots.iter_mut().flatten().filter(|proxy| proxy.is_open) {
             if !is_live(proxy.handle) {
                 proxy.is_open = false;
+                // It may have moved and stopped after the lanes were read for this look.
+                proxy.moved |= !proxy.foreign && comms.get(proxy.comm).is_network(proxy.link);
                 gone.push(*proxy);
             } else if !proxy.foreign {
                 let comm = comms.get(proxy.comm);

@@ -61,6 +61,22 @@ fn without_kernels_the_network_tells() {
     assert!(rank.tracker.in_flight()[0].awaits_network);
 }
 
+/// A ProxyOp moves and stops after the lanes were read for a look, so that its records come later.
+#[test]
+fn a_network_part_that_ends_during_a_look_is_one() {
+    let mut rank = Rank::new();
+    rooted(&mut rank, 0, true);
+    assert_eq!(rank.look(), []);
+    let op = rooted(&mut rank, 0, false);
+    let proxy = rank.proxy(op, true);
+    assert_eq!(rank.look_with(&|handle| handle != proxy), []);
+    rank.step(proxy, 0);
+    rank.stop(PROXY, proxy);
+    assert_eq!(rank.look(), []);
+    let stuck = rooted(&mut rank, 0, false);
+    assert_eq!(rank.look()[0].handle, stuck, "they still have a network part");
+}
+
 /// For example, a large collective follows a small one: both use the same links.
 #[test]
 fn a_protocol_says_nothing_of_the_network() {
