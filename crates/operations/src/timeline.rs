@@ -258,6 +258,11 @@ impl<'a> Timeline<'a> {
         }
     }
 
+    /// Makes room for a number of events.
+    pub(crate) fn expect(&mut self, events: usize) {
+        self.events.reserve(events);
+    }
+
     /// Takes a record of a lane, in the lane's order. For a step, returns its ProxyOp if that is
     /// known.
     #[inline]
