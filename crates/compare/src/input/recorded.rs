@@ -161,7 +161,7 @@ impl Reader<'_> {
         // Without the last step, which ends with its last operation; the others end with the first
         // operation of the next step.
         let whole = &numbered[..numbered.len().saturating_sub(1)];
-        let values = whole.iter().map(|&(at, block)| (block, self.steps.list[at].duration));
+        let values = whole.iter().map(|&(at, block)| (block, self.steps.list[at].mean()));
         let values: Vec<(u32, f64)> = values.collect();
         run.step_ns = median(&values.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
         run.steps = self.blocks.steps;
@@ -258,11 +258,12 @@ impl Reader<'_> {
         }
         let blocks: BTreeMap<usize, u32> = self.blocks.numbered().collect();
         for ((role, func), Waits { steps, workers, ns: [least, whole] }) in waits {
-            let value =
-                |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / count(workers.len())));
+            // Of a training step, also if several are combined into one.
+            let each = |step: usize| count(workers.len() * self.steps.list[step].count);
+            let value = |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / each(*step)));
             let values: Vec<(u32, f64)> = steps.iter().filter_map(value).collect();
             if !values.is_empty() {
-                let per_step = Some(count(values.len()) / count(self.blocks.steps.max(1)));
+                let per_step = Some(count(values.len()) / count(blocks.len().max(1)));
                 let measure = Measure::Waiting { role: role.into(), func: func.into() };
                 // Most ends are unknown: then the values are lower bounds. A few unknown ends
                 // hardly matter.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Comparisons of jobs that are made by hand.
+
+use ncclscope_compare::input::recorded::of_job;
+use ncclscope_compare::schema::{Kind, Row, State, Verdict};
+use ncclscope_compare::{Comparison, Limits, Run, compare};
+use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
+
+const MS: f64 = 1e6;
+
+/// A job of two ranks with an AllReduce in each of `steps` steps of 10 ms, for which rank 1 is 1 ms
+/// late.
+fn job(steps: u32, is_marked: bool) -> Job {
+    let class = CollectiveClass { comm: "dp".into(), func: "AllReduce".into(), ..class(2) };
+    let mut job = Job {
+        is_kernel_timed: true,
+        workers: (0..2).map(|rank| Worker::new(rank, "node")).collect(),
+        classes: vec![class],
+        shapes: vec!["RING SIMPLE, 2 channels".into()],
+        ..Job::default()
+    };
+    for step in 0..steps {
+        // A step varies by up to 1 %.
+        let noise = f64::from((step + 1).wrapping_mul(0x9e37_79b1) >> 24) / 256.0;
+        let start = 10.0 * MS * f64::from(step) + 0.1 * MS * noise;
+        let part = |(worker, late)| Part { worker, start: start + late, end: start + 4.0 * MS };
+        job.collectives.push(Collective {
+            class: 0,
+            shape: 0,
+            step: is_marked.then(|| step.into()),
+            ends: EndSync::Together,
+            has_ends: true,
+            parts: [(0, 0.0), (1, MS)].map(part).into(),
+        });
+    }
+    job
+}
+
+fn class(members: u32) -> CollectiveClass {
+    CollectiveClass { bytes: Some(64), members, ..CollectiveClass::default() }
+}
+
+fn run(job: &Job) -> Run {
+    of_job("run".into(), job)
+}
+
+fn compared(a: Run, b: Run) -> Comparison {
+    compare(&[a], &[b], &Limits::default())
+}
+
+fn row(comparison: &Comparison, kind: Kind) -> &Row {
+    comparison.rows.iter().find(|row| row.key.kind == kind).unwrap()
+}
+
+/// Of more than 200 steps that are not marked, several are combined.
+#[test]
+fn a_longer_run_without_marks_does_not_have_longer_steps() {
+    let runs = [180, 390, 900].map(|steps| run(&job(steps, false)));
+    let marked = run(&job(180, true));
+    let found = compared(marked.clone(), marked);
+    let waiting = row(&found, Kind::Waiting).a.unwrap();
+    for one in &runs {
+        let step = one.step_ns.unwrap();
+        assert!((step / MS - 10.0).abs() < 0.1, "{step}");
+        let found = compared(runs[0].clone(), one.clone());
+        assert_eq!(found.answer.state, State::Same, "{found:#?}");
+        for kind in [Kind::Step, Kind::Waiting, Kind::Transfer] {
+            assert_eq!(row(&found, kind).verdict, Verdict::Same, "{found:#?}");
+        }
+        assert!((row(&found, Kind::Waiting).b.unwrap() / waiting - 1.0).abs() < 0.1, "{found:#?}");
+    }
+    assert_eq!(runs.map(|run| run.steps), [179, 388, 895]);
+}
