@@ -60,9 +60,12 @@ fn hangs(sides: &[Side; 2]) -> String {
     }
 }
 
+/// True if the row may have changed, and that would matter. The estimate does not show it: if times
+/// vary too much, it is small.
 fn hides(row: &Row, limits: &Limits) -> bool {
-    let is_large = row.change.is_some_and(|change| change.abs() >= limits.min_effect);
-    let costs = row.cost.is_none_or(|cost| cost.step_share.abs() >= HIDDEN);
+    let most = row.change_interval.map(|[low, high]| low.abs().max(high.abs()));
+    let is_large = most.is_some_and(|most| most >= limits.min_effect);
+    let costs = row.most_share.is_none_or(|most| most >= HIDDEN);
     row.verdict == Verdict::Unknown && is_large && costs && row.key.kind != Kind::Link
 }
 
@@ -84,7 +87,8 @@ fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> Str
             human::count(same, "row")
         ),
         _ => {
-            let reason = rows.iter().find_map(|row| row.reason);
+            let hidden = rows.iter().filter(|row| hides(row, limits));
+            let reason = hidden.chain(rows).find_map(|row| row.reason);
             reason.unwrap_or("nothing is on both sides that can be compared").to_owned()
         }
     }

@@ -85,6 +85,7 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
         .shift
         .and_then(|(ns, _)| in_step(ns))
         .map(|(ns_per_step, step)| Cost { ns_per_step, step_share: ns_per_step / step });
+    let most = estimate.shift.map(|(_, [low, high])| low.abs().max(high.abs()));
     let (change, change_interval) = match kind {
         Kind::Waiting => (
             estimate.shift.and_then(|(ns, _)| share(ns)),
@@ -110,6 +111,7 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
         verdict: Verdict::Unknown,
         reason: None,
         cost,
+        most_share: most.and_then(share),
         units: estimate.units,
     }
 }

@@ -191,6 +191,9 @@ pub struct Row {
     pub reason: Option<&'static str>,
     /// Cost of the difference; `null` for links, or if no step is known.
     pub cost: Option<Cost>,
+    /// The largest cost or gain within the interval, as a share of a step of A; `None` like `cost`.
+    #[serde(skip)]
+    pub most_share: Option<f64>,
     /// The units of the comparison.
     pub units: Units,
 }

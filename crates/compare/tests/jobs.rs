@@ -2,6 +2,7 @@
 //! Comparisons of jobs that are made by hand.
 
 use ncclscope_compare::input::recorded::of_job;
+use ncclscope_compare::run::{Measure, Operation, Series, Shape};
 use ncclscope_compare::schema::{Kind, Row, State, Verdict};
 use ncclscope_compare::{Comparison, Limits, Run, compare};
 use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
@@ -70,4 +71,39 @@ fn a_longer_run_without_marks_does_not_have_longer_steps() {
         assert!((row(&found, Kind::Waiting).b.unwrap() / waiting - 1.0).abs() < 0.1, "{found:#?}");
     }
     assert_eq!(runs.map(|run| run.steps), [179, 388, 895]);
+}
+
+/// A run with steps of 10 ms, each with the same waiting, and with `per_step` operations of 1 ms
+/// that vary by `spread`.
+fn varying(spread: f64, per_step: f64) -> Run {
+    let of = |around: f64, spread: f64| {
+        let off = |block: u32| f64::from(block * 7 % 10) / 4.5 - 1.0;
+        (0..10).map(|block| (block, around * (1.0 + spread * off(block)))).collect::<Vec<_>>()
+    };
+    let series = |values, per_step| Series { values, per_step: Some(per_step), is_least: false };
+    let (role, func) = (String::from("dp"), String::from("Broadcast"));
+    let waiting = Measure::Waiting { role: role.clone(), func: func.clone() };
+    let shape = Shape::default();
+    let transfer = Measure::Transfer(Operation { role, func, bytes: Some(64), shape });
+    let mut run = Run { step_ns: Some(10.0 * MS), steps: 10, ..Run::default() };
+    run.series.insert(waiting, series(of(0.1 * MS, 0.0), 1.0));
+    run.series.insert(transfer, series(of(MS, spread), per_step));
+    run
+}
+
+/// The median of times that vary much is the same, but a change would not have been found.
+#[test]
+fn runs_are_not_the_same_if_what_costs_much_could_not_be_judged() {
+    let state = |spread: f64, per_step: f64| {
+        let found = compared(varying(spread, per_step), varying(spread, per_step));
+        let row = row(&found, Kind::Transfer);
+        assert!(row.change.unwrap().abs() < 1e-9, "{row:?}");
+        (found.answer.state, row.verdict, found.answer.what)
+    };
+    let (found, verdict, what) = state(0.4, 5.0);
+    assert_eq!((found, verdict), (State::Unknown, Verdict::Unknown), "{what}");
+    assert_eq!(what, "the times vary too much");
+    // What takes a thousandth of a step cannot cost more.
+    assert_eq!(state(0.4, 0.01).0, State::Same);
+    assert_eq!(state(0.01, 5.0).0, State::Same);
 }
