@@ -33,7 +33,6 @@ pub(crate) fn of(
         State::Faster => with(Verdict::Faster).next(),
         _ => None,
     };
-    let is_common = |row: &Row| row.a.is_some() && row.b.is_some();
     Answer {
         state,
         slower,
@@ -44,6 +43,11 @@ pub(crate) fn of(
         config: rows.iter().any(is_common).then(|| config(differences)),
         next: None,
     }
+}
+
+/// True if both sides have the row.
+fn is_common(row: &Row) -> bool {
+    row.a.is_some() && row.b.is_some()
 }
 
 /// Names the hung runs, as the beginning of a sentence.
@@ -64,7 +68,11 @@ fn hangs(sides: &[Side; 2]) -> String {
 /// vary too much, it is small.
 fn hides(row: &Row, limits: &Limits) -> bool {
     let most = row.change_interval.map(|[low, high]| low.abs().max(high.abs()));
-    let is_large = most.is_some_and(|most| most >= limits.min_effect);
+    let is_large = match most {
+        Some(most) => most >= limits.min_effect,
+        // Steps that both sides have and that are not comparable.
+        None => row.key.kind == Kind::Step && is_common(row),
+    };
     let costs = row.most_share.is_none_or(|most| most >= HIDDEN);
     row.verdict == Verdict::Unknown && is_large && costs && row.key.kind != Kind::Link
 }

@@ -2,6 +2,7 @@
 //! What was measured in one run: series of times, and the configuration.
 
 use crate::configuration::Configuration;
+use ncclscope_stragglers::steps::StepSource;
 use std::collections::BTreeMap;
 
 /// Maximum number of blocks of a run: enough for batch means, and few enough that blocks are long
@@ -79,6 +80,8 @@ pub struct Run {
     pub step_ns: Option<f64>,
     /// How many steps there are; 0 if unknown.
     pub steps: usize,
+    /// How the steps were found; `None` if there are none.
+    pub steps_from: Option<StepSource>,
     /// Its ranks wait in NCCL and do not advance, so that the run lacks what they would have done.
     pub hangs: bool,
     /// How many processes were recorded.

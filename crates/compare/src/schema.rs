@@ -76,7 +76,7 @@ pub struct Answer {
     pub worst: Option<f64>,
     /// The result in one sentence.
     pub what: String,
-    /// Cost of the change; `null` if nothing changed or no step is known.
+    /// Cost of the change; `null` if nothing changed, or no step is known or comparable.
     pub cost: Option<String>,
     /// The first difference in configuration; `null` if configurations cannot be compared.
     pub config: Option<String>,
@@ -189,7 +189,8 @@ pub struct Row {
     pub verdict: Verdict,
     /// Why the verdict is `unknown`.
     pub reason: Option<&'static str>,
-    /// Cost of the difference; `null` for links, or if no step is known.
+    /// Cost of the difference; `null` for links, or if no step is known, or if only some runs mark
+    /// their steps.
     pub cost: Option<Cost>,
     /// The largest cost or gain within the interval, as a share of a step of A; `None` like `cost`.
     #[serde(skip)]

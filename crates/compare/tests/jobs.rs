@@ -107,3 +107,28 @@ fn runs_are_not_the_same_if_what_costs_much_could_not_be_judged() {
     assert_eq!(state(0.4, 0.01).0, State::Same);
     assert_eq!(state(0.01, 5.0).0, State::Same);
 }
+
+#[test]
+fn marked_steps_are_not_compared_with_derived_ones() {
+    let [marked, derived] = [true, false].map(|is_marked| run(&job(60, is_marked)));
+    let verdicts = |a: &[&Run], b: &[&Run]| {
+        let [a, b] = [a, b].map(|side| side.iter().map(|&run| run.clone()).collect::<Vec<Run>>());
+        let found = compare(&a, &b, &Limits::default());
+        assert!(found.rows.iter().all(|row| row.cost.is_none()), "{found:#?}");
+        let transfer = row(&found, Kind::Transfer);
+        assert_eq!(transfer.verdict, Verdict::Same, "{found:#?}");
+        assert_eq!(found.answer.state, State::Unknown, "{found:#?}");
+        [Kind::Step, Kind::Waiting].map(|kind| {
+            let row = row(&found, kind);
+            assert!(row.a.is_some() && row.b.is_some() && row.change.is_none(), "{row:?}");
+            (row.verdict, row.reason.unwrap())
+        })
+    };
+    let one_side = (Verdict::Unknown, "steps are marked on one side only");
+    assert_eq!(verdicts(&[&marked], &[&derived]), [one_side; 2]);
+    assert_eq!(verdicts(&[&derived], &[&marked, &marked]), [one_side; 2]);
+    let some = (Verdict::Unknown, "steps are marked in some runs only");
+    assert_eq!(verdicts(&[&marked, &derived], &[&marked]), [some; 2]);
+    let found = compared(marked.clone(), marked);
+    assert_eq!(found.answer.state, State::Same, "{found:#?}");
+}

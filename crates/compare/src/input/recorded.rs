@@ -165,6 +165,7 @@ impl Reader<'_> {
         let values: Vec<(u32, f64)> = values.collect();
         run.step_ns = median(&values.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
         run.steps = self.blocks.steps;
+        run.steps_from = (run.steps > 0).then_some(self.steps.source);
         if !values.is_empty() {
             let series = Series { values, per_step: Some(1.0), is_least: false };
             self.series.insert(Measure::Step, series);
