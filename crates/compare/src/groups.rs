@@ -10,9 +10,9 @@ itself is of interest.
 */
 
 use crate::estimate::Values;
-use crate::run::{Measure, Operation, Run, Series};
+use crate::run::{Frequency, Measure, Operation, Run, Series};
 use crate::schema::{Kind, RowKey};
-use crate::stats::median;
+use crate::stats::{count, median};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of sizes that are compared separately.
@@ -174,7 +174,7 @@ fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
         all.collect::<Vec<Vec<Series>>>()
     });
     let per_step = [&a, &b].map(|side| {
-        let each = side.iter().map(|run| run.iter().map(|series| series.per_step).sum());
+        let each = side.iter().map(|run| per_step(run));
         median(&each.collect::<Option<Vec<f64>>>()?)
     });
     let is_least = [&a, &b].map(|side| side.iter().flatten().any(|series| series.is_least));
@@ -183,6 +183,16 @@ fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
         side.into_iter().map(of).collect()
     };
     Group { key, a: values(a), b: values(b), per_step, is_least }
+}
+
+/// How many times a rank executes these series of a run in a step. Some communicators may have only
+/// one of the series, and others only another one.
+fn per_step(series: &[Series]) -> Option<f64> {
+    let all = series.iter().map(|series| series.frequency.as_ref());
+    let all = all.collect::<Option<Vec<&Frequency>>>()?;
+    let sources: BTreeSet<usize> = all.iter().flat_map(|of| of.sources.iter().copied()).collect();
+    let in_step: f64 = all.iter().map(|of| of.in_step).sum();
+    Some(in_step / count(sources.len().max(1)))
 }
 
 #[cfg(test)]
@@ -196,7 +206,7 @@ mod tests {
             let shape = Shape { algo: algo.into(), proto: "LL".into(), channels: "2".into() };
             let (role, func, bytes) = ("tp".into(), "AllReduce".into(), Some(bytes));
             let series =
-                Series { values: vec![(0, 1.0)], per_step: Some(2.0), ..Series::default() };
+                Series { values: vec![(0, 1.0)], ..Series::default() };
             let operation = Operation { role, func, bytes, shape };
             run.series.insert(Measure::Transfer(operation), series);
         }

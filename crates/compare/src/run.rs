@@ -3,7 +3,7 @@
 
 use crate::configuration::Configuration;
 use ncclscope_stragglers::steps::StepSource;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of blocks of a run: enough for batch means, and few enough that blocks are long
 /// and differ from their neighbours.
@@ -63,10 +63,28 @@ pub struct Shape {
 pub struct Series {
     /// Values with their block numbers, in time order.
     pub values: Vec<(u32, f64)>,
-    /// How many times a rank executes it in a step; `None` if unknown.
-    pub per_step: Option<f64>,
+    /// How often it is executed; `None` if unknown.
+    pub frequency: Option<Frequency>,
     /// The values are lower bounds, because the ends are unknown.
     pub is_least: bool,
+}
+
+/// How often something is executed, and by what.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Frequency {
+    /// How many times in a step, by all sources together.
+    pub in_step: f64,
+    /// The numbers, within the run, of the communicators or ranks that execute it. Two series may
+    /// have the same ones.
+    pub sources: BTreeSet<usize>,
+}
+
+impl Frequency {
+    /// The frequency of what each rank has this often in a step.
+    #[must_use]
+    pub fn of_each(in_step: f64) -> Frequency {
+        Frequency { in_step, sources: [0].into() }
+    }
 }
 
 /// One run of a side, with everything that was measured in it.

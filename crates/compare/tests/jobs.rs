@@ -2,7 +2,7 @@
 //! Comparisons of jobs that are made by hand.
 
 use ncclscope_compare::input::recorded::of_job;
-use ncclscope_compare::run::{Measure, Operation, Series, Shape};
+use ncclscope_compare::run::{Frequency, Measure, Operation, Series, Shape};
 use ncclscope_compare::schema::{Kind, Row, State, Verdict};
 use ncclscope_compare::{Comparison, Limits, Run, compare};
 use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
@@ -80,7 +80,10 @@ fn varying(spread: f64, per_step: f64) -> Run {
         let off = |block: u32| f64::from(block * 7 % 10) / 4.5 - 1.0;
         (0..10).map(|block| (block, around * (1.0 + spread * off(block)))).collect::<Vec<_>>()
     };
-    let series = |values, per_step| Series { values, per_step: Some(per_step), is_least: false };
+    let series = |values, per_step| {
+        let frequency = Some(Frequency::of_each(per_step));
+        Series { values, frequency, ..Series::default() }
+    };
     let (role, func) = (String::from("dp"), String::from("Broadcast"));
     let waiting = Measure::Waiting { role: role.clone(), func: func.clone() };
     let shape = Shape::default();
@@ -131,4 +134,42 @@ fn marked_steps_are_not_compared_with_derived_ones() {
     assert_eq!(verdicts(&[&marked, &derived], &[&marked]), [some; 2]);
     let found = compared(marked.clone(), marked);
     assert_eq!(found.answer.state, State::Same, "{found:#?}");
+}
+
+/// Adds a second communicator of the same role, whose operations are of another shape.
+fn with_another(mut job: Job, shape: &str) -> Job {
+    job.workers.extend((2..4).map(|rank| Worker::new(rank, "node")));
+    job.classes.push(CollectiveClass { comm: "other".into(), ..job.classes[0].clone() });
+    job.shapes.push(shape.into());
+    job.roles = ["dp", "other"].map(|comm| (comm.into(), "dp".into())).into();
+    let more = job.collectives.clone();
+    job.collectives.extend(more.into_iter().map(|mut one| {
+        one.parts.iter_mut().for_each(|part| part.worker += 2);
+        Collective { class: 1, shape: 1, ..one }
+    }));
+    job
+}
+
+/// Makes the transfers of a job longer.
+fn slowed(mut job: Job, by: f64) -> Job {
+    job.collectives.iter_mut().flat_map(|one| &mut one.parts).for_each(|part| part.end += by);
+    job
+}
+
+#[test]
+fn a_row_costs_what_one_communicator_loses() {
+    let cost = |before: Job| {
+        let found = compared(run(&before), run(&slowed(before, MS)));
+        let row = row(&found, Kind::Transfer);
+        assert_eq!(row.verdict, Verdict::Slower, "{found:#?}");
+        row.cost.unwrap().ns_per_step / MS
+    };
+    let alone = cost(job(60, true));
+    assert!((alone - 1.0).abs() < 0.02, "{alone}");
+    // Each of two communicators has one operation in a step, whether their shapes are the same or
+    // not.
+    for shape in ["RING SIMPLE, 2 channels", "RING SIMPLE, 4 channels"] {
+        let of_two = cost(with_another(job(60, true), shape));
+        assert!((of_two - 1.0).abs() < 0.02, "{shape}: {of_two}");
+    }
 }

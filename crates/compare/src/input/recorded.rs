@@ -15,7 +15,7 @@ being durations.
 use super::blocks::Blocks;
 use super::{how, operation};
 use crate::configuration::Topology;
-use crate::run::{Measure, Operation, Run, Series, Shape};
+use crate::run::{Frequency, Measure, Operation, Run, Series, Shape};
 use crate::stats::{count, median};
 use ncclscope_operations::ends::waits_for_all;
 use ncclscope_stragglers::Job;
@@ -117,17 +117,11 @@ struct Reader<'a> {
     series: BTreeMap<Measure, Series>,
 }
 
-/// The values of a measure with their blocks, and the ranks or links they come from.
-#[derive(Debug)]
-struct Gathered<S> {
+/// The values of a measure with their blocks, and the communicators or ranks they come from.
+#[derive(Debug, Default)]
+struct Gathered {
     values: Values,
-    sources: BTreeSet<S>,
-}
-
-impl<S> Default for Gathered<S> {
-    fn default() -> Gathered<S> {
-        Gathered { values: Values::default(), sources: BTreeSet::new() }
-    }
+    sources: BTreeSet<usize>,
 }
 
 /// Values with their blocks.
@@ -147,10 +141,10 @@ impl Values {
         self.whole.len() + self.least.len()
     }
 
-    fn series(self, per_step: Option<f64>) -> Series {
+    fn series(self, frequency: Option<Frequency>) -> Series {
         let is_least = self.least.len() > self.whole.len();
         let values = if is_least { self.least } else { self.whole };
-        Series { values, per_step, is_least }
+        Series { values, frequency, is_least }
     }
 }
 
@@ -167,7 +161,8 @@ impl Reader<'_> {
         run.steps = self.blocks.steps;
         run.steps_from = (run.steps > 0).then_some(self.steps.source);
         if !values.is_empty() {
-            let series = Series { values, per_step: Some(1.0), is_least: false };
+            let frequency = Some(Frequency::of_each(1.0));
+            let series = Series { values, frequency, is_least: false };
             self.series.insert(Measure::Step, series);
         }
     }
@@ -185,7 +180,9 @@ impl Reader<'_> {
 
     fn transfers(&mut self, run: &mut Run) {
         let job = self.job;
-        let mut gathered: BTreeMap<Operation, Gathered<&str>> = BTreeMap::new();
+        let comms: BTreeSet<&str> = job.classes.iter().map(|class| class.comm.as_str()).collect();
+        let numbers: BTreeMap<&str, usize> = comms.into_iter().zip(0..).collect();
+        let mut gathered: BTreeMap<Operation, Gathered> = BTreeMap::new();
         for (at, collective) in job.collectives.iter().enumerate() {
             let Some(block) = self.block(at, collective) else { continue };
             let class = &job.classes[collective.class];
@@ -198,7 +195,7 @@ impl Reader<'_> {
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
             let of = gathered.entry(key).or_default();
             of.values.add((block, least), collective.has_ends);
-            of.sources.insert(class.comm.as_str());
+            of.sources.extend(numbers.get(class.comm.as_str()));
         }
         for Operation { role, func, bytes, shape } in gathered.keys() {
             run.configuration.choice(&operation(role, func, *bytes), how(shape));
@@ -209,7 +206,7 @@ impl Reader<'_> {
     /// Sends and receives of which both sides are known.
     fn batches(&mut self) {
         let job = self.job;
-        let mut gathered: BTreeMap<Operation, Gathered<usize>> = BTreeMap::new();
+        let mut gathered: BTreeMap<Operation, Gathered> = BTreeMap::new();
         for (at, batch) in job.batches.iter().enumerate() {
             let end = self.clocks.time(batch.part.worker, batch.part.end);
             let block = self.blocks.of(self.steps.of_batch[at], end);
@@ -231,12 +228,12 @@ impl Reader<'_> {
         self.add(gathered);
     }
 
-    fn add<S>(&mut self, gathered: BTreeMap<Operation, Gathered<S>>) {
+    fn add(&mut self, gathered: BTreeMap<Operation, Gathered>) {
         let steps = self.blocks.steps;
         for (operation, Gathered { values, sources }) in gathered {
-            let each = count(values.count()) / count(sources.len().max(1));
-            let per_step = (steps > 0).then(|| each / count(steps));
-            self.series.insert(Measure::Transfer(operation), values.series(per_step));
+            let in_step = count(values.count()) / count(steps.max(1));
+            let frequency = (steps > 0).then_some(Frequency { in_step, sources });
+            self.series.insert(Measure::Transfer(operation), values.series(frequency));
         }
     }
 
@@ -264,12 +261,13 @@ impl Reader<'_> {
             let value = |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / each(*step)));
             let values: Vec<(u32, f64)> = steps.iter().filter_map(value).collect();
             if !values.is_empty() {
-                let per_step = Some(count(values.len()) / count(blocks.len().max(1)));
+                let in_step = count(values.len()) / count(blocks.len().max(1));
+                let frequency = Some(Frequency::of_each(in_step));
                 let measure = Measure::Waiting { role: role.into(), func: func.into() };
                 // Most ends are unknown: then the values are lower bounds. A few unknown ends
                 // hardly matter.
                 let is_least = least > whole;
-                self.series.insert(measure, Series { values, per_step, is_least });
+                self.series.insert(measure, Series { values, frequency, is_least });
             }
         }
     }
