@@ -63,10 +63,22 @@ pub struct Shape {
 pub struct Series {
     /// Values with their block numbers, in time order.
     pub values: Vec<(u32, f64)>,
+    /// More values, which are only lower bounds, because the ends are unknown.
+    pub least: Vec<(u32, f64)>,
     /// How often it is executed; `None` if unknown.
     pub frequency: Option<Frequency>,
-    /// The values are lower bounds, because the ends are unknown.
-    pub is_least: bool,
+}
+
+impl Series {
+    /// Adds a value; one that is not whole is a lower bound.
+    pub(crate) fn add(&mut self, value: (u32, f64), is_whole: bool) {
+        if is_whole { self.values.push(value) } else { self.least.push(value) }
+    }
+
+    /// Number of all values.
+    pub(crate) fn count(&self) -> usize {
+        self.values.len() + self.least.len()
+    }
 }
 
 /// How often something is executed, and by what.

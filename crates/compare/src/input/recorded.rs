@@ -7,9 +7,8 @@ and waited for no other. This needs no clock except the rank's own, and neither 
 the other ranks: the additional time that they spent. For a send and its receive, the transfer is
 the shorter time of the two sides.
 
-The end of some kernels is unknown ([`Collective::has_ends`]): their times are lower bounds. If most
-operations of a series have an end, the others are left out; otherwise the series is marked as not
-being durations.
+The end of some kernels is unknown ([`Collective::has_ends`]): their times are lower bounds, which a
+series holds apart ([`Series::least`]).
 */
 
 use super::blocks::Blocks;
@@ -120,32 +119,8 @@ struct Reader<'a> {
 /// The values of a measure with their blocks, and the communicators or ranks they come from.
 #[derive(Debug, Default)]
 struct Gathered {
-    values: Values,
+    series: Series,
     sources: BTreeSet<usize>,
-}
-
-/// Values with their blocks.
-#[derive(Debug, Default)]
-struct Values {
-    whole: Vec<(u32, f64)>,
-    /// Values that are lower bounds.
-    least: Vec<(u32, f64)>,
-}
-
-impl Values {
-    fn add(&mut self, value: (u32, f64), is_whole: bool) {
-        if is_whole { self.whole.push(value) } else { self.least.push(value) }
-    }
-
-    fn count(&self) -> usize {
-        self.whole.len() + self.least.len()
-    }
-
-    fn series(self, frequency: Option<Frequency>) -> Series {
-        let is_least = self.least.len() > self.whole.len();
-        let values = if is_least { self.least } else { self.whole };
-        Series { values, frequency, is_least }
-    }
 }
 
 impl Reader<'_> {
@@ -162,7 +137,7 @@ impl Reader<'_> {
         run.steps_from = (run.steps > 0).then_some(self.steps.source);
         if !values.is_empty() {
             let frequency = Some(Frequency::of_each(1.0));
-            let series = Series { values, frequency, is_least: false };
+            let series = Series { values, frequency, ..Series::default() };
             self.series.insert(Measure::Step, series);
         }
     }
@@ -194,7 +169,7 @@ impl Reader<'_> {
             };
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
             let of = gathered.entry(key).or_default();
-            of.values.add((block, least), collective.has_ends);
+            of.series.add((block, least), collective.has_ends);
             of.sources.extend(numbers.get(class.comm.as_str()));
         }
         for Operation { role, func, bytes, shape } in gathered.keys() {
@@ -222,7 +197,7 @@ impl Reader<'_> {
                 shape: Shape::default(),
             };
             let of = gathered.entry(key).or_default();
-            of.values.add((block, least.min(took(&batch.part))), has_ends);
+            of.series.add((block, least.min(took(&batch.part))), has_ends);
             of.sources.insert(batch.part.worker);
         }
         self.add(gathered);
@@ -230,10 +205,10 @@ impl Reader<'_> {
 
     fn add(&mut self, gathered: BTreeMap<Operation, Gathered>) {
         let steps = self.blocks.steps;
-        for (operation, Gathered { values, sources }) in gathered {
-            let in_step = count(values.count()) / count(steps.max(1));
+        for (operation, Gathered { series, sources }) in gathered {
+            let in_step = count(series.count()) / count(steps.max(1));
             let frequency = (steps > 0).then_some(Frequency { in_step, sources });
-            self.series.insert(Measure::Transfer(operation), values.series(frequency));
+            self.series.insert(Measure::Transfer(operation), Series { frequency, ..series });
         }
     }
 
@@ -264,10 +239,12 @@ impl Reader<'_> {
                 let in_step = count(values.len()) / count(blocks.len().max(1));
                 let frequency = Some(Frequency::of_each(in_step));
                 let measure = Measure::Waiting { role: role.into(), func: func.into() };
+                let mut series = Series { frequency, ..Series::default() };
                 // Most ends are unknown: then the values are lower bounds. A few unknown ends
                 // hardly matter.
-                let is_least = least > whole;
-                self.series.insert(measure, Series { values, frequency, is_least });
+                let of = if least > whole { &mut series.least } else { &mut series.values };
+                *of = values;
+                self.series.insert(measure, series);
             }
         }
     }
@@ -304,21 +281,6 @@ struct Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_that_are_the_least_are_left_out_or_make_the_series_one() {
-        let of = |whole: u32, least: u32| {
-            let mut values = Values::default();
-            (0..whole).for_each(|block| values.add((block, 2.0), true));
-            (0..least).for_each(|block| values.add((block, 1.0), false));
-            let series = values.series(None);
-            (series.values.len(), series.is_least)
-        };
-        assert_eq!(
-            [of(3, 0), of(3, 3), of(2, 3), of(0, 1)],
-            [(3, false), (3, false), (3, true), (1, true)]
-        );
-    }
 
     #[test]
     fn a_shape_has_its_parts() {
