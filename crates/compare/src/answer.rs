@@ -14,7 +14,7 @@ pub(crate) fn of(
     rows: &[Row],
     sides: &[Side; 2],
     differences: &[ConfigDifference],
-    ranks: usize,
+    gpus: usize,
     limits: &Limits,
 ) -> Answer {
     let with = |verdict| rows.iter().filter(move |row| row.verdict == verdict);
@@ -39,7 +39,7 @@ pub(crate) fn of(
         faster,
         worst: with(Verdict::Slower).filter_map(|row| row.change).reduce(f64::max),
         what: hangs(sides) + &what(state, first, rows, limits),
-        cost: first.and_then(|first| cost(first, rows, sides, ranks)),
+        cost: first.and_then(|first| cost(first, rows, sides, gpus)),
         config: rows.iter().any(is_common).then(|| config(differences)),
         next: None,
     }
@@ -143,14 +143,14 @@ fn size(key: &RowKey) -> String {
 }
 
 /// The cost: the change of the step itself, else what the first row adds to it.
-fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], ranks: usize) -> Option<String> {
+fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], gpus: usize) -> Option<String> {
     let step = rows.iter().find(|row| row.key.kind == Kind::Step);
     let is_changed = |row: &&Row| matches!(row.verdict, Verdict::Slower | Verdict::Faster);
     if let Some((change, [Some(before), Some(now)])) = step
         .filter(is_changed)
         .and_then(|row| Some((row.change?, [&sides[0], &sides[1]].map(|side| side.step_ns))))
     {
-        let hours = 24.0 * count(ranks) * change.abs() / (1.0 + change);
+        let hours = 24.0 * count(gpus) * change.abs() / (1.0 + change);
         let word = if change > 0.0 { "lost" } else { "gained" };
         let [before, now] = [before, now].map(human::duration);
         return Some(format!(

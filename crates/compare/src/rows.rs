@@ -41,8 +41,8 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     sort(&mut rows);
     let config_differences = differences(&configurations(a), &configurations(b));
     let sides = [a, b].map(side);
-    let ranks = b.iter().map(|run| run.ranks).max().unwrap_or(0);
-    let answer = answer::of(&rows, &sides, &config_differences, ranks, limits);
+    let gpus = b.iter().map(|run| run.gpus).max().unwrap_or(0);
+    let answer = answer::of(&rows, &sides, &config_differences, gpus, limits);
     let notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
     let [a, b] = sides;
     Comparison {

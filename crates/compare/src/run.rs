@@ -114,8 +114,8 @@ pub struct Run {
     pub steps_from: Option<StepSource>,
     /// Its ranks wait in NCCL and do not advance, so that the run lacks what they would have done.
     pub hangs: bool,
-    /// How many processes were recorded.
-    pub ranks: usize,
+    /// How many GPUs the job has: one for each rank, also for those that were not recorded.
+    pub gpus: usize,
     /// How the run was configured.
     pub configuration: Configuration,
     /// What the input cannot tell, one sentence each.

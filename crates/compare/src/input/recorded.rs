@@ -44,6 +44,7 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
             run.configuration.identity(key, &value);
         }
         for comm in recording.comms() {
+            topology.size(comm.ranks);
             let version = nccl_version(comm.nccl_version);
             version.into_iter().for_each(|version| run.configuration.identity("nccl", &version));
         }
@@ -53,7 +54,7 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
         topology.comm(role(job, &class.comm), members, &class.comm);
     }
     run.configuration.topology(&topology);
-    run.ranks = topology.ranks();
+    run.gpus = topology.gpus();
     run
 }
 

@@ -169,6 +169,7 @@ fn configure(run: &mut Run, saved: &Saved, roles: &BTreeMap<&str, String>) {
         saved.ranks.iter().map(|row| (&*row.file, &*row.host)).collect();
     processes.iter().for_each(|(_, host)| topology.process(host));
     for row in &saved.ranks {
+        topology.size(row.nranks.unwrap_or(0));
         let version = row.nccl_version.iter();
         version.for_each(|version| run.configuration.identity("nccl", version));
         if let Some(comm) = row.comm.as_deref() {
@@ -176,7 +177,7 @@ fn configure(run: &mut Run, saved: &Saved, roles: &BTreeMap<&str, String>) {
         }
     }
     run.configuration.topology(&topology);
-    run.ranks = topology.ranks();
+    run.gpus = topology.gpus();
 }
 
 #[cfg(test)]
@@ -187,7 +188,8 @@ mod tests {
     fn medians_of_communicators_are_values_of_their_role() {
         let json = r#"{"schema": "ncclscope.report/3", "later": 1,
             "ranks": [{"comm": "0x1", "role": "tp", "nranks": 2, "host": "n1", "file": "f"},
-                      {"comm": "0x2", "nranks": 2, "host": "n1", "file": "g"}],
+                      {"comm": "0x2", "nranks": 2, "host": "n1", "file": "g"},
+                      {"comm": "0x3", "nranks": 8, "host": "n1", "file": "g"}],
             "operations": [
                 {"comm": "0x1", "func": "AllReduce", "bytes": 64, "algorithm": "RING",
                  "transfer_ns": {"min": 1, "p50": 5, "p99": 7, "max": 9}},
@@ -197,7 +199,8 @@ mod tests {
             panic!("{run:?}");
         };
         assert_eq!((key.role.as_str(), key.shape.algo.as_str()), ("tp", "RING"));
-        assert_eq!((series.values.as_slice(), run.ranks), (&[(0, 5.0)][..], 2));
+        // Two processes of a job of eight ranks.
+        assert_eq!((series.values.as_slice(), run.gpus), (&[(0, 5.0)][..], 8));
     }
 
     #[test]
