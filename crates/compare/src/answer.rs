@@ -9,9 +9,9 @@ use ncclscope_operations::stats::count;
 /// An unknown row counts as a possible difference if that would cost at least this share of a step.
 const HIDDEN: f64 = 0.01;
 
-/// The answer for these sorted rows.
+/// The answer for these sorted rows, which lack the links that are the same.
 pub(crate) fn of(
-    rows: &[Row],
+    (rows, same_links): (&[Row], usize),
     sides: &[Side; 2],
     differences: &[ConfigDifference],
     gpus: usize,
@@ -20,7 +20,7 @@ pub(crate) fn of(
     let with = |verdict| rows.iter().filter(move |row| row.verdict == verdict);
     let (slower, faster) = (with(Verdict::Slower).count(), with(Verdict::Faster).count());
     let state = match (slower, faster) {
-        (0, 0) if with(Verdict::Same).count() == 0 => State::Unknown,
+        (0, 0) if with(Verdict::Same).count() + same_links == 0 => State::Unknown,
         (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
         // A hung run does not contain what it would have done otherwise.
         (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
@@ -38,9 +38,9 @@ pub(crate) fn of(
         slower,
         faster,
         worst: with(Verdict::Slower).filter_map(|row| row.change).reduce(f64::max),
-        what: hangs(sides) + &what(state, first, rows, limits),
+        what: hangs(sides) + &what(state, first, (rows, same_links), limits),
         cost: first.and_then(|first| cost(first, rows, sides, gpus)),
-        config: rows.iter().any(is_common).then(|| config(differences)),
+        config: (same_links > 0 || rows.iter().any(is_common)).then(|| config(differences)),
         next: None,
     }
 }
@@ -77,7 +77,12 @@ fn hides(row: &Row, limits: &Limits) -> bool {
     row.verdict == Verdict::Unknown && is_large && costs && row.key.kind != Kind::Link
 }
 
-fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> String {
+fn what(
+    state: State,
+    first: Option<&Row>,
+    (rows, same_links): (&[Row], usize),
+    limits: &Limits,
+) -> String {
     let of = |verdict| rows.iter().filter(move |row| row.verdict == verdict).count();
     let [slower, faster, same, unknown] =
         [Verdict::Slower, Verdict::Faster, Verdict::Same, Verdict::Unknown].map(of);
@@ -85,19 +90,26 @@ fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> Str
         let all = human::count(slower + faster + same + unknown, "row");
         format!("{slower} of {all} slower, {faster} faster")
     };
+    // Links have a limit of their own.
+    let (limit, all) = match same {
+        0 => (limits.of(Kind::Link), human::count(same_links, "network link")),
+        _ => (limits.min_effect, human::count(same, "row")),
+    };
+    let alike =
+        || format!("no difference of {} or more in {all}; {unknown} unknown", percent(limit));
     match (state, first) {
         (State::Slower | State::Faster, Some(first)) => {
             format!("{}; {}", changed(first), counts())
         }
-        (State::Same, _) => format!(
-            "no difference of {} or more in {}; {unknown} unknown",
-            percent(limits.min_effect),
-            human::count(same, "row")
-        ),
+        (State::Same, _) => alike(),
         _ => {
             let hidden = rows.iter().filter(|row| hides(row, limits));
             let reason = hidden.chain(rows).find_map(|row| row.reason);
-            reason.unwrap_or("nothing is on both sides that can be compared").to_owned()
+            match reason {
+                Some(reason) => reason.to_owned(),
+                None if same + same_links > 0 => alike(),
+                None => "nothing is on both sides that can be compared".into(),
+            }
         }
     }
 }

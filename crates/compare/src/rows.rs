@@ -42,7 +42,7 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     let config_differences = differences(&configurations(a), &configurations(b));
     let sides = [a, b].map(side);
     let gpus = b.iter().map(|run| run.gpus).max().unwrap_or(0);
-    let answer = answer::of(&rows, &sides, &config_differences, gpus, limits);
+    let answer = answer::of((&rows, same_links), &sides, &config_differences, gpus, limits);
     let notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
     let [a, b] = sides;
     Comparison {
@@ -156,10 +156,7 @@ fn adjust(judged: &mut [(Row, bool)]) {
 }
 
 fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
-    let least = match row.key.kind {
-        Kind::Link => limits.min_effect.max(limits.min_link_effect),
-        _ => limits.min_effect,
-    };
+    let least = limits.of(row.key.kind);
     let widest = limits.widest.max(2.0 * least);
     let is_wide = |[low, high]: [f64; 2]| low < -widest || high > widest;
     let sure = row.p_adjusted.is_some_and(|p| p < limits.false_share);

@@ -173,3 +173,26 @@ fn a_row_costs_what_one_communicator_loses() {
         assert!((of_two - 1.0).abs() < 0.02, "{shape}: {of_two}");
     }
 }
+
+#[test]
+fn runs_of_which_only_links_are_known_can_be_the_same() {
+    let of = |ns: f64| {
+        let values = (0..20).map(|block| (block, ns * (1.0 + f64::from(block % 3) / 100.0)));
+        let series = Series { values: values.collect(), ..Series::default() };
+        let mut run = Run::default();
+        for to in 1..4 {
+            let link = Measure::Link { role: "dp".into(), from: 0, to };
+            run.series.insert(link, series.clone());
+        }
+        run
+    };
+    let found = compared(of(0.1), of(0.1));
+    assert_eq!((found.rows.len(), found.same_links), (0, 3), "{found:#?}");
+    assert_eq!(found.answer.state, State::Same, "{found:#?}");
+    assert_eq!(found.answer.what, "no difference of 10.0 % or more in 3 network links; 0 unknown");
+    assert_eq!(found.answer.config.as_deref(), Some("no recorded setting differs"));
+    let found = compared(of(0.1), of(0.2));
+    assert_eq!(found.answer.state, State::Slower, "{found:#?}");
+    let found = compared(of(0.1), Run::default());
+    assert_eq!((found.answer.state, found.same_links), (State::Unknown, 0), "{found:#?}");
+}

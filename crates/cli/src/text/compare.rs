@@ -59,7 +59,7 @@ fn sides(page: &mut Page, comparison: &Comparison) {
 
 fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     let rows = &comparison.rows;
-    if rows.is_empty() {
+    if rows.is_empty() && comparison.same_links == 0 {
         return;
     }
     page.heading("TIMES, medians, with the change from A to B");
@@ -78,7 +78,9 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     for row in rows.iter().take(most) {
         table.row(cells(row));
     }
-    page.table(&table);
+    if !rows.is_empty() {
+        page.table(&table);
+    }
     if rows.len() > most {
         page.line(&format!("  ... and {} more: --full", rows.len() - most));
     }
