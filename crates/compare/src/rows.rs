@@ -81,7 +81,9 @@ fn mixed_steps(sides: [&[Run]; 2]) -> Option<&'static str> {
 }
 
 fn side(runs: &[Run]) -> Side {
+    let filters: BTreeSet<String> = runs.iter().filter_map(|run| run.filter.clone()).collect();
     Side {
+        filters: filters.into_iter().collect(),
         runs: runs.iter().map(|run| run.name.clone()).collect(),
         hung: runs.iter().filter(|run| run.hangs).map(|run| run.name.clone()).collect(),
         steps: runs.iter().map(|run| run.steps).sum(),

@@ -118,6 +118,8 @@ pub struct Run {
     pub gpus: usize,
     /// How the run was configured.
     pub configuration: Configuration,
+    /// The filter of a saved report, which then covers only a part of the run.
+    pub filter: Option<String>,
     /// What the input cannot tell, one sentence each.
     pub notes: Vec<String>,
 }

@@ -101,6 +101,8 @@ pub struct Side {
     pub runs: Vec<String>,
     /// The names of the runs that hang.
     pub hung: Vec<String>,
+    /// The filters of its saved reports that cover only a part of a run, each once.
+    pub filters: Vec<String>,
     /// Total number of training steps; 0 if unknown.
     pub steps: usize,
     /// Median duration of a step, ns; `null` if unknown.

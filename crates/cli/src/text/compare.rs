@@ -44,7 +44,7 @@ fn answer(page: &mut Page, answer: &Answer) {
 fn sides(page: &mut Page, comparison: &Comparison) {
     page.heading("SIDES");
     for (label, side) in [("A", &comparison.a), ("B", &comparison.b)] {
-        let Side { runs, steps, step_ns, .. } = side;
+        let Side { runs, steps, step_ns, filters, .. } = side;
         let steps = match (*steps, step_ns) {
             (0, _) => "steps unknown".into(),
             (steps, Some(ns)) => format!("{steps} steps, median {}", duration(*ns)),
@@ -54,6 +54,7 @@ fn sides(page: &mut Page, comparison: &Comparison) {
         let more = if runs.len() > 3 { ", ..." } else { "" };
         let names = format!("{}{more}", shown.join(", "));
         page.line(&format!("  {label}  {} ({names}), {steps}", human::count(runs.len(), "run")));
+        filters.iter().for_each(|filter| page.line(&format!("     filter: {filter}")));
     }
 }
 

@@ -263,6 +263,25 @@ fn saved_reports_tell_only_with_several_runs() {
 }
 
 #[test]
+fn the_filter_of_a_saved_report_is_shown() {
+    let jobs = Jobs::new();
+    let a = jobs.add("a", 1, "");
+    let whole = jobs.save(&a, "whole.json");
+    let report = ["report", "--format", "json", "--rank", "0-7", &a];
+    let part = jobs.path("part.json");
+    std::fs::write(&part, ncclscope(&report).ends_with(0).stdout).unwrap();
+    let found = compared(&whole, &part);
+    follows(&found, "compare");
+    let filter = found["b"]["filters"][0].as_str().unwrap();
+    assert!(filter.contains("0-7"), "{filter}");
+    assert_eq!(found["a"]["filters"], json!([]));
+    let config = found["answer"]["config"].as_str().unwrap();
+    let text = ncclscope(&["compare", &whole, &part]).ends_with(0).stdout;
+    assert!(text.contains(&format!("filter: {filter}")) && text.contains(config), "{text}");
+    assert!(text.contains("part.json is the report of a part of its run"), "{text}");
+}
+
+#[test]
 fn few_steps_cannot_tell() {
     let jobs = Jobs::new();
     let (a, b) = (jobs.add("a", 1, "[job]\nsteps = 4"), jobs.add("b", 2, "[job]\nsteps = 4"));
