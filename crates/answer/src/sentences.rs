@@ -29,12 +29,8 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             )
         }
         State::Slow => {
-            let steps: Vec<f64> = slow.steps.iter().map(|step| step.duration_ms()).collect();
-            let mean = steps.iter().sum::<f64>() / to_f64(steps.len().max(1) as u64);
-            let step = match steps.is_empty() {
-                true => String::new(),
-                false => format!("; a step takes {}", duration(mean * 1e6)),
-            };
+            let mean = slow.mean_step_ns().map(|ns| format!("; a step takes {}", duration(ns)));
+            let step = mean.unwrap_or_default();
             let advance = if_one(hang.ranks, "advances", "advance");
             let them = if_one(hang.ranks, "it", "them");
             let ranks = count(hang.ranks, "rank");

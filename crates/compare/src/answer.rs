@@ -9,18 +9,18 @@ use ncclscope_operations::stats::count;
 /// An unknown row counts as a possible difference if that would cost at least this share of a step.
 const HIDDEN: f64 = 0.01;
 
-/// The answer for these sorted rows.
+/// The answer for these sorted rows, which lack the links that are the same.
 pub(crate) fn of(
-    rows: &[Row],
+    (rows, same_links): (&[Row], usize),
     sides: &[Side; 2],
     differences: &[ConfigDifference],
-    ranks: usize,
+    gpus: usize,
     limits: &Limits,
 ) -> Answer {
     let with = |verdict| rows.iter().filter(move |row| row.verdict == verdict);
     let (slower, faster) = (with(Verdict::Slower).count(), with(Verdict::Faster).count());
     let state = match (slower, faster) {
-        (0, 0) if with(Verdict::Same).count() == 0 => State::Unknown,
+        (0, 0) if with(Verdict::Same).count() + same_links == 0 => State::Unknown,
         (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
         // A hung run does not contain what it would have done otherwise.
         (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
@@ -33,17 +33,21 @@ pub(crate) fn of(
         State::Faster => with(Verdict::Faster).next(),
         _ => None,
     };
-    let is_common = |row: &Row| row.a.is_some() && row.b.is_some();
     Answer {
         state,
         slower,
         faster,
         worst: with(Verdict::Slower).filter_map(|row| row.change).reduce(f64::max),
-        what: hangs(sides) + &what(state, first, rows, limits),
-        cost: first.and_then(|first| cost(first, rows, sides, ranks)),
-        config: rows.iter().any(is_common).then(|| config(differences)),
+        what: hangs(sides) + &what(state, first, (rows, same_links), limits),
+        cost: first.and_then(|first| cost(first, rows, sides, gpus)),
+        config: (same_links > 0 || rows.iter().any(is_common)).then(|| config(differences)),
         next: None,
     }
+}
+
+/// True if both sides have the row.
+fn is_common(row: &Row) -> bool {
+    row.a.is_some() && row.b.is_some()
 }
 
 /// Names the hung runs, as the beginning of a sentence.
@@ -60,13 +64,25 @@ fn hangs(sides: &[Side; 2]) -> String {
     }
 }
 
+/// True if the row may have changed, and that would matter. The estimate does not show it: if times
+/// vary too much, it is small.
 fn hides(row: &Row, limits: &Limits) -> bool {
-    let is_large = row.change.is_some_and(|change| change.abs() >= limits.min_effect);
-    let costs = row.cost.is_none_or(|cost| cost.step_share.abs() >= HIDDEN);
+    let most = row.change_interval.map(|[low, high]| low.abs().max(high.abs()));
+    let is_large = match most {
+        Some(most) => most >= limits.min_effect,
+        // Steps that both sides have and that are not comparable.
+        None => row.key.kind == Kind::Step && is_common(row),
+    };
+    let costs = row.most_share.is_none_or(|most| most >= HIDDEN);
     row.verdict == Verdict::Unknown && is_large && costs && row.key.kind != Kind::Link
 }
 
-fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> String {
+fn what(
+    state: State,
+    first: Option<&Row>,
+    (rows, same_links): (&[Row], usize),
+    limits: &Limits,
+) -> String {
     let of = |verdict| rows.iter().filter(move |row| row.verdict == verdict).count();
     let [slower, faster, same, unknown] =
         [Verdict::Slower, Verdict::Faster, Verdict::Same, Verdict::Unknown].map(of);
@@ -74,18 +90,26 @@ fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> Str
         let all = human::count(slower + faster + same + unknown, "row");
         format!("{slower} of {all} slower, {faster} faster")
     };
+    // Links have a limit of their own.
+    let (limit, all) = match same {
+        0 => (limits.of(Kind::Link), human::count(same_links, "network link")),
+        _ => (limits.min_effect, human::count(same, "row")),
+    };
+    let alike =
+        || format!("no difference of {} or more in {all}; {unknown} unknown", percent(limit));
     match (state, first) {
         (State::Slower | State::Faster, Some(first)) => {
             format!("{}; {}", changed(first), counts())
         }
-        (State::Same, _) => format!(
-            "no difference of {} or more in {}; {unknown} unknown",
-            percent(limits.min_effect),
-            human::count(same, "row")
-        ),
+        (State::Same, _) => alike(),
         _ => {
-            let reason = rows.iter().find_map(|row| row.reason);
-            reason.unwrap_or("nothing is on both sides that can be compared").to_owned()
+            let hidden = rows.iter().filter(|row| hides(row, limits));
+            let reason = hidden.chain(rows).find_map(|row| row.reason);
+            match reason {
+                Some(reason) => reason.to_owned(),
+                None if same + same_links > 0 => alike(),
+                None => "nothing is on both sides that can be compared".into(),
+            }
         }
     }
 }
@@ -131,14 +155,14 @@ fn size(key: &RowKey) -> String {
 }
 
 /// The cost: the change of the step itself, else what the first row adds to it.
-fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], ranks: usize) -> Option<String> {
+fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], gpus: usize) -> Option<String> {
     let step = rows.iter().find(|row| row.key.kind == Kind::Step);
     let is_changed = |row: &&Row| matches!(row.verdict, Verdict::Slower | Verdict::Faster);
     if let Some((change, [Some(before), Some(now)])) = step
         .filter(is_changed)
         .and_then(|row| Some((row.change?, [&sides[0], &sides[1]].map(|side| side.step_ns))))
     {
-        let hours = 24.0 * count(ranks) * change.abs() / (1.0 + change);
+        let hours = 24.0 * count(gpus) * change.abs() / (1.0 + change);
         let word = if change > 0.0 { "lost" } else { "gained" };
         let [before, now] = [before, now].map(human::duration);
         return Some(format!(

@@ -37,6 +37,8 @@ pub struct Configuration {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topology {
     ranks: usize,
+    /// Ranks of the largest communicator; 0 if unknown.
+    nranks: u32,
     hosts: BTreeMap<String, usize>,
     /// The names of communicators, by role and size.
     comms: BTreeMap<(String, Option<u32>), BTreeSet<String>>,
@@ -88,9 +90,15 @@ impl Topology {
         self.comms.entry((role.to_owned(), nranks)).or_default().insert(name.to_owned());
     }
 
-    /// Number of processes.
-    pub(crate) fn ranks(&self) -> usize {
-        self.ranks
+    /// Adds the number of ranks of a communicator; 0 if unknown.
+    pub(crate) fn size(&mut self, nranks: u32) {
+        self.nranks = self.nranks.max(nranks);
+    }
+
+    /// Number of GPUs, as a report counts them: a process may have several ranks, and recordings of
+    /// some ranks may be missing.
+    pub(crate) fn gpus(&self) -> usize {
+        self.ranks.max(self.nranks as usize)
     }
 }
 

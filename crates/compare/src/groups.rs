@@ -9,10 +9,10 @@ these is compared with itself; otherwise all of A is compared with all of B, bec
 itself is of interest.
 */
 
-use crate::estimate::Values;
-use crate::run::{Measure, Operation, Run, Series};
+use crate::estimate::{RunValues, Values};
+use crate::run::{Frequency, Measure, Operation, Run, Series};
 use crate::schema::{Kind, RowKey};
-use crate::stats::median;
+use crate::stats::{count, median};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of sizes that are compared separately.
@@ -174,15 +174,34 @@ fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
         all.collect::<Vec<Vec<Series>>>()
     });
     let per_step = [&a, &b].map(|side| {
-        let each = side.iter().map(|run| run.iter().map(|series| series.per_step).sum());
+        let each = side.iter().map(|run| per_step(run));
         median(&each.collect::<Option<Vec<f64>>>()?)
     });
-    let is_least = [&a, &b].map(|side| side.iter().flatten().any(|series| series.is_least));
-    let values = |side: Vec<Vec<Series>>| -> Values {
-        let of = |run: Vec<Series>| run.into_iter().flat_map(|series| series.values).collect();
-        side.into_iter().map(of).collect()
+    let is_least = [&a, &b].map(|side| is_least(side));
+    let values = |side: Vec<Vec<Series>>, is_least: bool| -> Values {
+        let of = |series: Series| if is_least { series.least } else { series.values };
+        let runs = side.into_iter().map(|run| run.into_iter().flat_map(of).collect::<RunValues>());
+        runs.filter(|run| !run.is_empty()).collect()
     };
-    Group { key, a: values(a), b: values(b), per_step, is_least }
+    Group { key, a: values(a, is_least[0]), b: values(b, is_least[1]), per_step, is_least }
+}
+
+/// True if most values of a side are lower bounds. Otherwise the few that are will be left out: a
+/// rare series without ends does not make the times of all others unknown.
+fn is_least(side: &[Vec<Series>]) -> bool {
+    let all = || side.iter().flatten();
+    let least: usize = all().map(|series| series.least.len()).sum();
+    least > all().map(|series| series.values.len()).sum::<usize>()
+}
+
+/// How many times a rank executes these series of a run in a step. Some communicators may have only
+/// one of the series, and others only another one.
+fn per_step(series: &[Series]) -> Option<f64> {
+    let all = series.iter().map(|series| series.frequency.as_ref());
+    let all = all.collect::<Option<Vec<&Frequency>>>()?;
+    let sources: BTreeSet<usize> = all.iter().flat_map(|of| of.sources.iter().copied()).collect();
+    let in_step: f64 = all.iter().map(|of| of.in_step).sum();
+    Some(in_step / count(sources.len().max(1)))
 }
 
 #[cfg(test)]
@@ -195,8 +214,7 @@ mod tests {
         for &(bytes, algo) in operations {
             let shape = Shape { algo: algo.into(), proto: "LL".into(), channels: "2".into() };
             let (role, func, bytes) = ("tp".into(), "AllReduce".into(), Some(bytes));
-            let series =
-                Series { values: vec![(0, 1.0)], per_step: Some(2.0), ..Series::default() };
+            let series = Series { values: vec![(0, 1.0)], ..Series::default() };
             let operation = Operation { role, func, bytes, shape };
             run.series.insert(Measure::Transfer(operation), series);
         }
@@ -222,6 +240,34 @@ mod tests {
         assert_eq!(names(&both, &both), ["64 RING LL", "64 TREE LL"]);
         assert_eq!(names(&both, &ring), ["64 RING+TREE -> RING LL"]);
         assert_eq!(names(&ring, &Run::default()), ["64 RING LL"]);
+    }
+
+    #[test]
+    fn few_lower_bounds_are_left_out_and_many_make_the_row_one() {
+        let of = |whole: u32, least: u32, channels: [&str; 2]| {
+            let values = |count: u32, of: f64| (0..count).map(|block| (block, of)).collect();
+            let series = |values, least| Series { values, least, ..Series::default() };
+            let ends = series(values(whole, 2.0), vec![]);
+            let open = series(vec![], values(least, 1.0));
+            let mut run = Run::default();
+            for (channels, series) in channels.into_iter().zip([ends, open]) {
+                let (algo, proto) = ("RING".into(), "LL".into());
+                let shape = Shape { algo, proto, channels: channels.into() };
+                let (role, func) = ("tp".into(), "AllReduce".into());
+                let measure = Measure::Transfer(Operation { role, func, bytes: None, shape });
+                let known = run.series.entry(measure).or_default();
+                known.values.extend(series.values);
+                known.least.extend(series.least);
+            }
+            let found = groups(&[run], &[]);
+            let [Group { a, is_least, .. }] = &found[..] else { panic!("{found:?}") };
+            (a.concat().len(), is_least[0])
+        };
+        // Whether one series has both or each has its own.
+        for channels in [["2", "2"], ["2", "4"]] {
+            let found = [(3, 0), (3, 3), (2, 3), (0, 1)].map(|(n, least)| of(n, least, channels));
+            assert_eq!(found, [(3, false), (3, false), (3, true), (1, true)], "{channels:?}");
+        }
     }
 
     #[test]

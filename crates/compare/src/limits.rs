@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thresholds of a comparison.
 
+use crate::schema::Kind;
+
 /// The thresholds from which on a difference counts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Limits {
@@ -17,6 +19,16 @@ pub struct Limits {
     pub min_runs: usize,
     /// A wider interval makes the verdict `unknown`.
     pub widest: f64,
+}
+
+impl Limits {
+    /// The smallest change of such rows that counts.
+    pub(crate) fn of(&self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Link => self.min_effect.max(self.min_link_effect),
+            _ => self.min_effect,
+        }
+    }
 }
 
 impl Default for Limits {

@@ -9,21 +9,27 @@ use crate::limits::Limits;
 use crate::run::Run;
 use crate::schema::{Comparison, Cost, Kind, Row, SCHEMA, Side, Units, Verdict};
 use crate::stats::{adjusted, median};
+use ncclscope_stragglers::steps::StepSource;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compares the runs of B with those of A.
 #[must_use]
 pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     let step_ns = step_ns(a);
+    let mixed = mixed_steps([a, b]);
     let mut judged: Vec<(Row, bool)> = groups(a, b)
         .into_iter()
         .map(|group| {
             let mut estimate = Estimate::of(&group.a, &group.b, limits);
+            // Marked steps and those of a repeating collective may be different things.
+            let of_steps = matches!(group.key.kind, Kind::Step | Kind::Waiting);
+            let reason = mixed.filter(|_| of_steps);
             // Lower bounds are not durations: nothing follows from their difference.
-            if group.is_least != [false; 2] {
+            if group.is_least != [false; 2] || reason.is_some() {
                 (estimate.shift, estimate.ratio, estimate.p) = (None, None, None);
             }
-            (row(group, &estimate, step_ns), estimate.is_separate)
+            let step_ns = step_ns.filter(|_| mixed.is_none());
+            (Row { reason, ..row(group, &estimate, step_ns) }, estimate.is_separate)
         })
         .collect();
     adjust(&mut judged);
@@ -35,8 +41,8 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     sort(&mut rows);
     let config_differences = differences(&configurations(a), &configurations(b));
     let sides = [a, b].map(side);
-    let ranks = b.iter().map(|run| run.ranks).max().unwrap_or(0);
-    let answer = answer::of(&rows, &sides, &config_differences, ranks, limits);
+    let gpus = b.iter().map(|run| run.gpus).max().unwrap_or(0);
+    let answer = answer::of((&rows, same_links), &sides, &config_differences, gpus, limits);
     let notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
     let [a, b] = sides;
     Comparison {
@@ -59,8 +65,25 @@ fn step_ns(runs: &[Run]) -> Option<f64> {
     median(&runs.iter().filter_map(|run| run.step_ns).collect::<Vec<_>>())
 }
 
+/// Why steps cannot be compared: some are marked, the others are derived.
+fn mixed_steps(sides: [&[Run]; 2]) -> Option<&'static str> {
+    let [a, b] = sides.map(|runs| {
+        let has = |source| runs.iter().any(|run| run.steps_from == Some(source));
+        (has(StepSource::Marked), has(StepSource::Repeating))
+    });
+    match (a, b) {
+        ((true, false), (false, true)) | ((false, true), (true, false)) => {
+            Some("steps are marked on one side only")
+        }
+        _ if (a.0 || b.0) && (a.1 || b.1) => Some("steps are marked in some runs only"),
+        _ => None,
+    }
+}
+
 fn side(runs: &[Run]) -> Side {
+    let filters: BTreeSet<String> = runs.iter().filter_map(|run| run.filter.clone()).collect();
     Side {
+        filters: filters.into_iter().collect(),
         runs: runs.iter().map(|run| run.name.clone()).collect(),
         hung: runs.iter().filter(|run| run.hangs).map(|run| run.name.clone()).collect(),
         steps: runs.iter().map(|run| run.steps).sum(),
@@ -85,6 +108,7 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
         .shift
         .and_then(|(ns, _)| in_step(ns))
         .map(|(ns_per_step, step)| Cost { ns_per_step, step_share: ns_per_step / step });
+    let most = estimate.shift.map(|(_, [low, high])| low.abs().max(high.abs()));
     let (change, change_interval) = match kind {
         Kind::Waiting => (
             estimate.shift.and_then(|(ns, _)| share(ns)),
@@ -110,6 +134,7 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
         verdict: Verdict::Unknown,
         reason: None,
         cost,
+        most_share: most.and_then(share),
         units: estimate.units,
     }
 }
@@ -133,16 +158,14 @@ fn adjust(judged: &mut [(Row, bool)]) {
 }
 
 fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
-    let least = match row.key.kind {
-        Kind::Link => limits.min_effect.max(limits.min_link_effect),
-        _ => limits.min_effect,
-    };
+    let least = limits.of(row.key.kind);
     let widest = limits.widest.max(2.0 * least);
     let is_wide = |[low, high]: [f64; 2]| low < -widest || high > widest;
     let sure = row.p_adjusted.is_some_and(|p| p < limits.false_share);
     let (verdict, reason) = match (row.change, row.change_interval) {
         _ if row.a.is_none() || row.b.is_none() => (Verdict::Unknown, Some("one side has none")),
         _ if row.a_is_least || row.b_is_least => (Verdict::Unknown, Some(least_of(row))),
+        _ if row.reason.is_some() => (Verdict::Unknown, row.reason),
         _ if row.p.is_none() => (Verdict::Unknown, Some(few(row.units))),
         (None, _) => (Verdict::Unknown, Some("a time is 0, or no step is known")),
         (Some(change), _) if change.abs() >= least && !sure => {

@@ -2,7 +2,8 @@
 //! What was measured in one run: series of times, and the configuration.
 
 use crate::configuration::Configuration;
-use std::collections::BTreeMap;
+use ncclscope_stragglers::steps::StepSource;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of blocks of a run: enough for batch means, and few enough that blocks are long
 /// and differ from their neighbours.
@@ -62,10 +63,40 @@ pub struct Shape {
 pub struct Series {
     /// Values with their block numbers, in time order.
     pub values: Vec<(u32, f64)>,
-    /// How many times a rank executes it in a step; `None` if unknown.
-    pub per_step: Option<f64>,
-    /// The values are lower bounds, because the ends are unknown.
-    pub is_least: bool,
+    /// More values, which are only lower bounds, because the ends are unknown.
+    pub least: Vec<(u32, f64)>,
+    /// How often it is executed; `None` if unknown.
+    pub frequency: Option<Frequency>,
+}
+
+impl Series {
+    /// Adds a value; one that is not whole is a lower bound.
+    pub(crate) fn add(&mut self, value: (u32, f64), is_whole: bool) {
+        if is_whole { self.values.push(value) } else { self.least.push(value) }
+    }
+
+    /// Number of all values.
+    pub(crate) fn count(&self) -> usize {
+        self.values.len() + self.least.len()
+    }
+}
+
+/// How often something is executed, and by what.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Frequency {
+    /// How many times in a step, by all sources together.
+    pub in_step: f64,
+    /// The numbers, within the run, of the communicators or ranks that execute it. Two series may
+    /// have the same ones.
+    pub sources: BTreeSet<usize>,
+}
+
+impl Frequency {
+    /// The frequency of what each rank has this often in a step.
+    #[must_use]
+    pub fn of_each(in_step: f64) -> Frequency {
+        Frequency { in_step, sources: [0].into() }
+    }
 }
 
 /// One run of a side, with everything that was measured in it.
@@ -79,12 +110,16 @@ pub struct Run {
     pub step_ns: Option<f64>,
     /// How many steps there are; 0 if unknown.
     pub steps: usize,
+    /// How the steps were found; `None` if there are none.
+    pub steps_from: Option<StepSource>,
     /// Its ranks wait in NCCL and do not advance, so that the run lacks what they would have done.
     pub hangs: bool,
-    /// How many processes were recorded.
-    pub ranks: usize,
+    /// How many GPUs the job has: one for each rank, also for those that were not recorded.
+    pub gpus: usize,
     /// How the run was configured.
     pub configuration: Configuration,
+    /// The filter of a saved report, which then covers only a part of the run.
+    pub filter: Option<String>,
     /// What the input cannot tell, one sentence each.
     pub notes: Vec<String>,
 }

@@ -76,7 +76,7 @@ pub struct Answer {
     pub worst: Option<f64>,
     /// The result in one sentence.
     pub what: String,
-    /// Cost of the change; `null` if nothing changed or no step is known.
+    /// Cost of the change; `null` if nothing changed, or no step is known or comparable.
     pub cost: Option<String>,
     /// The first difference in configuration; `null` if configurations cannot be compared.
     pub config: Option<String>,
@@ -101,6 +101,8 @@ pub struct Side {
     pub runs: Vec<String>,
     /// The names of the runs that hang.
     pub hung: Vec<String>,
+    /// The filters of its saved reports that cover only a part of a run, each once.
+    pub filters: Vec<String>,
     /// Total number of training steps; 0 if unknown.
     pub steps: usize,
     /// Median duration of a step, ns; `null` if unknown.
@@ -189,8 +191,12 @@ pub struct Row {
     pub verdict: Verdict,
     /// Why the verdict is `unknown`.
     pub reason: Option<&'static str>,
-    /// Cost of the difference; `null` for links, or if no step is known.
+    /// Cost of the difference; `null` for links, or if no step is known, or if only some runs mark
+    /// their steps.
     pub cost: Option<Cost>,
+    /// The largest cost or gain within the interval, as a share of a step of A; `None` like `cost`.
+    #[serde(skip)]
+    pub most_share: Option<f64>,
     /// The units of the comparison.
     pub units: Units,
 }

@@ -185,10 +185,11 @@ fn means(details: &Details, slow: &SlowReport) -> HashMap<u32, [f64; 2]> {
         .filter(|(step, _)| step.caused_ms.len() == details.ranks.len())
         .collect();
     let whole: f64 = known.iter().map(|(_, row)| row.duration_ms()).sum();
+    let steps: usize = known.iter().map(|(_, row)| row.step_count).sum();
     let mean = |at: usize| {
         let caused: f64 = known.iter().map(|(step, _)| f64::from(step.caused_ms[at])).sum();
         let own: f64 = known.iter().map(|(step, _)| f64::from(step.own_ms[at])).sum();
-        [caused / whole, 1e6 * own / to_f64(known.len() as u64)]
+        [caused / whole, 1e6 * own / to_f64(steps as u64)]
     };
     let all = details.ranks.iter().enumerate().filter(|_| whole > 0.0);
     all.map(|(at, &rank)| (rank, mean(at))).collect()

@@ -264,6 +264,7 @@ mod tests {
     fn step(number: i64) -> StepRow {
         StepRow {
             step: number,
+            step_count: 1,
             root: None,
             share: 0.0,
             waiting_share: None,

@@ -55,13 +55,18 @@ pub(crate) fn section(content: Content<'_>) -> Section {
         about,
         body: match bars.is_empty() {
             true => absent("No complete step was recorded."),
-            false => chart(&bars, steps.len()),
+            false => chart(&bars, steps.iter().map(|step| step.step_count).sum()),
         },
     }
 }
 
+/// The place of a row's last step among those that it combines.
+fn last_in(row: &StepRow) -> i64 {
+    i64::try_from(row.step_count.max(1) - 1).unwrap_or(0)
+}
+
 fn bar(steps: &[StepRow]) -> Option<Bar> {
-    let n = count(steps.len());
+    let n = count(steps.iter().map(|step| step.step_count).sum());
     let waits =
         || steps.iter().filter_map(|step| Some((step, step.waiting_share? * step.duration_ms())));
     let mut causes: BTreeMap<String, f64> = BTreeMap::new();
@@ -73,7 +78,7 @@ fn bar(steps: &[StepRow]) -> Option<Bar> {
     let worst = causes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     Some(Bar {
         first: steps.first()?.step,
-        last: steps.last()?.step,
+        last: steps.last().map(|last| last.step + last_in(last))?,
         ms: steps.iter().map(|step| step.duration_ms()).sum::<f64>() / n,
         waiting: (waits().count() > 0).then(|| waits().map(|(_, ms)| ms).sum::<f64>() / n),
         caused: worst.as_ref().map_or(0.0, |(_, ms)| ms / n),
@@ -211,6 +216,7 @@ mod tests {
         let root = Some(SlowPart { rank: Some(rank), ..SlowPart::default() });
         StepRow {
             step: number,
+            step_count: 1,
             root,
             share: 0.5,
             waiting_share: Some(waiting),

@@ -260,6 +260,7 @@ fn many(mut shown: Shown) -> Shown {
     }
     let step = |step: i64| StepRow {
         step,
+        step_count: 1,
         root: None,
         share: 0.5,
         waiting_share: Some(0.2),

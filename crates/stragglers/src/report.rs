@@ -31,8 +31,10 @@ const ARRIVERS: usize = 1000;
 /// A training step in the report: how long it took, and what the others waited for.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StepRow {
-    /// Number of the step.
+    /// Number of the step; of combined steps that of the first.
     pub step: i64,
+    /// How many steps the row combines; 1 if they are marked.
+    pub step_count: usize,
     /// The cause of most of the step's waiting; stage and data-parallel rank are chosen separately.
     /// `None` if no wait exceeds the clock error, or if arrivals on the GPU are unknown.
     pub root: Option<SlowPart>,
@@ -41,12 +43,12 @@ pub struct StepRow {
     /// The mean waiting time of a worker, as a share of the step; `None` if arrivals on the GPU are
     /// unknown.
     pub waiting_share: Option<f64>,
-    /// Duration, ns.
+    /// Duration, ns; of combined steps that of all together.
     pub duration_ns: u64,
 }
 
 impl StepRow {
-    /// Duration, ms.
+    /// Duration, ms; of combined steps that of all together.
     #[must_use]
     pub fn duration_ms(&self) -> f64 {
         to_f64(self.duration_ns) / 1e6
@@ -116,6 +118,21 @@ pub struct SlowReport {
     pub quiet: Vec<String>,
     /// Remarks about the input.
     pub notes: Vec<String>,
+}
+
+impl SlowReport {
+    /// Number of training steps; a row may combine several.
+    #[must_use]
+    pub fn step_count(&self) -> usize {
+        self.steps.iter().map(|step| step.step_count).sum()
+    }
+
+    /// The mean duration of a training step, ns; `None` without steps.
+    #[must_use]
+    pub fn mean_step_ns(&self) -> Option<f64> {
+        let all: f64 = self.steps.iter().map(|step| to_f64(step.duration_ns)).sum();
+        (!self.steps.is_empty()).then(|| all / count(self.step_count().max(1)))
+    }
 }
 
 /// Number of things of which a slow one might not show.
@@ -340,6 +357,7 @@ fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {
         let per = |whole: f64, part: f64| if whole > 0.0 { part / whole } else { 0.0 };
         StepRow {
             step: step.number,
+            step_count: step.count,
             root,
             share: per(blame.total, of),
             waiting_share: job

@@ -325,6 +325,7 @@ mod tests {
             number: number.into(),
             start: 1e9 * f64::from(number),
             duration: 1e9,
+            count: 1,
         };
         let steps: Vec<Step> = (0..20).map(step).collect();
         let blame = |step: u64| {

@@ -6,7 +6,7 @@ Without marks, a step ends with each collective of one class: among the classes 
 members, the rarest one. A training step has at least one such collective, often for the norm of the
 gradients. It may have several, as with gradients in buckets of one size: then the times between
 them repeat, with the longest before the first of a step (`rhythm`). If there are more than
-`MOST` steps, several are combined into one.
+`MOST` steps, several are combined into one ([`Step::count`]).
 
 A step that is not completely recorded on some worker is ignored: missing operations would look like
 work.
@@ -14,7 +14,7 @@ work.
 
 use crate::clock::Clocks;
 use crate::model::{Job, Part};
-use crate::robust::median;
+use crate::robust::{count, median};
 use std::collections::BTreeMap;
 
 /// Maximum number of steps that are derived without marks.
@@ -33,17 +33,26 @@ const UNEXPLAINED: f64 = 0.4;
 /// A training step of the job.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
-    /// Its number in the input; [`Step::NONE`] for operations that belong to no step.
+    /// Its number in the input, of combined steps that of the first; [`Step::NONE`] for operations
+    /// that belong to no step.
     pub number: i64,
     /// Start, ns on the job's clock; without meaning if times restart in each step.
     pub start: f64,
-    /// Duration, ns.
+    /// Duration, ns; of combined steps that of all together.
     pub duration: f64,
+    /// How many training steps it combines; 1 if they are marked.
+    pub count: usize,
 }
 
 impl Step {
     /// Number of the operations before the first step, and of incomplete steps.
     pub const NONE: i64 = i64::MIN;
+
+    /// The mean duration of the training steps that it combines, ns.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.duration / count(self.count.max(1))
+    }
 }
 
 /// How the steps were found.
@@ -112,7 +121,7 @@ impl Steps {
         let find = |step: Option<i64>| index.get(&number(step)).copied().unwrap_or(0);
         let mut list: Vec<Step> = spans
             .iter()
-            .map(|(&number, &(start, end))| Step { number, start, duration: end - start })
+            .map(|(&number, &(start, end))| Step { number, start, duration: end - start, count: 1 })
             .collect();
         if !job.steps_restart {
             let whole = whole_from(job, clocks);
@@ -141,9 +150,11 @@ impl Steps {
         let end = times().map(|p| clocks.time(p.worker, p.end)).fold(f64::MIN, f64::max);
         let group = ends.len().div_ceil(MOST).max(1);
         let mut bounds: Vec<f64> = ends.chunks(group).filter_map(|c| c.last().copied()).collect();
+        let mut counts: Vec<usize> = ends.chunks(group).map(<[f64]>::len).collect();
         // Operations after the last delimiter form one more step.
         if bounds.last().is_some_and(|&last| end > last) || bounds.is_empty() {
             bounds.push(end);
+            counts.push(1);
         }
         let find = |time: f64| bounds.partition_point(|&b| b < time).min(bounds.len() - 1);
         let arrival = |parts: &[Part]| {
@@ -152,11 +163,16 @@ impl Steps {
         };
         let starts = std::iter::once(start).chain(bounds.iter().copied());
         let whole = whole_from(job, clocks);
-        let list = starts.zip(&bounds).zip(0..).map(|((start, end), number)| Step {
-            number: if start > whole { number } else { Step::NONE },
-            start,
-            duration: (end - start).max(0.0),
-        });
+        let numbers = (0_i64..).step_by(group);
+        let list =
+            starts.zip(&bounds).zip(numbers).zip(counts).map(|(((start, end), number), count)| {
+                Step {
+                    number: if start > whole { number } else { Step::NONE },
+                    start,
+                    duration: (end - start).max(0.0),
+                    count,
+                }
+            });
         Steps {
             list: list.collect(),
             of_collective: job.collectives.iter().map(|c| arrival(&c.parts)).collect(),
@@ -364,6 +380,31 @@ mod tests {
         let steps = Steps::of(&job, &Clocks::default());
         assert_eq!(steps.list[0].number, Step::NONE);
         assert_eq!(steps.of_batch[..3], [1, 0, 1]);
+    }
+
+    #[test]
+    fn steps_that_are_combined_are_counted() {
+        let mut job = Job { workers: vec![Worker::new(0, "")], ..Job::default() };
+        for step in 0..405_u32 {
+            let start = 100.0 * f64::from(step);
+            job.collectives.push(Collective {
+                class: 0,
+                shape: 0,
+                step: None,
+                ends: EndSync::Together,
+                has_ends: true,
+                parts: vec![Part { worker: 0, start, end: start + 10.0 }],
+            });
+        }
+        let Steps { list, .. } = Steps::of(&job, &Clocks::default());
+        assert_eq!(list.iter().map(|step| step.count).sum::<usize>(), 405);
+        assert_eq!((list.len(), list[1].number, list[1].count), (135, 3, 3));
+        assert!(list[1..].iter().all(|step| (step.mean() - 100.0).abs() < 1e-9), "{list:?}");
+        let marked = job.collectives.iter().cloned().zip(0..);
+        let marked = marked.map(|(one, step)| Collective { step: Some(step), ..one });
+        job.collectives = marked.collect();
+        let Steps { list, .. } = Steps::of(&job, &Clocks::default());
+        assert!(list.len() == 405 && list.iter().all(|step| step.count == 1));
     }
 
     #[test]

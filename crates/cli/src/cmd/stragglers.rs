@@ -253,7 +253,7 @@ fn text(report: &SlowReport, (input, nothing): (Option<&str>, &str), is_part: bo
         count(report.collectives, "collective"),
         report.batches,
         if_one(report.batches, "batch", "batches"),
-        count(report.steps.len(), "step"),
+        count(report.step_count(), "step"),
         report.steps_from
     );
     let clock = &report.clock;

@@ -44,7 +44,7 @@ fn answer(page: &mut Page, answer: &Answer) {
 fn sides(page: &mut Page, comparison: &Comparison) {
     page.heading("SIDES");
     for (label, side) in [("A", &comparison.a), ("B", &comparison.b)] {
-        let Side { runs, steps, step_ns, .. } = side;
+        let Side { runs, steps, step_ns, filters, .. } = side;
         let steps = match (*steps, step_ns) {
             (0, _) => "steps unknown".into(),
             (steps, Some(ns)) => format!("{steps} steps, median {}", duration(*ns)),
@@ -54,12 +54,13 @@ fn sides(page: &mut Page, comparison: &Comparison) {
         let more = if runs.len() > 3 { ", ..." } else { "" };
         let names = format!("{}{more}", shown.join(", "));
         page.line(&format!("  {label}  {} ({names}), {steps}", human::count(runs.len(), "run")));
+        filters.iter().for_each(|filter| page.line(&format!("     filter: {filter}")));
     }
 }
 
 fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     let rows = &comparison.rows;
-    if rows.is_empty() {
+    if rows.is_empty() && comparison.same_links == 0 {
         return;
     }
     page.heading("TIMES, medians, with the change from A to B");
@@ -78,7 +79,9 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     for row in rows.iter().take(most) {
         table.row(cells(row));
     }
-    page.table(&table);
+    if !rows.is_empty() {
+        page.table(&table);
+    }
     if rows.len() > most {
         page.line(&format!("  ... and {} more: --full", rows.len() - most));
     }

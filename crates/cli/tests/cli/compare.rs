@@ -175,6 +175,29 @@ fn a_slow_link_is_named_with_both_ends_and_a_slow_rank_as_waiting() {
     assert!(found["answer"]["cost"].as_str().unwrap().contains("GPU-hours a day lost"));
 }
 
+/// If the recordings of a host were not copied, its GPUs still wait.
+#[test]
+fn the_cost_counts_ranks_without_a_recording() {
+    let jobs = Jobs::new();
+    let a = jobs.add("a", 1, "");
+    let b = jobs.add("b", 2, &fault("slow-gpu", "rank = 8"));
+    let hours = || {
+        let found = compared(&a, &b);
+        let cost = found["answer"]["cost"].as_str().unwrap();
+        let (before, _) = cost.split_once(" GPU-hours a day lost").unwrap();
+        before.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let all = hours();
+    let files = std::fs::read_dir(&b).unwrap().map(|file| file.unwrap().path());
+    let mut recordings: Vec<_> =
+        files.filter(|file| file.extension().is_some_and(|end| end == "nscope")).collect();
+    recordings.sort();
+    assert_eq!(recordings.len(), 16);
+    recordings[..8].iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    let half = hours();
+    assert!(half > 0.9 * all, "{half} of {all}");
+}
+
 #[test]
 fn a_changed_algorithm_stands_in_the_row_and_in_the_configuration() {
     let jobs = Jobs::new();
@@ -237,6 +260,25 @@ fn saved_reports_tell_only_with_several_runs() {
     assert!(slower.iter().any(|row| row["key"]["func"] == "AllReduce"), "{found:#}");
     assert!(slower.iter().all(|row| row["units"]["of"] == "run"), "{found:#}");
     assert!(rows(&found, "faster").is_empty(), "{found:#}");
+}
+
+#[test]
+fn the_filter_of_a_saved_report_is_shown() {
+    let jobs = Jobs::new();
+    let a = jobs.add("a", 1, "");
+    let whole = jobs.save(&a, "whole.json");
+    let report = ["report", "--format", "json", "--rank", "0-7", &a];
+    let part = jobs.path("part.json");
+    std::fs::write(&part, ncclscope(&report).ends_with(0).stdout).unwrap();
+    let found = compared(&whole, &part);
+    follows(&found, "compare");
+    let filter = found["b"]["filters"][0].as_str().unwrap();
+    assert!(filter.contains("0-7"), "{filter}");
+    assert_eq!(found["a"]["filters"], json!([]));
+    let config = found["answer"]["config"].as_str().unwrap();
+    let text = ncclscope(&["compare", &whole, &part]).ends_with(0).stdout;
+    assert!(text.contains(&format!("filter: {filter}")) && text.contains(config), "{text}");
+    assert!(text.contains("part.json is the report of a part of its run"), "{text}");
 }
 
 #[test]

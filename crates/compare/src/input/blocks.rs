@@ -16,6 +16,7 @@ pub(super) struct Blocks {
     of_step: Vec<Option<u32>>,
     /// Start and length of the run, if it has no steps.
     span: Option<(f64, f64)>,
+    /// Number of training steps in the blocks; 0 if unknown.
     pub(super) steps: usize,
 }
 
@@ -33,7 +34,8 @@ impl Blocks {
             of_step[at] = u32::try_from(place * blocks / real.len()).ok();
         }
         let span = (steps.source == StepSource::Whole).then_some((start, end - start));
-        let steps = if span.is_some() { 0 } else { real.len() };
+        let count = || real.iter().map(|&at| steps.list[at].count).sum();
+        let steps = if span.is_some() { 0 } else { count() };
         Blocks { of_step, span, steps }
     }
 
@@ -64,7 +66,8 @@ mod tests {
 
     fn steps(count: i64, source: StepSource) -> Steps {
         let numbers = std::iter::once(Step::NONE).chain(0..count);
-        let list = numbers.map(|number| Step { number, start: 0.0, duration: 1.0 }).collect();
+        let list =
+            numbers.map(|number| Step { number, start: 0.0, duration: 1.0, count: 1 }).collect();
         Steps { list, of_collective: vec![], of_batch: vec![], of_own: vec![], source }
     }
 

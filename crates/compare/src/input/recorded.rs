@@ -7,15 +7,14 @@ and waited for no other. This needs no clock except the rank's own, and neither 
 the other ranks: the additional time that they spent. For a send and its receive, the transfer is
 the shorter time of the two sides.
 
-The end of some kernels is unknown ([`Collective::has_ends`]): their times are lower bounds. If most
-operations of a series have an end, the others are left out; otherwise the series is marked as not
-being durations.
+The end of some kernels is unknown ([`Collective::has_ends`]): their times are lower bounds, which a
+series holds apart ([`Series::least`]).
 */
 
 use super::blocks::Blocks;
 use super::{how, operation};
 use crate::configuration::Topology;
-use crate::run::{Measure, Operation, Run, Series, Shape};
+use crate::run::{Frequency, Measure, Operation, Run, Series, Shape};
 use crate::stats::{count, median};
 use ncclscope_operations::ends::waits_for_all;
 use ncclscope_stragglers::Job;
@@ -45,6 +44,7 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
             run.configuration.identity(key, &value);
         }
         for comm in recording.comms() {
+            topology.size(comm.ranks);
             let version = nccl_version(comm.nccl_version);
             version.into_iter().for_each(|version| run.configuration.identity("nccl", &version));
         }
@@ -54,7 +54,7 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
         topology.comm(role(job, &class.comm), members, &class.comm);
     }
     run.configuration.topology(&topology);
-    run.ranks = topology.ranks();
+    run.gpus = topology.gpus();
     run
 }
 
@@ -117,41 +117,11 @@ struct Reader<'a> {
     series: BTreeMap<Measure, Series>,
 }
 
-/// The values of a measure with their blocks, and the ranks or links they come from.
-#[derive(Debug)]
-struct Gathered<S> {
-    values: Values,
-    sources: BTreeSet<S>,
-}
-
-impl<S> Default for Gathered<S> {
-    fn default() -> Gathered<S> {
-        Gathered { values: Values::default(), sources: BTreeSet::new() }
-    }
-}
-
-/// Values with their blocks.
+/// The values of a measure with their blocks, and the communicators or ranks they come from.
 #[derive(Debug, Default)]
-struct Values {
-    whole: Vec<(u32, f64)>,
-    /// Values that are lower bounds.
-    least: Vec<(u32, f64)>,
-}
-
-impl Values {
-    fn add(&mut self, value: (u32, f64), is_whole: bool) {
-        if is_whole { self.whole.push(value) } else { self.least.push(value) }
-    }
-
-    fn count(&self) -> usize {
-        self.whole.len() + self.least.len()
-    }
-
-    fn series(self, per_step: Option<f64>) -> Series {
-        let is_least = self.least.len() > self.whole.len();
-        let values = if is_least { self.least } else { self.whole };
-        Series { values, per_step, is_least }
-    }
+struct Gathered {
+    series: Series,
+    sources: BTreeSet<usize>,
 }
 
 impl Reader<'_> {
@@ -161,12 +131,14 @@ impl Reader<'_> {
         // Without the last step, which ends with its last operation; the others end with the first
         // operation of the next step.
         let whole = &numbered[..numbered.len().saturating_sub(1)];
-        let values = whole.iter().map(|&(at, block)| (block, self.steps.list[at].duration));
+        let values = whole.iter().map(|&(at, block)| (block, self.steps.list[at].mean()));
         let values: Vec<(u32, f64)> = values.collect();
         run.step_ns = median(&values.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
         run.steps = self.blocks.steps;
+        run.steps_from = (run.steps > 0).then_some(self.steps.source);
         if !values.is_empty() {
-            let series = Series { values, per_step: Some(1.0), is_least: false };
+            let frequency = Some(Frequency::of_each(1.0));
+            let series = Series { values, frequency, ..Series::default() };
             self.series.insert(Measure::Step, series);
         }
     }
@@ -184,7 +156,9 @@ impl Reader<'_> {
 
     fn transfers(&mut self, run: &mut Run) {
         let job = self.job;
-        let mut gathered: BTreeMap<Operation, Gathered<&str>> = BTreeMap::new();
+        let comms: BTreeSet<&str> = job.classes.iter().map(|class| class.comm.as_str()).collect();
+        let numbers: BTreeMap<&str, usize> = comms.into_iter().zip(0..).collect();
+        let mut gathered: BTreeMap<Operation, Gathered> = BTreeMap::new();
         for (at, collective) in job.collectives.iter().enumerate() {
             let Some(block) = self.block(at, collective) else { continue };
             let class = &job.classes[collective.class];
@@ -196,8 +170,8 @@ impl Reader<'_> {
             };
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
             let of = gathered.entry(key).or_default();
-            of.values.add((block, least), collective.has_ends);
-            of.sources.insert(class.comm.as_str());
+            of.series.add((block, least), collective.has_ends);
+            of.sources.extend(numbers.get(class.comm.as_str()));
         }
         for Operation { role, func, bytes, shape } in gathered.keys() {
             run.configuration.choice(&operation(role, func, *bytes), how(shape));
@@ -208,7 +182,7 @@ impl Reader<'_> {
     /// Sends and receives of which both sides are known.
     fn batches(&mut self) {
         let job = self.job;
-        let mut gathered: BTreeMap<Operation, Gathered<usize>> = BTreeMap::new();
+        let mut gathered: BTreeMap<Operation, Gathered> = BTreeMap::new();
         for (at, batch) in job.batches.iter().enumerate() {
             let end = self.clocks.time(batch.part.worker, batch.part.end);
             let block = self.blocks.of(self.steps.of_batch[at], end);
@@ -224,18 +198,18 @@ impl Reader<'_> {
                 shape: Shape::default(),
             };
             let of = gathered.entry(key).or_default();
-            of.values.add((block, least.min(took(&batch.part))), has_ends);
+            of.series.add((block, least.min(took(&batch.part))), has_ends);
             of.sources.insert(batch.part.worker);
         }
         self.add(gathered);
     }
 
-    fn add<S>(&mut self, gathered: BTreeMap<Operation, Gathered<S>>) {
+    fn add(&mut self, gathered: BTreeMap<Operation, Gathered>) {
         let steps = self.blocks.steps;
-        for (operation, Gathered { values, sources }) in gathered {
-            let each = count(values.count()) / count(sources.len().max(1));
-            let per_step = (steps > 0).then(|| each / count(steps));
-            self.series.insert(Measure::Transfer(operation), values.series(per_step));
+        for (operation, Gathered { series, sources }) in gathered {
+            let in_step = count(series.count()) / count(steps.max(1));
+            let frequency = (steps > 0).then_some(Frequency { in_step, sources });
+            self.series.insert(Measure::Transfer(operation), Series { frequency, ..series });
         }
     }
 
@@ -258,16 +232,20 @@ impl Reader<'_> {
         }
         let blocks: BTreeMap<usize, u32> = self.blocks.numbered().collect();
         for ((role, func), Waits { steps, workers, ns: [least, whole] }) in waits {
-            let value =
-                |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / count(workers.len())));
+            // Of a training step, also if several are combined into one.
+            let each = |step: usize| count(workers.len() * self.steps.list[step].count);
+            let value = |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / each(*step)));
             let values: Vec<(u32, f64)> = steps.iter().filter_map(value).collect();
             if !values.is_empty() {
-                let per_step = Some(count(values.len()) / count(self.blocks.steps.max(1)));
+                let in_step = count(values.len()) / count(blocks.len().max(1));
+                let frequency = Some(Frequency::of_each(in_step));
                 let measure = Measure::Waiting { role: role.into(), func: func.into() };
+                let mut series = Series { frequency, ..Series::default() };
                 // Most ends are unknown: then the values are lower bounds. A few unknown ends
                 // hardly matter.
-                let is_least = least > whole;
-                self.series.insert(measure, Series { values, per_step, is_least });
+                let of = if least > whole { &mut series.least } else { &mut series.values };
+                *of = values;
+                self.series.insert(measure, series);
             }
         }
     }
@@ -304,21 +282,6 @@ struct Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_that_are_the_least_are_left_out_or_make_the_series_one() {
-        let of = |whole: u32, least: u32| {
-            let mut values = Values::default();
-            (0..whole).for_each(|block| values.add((block, 2.0), true));
-            (0..least).for_each(|block| values.add((block, 1.0), false));
-            let series = values.series(None);
-            (series.values.len(), series.is_least)
-        };
-        assert_eq!(
-            [of(3, 0), of(3, 3), of(2, 3), of(0, 1)],
-            [(3, false), (3, false), (3, true), (1, true)]
-        );
-    }
 
     #[test]
     fn a_shape_has_its_parts() {

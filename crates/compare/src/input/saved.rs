@@ -37,6 +37,14 @@ struct Saved {
     operations: Vec<Row>,
     /// Missing if the file is not a complete report.
     answer: Option<Answer>,
+    /// The part of the run that the user chose; null for all of it.
+    filter: Option<Filter>,
+}
+
+#[derive(Deserialize)]
+struct Filter {
+    #[serde(default)]
+    text: String,
 }
 
 #[derive(Deserialize)]
@@ -117,7 +125,8 @@ pub fn of_report(name: String, report: &Report) -> Result<Run, String> {
 
 fn of_saved(name: String, saved: &Saved) -> Run {
     let hangs = saved.answer.as_ref().is_some_and(|answer| answer.state == HUNG);
-    let mut run = Run { name, hangs, ..Run::default() };
+    let filter = saved.filter.as_ref().map(|filter| filter.text.clone());
+    let mut run = Run { name, hangs, filter, ..Run::default() };
     let roles = roles(&saved.ranks);
     configure(&mut run, saved, &roles);
     for row in &saved.operations {
@@ -135,6 +144,11 @@ fn of_saved(name: String, saved: &Saved) -> Run {
         run.configuration.choice(&operation(&key.role, &key.func, key.bytes), how(&key.shape));
         let series = run.series.entry(Measure::Transfer(key)).or_default();
         series.values.push((0, to_f64(transfer.p50)));
+    }
+    // A setting, so that the answer names it if the sides differ.
+    run.configuration.fact("filter", run.filter.as_deref().unwrap_or("none"));
+    if let Some(filter) = &run.filter {
+        run.notes.push(format!("{} is the report of a part of its run: {filter}", run.name));
     }
     run.notes.push(format!(
         "{} is a saved report: it gives one value of each operation, and neither steps, waiting \
@@ -169,6 +183,7 @@ fn configure(run: &mut Run, saved: &Saved, roles: &BTreeMap<&str, String>) {
         saved.ranks.iter().map(|row| (&*row.file, &*row.host)).collect();
     processes.iter().for_each(|(_, host)| topology.process(host));
     for row in &saved.ranks {
+        topology.size(row.nranks.unwrap_or(0));
         let version = row.nccl_version.iter();
         version.for_each(|version| run.configuration.identity("nccl", version));
         if let Some(comm) = row.comm.as_deref() {
@@ -176,7 +191,7 @@ fn configure(run: &mut Run, saved: &Saved, roles: &BTreeMap<&str, String>) {
         }
     }
     run.configuration.topology(&topology);
-    run.ranks = topology.ranks();
+    run.gpus = topology.gpus();
 }
 
 #[cfg(test)]
@@ -187,7 +202,8 @@ mod tests {
     fn medians_of_communicators_are_values_of_their_role() {
         let json = r#"{"schema": "ncclscope.report/3", "later": 1,
             "ranks": [{"comm": "0x1", "role": "tp", "nranks": 2, "host": "n1", "file": "f"},
-                      {"comm": "0x2", "nranks": 2, "host": "n1", "file": "g"}],
+                      {"comm": "0x2", "nranks": 2, "host": "n1", "file": "g"},
+                      {"comm": "0x3", "nranks": 8, "host": "n1", "file": "g"}],
             "operations": [
                 {"comm": "0x1", "func": "AllReduce", "bytes": 64, "algorithm": "RING",
                  "transfer_ns": {"min": 1, "p50": 5, "p99": 7, "max": 9}},
@@ -197,7 +213,27 @@ mod tests {
             panic!("{run:?}");
         };
         assert_eq!((key.role.as_str(), key.shape.algo.as_str()), ("tp", "RING"));
-        assert_eq!((series.values.as_slice(), run.ranks), (&[(0, 5.0)][..], 2));
+        // Two processes of a job of eight ranks.
+        assert_eq!((series.values.as_slice(), run.gpus), (&[(0, 5.0)][..], 8));
+    }
+
+    #[test]
+    fn a_report_of_a_part_says_so() {
+        let of = |filter: &str| {
+            let json = format!(r#"{{"schema": "ncclscope.report/3", "filter": {filter}}}"#);
+            read("x.json".into(), json.as_bytes()).unwrap()
+        };
+        let text = "steps 1-5; 16 of 16 recordings";
+        let part = of(&format!(r#"{{"text": "{text}", "recordings": 16, "of": 16}}"#));
+        assert_eq!(part.filter.as_deref(), Some(text));
+        let note = format!("x.json is the report of a part of its run: {text}");
+        assert!(part.notes.contains(&note), "{part:?}");
+        let whole = of("null");
+        assert_eq!((&whole.filter, whole.notes.len()), (&None, 1));
+        let found = crate::compare(&[whole], &[part], &crate::Limits::default());
+        assert_eq!((found.a.filters.len(), &*found.b.filters), (0, &[text.to_owned()][..]));
+        let [setting] = &found.config_differences[..] else { panic!("{found:#?}") };
+        assert_eq!([&*setting.what, &*setting.a, &*setting.b], ["filter", "none", text]);
     }
 
     #[test]

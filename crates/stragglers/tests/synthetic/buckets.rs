@@ -10,14 +10,14 @@ const MS: f64 = 1e6;
 const STEPS: u32 = 40;
 const BUCKETS: u32 = 4;
 
-/// 40 steps of three ranks of a host, of which rank 1 works 60 ms longer before the first bucket.
-fn job() -> Job {
+/// Steps of three ranks of a host, of which rank 1 works 60 ms longer before the first bucket.
+fn job(steps: u32) -> Job {
     let class = CollectiveClass { comm: "dp".into(), members: 3, ..Default::default() };
     let mut job = Job { is_kernel_timed: true, shapes: vec![String::new()], ..Job::default() };
     job.workers = (0..3).map(|rank| Worker::new(rank, "node")).collect();
     job.classes = vec![class];
     let mut now = 0.0;
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         for bucket in 0..BUCKETS {
             let work = |worker| match (bucket, worker) {
                 (0, 1) => 90.0 * MS,
@@ -47,8 +47,21 @@ fn job() -> Job {
 /// collective, and a fourth of a step was taken for a step.
 #[test]
 fn a_rank_that_is_late_for_the_first_bucket_is_slow_in_each_step() {
-    let report = analyze(&job(), &Limits::default());
+    let report = analyze(&job(STEPS), &Limits::default());
     let found: Vec<_> = report.findings.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
     assert_eq!(found, [(FindingClass::SlowRank, vec![1])], "{report:#?}");
     assert_eq!(report.steps.len(), STEPS as usize);
+}
+
+/// A step of the job takes 109 ms, however many steps are combined.
+#[test]
+fn a_step_of_a_long_run_takes_as_long_as_one_of_a_short_run() {
+    for (steps, rows) in [(STEPS, 40), (250, 125), (610, 153)] {
+        let report = analyze(&job(steps), &Limits::default());
+        assert_eq!((report.steps.len(), report.step_count()), (rows, steps as usize));
+        let mean = report.mean_step_ns().unwrap() / MS;
+        assert!((mean - 109.0).abs() < 1.0, "{steps}: {mean}");
+        let [first, second] = &report.steps[..2] else { panic!("{report:#?}") };
+        assert_eq!(second.step, i64::try_from(first.step_count).unwrap());
+    }
 }

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Comparisons of jobs that are made by hand.
+
+use ncclscope_compare::input::recorded::of_job;
+use ncclscope_compare::run::{Frequency, Measure, Operation, Series, Shape};
+use ncclscope_compare::schema::{Kind, Row, State, Verdict};
+use ncclscope_compare::{Comparison, Limits, Run, compare};
+use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
+
+const MS: f64 = 1e6;
+
+/// A job of two ranks with an AllReduce in each of `steps` steps of 10 ms, for which rank 1 is 1 ms
+/// late.
+fn job(steps: u32, is_marked: bool) -> Job {
+    let class = CollectiveClass { comm: "dp".into(), func: "AllReduce".into(), ..class(2) };
+    let mut job = Job {
+        is_kernel_timed: true,
+        workers: (0..2).map(|rank| Worker::new(rank, "node")).collect(),
+        classes: vec![class],
+        shapes: vec!["RING SIMPLE, 2 channels".into()],
+        ..Job::default()
+    };
+    for step in 0..steps {
+        // A step varies by up to 1 %.
+        let noise = f64::from((step + 1).wrapping_mul(0x9e37_79b1) >> 24) / 256.0;
+        let start = 10.0 * MS * f64::from(step) + 0.1 * MS * noise;
+        let part = |(worker, late)| Part { worker, start: start + late, end: start + 4.0 * MS };
+        job.collectives.push(Collective {
+            class: 0,
+            shape: 0,
+            step: is_marked.then(|| step.into()),
+            ends: EndSync::Together,
+            has_ends: true,
+            parts: [(0, 0.0), (1, MS)].map(part).into(),
+        });
+    }
+    job
+}
+
+fn class(members: u32) -> CollectiveClass {
+    CollectiveClass { bytes: Some(64), members, ..CollectiveClass::default() }
+}
+
+fn run(job: &Job) -> Run {
+    of_job("run".into(), job)
+}
+
+fn compared(a: Run, b: Run) -> Comparison {
+    compare(&[a], &[b], &Limits::default())
+}
+
+fn row(comparison: &Comparison, kind: Kind) -> &Row {
+    comparison.rows.iter().find(|row| row.key.kind == kind).unwrap()
+}
+
+/// Of more than 200 steps that are not marked, several are combined.
+#[test]
+fn a_longer_run_without_marks_does_not_have_longer_steps() {
+    let runs = [180, 390, 900].map(|steps| run(&job(steps, false)));
+    let marked = run(&job(180, true));
+    let found = compared(marked.clone(), marked);
+    let waiting = row(&found, Kind::Waiting).a.unwrap();
+    for one in &runs {
+        let step = one.step_ns.unwrap();
+        assert!((step / MS - 10.0).abs() < 0.1, "{step}");
+        let found = compared(runs[0].clone(), one.clone());
+        assert_eq!(found.answer.state, State::Same, "{found:#?}");
+        for kind in [Kind::Step, Kind::Waiting, Kind::Transfer] {
+            assert_eq!(row(&found, kind).verdict, Verdict::Same, "{found:#?}");
+        }
+        assert!((row(&found, Kind::Waiting).b.unwrap() / waiting - 1.0).abs() < 0.1, "{found:#?}");
+    }
+    assert_eq!(runs.map(|run| run.steps), [179, 388, 895]);
+}
+
+/// A run with steps of 10 ms, each with the same waiting, and with `per_step` operations of 1 ms
+/// that vary by `spread`.
+fn varying(spread: f64, per_step: f64) -> Run {
+    let of = |around: f64, spread: f64| {
+        let off = |block: u32| f64::from(block * 7 % 10) / 4.5 - 1.0;
+        (0..10).map(|block| (block, around * (1.0 + spread * off(block)))).collect::<Vec<_>>()
+    };
+    let series = |values, per_step| {
+        let frequency = Some(Frequency::of_each(per_step));
+        Series { values, frequency, ..Series::default() }
+    };
+    let (role, func) = (String::from("dp"), String::from("Broadcast"));
+    let waiting = Measure::Waiting { role: role.clone(), func: func.clone() };
+    let shape = Shape::default();
+    let transfer = Measure::Transfer(Operation { role, func, bytes: Some(64), shape });
+    let mut run = Run { step_ns: Some(10.0 * MS), steps: 10, ..Run::default() };
+    run.series.insert(waiting, series(of(0.1 * MS, 0.0), 1.0));
+    run.series.insert(transfer, series(of(MS, spread), per_step));
+    run
+}
+
+/// The median of times that vary much is the same, but a change would not have been found.
+#[test]
+fn runs_are_not_the_same_if_what_costs_much_could_not_be_judged() {
+    let state = |spread: f64, per_step: f64| {
+        let found = compared(varying(spread, per_step), varying(spread, per_step));
+        let row = row(&found, Kind::Transfer);
+        assert!(row.change.unwrap().abs() < 1e-9, "{row:?}");
+        (found.answer.state, row.verdict, found.answer.what)
+    };
+    let (found, verdict, what) = state(0.4, 5.0);
+    assert_eq!((found, verdict), (State::Unknown, Verdict::Unknown), "{what}");
+    assert_eq!(what, "the times vary too much");
+    // What takes a thousandth of a step cannot cost more.
+    assert_eq!(state(0.4, 0.01).0, State::Same);
+    assert_eq!(state(0.01, 5.0).0, State::Same);
+}
+
+#[test]
+fn marked_steps_are_not_compared_with_derived_ones() {
+    let [marked, derived] = [true, false].map(|is_marked| run(&job(60, is_marked)));
+    let verdicts = |a: &[&Run], b: &[&Run]| {
+        let [a, b] = [a, b].map(|side| side.iter().map(|&run| run.clone()).collect::<Vec<Run>>());
+        let found = compare(&a, &b, &Limits::default());
+        assert!(found.rows.iter().all(|row| row.cost.is_none()), "{found:#?}");
+        let transfer = row(&found, Kind::Transfer);
+        assert_eq!(transfer.verdict, Verdict::Same, "{found:#?}");
+        assert_eq!(found.answer.state, State::Unknown, "{found:#?}");
+        [Kind::Step, Kind::Waiting].map(|kind| {
+            let row = row(&found, kind);
+            assert!(row.a.is_some() && row.b.is_some() && row.change.is_none(), "{row:?}");
+            (row.verdict, row.reason.unwrap())
+        })
+    };
+    let one_side = (Verdict::Unknown, "steps are marked on one side only");
+    assert_eq!(verdicts(&[&marked], &[&derived]), [one_side; 2]);
+    assert_eq!(verdicts(&[&derived], &[&marked, &marked]), [one_side; 2]);
+    let some = (Verdict::Unknown, "steps are marked in some runs only");
+    assert_eq!(verdicts(&[&marked, &derived], &[&marked]), [some; 2]);
+    let found = compared(marked.clone(), marked);
+    assert_eq!(found.answer.state, State::Same, "{found:#?}");
+}
+
+/// Adds a second communicator of the same role, whose operations are of another shape.
+fn with_another(mut job: Job, shape: &str) -> Job {
+    job.workers.extend((2..4).map(|rank| Worker::new(rank, "node")));
+    job.classes.push(CollectiveClass { comm: "other".into(), ..job.classes[0].clone() });
+    job.shapes.push(shape.into());
+    job.roles = ["dp", "other"].map(|comm| (comm.into(), "dp".into())).into();
+    let more = job.collectives.clone();
+    job.collectives.extend(more.into_iter().map(|mut one| {
+        one.parts.iter_mut().for_each(|part| part.worker += 2);
+        Collective { class: 1, shape: 1, ..one }
+    }));
+    job
+}
+
+/// Makes the transfers of a job longer.
+fn slowed(mut job: Job, by: f64) -> Job {
+    job.collectives.iter_mut().flat_map(|one| &mut one.parts).for_each(|part| part.end += by);
+    job
+}
+
+#[test]
+fn a_row_costs_what_one_communicator_loses() {
+    let cost = |before: Job| {
+        let found = compared(run(&before), run(&slowed(before, MS)));
+        let row = row(&found, Kind::Transfer);
+        assert_eq!(row.verdict, Verdict::Slower, "{found:#?}");
+        row.cost.unwrap().ns_per_step / MS
+    };
+    let alone = cost(job(60, true));
+    assert!((alone - 1.0).abs() < 0.02, "{alone}");
+    // Each of two communicators has one operation in a step, whether their shapes are the same or
+    // not.
+    for shape in ["RING SIMPLE, 2 channels", "RING SIMPLE, 4 channels"] {
+        let of_two = cost(with_another(job(60, true), shape));
+        assert!((of_two - 1.0).abs() < 0.02, "{shape}: {of_two}");
+    }
+}
+
+#[test]
+fn runs_of_which_only_links_are_known_can_be_the_same() {
+    let of = |ns: f64| {
+        let values = (0..20).map(|block| (block, ns * (1.0 + f64::from(block % 3) / 100.0)));
+        let series = Series { values: values.collect(), ..Series::default() };
+        let mut run = Run::default();
+        for to in 1..4 {
+            let link = Measure::Link { role: "dp".into(), from: 0, to };
+            run.series.insert(link, series.clone());
+        }
+        run
+    };
+    let found = compared(of(0.1), of(0.1));
+    assert_eq!((found.rows.len(), found.same_links), (0, 3), "{found:#?}");
+    assert_eq!(found.answer.state, State::Same, "{found:#?}");
+    assert_eq!(found.answer.what, "no difference of 10.0 % or more in 3 network links; 0 unknown");
+    assert_eq!(found.answer.config.as_deref(), Some("no recorded setting differs"));
+    let found = compared(of(0.1), of(0.2));
+    assert_eq!(found.answer.state, State::Slower, "{found:#?}");
+    let found = compared(of(0.1), Run::default());
+    assert_eq!((found.answer.state, found.same_links), (State::Unknown, 0), "{found:#?}");
+}
