@@ -153,6 +153,12 @@ impl Process {
 
     pub(super) fn poll(&mut self) -> Result<(), Error> {
         self.read(None)
+    /// Host, process id and process bits of the handles, which a copy shares with its original.
+    pub(super) fn key(&self) -> (&str, u32, u32) {
+        let header = self.follower.header();
+        (&header.host, header.pid, header.process)
+    }
+
     }
 
     /// Reads what is new; blocks of events only up to the block number `end`.
