@@ -131,7 +131,10 @@ impl Node {
         self.find(now, false);
         self.pass_copies();
         for (path, process) in &mut self.processes {
-            if let Err(error) = process.poll() {
+            let was_readable = process.is_readable();
+            if let Err(error) = process.poll()
+                && was_readable
+            {
                 warn(format_args!("cannot read {}: {error}", path.display()));
             }
         }
@@ -212,10 +215,12 @@ impl Node {
         let processes = self.processes.values();
         let missed = processes.clone().map(Process::missed_blocks);
         let lost = processes.clone().map(|process| lost(process.total()));
+        let failing = processes.clone().filter(|process| !process.is_readable()).count();
         Count {
             alive: processes.filter(|process| process.over().is_none()).count() as u64,
             // Below a given directory there may be private ones.
-            unreadable: (self.passed.unreadable() + self.listing.unreadable_roots()) as u64,
+            unreadable: (self.passed.unreadable() + self.listing.unreadable_roots() + failing)
+                as u64,
             lost: lost.fold(self.retired_lost, u64::saturating_add),
             missed_blocks: missed.fold(self.missed_blocks, u64::saturating_add),
             windows: self.windows,
@@ -248,11 +253,6 @@ impl Node {
         }
     }
 
-    /// Follows the recording or passes it over. `is_old`: it existed when the agent started, or was
-    /// followed before. `before`: it was already passed over. `living` has the names of recordings
-    /// whose process may live although it writes nothing.
-    fn consider(
-        &mut self,
     /// Passes over the copies whose original is read, too.
     fn pass_copies(&mut self) {
         let (copies, originals): (Vec<_>, Vec<_>) =
@@ -266,6 +266,11 @@ impl Node {
         }
     }
 
+    /// Follows the recording or passes it over. `is_old`: it existed when the agent started, or was
+    /// followed before. `before`: it was already passed over. `living` has the names of recordings
+    /// whose process may live although it writes nothing.
+    fn consider(
+        &mut self,
         path: PathBuf,
         is_old: bool,
         before: Option<&Entry>,

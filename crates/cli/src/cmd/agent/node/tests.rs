@@ -278,6 +278,23 @@ fn a_process_that_lives_and_writes_nothing_is_followed() {
     assert_eq!(followed, [7], "the other process is dead");
 }
 
+/// As after an error of the disk.
+#[test]
+fn a_recording_that_fails_while_it_is_read_is_unreadable() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rank = Rank::new(dir.path(), 7);
+    // A killed rank, whose lanes are read last, with the recording opened anew.
+    rank.writer.header_mut().lanes_shared = true;
+    rank.pass(1);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent").once();
+    node.find(Instant::now(), false);
+    assert_eq!((node.count().alive, node.count().unreadable), (1, 0));
+    let file = std::fs::OpenOptions::new().write(true).open(dir.path().join("node-7.nscope"));
+    file.unwrap().set_len(0).unwrap();
+    node.poll();
+    assert_eq!((node.processes.len(), node.count().unreadable), (1, 1));
+}
+
 #[test]
 fn a_copy_beside_its_original_counts_nothing() {
     let dir = tempfile::tempdir().unwrap();
