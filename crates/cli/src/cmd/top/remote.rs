@@ -88,6 +88,8 @@ impl Remote {
             .map(|vector| ((vector.comm, vector.rank), (vector.job, vector.process)))
             .collect();
         for sample in samples(text) {
+            // Without a hash, communicators cannot be told apart.
+            .filter(|vector| vector.comm != 0)
             if sample.name == "ncclscope_agent_windows_total" {
                 now.windows = sample.value;
             }
@@ -336,6 +338,22 @@ mod tests {
         assert!((function.seconds - 3.0).abs() < 1e-9);
         assert_eq!(waits.work.links.values().next().unwrap().bytes, 300_000.0);
         assert_eq!(reading.findings[0].ranks, [10], "{reading:?}");
+    }
+
+    #[test]
+    fn work_on_unknown_communicators_is_no_ranks() {
+        let mut table = vectors();
+        table.vectors.iter_mut().for_each(|vector| vector.comm = 0);
+        let mut answers = Vec::new();
+        for windows in 1..4 {
+            let text = metrics(windows, 100 * windows).replace("00000000000000aa", "0");
+            answers.extend([(200, text.into_bytes()), (200, table_bytes(&table))]);
+        }
+        let mut remote = Remote::new(&agent(answers)).unwrap();
+        let mut read = || remote.read(Duration::from_secs(1)).unwrap();
+        let [_, _, reading] = [read(), read(), read()];
+        assert!(reading.ranks.len() == 2, "{reading:?}");
+        assert!(reading.ranks.iter().all(|rank| rank.work == Work::default()), "{reading:?}");
     }
 
     fn table_bytes(of: &Table) -> Vec<u8> {
