@@ -223,8 +223,8 @@ fn links(work: &Work, span_s: f64) -> Vec<LinkRate> {
     rates
 }
 
-/// The functions of several ranks, by job: the rates of the rank with the highest rate, and the bandwidth
-/// and duration of the rank that waits least.
+/// The functions of several ranks, by job: the rates of the rank with the highest rate, and the
+/// bandwidth and duration of the rank that waits least.
 pub(crate) fn over_all(rows: &[Row]) -> Vec<FunctionRate> {
     let mut all: BTreeMap<(&str, &str, &str), FunctionRate> = BTreeMap::new();
     for function in rows.iter().flat_map(|row| &row.functions) {
