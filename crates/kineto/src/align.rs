@@ -10,7 +10,7 @@ paired; an unpaired launch costs nothing.
 use ncclscope_operations::stats::to_f64;
 
 /// Number of launches before, and after, the nearest one in time that are candidates for a kernel.
-const REACH: usize = 48;
+pub(crate) const REACH: usize = 48;
 
 /// The best decision for a kernel, if only launches up to a given one are available.
 #[derive(Clone, Copy, PartialEq, Eq)]

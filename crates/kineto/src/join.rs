@@ -10,13 +10,14 @@ Pairs the NCCL kernels of a trace with those of a recording, each at most once.
 3. By time: kernels without a CPU operation, as in replays of a CUDA graph.
 */
 
-use crate::align::align;
+use crate::align::{REACH, align};
 use crate::facts::Group;
 use crate::offset::{self, Offset};
 use crate::trace::{Kernel, Trace};
 use ncclscope_operations::function::Kind;
 use ncclscope_operations::launches::Launch;
 use ncclscope_trace::Comm;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a pair was found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -127,24 +128,80 @@ pub fn join(trace: &Trace, launches: &[Launch], comms: &[Comm]) -> Joined {
         trace,
         launches,
         comms,
+        ranks: trace.groups.iter().map(|group| rank_in(group, trace)).collect(),
         is_paired: vec![false; trace.kernels.len()],
         is_used: vec![false; launches.len()],
         joined: Joined::default(),
     };
     joiner.by_external_id();
     joiner.find_offset();
-    for group in (0..trace.groups.len()).map(Some).chain([None]) {
-        joiner.by_order(group);
-    }
+    joiner.by_order();
     joiner.by_time();
     joiner.refine();
     joiner.joined
+}
+
+/// A time in ns, and the index of the kernel or launch that starts then.
+type Timed = (i64, usize);
+
+/// The pairs of a process group's kernels and a communicator's launches.
+struct Try {
+    comm: usize,
+    pairs: Vec<(usize, usize)>,
+    is_named: bool,
+    fit: i64,
+}
+
+/// What the search for the communicators of process groups may still cost. Kernels that it does not
+/// reach are paired by time.
+struct Work(usize);
+
+impl Work {
+    /// Enough for some forty communicators for each kernel. A forged trace of a process with
+    /// thousands of communicators would take hours.
+    fn new(kernels: usize) -> Work {
+        Work((1_usize << 28).saturating_add(kernels.saturating_mul(1 << 12)))
+    }
+
+    /// False if it costs too much.
+    fn spend(&mut self, steps: usize) -> bool {
+        let left = self.0.checked_sub(steps);
+        self.0 = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// [`Work::spend`] for an alignment.
+    fn spend_on(&mut self, kernels: &[Timed], launches: &[usize]) -> bool {
+        self.spend(kernels.len() * launches.len().min(2 * REACH) + launches.len())
+    }
+}
+
+/// The launches that are candidates of some kernel, of those in `free`. Both are sorted by time.
+fn near(free: &BTreeSet<Timed>, kernels: &[Timed]) -> Vec<Timed> {
+    let mut found: Vec<Timed> = Vec::new();
+    for &(time, _) in kernels {
+        let mut before: Vec<Timed> = free.range(..(time, 0)).rev().take(REACH).copied().collect();
+        before.reverse();
+        let after = free.range((time, 0)..).take(REACH).copied();
+        let last = found.last().copied();
+        found.extend(before.into_iter().chain(after).filter(|it| last.is_none_or(|l| l < *it)));
+    }
+    found
+}
+
+/// The rank of the trace's process in a process group.
+fn rank_in(group: &Group, trace: &Trace) -> Option<i32> {
+    let (rank, _) = trace.identity.rank?;
+    let at = group.ranks.iter().position(|&it| it == rank)?;
+    i32::try_from(at).ok()
 }
 
 struct Joiner<'a> {
     trace: &'a Trace,
     launches: &'a [Launch],
     comms: &'a [Comm],
+    /// The process's rank in each process group; `None` if unknown.
+    ranks: Vec<Option<i32>>,
     is_paired: Vec<bool>,
     is_used: Vec<bool>,
     joined: Joined,
@@ -218,27 +275,90 @@ impl Joiner<'_> {
         };
     }
 
-    /// Pairs the kernels of a process group (`None`: kernels without one) by order. The group's
-    /// communicator is the one with its name, else the one whose launches fit best. A group that
-    /// sends and receives between pairs of ranks may have several communicators.
-    fn by_order(&mut self, group: Option<usize>) {
-        let mut open: Vec<Option<usize>> = (0..self.comms.len()).map(Some).collect();
-        if group.is_none() {
-            open = vec![None];
+    /// Pairs kernels by order, process group by process group; last those without a group.
+    fn by_order(&mut self) {
+        let mut kernels: BTreeMap<Option<usize>, Vec<Timed>> = BTreeMap::new();
+        for (time, at) in self.kernels(|_| true, |kernel| self.call_ns(kernel)) {
+            let group = self.trace.kernels[at].facts.group;
+            kernels.entry(group).or_default().push((time, at));
         }
-        loop {
-            let kernels = self.kernels(|k| k.facts.group == group, |k| self.call_ns(k));
-            let tries = open.iter().map(|&comm| self.align(&kernels, &self.launches_of(comm)));
-            let tries: Vec<Vec<(usize, usize)>> = tries.collect();
-            let best = (0..open.len()).filter(|&at| !tries[at].is_empty()).max_by_key(|&at| {
-                (self.is_named(group, open[at]), self.fit(&tries[at]), usize::MAX - at)
-            });
-            let Some(best) = best else { return };
-            open.remove(best);
-            for &(kernel, launch) in &tries[best] {
-                let confidence = self.confidence(kernel, launch);
-                self.pair((kernel, launch), Key::Order, confidence);
+        let mut launches = vec![Vec::new(); self.comms.len()];
+        for at in self.free_launches() {
+            if let Some(of_comm) = self.launches[at].comm.and_then(|comm| launches.get_mut(comm)) {
+                of_comm.push(at);
             }
+        }
+        let mut work = Work::new(self.trace.kernels.len());
+        let without = kernels.remove(&None);
+        for (group, of_group) in kernels {
+            if let Some(group) = group {
+                self.in_group(group, of_group, &launches, &mut work);
+            }
+        }
+        if let Some(kernels) = without {
+            let pairs = self.align(&kernels, &self.free_launches());
+            self.pair_by_order(&pairs);
+        }
+    }
+
+    /// Pairs the kernels of a process group. Its communicator is the one with its name, else the
+    /// one whose launches fit best. A group that sends and receives between pairs of ranks may have
+    /// several communicators.
+    fn in_group(
+        &mut self,
+        group: usize,
+        mut kernels: Vec<Timed>,
+        launches: &[Vec<usize>],
+        work: &mut Work,
+    ) {
+        if !work.spend(self.comms.len()) {
+            return;
+        }
+        let kind = |at: usize| self.trace.kernels[at].facts.kind;
+        let sends = kernels.iter().any(|&(_, at)| kind(at) == Some(Kind::SendRecv));
+        let comms = (0..self.comms.len())
+            .filter(|&comm| !launches[comm].is_empty() && self.may_be(group, comm, sends));
+        let mut tries: Vec<Try> = comms
+            .filter(|&comm| work.spend_on(&kernels, &launches[comm]))
+            .map(|comm| self.attempt(group, comm, &kernels, &launches[comm]))
+            .collect();
+        loop {
+            tries.retain(|it| !it.pairs.is_empty());
+            // Of equal ones the first.
+            let merit = |at: &usize| (tries[*at].is_named, tries[*at].fit, usize::MAX - at);
+            let Some(best) = (0..tries.len()).max_by_key(merit) else { return };
+            let best = tries.remove(best);
+            self.pair_by_order(&best.pairs);
+            kernels.retain(|(_, at)| !self.is_paired[*at]);
+            if !work.spend(tries.iter().map(|it| it.pairs.len()).sum()) {
+                return;
+            }
+            // The others stay as they are: the kernels that they have are still free.
+            for it in tries.iter_mut().filter(|it| self.has_lost_kernels(it)) {
+                if !work.spend_on(&kernels, &launches[it.comm]) {
+                    return;
+                }
+                *it = self.attempt(group, it.comm, &kernels, &launches[it.comm]);
+            }
+        }
+    }
+
+    fn attempt(&self, group: usize, comm: usize, kernels: &[Timed], launches: &[usize]) -> Try {
+        // Another group may have used some.
+        let free = launches.iter().copied().filter(|&at| !self.is_used[at]);
+        let pairs = self.align(kernels, &free.collect::<Vec<_>>());
+        let (is_named, fit) = (self.is_named(group, comm), self.fit(&pairs));
+        Try { comm, pairs, is_named, fit }
+    }
+
+    fn has_lost_kernels(&self, it: &Try) -> bool {
+        it.pairs.iter().any(|&(kernel, _)| self.is_paired[kernel])
+    }
+
+    fn pair_by_order(&mut self, pairs: &[(usize, usize)]) {
+        for &(kernel, launch) in pairs {
+            let confidence = self.confidence(kernel, launch);
+            self.pair((kernel, launch), Key::Order, confidence);
         }
     }
 
@@ -251,11 +371,9 @@ impl Joiner<'_> {
         pairs.iter().map(fit).sum()
     }
 
-    /// The unused launches of a communicator (`None`: of all), by the time of their call.
-    fn launches_of(&self, comm: Option<usize>) -> Vec<usize> {
-        let all = self.launches.iter().enumerate();
-        let mine = all.filter(|(at, it)| !self.is_used[*at] && (comm.is_none() || it.comm == comm));
-        mine.map(|(at, _)| at).collect()
+    /// The unused launches, by the time of their call.
+    fn free_launches(&self) -> Vec<usize> {
+        (0..self.launches.len()).filter(|&at| !self.is_used[at]).collect()
     }
 
     fn align(&self, kernels: &[(i64, usize)], launches: &[usize]) -> Vec<(usize, usize)> {
@@ -283,8 +401,7 @@ impl Joiner<'_> {
     }
 
     /// Whether the communicator has the process group's name or description.
-    fn is_named(&self, group: Option<usize>, comm: Option<usize>) -> bool {
-        let (Some(group), Some(comm)) = (group, comm) else { return false };
+    fn is_named(&self, group: usize, comm: usize) -> bool {
         let group = &self.trace.groups[group];
         let name = self.comms[comm].name.as_deref().unwrap_or_default();
         !name.is_empty() && [&group.name, &group.description].iter().any(|it| *it == name)
@@ -302,32 +419,39 @@ impl Joiner<'_> {
 
     /// Pairs the remaining kernels by the GPU's time, stream by stream.
     fn by_time(&mut self) {
-        let offset = self.joined.offset.ns;
-        let mut streams: Vec<_> = self.trace.kernels.iter().map(|k| (&k.pid, &k.tid)).collect();
-        streams.sort_by_cached_key(|(pid, tid)| format!("{pid} {tid}"));
-        streams.dedup();
-        for stream in streams {
-            let kernels = self.kernels(|k| (&k.pid, &k.tid) == stream, |k| Some(k.start_ns));
-            let times: Vec<i64> = kernels.iter().map(|(time, _)| time - offset).collect();
-            let mut free = self.launches_of(None);
-            free.sort_by_key(|&at| self.gpu_start_ns(at));
-            let starts: Vec<i64> = free.iter().map(|&at| self.gpu_start_ns(at)).collect();
-            let limit = offset::to_f64(KERNEL_LIMIT_NS);
-            let pairs = align(&times, &starts, limit, |kernel, launch| {
-                let found = &self.trace.kernels[kernels[kernel].1];
-                let known = &self.launches[free[launch]];
-                let (first, last) = known.gpu.unwrap_or((known.start_ns, known.end_ns));
-                let distance = (times[kernel] - starts[launch]).abs();
-                let fits = found.end_ns - offset >= first - KERNEL_SLACK_NS
-                    && times[kernel] <= last + KERNEL_SLACK_NS
-                    && distance < KERNEL_LIMIT_NS
-                    && self.can_be(found, free[launch]);
-                fits.then(|| offset::to_f64(distance))
-            });
-            for (kernel, launch) in pairs {
-                self.pair((kernels[kernel].1, free[launch]), Key::Time, Confidence::Low);
+        let mut streams: BTreeMap<String, Vec<Timed>> = BTreeMap::new();
+        for (time, at) in self.kernels(|_| true, |kernel| Some(kernel.start_ns)) {
+            let Kernel { pid, tid, .. } = &self.trace.kernels[at];
+            let time = time - self.joined.offset.ns;
+            streams.entry(format!("{pid} {tid}")).or_default().push((time, at));
+        }
+        let free = self.free_launches().into_iter();
+        let mut free: BTreeSet<Timed> = free.map(|at| (self.gpu_start_ns(at), at)).collect();
+        for kernels in streams.into_values() {
+            for ((_, kernel), launch) in self.align_in_time(&kernels, &near(&free, &kernels)) {
+                free.remove(&launch);
+                self.pair((kernel, launch.1), Key::Time, Confidence::Low);
             }
         }
+    }
+
+    /// Pairs of kernels and launches, both with their start by the recording's clock and sorted by
+    /// it.
+    fn align_in_time(&self, kernels: &[Timed], launches: &[Timed]) -> Vec<(Timed, Timed)> {
+        let times = |of: &[Timed]| of.iter().map(|(time, _)| *time).collect::<Vec<i64>>();
+        let limit = offset::to_f64(KERNEL_LIMIT_NS);
+        let pairs = align(&times(kernels), &times(launches), limit, |kernel, launch| {
+            let ((time, kernel), (start, launch)) = (kernels[kernel], launches[launch]);
+            let (found, known) = (&self.trace.kernels[kernel], &self.launches[launch]);
+            let (first, last) = known.gpu.unwrap_or((known.start_ns, known.end_ns));
+            let distance = (time - start).abs();
+            let fits = found.end_ns - self.joined.offset.ns >= first - KERNEL_SLACK_NS
+                && time <= last + KERNEL_SLACK_NS
+                && distance < KERNEL_LIMIT_NS
+                && self.can_be(found, launch);
+            fits.then(|| offset::to_f64(distance))
+        });
+        pairs.into_iter().map(|(kernel, launch)| (kernels[kernel], launches[launch])).collect()
     }
 
     fn gpu_start_ns(&self, launch: usize) -> i64 {
@@ -382,17 +506,106 @@ impl Joiner<'_> {
 
     fn is_comm(&self, kernel: &Kernel, launch: &Launch) -> bool {
         let (Some(group), Some(comm)) = (kernel.facts.group, launch.comm) else { return true };
-        let (group, comm) = (&self.trace.groups[group], &self.comms[comm]);
-        // Sends and receives outside of a group use a communicator of two ranks.
-        let is_pair = kernel.facts.kind == Some(Kind::SendRecv) && comm.ranks == 2;
-        let by_size = group.size == 0 || comm.ranks == 0 || group.size == comm.ranks;
-        is_pair || by_size && self.is_rank(group, comm)
+        self.may_be(group, comm, kernel.facts.kind == Some(Kind::SendRecv))
     }
 
-    fn is_rank(&self, group: &Group, comm: &Comm) -> bool {
-        let Some((rank, _)) = self.trace.identity.rank else { return true };
-        let mine = group.ranks.iter().position(|&it| it == rank);
-        let Some(mine) = mine.and_then(|at| i32::try_from(at).ok()) else { return true };
-        comm.rank < 0 || comm.rank == mine
+    /// Whether a communicator may be a process group's, for kernels that send and receive
+    /// (`sends`) or do not.
+    fn may_be(&self, group: usize, comm: usize, sends: bool) -> bool {
+        let (size, comm) = (self.trace.groups[group].size, &self.comms[comm]);
+        // Sends and receives outside of a group use a communicator of two ranks.
+        let is_pair = sends && comm.ranks == 2;
+        let by_size = size == 0 || comm.ranks == 0 || size == comm.ranks;
+        let by_rank = self.ranks[group].is_none_or(|rank| comm.rank < 0 || comm.rank == rank);
+        is_pair || by_size && by_rank
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Facts;
+    use crate::json::Insert;
+    use crate::trace::Identity;
+    use serde_json::Value;
+    use std::time::{Duration, Instant};
+
+    /// Far more than the tests need, and far less than without a bound.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn trace(kernels: Vec<Kernel>, groups: Vec<Group>) -> Trace {
+        Trace {
+            path: "trace.json".into(),
+            bytes: 0,
+            events: 0,
+            unreadable: 0,
+            insert: Insert { at: 0, is_first: false },
+            base_ns: 0,
+            identity: Identity::default(),
+            groups,
+            ops: Vec::new(),
+            kernels,
+            is_merged: false,
+            window: (0, 0),
+        }
+    }
+
+    fn kernel(tid: usize, start_ns: i64, group: Option<usize>) -> Kernel {
+        Kernel {
+            pid: Value::from(0),
+            tid: Value::from(tid),
+            start_ns,
+            end_ns: start_ns + 1_000,
+            external_id: None,
+            correlation: None,
+            op: None,
+            launch_ns: group.map(|_| start_ns),
+            facts: Facts { group, ..Facts::default() },
+        }
+    }
+
+    fn launch(call_ns: i64, comm: usize) -> Launch {
+        let (start_ns, end_ns) = (call_ns, call_ns + 1_000);
+        Launch { comm: Some(comm), call_ns, start_ns, end_ns, ..Launch::default() }
+    }
+
+    fn pairs(joined: &Joined) -> Vec<(usize, usize)> {
+        joined.pairs.iter().map(|pair| (pair.kernel, pair.launch)).collect()
+    }
+
+    #[test]
+    fn kernels_on_as_many_streams_take_time_in_proportion() {
+        // The latter half has no launches nearby.
+        let of = |at: usize| i64::try_from(at).unwrap() * 20_000_000;
+        let kernels = (0..40_000).map(|at| kernel(at, of(at), None)).collect();
+        let launches: Vec<Launch> = (0..20_000).map(|at| launch(of(at), 0)).collect();
+        let trace = trace(kernels, Vec::new());
+        let begin = Instant::now();
+        let joined = join(&trace, &launches, &[Comm::default()]);
+        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+        let found = pairs(&joined);
+        assert!(found.len() == 20_000 && found.iter().all(|(kernel, launch)| kernel == launch));
+    }
+
+    #[test]
+    fn a_group_with_thousands_of_communicators_takes_bounded_time() {
+        let comms: Vec<Comm> =
+            (0..1_500).map(|index| Comm { index, ranks: 2, rank: 1, ..Comm::default() }).collect();
+        let group = Group { name: "p2p".into(), size: 2, ..Group::default() };
+        // One launch of each communicator.
+        let of = |at: usize| i64::try_from(at * 20_000_000 + at * 7919 % 1009 * 10_000).unwrap();
+        let kernels = (0..comms.len()).map(|at| kernel(0, of(at), Some(0))).collect();
+        let launches: Vec<Launch> = (0..comms.len()).map(|at| launch(of(at), at)).collect();
+        let begin = Instant::now();
+        let joined = join(&trace(kernels, vec![group]), &launches, &comms);
+        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+        assert_eq!((joined.count(Key::Order), joined.pairs.len()), (1_500, 1_500));
+        assert!(pairs(&joined).iter().all(|(kernel, launch)| kernel == launch));
+    }
+
+    #[test]
+    fn work_that_costs_too_much_is_not_begun() {
+        let mut work = Work::new(0);
+        assert!(work.spend(1 << 28) && !work.spend(1) && work.spend(0));
     }
 }

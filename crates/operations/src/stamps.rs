@@ -16,6 +16,7 @@ happens if the GPU's timer was set back; then the order proves nothing, and only
 
 use crate::hash::Map;
 use ncclscope_trace::Handle;
+use std::collections::BTreeSet;
 
 /// Number of starts that are kept per channel; an overtaken reader is at most one ring late.
 const KEPT: usize = 128;
@@ -65,6 +66,13 @@ impl<T> Default for Channel<T> {
 impl<T> Default for Stamps<T> {
     fn default() -> Stamps<T> {
         Stamps { channels: Map::default() }
+    }
+}
+
+impl<T> Stamps<T> {
+    /// Forgets finalized communicators.
+    pub fn forget(&mut self, comms: &BTreeSet<u16>) {
+        self.channels.retain(|(comm, _), _| !comms.contains(comm));
     }
 }
 
@@ -204,6 +212,16 @@ mod tests {
             _ => (work, after(work) * 10, Some(after(work) * 10 + 5)),
         });
         assert_eq!(stray_of(works), []);
+    }
+
+    #[test]
+    fn a_forgotten_communicator_leaves_nothing() {
+        let mut stamps = Stamps::default();
+        for (comm, channel) in [(1, 0), (1, 9), (2, 0)] {
+            stamps.start((comm, channel), (10, None, Handle::NULL), (), |(), _| ());
+        }
+        stamps.forget(&[1].into());
+        assert_eq!(stamps.channels.keys().collect::<Vec<_>>(), [&(2, 0)]);
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
     let oldest = rank.oldest().filter(|_| !is_over);
     let is_waiting = flags.contains(&Flag::Waits);
     let span = reading.span_s;
-    let functions = functions(&rank.work, span);
+    let functions = functions(rank, span);
     let sum = |of: fn(&Function) -> f64| rank.work.functions.values().map(of).sum::<f64>();
     // Adding 0 turns -0, the sum of nothing, into 0.
     let per_s = |sum: f64| if span > 0.0 { (sum + 0.0) / span } else { 0.0 };
@@ -179,11 +179,12 @@ fn operation(flight: &Flight) -> Operation {
 }
 
 /// The rates of a rank's functions, the one with the most bytes first.
-fn functions(work: &Work, span_s: f64) -> Vec<FunctionRate> {
+fn functions(rank: &Rank, span_s: f64) -> Vec<FunctionRate> {
     if span_s <= 0.0 {
         return Vec::new();
     }
     let rate = |comm: &Comm, func: &str, of: &Function| FunctionRate {
+        job: rank.job.clone(),
         comm: comm.hash_text(),
         role: comm.name.clone(),
         func: func.to_owned(),
@@ -192,7 +193,7 @@ fn functions(work: &Work, span_s: f64) -> Vec<FunctionRate> {
         busbw_gbs: of.bandwidth().map(|rate| rate / 1e9),
         duration_s: of.duration(),
     };
-    let all = work.functions.iter();
+    let all = rank.work.functions.iter();
     let mut rates: Vec<_> = all.map(|(key, of)| rate(&key.comm, &key.func, of)).collect();
     rates.sort_by(by_weight);
     rates
@@ -222,12 +223,14 @@ fn links(work: &Work, span_s: f64) -> Vec<LinkRate> {
     rates
 }
 
-/// The functions of several ranks: the rates of the rank with the highest rate, and the bandwidth
-/// and duration of the rank that waits least.
+/// The functions of several ranks, by job: the rates of the rank with the highest rate, and the
+/// bandwidth and duration of the rank that waits least.
 pub(crate) fn over_all(rows: &[Row]) -> Vec<FunctionRate> {
-    let mut all: BTreeMap<(&str, &str), FunctionRate> = BTreeMap::new();
+    let mut all: BTreeMap<(&str, &str, &str), FunctionRate> = BTreeMap::new();
     for function in rows.iter().flat_map(|row| &row.functions) {
-        let sum = all.entry((&function.role, &function.func)).or_insert_with(|| FunctionRate {
+        let key = (function.job.as_str(), function.role.as_str(), function.func.as_str());
+        let sum = all.entry(key).or_insert_with(|| FunctionRate {
+            job: function.job.clone(),
             role: function.role.clone(),
             func: function.func.clone(),
             ..FunctionRate::default()
@@ -295,6 +298,21 @@ mod tests {
         assert_eq!(picture.functions[0].per_s, 10.0, "not the sum over ranks");
         assert_eq!(second.operation.as_ref().unwrap().func, "AllReduce");
         assert_eq!(flags_of(&picture), [None, None]);
+    }
+
+    #[test]
+    fn each_job_has_functions_of_its_own() {
+        let mut ranks = vec![rank(0, 0.0), rank(1, 0.0), rank(0, 0.0)];
+        ranks.iter_mut().for_each(|rank| rank.job = "a".into());
+        ranks[2].job = "b".into();
+        let of_b = ranks[2].work.functions.values_mut().next().unwrap();
+        (of_b.count, of_b.bytes) = (2.0, 1e9);
+        let reading = Reading { ranks, span_s: 2.0, ..Reading::default() };
+        let picture = judge(&reading, 1.0, 30.0);
+        let shown: Vec<_> =
+            picture.functions.iter().map(|of| (of.job.as_str(), of.per_s, of.io_gbs)).collect();
+        assert_eq!(shown, [("a", 10.0, 2.0), ("b", 1.0, 0.5)]);
+        assert!(picture.ranks.iter().all(|row| row.functions[0].job == row.job));
     }
 
     #[test]

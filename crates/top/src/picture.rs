@@ -103,6 +103,9 @@ pub struct Operation {
 /// How often and how fast a function of a communicator runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FunctionRate {
+    /// Id of the job; empty if unknown, in JSON `null`.
+    #[serde(serialize_with = "some")]
+    pub job: String,
     /// The communicator's hash; unknown for several ranks, whose communicators differ.
     pub comm: Option<String>,
     /// Role of the communicator, else its name, else the beginning of its hash.
@@ -230,15 +233,14 @@ impl Picture {
         self.source = of(&self.source);
         each(&mut self.findings);
         each(&mut self.notes);
-        for function in &mut self.functions {
+        let rows = self.ranks.iter_mut().flat_map(|row| &mut row.functions);
+        for function in self.functions.iter_mut().chain(rows) {
+            function.job = of(&function.job);
             (function.role, function.func) = (of(&function.role), of(&function.func));
         }
         for row in &mut self.ranks {
             (row.job, row.host) = (of(&row.job), of(&row.host));
             row.why = of(&row.why);
-            for function in &mut row.functions {
-                (function.role, function.func) = (of(&function.role), of(&function.func));
-            }
             row.links.iter_mut().for_each(|link| link.role = of(&link.role));
             for operation in row.in_flight.iter_mut().chain(&mut row.operation) {
                 (operation.role, operation.func) = (of(&operation.role), of(&operation.func));
@@ -271,7 +273,8 @@ mod tests {
     fn no_text_of_a_process_is_left_as_it_is() {
         let bad = || "\u{1b}".to_owned();
         let operation = Operation { func: bad(), role: bad(), ..Operation::default() };
-        let function = FunctionRate { func: bad(), role: bad(), ..FunctionRate::default() };
+        let function =
+            FunctionRate { job: bad(), func: bad(), role: bad(), ..FunctionRate::default() };
         let row = Row {
             job: bad(),
             host: bad(),

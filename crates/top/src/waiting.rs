@@ -6,7 +6,7 @@ The members of a communicator leave a collective together, so that the member wi
 duration comes last, and the others wait for it. The additional time of the other members is
 waiting. Lateness that goes from rank to rank cancels out in the means: only a rank that is late
 repeatedly shows, which is what a live view needs. `ncclscope stragglers` compares single
-operations.
+operations. Communicators without a known hash are left out, because several of them look like one.
 */
 
 use crate::reading::Rank;
@@ -44,7 +44,8 @@ pub(crate) fn of(ranks: &[Rank], span_s: f64) -> Vec<Wait> {
     }
     let mut groups: BTreeMap<(&str, &FunctionKey), Vec<(usize, &Function)>> = BTreeMap::new();
     for (at, rank) in ranks.iter().enumerate() {
-        for (key, function) in rank.work.functions.iter().filter(|(key, _)| !key.is_p2p) {
+        let collectives = rank.work.functions.iter().filter(|(key, _)| !key.is_p2p);
+        for (key, function) in collectives.filter(|(key, _)| key.comm.hash != 0) {
             groups.entry((&rank.job, key)).or_default().push((at, function));
         }
     }
@@ -81,7 +82,11 @@ mod tests {
     use crate::work::{Comm, Work};
 
     fn rank(seconds: f64) -> Rank {
-        let comm = Comm::new(7, "dp");
+        rank_of(7, seconds)
+    }
+
+    fn rank_of(hash: u64, seconds: f64) -> Rank {
+        let comm = Comm::new(hash, "dp");
         let key = FunctionKey { comm, func: "AllReduce".into(), is_p2p: false };
         let function = Function { count: 10.0, timed: 10.0, seconds, ..Function::default() };
         let work = Work { functions: [(key, function)].into(), ..Work::default() };
@@ -96,6 +101,12 @@ mod tests {
         let slow: Vec<bool> = waits.iter().map(Wait::is_slow).collect();
         assert_eq!(slow, [false, false, true, false]);
         assert!((waits[2].caused - 0.45).abs() < 1e-9);
+    }
+
+    #[test]
+    fn operations_of_unknown_communicators_are_not_compared() {
+        let waits = of(&[rank_of(0, 1.1), rank_of(0, 0.1), rank_of(0, 1.0)], 2.0);
+        assert_eq!(waits, [Wait::default(); 3]);
     }
 
     #[test]

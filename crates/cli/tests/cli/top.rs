@@ -2,7 +2,7 @@
 //! `ncclscope top` on a terminal, and as JSON. What it shows about a job is tested with real NCCL
 //! in `testing/rig`.
 
-use crate::common::{Run, ncclscope, tool};
+use crate::common::{Outcome, Run, ncclscope, tool};
 use crate::pty::{ALL, Terminal};
 use crate::schema::follows;
 use rustix::process::Signal;
@@ -66,6 +66,15 @@ fn a_signal_ends_a_view_whose_terminal_takes_no_output() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     let modes = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
     assert!(terminal.settings().local_modes.contains(modes));
+}
+
+#[test]
+fn a_directory_that_does_not_exist_is_an_error_however_it_is_named() {
+    let ways = [(&["top", "/missing", "--once"][..], ""), (&["top", "--once"], "/missing")];
+    for (args, variable) in ways {
+        let outcome = Outcome::of(tool().args(args).env("NCCLSCOPE_DIR", variable)).ends_with(3);
+        assert!(outcome.stderr.contains("/missing: no such directory"), "{outcome:#?}");
+    }
 }
 
 #[test]

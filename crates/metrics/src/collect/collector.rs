@@ -381,6 +381,9 @@ impl Collector {
             over.retain(|comm| !busy.contains(comm));
             self.families.forget_places(&over);
             self.network.forget(&over);
+            self.settled.forget(&over);
+            self.launches.forget_comms(&over);
+            self.stamps.forget(&over);
             self.pxn.forget_places();
             self.gone.extend(self.comms.forget(&over));
         }
@@ -509,10 +512,25 @@ impl Collector {
         if !self.comms.is_kernel_told(start.comm, head.map_or(start.ticks, |head| head.ticks)) {
             return self.add_stray();
         }
-        let group = head.map(|head| Launched::of(&head).group);
+        let group = head.map_or(start.parent, |head| Launched::of(&head).group);
+        self.find_stray(start, (channel, ptimer), group);
+        let part = Part::new(start, PartKind::Kernel { channel, ptimer }, lane, end);
+        let done = kernel_time(&part);
+        if let Some(head) = self.families.add_part(part, family_of(start)) {
+            self.comms.saw_kernel(&head.start, head.stream);
+        }
+        self.add_kernel(start.comm, done);
+    }
+
+    /// Discards the times of kernel channels that, as the start of this one shows, are another's.
+    fn find_stray(&mut self, start: &Start, (channel, ptimer): (u8, u64), group: Handle) {
+        if self.comms.is_forgotten(start.comm) {
+            // Nothing would forget its entry again.
+            return;
+        }
         let mut stray = Vec::new();
-        let begun = (ptimer, None, group.unwrap_or(start.parent));
-        self.stamps.start((start.comm, channel), begun, start.handle, |part, verdict| {
+        let (place, begun) = ((start.comm, channel), (ptimer, None, group));
+        self.stamps.start(place, begun, start.handle, |part, verdict| {
             if verdict == Verdict::Stray {
                 stray.push(part);
             }
@@ -523,12 +541,6 @@ impl Collector {
                 self.add_stray();
             }
         }
-        let part = Part::new(start, PartKind::Kernel { channel, ptimer }, lane, end);
-        let done = kernel_time(&part);
-        if let Some(head) = self.families.add_part(part, family_of(start)) {
-            self.comms.saw_kernel(&head.start, head.stream);
-        }
-        self.add_kernel(start.comm, done);
     }
 
     /// Counts a kernel channel with the times of another one.

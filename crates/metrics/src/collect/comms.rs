@@ -228,11 +228,17 @@ impl Comms {
         for comm in comms {
             let Some(state) = self.comms.remove(comm) else { continue };
             self.forgotten.insert(*comm);
+            self.drifts.forget(*comm);
             if state.is_known && state.is_told && leave(&mut self.keys, &state.key) {
                 gone.push(state.key);
             }
         }
         gone
+    }
+
+    /// Whether the communicator was forgotten, so that its records are late.
+    pub(super) fn is_forgotten(&self, comm: u16) -> bool {
+        self.forgotten.contains(comm)
     }
 
     /// Ends a window at `now` ticks: communicators for which there was no room get their own key

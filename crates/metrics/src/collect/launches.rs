@@ -11,6 +11,7 @@ operation settles.
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::LaunchEnd;
 use ncclscope_trace::{Detail, Handle, Start};
+use std::collections::BTreeSet;
 
 /// Most calls and launches that are kept; beyond that all are forgotten.
 const MOST: usize = 1 << 16;
@@ -138,6 +139,14 @@ impl Launches {
         {
             self.counts.remove(&group);
         }
+    }
+
+    /// Forgets finalized communicators.
+    pub(super) fn forget_comms(&mut self, comms: &BTreeSet<u16>) {
+        self.groups.retain(|_, (_, comm)| !comms.contains(comm));
+        self.launches.retain(|_, (_, comm)| !comms.contains(comm));
+        self.counts.retain(|(_, comm), _| !comms.contains(comm));
+        self.measured.retain(|comm, _| !comms.contains(comm));
     }
 }
 

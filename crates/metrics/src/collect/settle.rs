@@ -23,6 +23,7 @@ use ncclscope_operations::operation::{Completion, Evidence, Timing};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::StrId;
 use ncclscope_trace::kind::KINDS;
+use std::collections::BTreeSet;
 
 /// Time for which an operation must have been over before it settles, ns. A record of another lane
 /// may be read 250 ms late.
@@ -309,6 +310,11 @@ impl Settled {
         sums.transfers += sent.transfers;
         sums.transfer_bytes += sent.bytes;
         sums.transfer_seconds += to_f64(sent.ticks) * ns_per_tick / 1e9;
+    }
+
+    /// Forgets finalized communicators.
+    pub(super) fn forget(&mut self, comms: &BTreeSet<u16>) {
+        self.latest.retain(|comm, _| !comms.contains(comm));
     }
 
     /// Moves the sums of the settled operations to the window.

@@ -4,8 +4,8 @@
 
 use super::SECOND;
 use ncclscope_metrics::{Collector, CommKey, Metrics, RankKey};
-use ncclscope_trace::record::{Coll, KernelCh, ProxyOp, step_flags};
-use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start, Step, TickMap};
+use ncclscope_trace::record::{ApiCall, Coll, KernelCh, KernelLaunch, ProxyOp, step_flags};
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start, State, Step, TickMap};
 use std::collections::BTreeSet;
 
 const LANE: usize = 1;
@@ -27,6 +27,10 @@ impl Host {
     }
 
     fn join_as(&mut self, index: u16, hash: u64) {
+        self.join_with(index, hash, 22_809);
+    }
+
+    fn join_with(&mut self, index: u16, hash: u64, nccl_version: u32) {
         self.now += 1000;
         self.collector.comm(&Comm {
             index,
@@ -37,7 +41,7 @@ impl Host {
             rank: 0,
             ticks: self.now,
             api_version: 6,
-            nccl_version: 22_809,
+            nccl_version,
         });
     }
 
@@ -76,6 +80,27 @@ impl Host {
         self.collector.record(LANE, &Record::Step(step));
         self.stop(proxy);
         self.stop(coll);
+    }
+
+    /// Plays a call with a measured launch, whose operation has a kernel on each of `channels`.
+    fn operate_on_the_gpu(&mut self, comm: u16, channels: u8) {
+        let call = self.start(comm, Handle::NULL, Detail::CollApi(ApiCall::default()));
+        let launch = Detail::KernelLaunch(KernelLaunch { stream: 7 });
+        let launch = self.start(comm, Handle::NULL, launch);
+        let coll = self.start(comm, call, Detail::Coll(Coll { channels, ..Coll::default() }));
+        for channel in 0..channels {
+            let kernel = KernelCh { channel, ptimer: self.now };
+            let kernel = self.start(comm, coll, Detail::KernelCh(kernel));
+            self.state(kernel, State::KERNEL_CH_STOP, self.now);
+            self.stop(kernel);
+        }
+        self.state(launch, State::CUDA_EVENT, 5000);
+        self.stop(coll);
+    }
+
+    fn state(&mut self, handle: Handle, state: State, arg: u64) {
+        let ticks = self.now;
+        self.collector.record(LANE, &Record::State { ticks, handle, state, small: 0, arg });
     }
 
     /// Ends a window after `seconds`, like a meter that exports totals.
@@ -123,6 +148,30 @@ fn each_of_many_is_told_under_its_name_and_then_forgotten() {
     assert!(settled >= 2 * 1997, "{settled}");
     assert!(sent >= 8 * 2 * 1999, "{sent}: also beyond as many links as there may be");
     assert!(operations(&host.total, 0xbeef) >= 1997, "who lives loses nothing");
+}
+
+/// An agent, and a rank, may run for months.
+#[test]
+fn what_is_forgotten_takes_no_memory() {
+    let mut host = Host::default();
+    let mut size_after = |comms: std::ops::Range<u16>| {
+        for index in comms {
+            // A release in which the calls show since when kernel times are wrong.
+            host.join_with(index, 0x1000 + u64::from(index), 23_203);
+            (0..3).for_each(|_| host.operate_on_the_gpu(index, 4));
+            host.leave(index);
+            host.close(3);
+            // A kernel that is read when its communicator is already forgotten.
+            let late = index.saturating_sub(20);
+            host.start(late, Handle::NULL, KERNEL);
+        }
+        (0..20).for_each(|_| drop(host.close(3)));
+        host.collector.take_gone();
+        format!("{:?}", host.collector).len()
+    };
+    let (few, many) = (size_after(0..40), size_after(40..440));
+    // Times and counts have a few more digits.
+    assert!(many < few + few / 4, "{few} characters of state, then {many}");
 }
 
 #[test]

@@ -133,10 +133,10 @@ fn table(rest: &mut Screen<'_, '_>, view: &mut View) {
     for note in view.shown.notes.iter().take(NOTES) {
         rest.line(note.clone(), Style::new());
     }
-    if rest.frame.area().height >= ROOM_FOR_FUNCTIONS {
-        functions(rest, &view.shown.functions);
-    }
     let has_jobs = view.shown.ranks.iter().any(|row| row.job != view.shown.ranks[0].job);
+    if rest.frame.area().height >= ROOM_FOR_FUNCTIONS {
+        functions(rest, &view.shown.functions, has_jobs);
+    }
     view.height = usize::from(rest.area.height.saturating_sub(1)).max(1);
     let last_first = view.rows.len().saturating_sub(view.height);
     let least = (view.at + 1).saturating_sub(view.height);
@@ -167,13 +167,15 @@ fn align(column: Column, text: String) -> Cell<'static> {
     Cell::from(Text::from(if column.is_number() { line.right_aligned() } else { line }))
 }
 
-/// The functions with the most bytes.
-fn functions(rest: &mut Screen<'_, '_>, functions: &[FunctionRate]) {
+/// The functions with the most bytes; with their job if there are several.
+fn functions(rest: &mut Screen<'_, '_>, functions: &[FunctionRate], has_jobs: bool) {
     for of in functions.iter().take(FUNCTIONS) {
         let bus = of.busbw_gbs.map_or_else(|| "-".into(), |gbs| gigabytes(gbs * 1e9));
         let (func, comm) = (&of.func, &of.role);
         let (per_s, io) = (rate(of.per_s), gigabytes(of.io_gbs * 1e9));
-        let text = format!("{func:14} {comm:12} {per_s:>7} op/s  {io:>7} GB/s  bus {bus:>7} GB/s");
+        let job = if has_jobs { format!("  {}", of.job) } else { String::new() };
+        let rates = format!("{per_s:>7} op/s  {io:>7} GB/s  bus {bus:>7} GB/s");
+        let text = format!("{func:14} {comm:12} {rates}{job}");
         rest.line(text, Style::new());
     }
     if !functions.is_empty() {

@@ -129,8 +129,12 @@ impl Node {
 
     fn poll_at(&mut self, now: Instant) {
         self.find(now, false);
+        self.pass_copies();
         for (path, process) in &mut self.processes {
-            if let Err(error) = process.poll() {
+            let was_readable = process.is_readable();
+            if let Err(error) = process.poll()
+                && was_readable
+            {
                 warn(format_args!("cannot read {}: {error}", path.display()));
             }
         }
@@ -211,10 +215,12 @@ impl Node {
         let processes = self.processes.values();
         let missed = processes.clone().map(Process::missed_blocks);
         let lost = processes.clone().map(|process| lost(process.total()));
+        let failing = processes.clone().filter(|process| !process.is_readable()).count();
         Count {
             alive: processes.filter(|process| process.over().is_none()).count() as u64,
             // Below a given directory there may be private ones.
-            unreadable: (self.passed.unreadable() + self.listing.unreadable_roots()) as u64,
+            unreadable: (self.passed.unreadable() + self.listing.unreadable_roots() + failing)
+                as u64,
             lost: lost.fold(self.retired_lost, u64::saturating_add),
             missed_blocks: missed.fold(self.missed_blocks, u64::saturating_add),
             windows: self.windows,
@@ -244,6 +250,19 @@ impl Node {
         }
         for (path, entry) in self.passed.due(now) {
             self.consider(path, entry.is_old, Some(&entry), &living);
+        }
+    }
+
+    /// Passes over the copies whose original is read, too.
+    fn pass_copies(&mut self) {
+        let (copies, originals): (Vec<_>, Vec<_>) =
+            self.processes.iter().partition(|(_, process)| process.is_copy());
+        let originals: BTreeSet<_> = originals.into_iter().map(|(_, of)| of.key()).collect();
+        let copies = copies.into_iter().filter(|(_, copy)| originals.contains(&copy.key()));
+        let copies: Vec<PathBuf> = copies.map(|(path, _)| path.clone()).collect();
+        for path in copies {
+            self.processes.remove(&path);
+            self.passed.add(path, Reason::Elsewhere, true, None);
         }
     }
 
@@ -300,11 +319,10 @@ impl Node {
         }
         let mut process = Process::open(path).map_err(unreadable)?;
         let is_foreign = self.is_local && self.host != process.host();
-        // The original of a copy contains the same data. A copy is read only if its directory was
-        // given explicitly.
-        let is_copy =
-            process.is_copy() && !path.parent().is_some_and(|at| self.listing.is_root(at));
-        if is_foreign || is_copy {
+        // The original of a copy contains the same data, and nothing is added to a copy. It is read
+        // only as a whole, and only if its directory was given explicitly.
+        let is_given = || self.once && path.parent().is_some_and(|at| self.listing.is_root(at));
+        if is_foreign || process.is_copy() && !is_given() {
             return Err(Reason::Elsewhere);
         }
         if process.is_young() && !is_silent(path) {

@@ -68,6 +68,7 @@ pub(crate) struct Process {
     missed_before: u64,
     /// Roles of communicators, by hash.
     roles: BTreeMap<u64, Name>,
+    is_readable: bool,
     last_news: Instant,
     last_ticks: u64,
     /// When its last window was closed; `None` while it lives.
@@ -94,6 +95,7 @@ impl Process {
             keeps_all: false,
             missed_before: 0,
             roles: BTreeMap::new(),
+            is_readable: true,
             last_news: Instant::now(),
             last_ticks: 0,
             over: None,
@@ -151,8 +153,21 @@ impl Process {
         self.follower.header().copy
     }
 
+    /// Host, process id and process bits of the handles, which a copy shares with its original.
+    pub(super) fn key(&self) -> (&str, u32, u32) {
+        let header = self.follower.header();
+        (&header.host, header.pid, header.process)
+    }
+
     pub(super) fn poll(&mut self) -> Result<(), Error> {
-        self.read(None)
+        let result = self.read(None);
+        self.is_readable = result.is_ok();
+        result
+    }
+
+    /// False if its recording could not be read at the last poll.
+    pub(super) fn is_readable(&self) -> bool {
+        self.is_readable
     }
 
     /// Reads what is new; blocks of events only up to the block number `end`.

@@ -17,14 +17,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub(super) fn directories(args: &TopArgs) -> Result<Vec<PathBuf>, Failure> {
-    if let Some(dir) = &args.dir {
+    let set = || std::env::var_os(DIR.name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    if let Some(dir) = args.dir.clone().or_else(set) {
         if !dir.is_dir() {
             return Err(Failure::input(format!("{}: no such directory", dir.display())));
         }
-        return Ok(vec![dir.clone()]);
-    }
-    if let Some(dir) = std::env::var_os(DIR.name) {
-        return Ok(vec![dir.into()]);
+        return Ok(vec![dir]);
     }
     let found = written_to(&control::directory());
     Ok(if found.is_empty() { vec![".".into()] } else { found })

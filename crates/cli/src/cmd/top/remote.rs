@@ -46,7 +46,10 @@ struct Totals {
     windows: f64,
     /// When the window ended; `None` for the first reading, whose window ended some time before.
     ended: Option<Instant>,
+    /// By communicators without a name, because an application may name one later.
     works: BTreeMap<Key, Work>,
+    /// The names of communicators, by hash.
+    names: BTreeMap<u64, Comm>,
 }
 
 impl Remote {
@@ -85,6 +88,8 @@ impl Remote {
         let owners: BTreeMap<(u64, u32), Key> = table
             .vectors
             .iter()
+            // Without a hash, communicators cannot be told apart.
+            .filter(|vector| vector.comm != 0)
             .map(|vector| ((vector.comm, vector.rank), (vector.job, vector.process)))
             .collect();
         for sample in samples(text) {
@@ -93,7 +98,9 @@ impl Remote {
             }
             let Some((comm, rank)) = place(&sample) else { continue };
             let Some(owner) = owners.get(&(comm.hash, rank)) else { continue };
-            add(now.works.entry(*owner).or_default(), comm, &sample);
+            let unnamed = Comm { name: String::new(), ..comm };
+            now.names.insert(comm.hash, comm);
+            add(now.works.entry(*owner).or_default(), unnamed, &sample);
         }
         if self.totals.as_ref().is_some_and(|before| before.windows == now.windows) {
             return;
@@ -103,7 +110,8 @@ impl Remote {
             if let Some(began) = before.ended {
                 let none = Work::default();
                 let grown = |(key, work): (&Key, &Work)| {
-                    (*key, work.since(before.works.get(key).unwrap_or(&none)))
+                    let grown = work.since(before.works.get(key).unwrap_or(&none));
+                    (*key, named(grown, &now.names))
                 };
                 self.works = now.works.iter().map(grown).collect();
                 self.span = began.elapsed();
@@ -112,15 +120,8 @@ impl Remote {
         self.totals = Some(now);
     }
 
-    /// The names of communicators, by hash.
-    fn comms(&self) -> BTreeMap<u64, Comm> {
-        let works = self.totals.iter().flat_map(|totals| totals.works.values());
-        let comms = works.flat_map(|work| work.functions.keys().map(|key| key.comm.clone()));
-        comms.map(|comm| (comm.hash, comm)).collect()
-    }
-
     fn ranks(&self, table: &Table, hangs: &hang::Hangs) -> Vec<Rank> {
-        let comms = self.comms();
+        let name = |hash| self.totals.as_ref()?.names.get(&hash).cloned();
         let mut ranks: BTreeMap<Key, Rank> = BTreeMap::new();
         for vector in &table.vectors {
             let key = (vector.job, vector.process);
@@ -142,10 +143,7 @@ impl Remote {
                 let open = vector.enqueued.saturating_sub(vector.done);
                 let p2p = vector.p2p_enqueued.saturating_sub(vector.p2p_done);
                 rank.flights.push(Flight {
-                    comm: comms
-                        .get(&vector.comm)
-                        .cloned()
-                        .unwrap_or_else(|| Comm::new(vector.comm, "")),
+                    comm: name(vector.comm).unwrap_or_else(|| Comm::new(vector.comm, "")),
                     peer: (vector.peer >= 0).then_some(vector.peer),
                     age_s: f64::from(vector.age_ms) / 1e3,
                     count: u64::from(open) + u64::from(p2p),
@@ -205,6 +203,20 @@ fn place(sample: &Sample<'_>) -> Option<(Comm, u32)> {
     let role = sample.label("nccl_communicator_role");
     let name = if role.is_empty() { sample.label("nccl_communicator_name") } else { role };
     Some((Comm::new(hash, name), rank))
+}
+
+/// The work with the names of its communicators.
+fn named(work: Work, names: &BTreeMap<u64, Comm>) -> Work {
+    let name = |comm: Comm| names.get(&comm.hash).cloned().unwrap_or(comm);
+    let Work { functions, links } = work;
+    let functions = functions.into_iter();
+    let links = links.into_iter();
+    Work {
+        functions: functions
+            .map(|(key, of)| (FunctionKey { comm: name(key.comm), ..key }, of))
+            .collect(),
+        links: links.map(|(key, of)| (LinkKey { comm: name(key.comm), ..key }, of)).collect(),
+    }
 }
 
 /// Adds a counter to a rank's work.
@@ -336,6 +348,43 @@ mod tests {
         assert!((function.seconds - 3.0).abs() < 1e-9);
         assert_eq!(waits.work.links.values().next().unwrap().bytes, 300_000.0);
         assert_eq!(reading.findings[0].ranks, [10], "{reading:?}");
+    }
+
+    #[test]
+    fn a_role_that_is_set_later_does_not_count_all_work_anew() {
+        let mut answers = Vec::new();
+        for windows in 1..5 {
+            let role = if windows < 4 { "" } else { "tp" };
+            let text =
+                metrics(windows, 1000 + 100 * windows).replace("\"dp\"", &format!("{role:?}"));
+            answers.extend([(200, text.into_bytes()), (200, table_bytes(&vectors()))]);
+        }
+        let mut remote = Remote::new(&agent(answers)).unwrap();
+        let mut read = || remote.read(Duration::from_secs(1)).unwrap();
+        let readings = [read(), read(), read(), read()];
+        for (reading, name) in readings.iter().skip(2).zip(["00000000", "tp"]) {
+            let work = &reading.ranks[1].work;
+            let (key, function) = work.functions.first_key_value().unwrap();
+            assert_eq!((key.comm.name.as_str(), function.count), (name, 100.0), "{reading:?}");
+            let (key, link) = work.links.first_key_value().unwrap();
+            assert_eq!((key.comm.name.as_str(), link.transfers), (name, 100.0), "{reading:?}");
+        }
+    }
+
+    #[test]
+    fn work_on_unknown_communicators_is_no_ranks() {
+        let mut table = vectors();
+        table.vectors.iter_mut().for_each(|vector| vector.comm = 0);
+        let mut answers = Vec::new();
+        for windows in 1..4 {
+            let text = metrics(windows, 100 * windows).replace("00000000000000aa", "0");
+            answers.extend([(200, text.into_bytes()), (200, table_bytes(&table))]);
+        }
+        let mut remote = Remote::new(&agent(answers)).unwrap();
+        let mut read = || remote.read(Duration::from_secs(1)).unwrap();
+        let [_, _, reading] = [read(), read(), read()];
+        assert!(reading.ranks.len() == 2, "{reading:?}");
+        assert!(reading.ranks.iter().all(|rank| rank.work == Work::default()), "{reading:?}");
     }
 
     fn table_bytes(of: &Table) -> Vec<u8> {

@@ -278,6 +278,52 @@ fn a_process_that_lives_and_writes_nothing_is_followed() {
     assert_eq!(followed, [7], "the other process is dead");
 }
 
+/// As after an error of the disk.
+#[test]
+fn a_recording_that_fails_while_it_is_read_is_unreadable() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rank = Rank::new(dir.path(), 7);
+    // A killed rank, whose lanes are read last, with the recording opened anew.
+    rank.writer.header_mut().lanes_shared = true;
+    rank.pass(1);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent").once();
+    node.find(Instant::now(), false);
+    assert_eq!((node.count().alive, node.count().unreadable), (1, 0));
+    let file = std::fs::OpenOptions::new().write(true).open(dir.path().join("node-7.nscope"));
+    file.unwrap().set_len(0).unwrap();
+    node.poll();
+    assert_eq!((node.processes.len(), node.count().unreadable), (1, 1));
+}
+
+#[test]
+fn a_copy_beside_its_original_counts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rank = Rank::new(dir.path(), 7);
+    rank.join(0, 0xbeef);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    (0..5).for_each(|_| rank.operate(0));
+    rank.pass(1);
+    // `ncclscope dump -o` into the directory that the agent follows. The name is before that of the
+    // original.
+    let copy = dir.path().join("a-copy.nscope");
+    std::fs::copy(dir.path().join("node-7.nscope"), &copy).unwrap();
+    let header = Header { copy: true, closed: true, ..rank.writer.header().clone() };
+    let file = std::fs::OpenOptions::new().write(true).open(&copy).unwrap();
+    file.write_all_at(&header.encode(), 0).unwrap();
+    let mut clock = Instant::now();
+    for _ in 0..9 {
+        rank.pass(3);
+        close(&mut node, &mut clock);
+    }
+    assert_eq!((operations(&node.total(), 0xbeef), node.processes.len()), (5, 1));
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent").once();
+    node.poll();
+    node.close(Instant::now(), true);
+    assert_eq!((operations(&node.total(), 0xbeef), node.processes.len()), (5, 1));
+    assert_eq!(node.count().unreadable, 0);
+}
+
 /// The process was stopped and continued; the agent checks a retired recording at most once a
 /// minute.
 #[test]
