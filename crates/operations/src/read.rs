@@ -8,8 +8,8 @@ use crate::{GpuClocks, Operation, operations};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::{Record, Recording};
 
-/// Bytes of records for each event, if few are those of steps. To move events to a longer list takes
-/// more time than to read them.
+/// Bytes of records for each event, if few are those of steps. To move events to a longer list
+/// takes more time than to read them.
 const EVENT_BYTES: u64 = 16;
 
 /// A recording that was read whole.
@@ -60,7 +60,7 @@ impl<'a> Timeline<'a> {
     ) -> Timeline<'a> {
         let mut timeline = Timeline::new(recording);
         let bytes: u64 = recording.lanes().iter().map(|lane| lane.bytes()).sum();
-        timeline.expect(usize::try_from(bytes / EVENT_BYTES).unwrap_or(0));
+        timeline.make_room(usize::try_from(bytes / EVENT_BYTES).unwrap_or(0));
         if let Some(work) = work {
             work.links.iter().for_each(|links| timeline.adopt_links(links));
             work.ops.iter().for_each(|op| timeline.adopt(op));

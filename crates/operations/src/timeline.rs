@@ -259,7 +259,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// Makes room for a number of events.
-    pub(crate) fn expect(&mut self, events: usize) {
+    pub(crate) fn make_room(&mut self, events: usize) {
         self.events.reserve(events);
     }
 
