@@ -20,7 +20,9 @@ pub(crate) fn of(
     let with = |verdict| rows.iter().filter(move |row| row.verdict == verdict);
     let (slower, faster) = (with(Verdict::Slower).count(), with(Verdict::Faster).count());
     let state = match (slower, faster) {
-        (0, 0) if with(Verdict::Same).count() + same_links == 0 => State::Unknown,
+        (0, 0) if with(Verdict::Same).count() == 0 && !is_of_links(rows, same_links) => {
+            State::Unknown
+        }
         (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
         // A hung run does not contain what it would have done otherwise.
         (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
@@ -43,6 +45,11 @@ pub(crate) fn of(
         config: (same_links > 0 || rows.iter().any(is_common)).then(|| config(differences)),
         next: None,
     }
+}
+
+/// True if links are the same, and nothing else is on both sides that could be compared.
+fn is_of_links(rows: &[Row], same_links: usize) -> bool {
+    same_links > 0 && !rows.iter().any(|row| row.key.kind != Kind::Link && is_common(row))
 }
 
 /// True if both sides have the row.

@@ -195,4 +195,10 @@ fn runs_of_which_only_links_are_known_can_be_the_same() {
     assert_eq!(found.answer.state, State::Slower, "{found:#?}");
     let found = compared(of(0.1), Run::default());
     assert_eq!((found.answer.state, found.same_links), (State::Unknown, 0), "{found:#?}");
+    // Too few blocks for all that is not a link.
+    let mut short = run(&job(4, true));
+    short.series.extend(of(0.1).series);
+    let found = compared(short.clone(), short);
+    assert_eq!((found.answer.state, found.same_links), (State::Unknown, 3), "{found:#?}");
+    assert!(found.answer.what.starts_with("too few blocks"), "{found:#?}");
 }
