@@ -64,6 +64,8 @@ struct StuckOperation<'a> {
     job: &'a Job,
     comm: &'a Communicator,
     by_rank: OnceCell<BTreeMap<u32, usize>>,
+    /// The members on each host.
+    by_host: OnceCell<BTreeMap<&'a str, Vec<usize>>>,
     /// Number of members whose kernels are running.
     running_kernels: OnceCell<usize>,
     /// [`Communicator::unseen_calls`].
@@ -153,6 +155,7 @@ impl<'a> StuckOperation<'a> {
             job,
             comm,
             by_rank: OnceCell::new(),
+            by_host: OnceCell::new(),
             running_kernels: OnceCell::new(),
             unseen_calls: OnceCell::new(),
             done: OnceCell::new(),
@@ -344,16 +347,28 @@ impl<'a> StuckOperation<'a> {
         // If the GPU that receives got more than was sent, the data is on the GPUs of the host.
         let waits = |it: &Transfer| matches!(it.reached, Some(0..=2)) || it.is_only_told();
         let awaited = |it: &Transfer| waits(it) && it.transmitted <= send.ready;
-        let host = self.host(at)?;
-        let others = (0..self.comm.vectors.len()).filter(|&other| self.host(other) == Some(host));
+        let others = self.on_host(self.host(at)?).iter().copied();
         others.filter(|&other| other != at).find(|&other| {
-            let received = self.transfers(other).iter().filter(of_channel);
-            received.into_iter().any(awaited)
+            let mut received = self.transfers(other).iter().filter(of_channel);
+            received.any(awaited)
         })
     }
 
-    fn host(&self, at: usize) -> Option<&str> {
+    fn host(&self, at: usize) -> Option<&'a str> {
         self.job.processes[self.vector(at).process as usize].host.as_deref()
+    }
+
+    fn on_host(&self, host: &str) -> &[usize] {
+        let by_host = self.by_host.get_or_init(|| {
+            let mut by_host: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+            for at in 0..self.comm.vectors.len() {
+                self.host(at)
+                    .into_iter()
+                    .for_each(|host| by_host.entry(host).or_default().push(at));
+            }
+            by_host
+        });
+        by_host.get(host).map_or(&[], Vec::as_slice)
     }
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {
@@ -450,11 +465,7 @@ impl<'a> StuckOperation<'a> {
     /// different hosts use a network, unless NVLink connects the hosts: if none has a transfer,
     /// transfers may not be recorded.
     fn would_show_transfers(&self, members: &[usize]) -> bool {
-        let host = |&at: &usize| {
-            let process = self.vector(at).process as usize;
-            self.job.processes.get(process)?.host.as_deref()
-        };
-        let hosts: BTreeSet<&str> = members.iter().filter_map(host).collect();
+        let hosts: BTreeSet<&str> = members.iter().filter_map(|&at| self.host(at)).collect();
         let has_some = members.iter().any(|&at| !self.transfers(at).is_empty());
         has_some || !self.job.is_dump && hosts.len() < 2
     }
