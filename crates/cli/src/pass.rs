@@ -2,43 +2,35 @@
 /*!
 One pass over the recordings of a run, for the report, for `diagnose` and for `stragglers`.
 
-The records of a recording are decoded once, and each of the three verbs takes the records that it
-needs. A recording with more than [`LONG`] bytes of records does not fit into memory as a whole. If
-it has an end ([`Ends`]), the report reads all of it as a stream; `stragglers` then reads its last
-[`LONG`] bytes again, and `diagnose` as much of its end as it needs.
+The records of a recording are decoded and joined once ([`join`]), and each of the three takes what
+it needs; none holds a recording. What `stragglers` keeps of an operation grows with a recording, so
+of one with more than [`LONG`] bytes of records a report judges only the last of them, and
+`diagnose` reads its end by itself, as much as it needs.
 */
 
 use crate::narrow::Narrowed;
 use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, snapshot};
+use ncclscope_operations::joiner::join;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
-use ncclscope_operations::{Timeline, Whole};
-use ncclscope_report::{By, ProcessPart, ReportBuilder, Wanted};
+use ncclscope_report::{By, ProcessPart, ProcessReader, ReportBuilder, Wanted};
 use ncclscope_stragglers::input::recording::{JobPart, JobReader};
 use ncclscope_trace::Recording;
-use ncclscope_trace::layout::SEGMENT;
 
-/// Segments of a recording's ring that are read whole at most: 8 MiB. In memory they are 140 MB.
-const LONG_SEGMENTS: usize = 32;
-/// The bytes of its records from which on a recording is long.
-const LONG: u64 = LONG_SEGMENTS as u64 * SEGMENT;
+/// The bytes of its records from which on a recording is long: 8 MiB.
+const LONG: u64 = 8 << 20;
 
-/// The ends of long recordings, by the recordings' order.
-pub(crate) struct Ends(Vec<Option<Recording>>);
+/// Where the judged ends of long recordings begin, in ticks, by the recordings' order.
+pub(crate) struct Ends(Vec<Option<u64>>);
 
 impl Ends {
-    /// For recordings that are all read whole.
+    /// For recordings that are judged as a whole.
     pub(crate) fn none(recordings: &[Recording]) -> Ends {
-        Ends(recordings.iter().map(|_| None).collect())
+        Ends(vec![None; recordings.len()])
     }
 
     pub(crate) fn of(recordings: &[Recording]) -> Ends {
-        let end = |recording: &Recording| {
-            let bytes: u64 = recording.lanes().iter().map(|lane| lane.bytes()).sum();
-            let is_long = bytes > LONG;
-            is_long.then(|| Recording::open_end(recording.path(), LONG_SEGMENTS).ok()).flatten()
-        };
-        Ends(recordings.iter().map(end).collect())
+        Ends(recordings.iter().map(|recording| recording.start_of_last(LONG)).collect())
     }
 
     /// Says that slowness is judged by the ends.
@@ -84,8 +76,9 @@ struct Run<'r> {
 
 struct PassInput<'r> {
     number: usize,
-    whole: &'r Recording,
-    end: Option<&'r Recording>,
+    recording: &'r Recording,
+    /// Where its judged end begins, in ticks, if it is long.
+    from: Option<u64>,
 }
 
 /// What was read of all recordings.
@@ -106,17 +99,12 @@ struct Part<'r> {
 }
 
 impl<'r> Run<'r> {
-    fn new(recordings: &'r [Recording], ends: &'r Ends, wish: Option<Wish<'r>>) -> Run<'r> {
-        let judged: Vec<&Recording> = recordings
-            .iter()
-            .zip(&ends.0)
-            .map(|(whole, end)| end.as_ref().unwrap_or(whole))
-            .collect();
-        let job = JobReader::new(&judged);
+    fn new(recordings: &'r [Recording], ends: &Ends, wish: Option<Wish<'r>>) -> Run<'r> {
+        let job = JobReader::new(&recordings.iter().collect::<Vec<_>>());
         let place = |(number, &at): (usize, &usize)| PassInput {
             number,
-            whole: &recordings[at],
-            end: ends.0[at].as_ref(),
+            recording: &recordings[at],
+            from: ends.0[at],
         };
         let places = job.order().iter().enumerate().map(place).collect();
         Run { job, wish, places }
@@ -124,8 +112,7 @@ impl<'r> Run<'r> {
 
     /// Reads what processes did for one another.
     fn read_pxn(&mut self) {
-        let whole: Vec<&Recording> = self.places.iter().map(|place| place.whole).collect();
-        self.job.take_pxn(Pxn::read(&whole));
+        self.job.take_pxn(Pxn::read(self.job.recordings()));
     }
 
     /// Reads all recordings, each on a thread of its own. Beside what was read: the number of
@@ -148,26 +135,21 @@ impl<'r> Run<'r> {
         (read, foreign)
     }
 
-    fn part(&self, place: &PassInput<'r>) -> Part<'r> {
-        let work = self.job.pxn().work(place.number);
-        let (mut job, mut hang) = (self.job.process(place.number), SnapshotReader::default());
-        let judged = place.end.unwrap_or(place.whole);
-        let whole = Whole::of(Timeline::read_with(judged, work, |lane, record, op| {
-            job.record(lane, record, op);
-            hang.record(lane, record);
-        }));
-        let job = job.finish(&whole);
-        let snapshot = match place.end {
-            None => Some(hang.finish(&whole)),
-            Some(end) => snapshot(end.path(), work).ok(),
+    fn part(&self, &PassInput { number, recording, from }: &PassInput<'r>) -> Part<'r> {
+        let work = self.job.pxn().work(number);
+        let wanted = self
+            .wish
+            .map(|(narrowed, by)| Wanted { selection: narrowed.of(recording), by: by.to_vec() });
+        let report = wanted.map(|wanted| ProcessReader::new(wanted, recording));
+        let hang = from.is_none().then(|| SnapshotReader::new(recording));
+        let mut readers = (self.job.process(number, from), (report, hang));
+        let joined = join(recording, work, &mut readers);
+        let (job, (report, hang)) = readers;
+        let job = job.finish(&joined);
+        let snapshot = match hang {
+            Some(hang) => Some(hang.finish(&joined)),
+            None => snapshot(recording.path(), work).ok(),
         };
-        let report = self.wish.map(|(narrowed, by)| {
-            let wanted = Wanted { selection: narrowed.of(place.whole), by: by.to_vec() };
-            match place.end {
-                None => ProcessPart::of(whole, wanted),
-                Some(_) => ProcessPart::read_wanted(place.whole, work, wanted),
-            }
-        });
-        Part { report, job, snapshot }
+        Part { job, snapshot, report: report.map(|report| report.finish(joined)) }
     }
 }

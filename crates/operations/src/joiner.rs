@@ -61,9 +61,10 @@ use crate::doubts::Doubts;
 use crate::operation::{Completion, Judge, Judged, Operation, Timing};
 use crate::ptimer::{ClockFits, launch_of};
 use crate::pxn::Work;
-use crate::timeline::marks;
-use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline, Whole};
+use crate::timeline::{Buffers, NewNumbers, marks};
+use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline};
 use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
+use std::cell::Cell;
 
 /// Least number of events that are added between two sweeps.
 const SWEEP: usize = 8 << 10;
@@ -78,14 +79,93 @@ const MEASURED_NS: f64 = 1e9;
 /// As `QUIET_NS`, if no record shows the end of an operation, or a CUDA event is missing, ns.
 const UNSEEN_NS: f64 = 10e9;
 
-/// Receives the operations and events of a recording.
+/// Receives the records, operations and events of a recording.
 pub trait Consumer {
+    /// Called for each record of a lane, after the timeline has it; those of a lane come in their
+    /// order. A step comes with its ProxyOp, if that was already read.
+    #[inline]
+    fn record(&mut self, at: &At<'_, '_>, record: &Record) {
+        let _ = (at, record);
+    }
     /// Called for each operation when no more records of it are expected, for those of one sweep in
     /// the order of their starts. Its children and its API call are in the timeline.
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation);
     /// Called for each event of any kind before it is forgotten; after its operation, if it belongs
     /// to one.
     fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event);
+    /// Called when events were forgotten and more records are to come: the others have new numbers.
+    fn renumber(&mut self, numbers: &NewNumbers) {
+        let _ = numbers;
+    }
+}
+
+/// Two consumers of one recording.
+impl<A: Consumer, B: Consumer> Consumer for (A, B) {
+    #[inline]
+    fn record(&mut self, at: &At<'_, '_>, record: &Record) {
+        self.0.record(at, record);
+        self.1.record(at, record);
+    }
+
+    fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        self.0.operation(timeline, operation);
+        self.1.operation(timeline, operation);
+    }
+
+    fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
+        self.0.event(timeline, id, event);
+        self.1.event(timeline, id, event);
+    }
+
+    fn renumber(&mut self, numbers: &NewNumbers) {
+        self.0.renumber(numbers);
+        self.1.renumber(numbers);
+    }
+}
+
+/// A consumer that may be missing.
+impl<C: Consumer> Consumer for Option<C> {
+    #[inline]
+    fn record(&mut self, at: &At<'_, '_>, record: &Record) {
+        if let Some(consumer) = self {
+            consumer.record(at, record);
+        }
+    }
+
+    fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        if let Some(consumer) = self {
+            consumer.operation(timeline, operation);
+        }
+    }
+
+    fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
+        if let Some(consumer) = self {
+            consumer.event(timeline, id, event);
+        }
+    }
+
+    fn renumber(&mut self, numbers: &NewNumbers) {
+        if let Some(consumer) = self {
+            consumer.renumber(numbers);
+        }
+    }
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'t, 'a> {
+    /// The events so far.
+    pub timeline: &'t Timeline<'a>,
+    /// The record's lane.
+    pub lane: usize,
+    /// The ProxyOp of a step.
+    pub op: Option<EventId>,
+}
+
+thread_local! {
+    /// The buffers of the recording that this thread joined last. A tool joins thousands of short
+    /// recordings, and memory of this size comes from the kernel, page by page.
+    static BUFFERS: Cell<Buffers> = Cell::default();
 }
 
 /// The state after all records of a recording were read.
@@ -97,18 +177,6 @@ pub struct Joined<'a> {
     pub clocks: GpuClocks,
     /// Number of operations that were passed on before they were over, because of the limit.
     pub cut_short: u64,
-}
-
-impl<'a> Joined<'a> {
-    /// Passes the operations and events of a [`Whole`] to `consumer`, in the same way as [`join`].
-    pub fn of(whole: Whole<'a>, consumer: &mut impl Consumer) -> Joined<'a> {
-        let Whole { mut timeline, mut operations, clocks } = whole;
-        operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
-        operations.iter().for_each(|operation| consumer.operation(&timeline, operation));
-        timeline.events().for_each(|(id, event)| consumer.event(&timeline, id, event));
-        timeline.forget_all();
-        Joined { timeline, clocks, cut_short: 0 }
-    }
 }
 
 /// Reads a recording, and passes each operation to `consumer` as soon as no more records of it are
@@ -125,8 +193,12 @@ pub fn join<'a>(
         work.links.iter().for_each(|links| joiner.timeline.adopt_links(links));
         joiner.others = &work.ops;
     }
+    joiner.timeline.lend(BUFFERS.take());
+    joiner.timeline.make_room(SWEEP);
     recording.visit(&mut joiner);
-    joiner.finish()
+    let mut joined = joiner.finish();
+    BUFFERS.set(joined.timeline.take_buffers());
+    joined
 }
 
 /// The limits of the joiner.
@@ -153,7 +225,8 @@ struct Joiner<'a, 'c, C> {
 impl<C: Consumer> Visitor for Joiner<'_, '_, C> {
     #[inline]
     fn record(&mut self, lane: usize, record: &Record) {
-        self.timeline.record(lane, record);
+        let op = self.timeline.record(lane, record);
+        self.consumer.record(&At { timeline: &self.timeline, lane, op }, record);
     }
 
     fn reached(&mut self, ticks: u64) {
@@ -225,7 +298,10 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
                 self.clocks.add_kernel(&self.timeline, event);
             }
         }
-        self.timeline.forget(&plan.goes);
+        let numbers = self.timeline.forget(&plan.goes);
+        if until.is_some() {
+            self.consumer.renumber(&numbers);
+        }
         self.next = self.timeline.len() + self.room.sweep.max(self.timeline.len());
     }
 }
@@ -445,14 +521,22 @@ mod tests {
         }
     }
 
+    /// Passes the operations and events of a whole timeline to a consumer.
+    fn pass_on(timeline: &Timeline<'_>, consumer: &mut impl Consumer) {
+        let mut operations = crate::operations(timeline);
+        operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
+        operations.iter().for_each(|operation| consumer.operation(timeline, operation));
+        timeline.events().for_each(|(id, event)| consumer.event(timeline, id, event));
+    }
+
     /// What a consumer receives from a whole timeline, and from records one by one.
     fn both(process: &Process, room: Room) -> [(Told, String); 2] {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
         let mut whole = Told::default();
-        let joined = Joined::of(Whole::of(Timeline::read(&recording, false)), &mut whole);
-        assert_eq!(joined.timeline.len(), 0);
-        let counts = counted(&joined.timeline, &joined.clocks);
+        let timeline = Timeline::read(&recording, false);
+        pass_on(&timeline, &mut whole);
+        let counts = counted(&timeline, &GpuClocks::of(&timeline));
 
         let mut parts = Told::default();
         let mut joiner = Joiner::new(&recording, room, &mut parts);
@@ -526,7 +610,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
         let (mut whole, mut parts) = (Starts::default(), Starts::default());
-        Joined::of(Whole::of(Timeline::read(&recording, false)), &mut whole);
+        pass_on(&Timeline::read(&recording, false), &mut whole);
         join(&recording, None, &mut parts);
         assert_eq!(whole.0.len(), 400);
         assert!(whole.0.is_sorted() && whole.0 == parts.0);

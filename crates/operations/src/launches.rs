@@ -44,33 +44,81 @@ pub fn launches(
     operations: &[Operation],
     clocks: &GpuClocks,
 ) -> Vec<Launch> {
-    let groups: Map<Handle, EventId> = timeline
-        .events()
-        .filter(|(_, event)| event.kind() == EventKind::Group)
-        .map(|(id, event)| (event.start.handle, id))
-        .collect();
-    let mut by_group: Map<EventId, usize> = Map::default();
-    let mut launches: Vec<Launch> = Vec::new();
-    for (index, operation) in operations.iter().enumerate() {
+    let mut launches = Launches::default();
+    operations.iter().for_each(|operation| launches.add(timeline, operation));
+    launches.finish(clocks)
+}
+
+/// Finds the kernels of a recording while its operations end.
+#[derive(Debug, Default)]
+pub struct Launches {
+    /// The start of each Group event that was forgotten, in ticks.
+    groups: Map<Handle, u64>,
+    /// Index of the kernel of each Group event.
+    by_group: Map<Handle, usize>,
+    /// The kernels, and their times by the GPU's timer, ns.
+    all: Vec<(Launch, Option<(u64, u64)>)>,
+    operations: usize,
+}
+
+impl Launches {
+    /// Takes a Group event before it is forgotten; its operations may come later.
+    pub fn add_group(&mut self, event: &Event) {
+        if event.kind() == EventKind::Group {
+            self.groups.insert(event.start.handle, event.start.ticks);
+        }
+    }
+
+    /// Takes the next operation, as [`crate::joiner::Consumer::operation`] does. Operations are
+    /// numbered from 0.
+    pub fn add(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        let index = self.operations;
+        self.operations += 1;
         let event = timeline.event(operation.event);
         if event.kind() == EventKind::CeColl {
-            continue;
+            return;
         }
-        let group = group_of(event).and_then(|handle| groups.get(&handle).copied());
-        let at = *by_group.entry(group.unwrap_or(operation.event)).or_insert(launches.len());
-        if at == launches.len() {
-            launches.push(begin(timeline, operation, group));
+        let next = self.all.len();
+        let group =
+            group_of(event).and_then(|handle| Some((handle, self.start(timeline, handle)?)));
+        let at = match group {
+            Some((handle, _)) => *self.by_group.entry(handle).or_insert(next),
+            None => next,
+        };
+        if at == next {
+            let start = group.map_or(event.start.ticks, |(_, start)| start);
+            self.all.push((begin(timeline, operation, start), None));
         }
-        let launch = &mut launches[at];
+        let (launch, ptimers) = &mut self.all[at];
         launch.operations.push(index);
         add(launch, timeline, operation);
-        let clock = operation.comm.and_then(|comm| clocks.of_comm(comm));
-        add_kernel(launch, timeline, operation, clock);
+        *ptimers = kernel_times(*ptimers, timeline, operation);
         let id = external_id(timeline, event);
         launch.external_ids.extend(id.filter(|id| !launch.external_ids.contains(id)));
     }
-    launches.sort_by_key(|launch| (launch.call_ns, launch.start_ns));
-    launches
+
+    /// Start of a Group event, in ticks; `None` if it is not in the recording.
+    fn start(&self, timeline: &Timeline<'_>, group: Handle) -> Option<u64> {
+        let here = timeline.find(group).map(|id| timeline.event(id));
+        let here = here.filter(|event| event.kind() == EventKind::Group);
+        here.map(|event| event.start.ticks).or_else(|| self.groups.get(&group).copied())
+    }
+
+    /// The kernels, sorted by the time of their call.
+    #[must_use]
+    pub fn finish(self, clocks: &GpuClocks) -> Vec<Launch> {
+        let finish = |(launch, ptimers): (Launch, Option<(u64, u64)>)| {
+            let clock = launch.comm.and_then(|comm| clocks.of_comm(comm));
+            let host_ns = |clock: &GpuClock, ns| signed(clock.host_ns(ns));
+            let gpu = clock
+                .zip(ptimers)
+                .map(|(clock, (start, stop))| (host_ns(clock, start), host_ns(clock, stop)));
+            Launch { gpu, ..launch }
+        };
+        let mut launches: Vec<Launch> = self.all.into_iter().map(finish).collect();
+        launches.sort_by_key(|launch| (launch.call_ns, launch.start_ns));
+        launches
+    }
 }
 
 /// The Group event of an operation: its own if the API version has it, else its parent.
@@ -103,9 +151,9 @@ fn external_id(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
     timeline.external_id(id).or_else(of_group).filter(|&id| id != 0)
 }
 
-fn begin(timeline: &Timeline<'_>, operation: &Operation, group: Option<EventId>) -> Launch {
+/// A kernel whose Group event, or first operation, started at `start` ticks.
+fn begin(timeline: &Timeline<'_>, operation: &Operation, start: u64) -> Launch {
     let event = timeline.event(operation.event);
-    let start = group.map_or(event, |group| timeline.event(group)).start.ticks;
     let start = start.min(event.start.ticks);
     let call = api_call(timeline, event).map_or(start, |(_, call)| call.start.ticks);
     let (start_ns, call_ns) = (signed(timeline.ns(start)), signed(timeline.ns(call)));
@@ -128,19 +176,18 @@ fn add(launch: &mut Launch, timeline: &Timeline<'_>, operation: &Operation) {
     launch.end_ns = launch.end_ns.max(end);
 }
 
-fn add_kernel(
-    launch: &mut Launch,
+/// `times`, extended by the operation's first start and last stop by the GPU's timer, ns.
+fn kernel_times(
+    times: Option<(u64, u64)>,
     timeline: &Timeline<'_>,
     operation: &Operation,
-    clock: Option<&GpuClock>,
-) {
-    let Some(clock) = clock else { return };
-    for &child in timeline.children(operation.event) {
-        let Some((start, stop)) = gpu_times(timeline.event(child)) else { continue };
-        let (start, stop) = (signed(clock.host_ns(start)), signed(clock.host_ns(stop)));
-        let (first, last) = launch.gpu.unwrap_or((start, stop));
-        launch.gpu = Some((first.min(start), last.max(stop)));
-    }
+) -> Option<(u64, u64)> {
+    let children = timeline.children(operation.event).iter();
+    let channels = children.filter_map(|&child| gpu_times(timeline.event(child)));
+    channels.fold(times, |times, (start, stop)| {
+        let (first, last) = times.unwrap_or((start, stop));
+        Some((first.min(start), last.max(stop)))
+    })
 }
 
 /// The GPU's time stamps of a kernel channel or phase, ns; `None` if they are invalid.

@@ -107,5 +107,4 @@ pub use histogram::Histogram;
 pub use operation::{Completion, Operation, Timing, operations};
 pub use order::{KernelOrder, StreamOrder};
 pub use ptimer::{GpuClock, GpuClocks};
-pub use read::Whole;
 pub use timeline::{Event, EventId, Parent, Timeline};

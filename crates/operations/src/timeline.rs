@@ -164,6 +164,43 @@ pub struct Timeline<'a> {
 
 const NO_COMM: u32 = u32::MAX;
 
+/// The new numbers of events after others were forgotten.
+#[derive(Debug)]
+pub struct NewNumbers(Vec<u32>);
+
+impl NewNumbers {
+    const NONE: u32 = u32::MAX;
+
+    fn of(goes: &[bool]) -> NewNumbers {
+        let mut next = 0;
+        let number = |&goes: &bool| {
+            let number = if goes { NewNumbers::NONE } else { next };
+            next += u32::from(!goes);
+            number
+        };
+        NewNumbers(goes.iter().map(number).collect())
+    }
+
+    /// The new number of an event; `None` if it was forgotten.
+    #[must_use]
+    pub fn of_event(&self, old: EventId) -> Option<EventId> {
+        let new = EventId(*self.0.get(old.index())?);
+        (new.0 != NewNumbers::NONE).then_some(new)
+    }
+
+    /// Moves what belongs to events, by their old numbers, to their new numbers.
+    pub fn keep<T: Copy>(&self, values: &mut Vec<T>) {
+        let mut kept = 0;
+        for (old, &new) in self.0.iter().enumerate().take(values.len()) {
+            if new != NewNumbers::NONE {
+                values[kept] = values[old];
+                kept += 1;
+            }
+        }
+        values.truncate(kept);
+    }
+}
+
 /// A ProxyOp to which steps may be added.
 #[derive(Clone, Copy, Debug)]
 struct OpenOp {
@@ -174,6 +211,14 @@ struct OpenOp {
     comm: Option<u32>,
     /// Number of its link, once it has a step.
     link: Option<usize>,
+}
+
+/// Room for the events of a timeline, without any.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    events: Vec<Event>,
+    by_handle: Map<Handle, EventId>,
+    slots: Vec<Option<OpenOp>>,
 }
 
 /// ProxyOps by the slot that a step names. A slot is used again after its ProxyOp stopped. If steps
@@ -261,6 +306,25 @@ impl<'a> Timeline<'a> {
     /// Makes room for a number of events.
     pub(crate) fn make_room(&mut self, events: usize) {
         self.events.reserve(events);
+    }
+
+    /// Uses the buffers of an earlier timeline.
+    pub(crate) fn lend(&mut self, Buffers { events, by_handle, slots }: Buffers) {
+        (self.events, self.by_handle, self.ops.slots) = (events, by_handle, slots);
+    }
+
+    /// Forgets all events, and returns the buffers.
+    pub(crate) fn take_buffers(&mut self) -> Buffers {
+        let mut buffers = Buffers {
+            events: std::mem::take(&mut self.events),
+            by_handle: std::mem::take(&mut self.by_handle),
+            slots: std::mem::take(&mut self.ops).slots,
+        };
+        (self.first_child, self.children) = Default::default();
+        buffers.events.clear();
+        buffers.by_handle.clear();
+        buffers.slots.clear();
+        buffers
     }
 
     /// Takes a record of a lane, in the lane's order. For a step, returns its ProxyOp if that is
@@ -495,17 +559,9 @@ impl<'a> Timeline<'a> {
     }
 
     /// Forgets the events for whose index `goes` is true. The others are renumbered.
-    pub(crate) fn forget(&mut self, goes: &[bool]) {
-        let mut next = 0;
-        let numbers: Vec<u32> = goes
-            .iter()
-            .map(|&goes| {
-                let number = if goes { NO_COMM } else { next };
-                next += u32::from(!goes);
-                number
-            })
-            .collect();
-        let new = |id: EventId| Some(EventId(numbers[id.index()])).filter(|id| id.0 != NO_COMM);
+    pub(crate) fn forget(&mut self, goes: &[bool]) -> NewNumbers {
+        let numbers = NewNumbers::of(goes);
+        let new = |id: EventId| numbers.of_event(id);
         let mut at = 0;
         self.events.retain_mut(|event| {
             at += 1;
@@ -526,17 +582,7 @@ impl<'a> Timeline<'a> {
         }
         self.first_child.clear();
         self.children.clear();
-    }
-
-    pub(crate) fn forget_all(&mut self) {
-        self.events.clear();
-        self.by_handle.clear();
-        self.ops = OpenOps::default();
-        for values in [&mut self.external_ids, &mut self.launches_ns, &mut self.launches] {
-            values.clear();
-        }
-        self.first_child.clear();
-        self.children.clear();
+        numbers
     }
 
     /// Drops the times of a KernelCh, which are not its own.

@@ -22,9 +22,7 @@ use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{
-    Event, EventId, GpuClock, GpuClocks, Selection, Timeline, Whole, human,
-};
+use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Selection, Timeline, human};
 use ncclscope_trace::identity::nccl_version;
 use ncclscope_trace::{Detail, EventKind, MarkKind, Recording};
 use std::collections::BTreeMap;
@@ -54,12 +52,12 @@ pub struct ReportBuilder {
 #[derive(Debug)]
 pub struct ProcessPart<'a> {
     joined: Joined<'a>,
-    seen: Seen,
+    seen: ProcessReader,
 }
 
 /// Collects the operations and events of a recording as they end.
 #[derive(Debug, Default)]
-struct Seen {
+pub struct ProcessReader {
     wanted: Wanted,
     steps: Steps,
     channels: BTreeMap<u8, ChannelSums>,
@@ -85,24 +83,9 @@ impl<'a> ProcessPart<'a> {
         work: Option<&Work>,
         wanted: Wanted,
     ) -> ProcessPart<'a> {
-        let mut seen = Seen::new(wanted, recording);
-        let joined = join(recording, work, &mut seen);
-        ProcessPart::new(joined, seen)
-    }
-
-    /// From a recording that was read whole, with only the wanted operations.
-    #[must_use]
-    pub fn of(whole: Whole<'a>, wanted: Wanted) -> ProcessPart<'a> {
-        let mut seen = Seen::new(wanted, whole.timeline.recording());
-        let joined = Joined::of(whole, &mut seen);
-        ProcessPart::new(joined, seen)
-    }
-
-    fn new(joined: Joined<'a>, mut seen: Seen) -> ProcessPart<'a> {
-        for (open, place) in &mut seen.open {
-            open.number = place.and_then(|place| seen.numbers.of(&joined.timeline, place));
-        }
-        ProcessPart { joined, seen }
+        let mut reader = ProcessReader::new(wanted, recording);
+        let joined = join(recording, work, &mut reader);
+        reader.finish(joined)
     }
 
     /// Number of its ProxyOps for other processes (PXN).
@@ -112,7 +95,7 @@ impl<'a> ProcessPart<'a> {
     }
 }
 
-impl Consumer for Seen {
+impl Consumer for ProcessReader {
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
         // Operations that are not selected also count for the numbers.
         let place = self.numbers.note(timeline, operation);
@@ -148,13 +131,24 @@ impl Consumer for Seen {
     }
 }
 
-impl Seen {
-    fn new(wanted: Wanted, recording: &Recording) -> Seen {
+impl ProcessReader {
+    /// A reader of a recording, for a report of what is wanted.
+    #[must_use]
+    pub fn new(wanted: Wanted, recording: &Recording) -> ProcessReader {
         let steps = match wanted.by.contains(&By::Step) {
             true => Steps::of(recording),
             false => Steps::default(),
         };
-        Seen { wanted, steps, ..Seen::default() }
+        ProcessReader { wanted, steps, ..ProcessReader::default() }
+    }
+
+    /// The process's part, after all of its records.
+    #[must_use]
+    pub fn finish(mut self, joined: Joined<'_>) -> ProcessPart<'_> {
+        for (open, place) in &mut self.open {
+            open.number = place.and_then(|place| self.numbers.of(&joined.timeline, place));
+        }
+        ProcessPart { joined, seen: self }
     }
 
     /// Adds a kernel channel, or the bytes that a ProxyOp sent over a channel.

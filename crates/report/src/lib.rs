@@ -33,7 +33,7 @@ pub mod unknowable;
 pub mod waiting;
 pub mod windows;
 
-pub use build::{ProcessPart, ReportBuilder, Wanted};
+pub use build::{ProcessPart, ProcessReader, ReportBuilder, Wanted};
 pub use groups::By;
 pub use schema::Report;
 pub use summary::{CommRole, comm_roles};

@@ -698,6 +698,20 @@ impl Recording {
         let blocks = self.lanes.iter().filter_map(|lane| lane.blocks.first());
         blocks.map(|block| block.header.first_ticks).min().unwrap_or(0)
     }
+    /// Time from which its last `bytes` of blocks are, in ticks; `None` if it has no more.
+    #[must_use]
+    pub fn start_of_last(&self, bytes: u64) -> Option<u64> {
+        let blocks = self.lanes.iter().flat_map(|lane| &lane.blocks);
+        let mut blocks: Vec<(u64, u64)> =
+            blocks.map(|block| (block.header.first_ticks, block.len as u64)).collect();
+        blocks.sort_unstable();
+        let mut last = 0;
+        let before = blocks.iter().rposition(|(_, len)| {
+            last += len;
+            last > bytes
+        });
+        before.and_then(|at| blocks.get(at + 1)).map(|(ticks, _)| *ticks)
+    }
     /// The problems without the line on how an unclosed recording ended.
     #[must_use]
     pub fn damage(&self) -> &[String] {

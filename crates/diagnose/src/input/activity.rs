@@ -2,7 +2,7 @@
 //! When the application last called NCCL, and when an event last completed: in the process, and on
 //! each of its communicators, since a process may run several ranks.
 
-use ncclscope_operations::Timeline;
+use ncclscope_operations::Event;
 use ncclscope_trace::EventKind;
 
 /// Times in ticks; 0 never.
@@ -22,32 +22,35 @@ pub(super) struct Activities {
 }
 
 impl Activities {
-    /// `beats` are the latest calls of communicators by their heartbeats, which are up to a second
-    /// late: they are used where calls are missing in the recording.
-    pub(super) fn of(timeline: &Timeline<'_>, beats: &[u64], is_partial: bool) -> Activities {
-        let (mut process, mut comms) =
-            (Activity::default(), vec![Activity::default(); beats.len()]);
-        for (_, event) in timeline.events() {
-            let is_call = matches!(
-                event.kind(),
-                EventKind::CollApi | EventKind::P2pApi | EventKind::Coll | EventKind::P2p
-            );
-            let call = if is_call { event.start.ticks } else { 0 };
-            let stop = event.stop.unwrap_or(0);
-            let comm = timeline.comm_of(event).and_then(|at| comms.get_mut(at));
-            for of in [Some(&mut process), comm].into_iter().flatten() {
-                (of.call, of.change) = (of.call.max(call), of.change.max(stop));
-            }
+    /// Of a process with this number of communicators.
+    pub(super) fn new(comms: usize) -> Activities {
+        Activities { process: Activity::default(), comms: vec![Activity::default(); comms] }
+    }
+
+    /// Adds an event of the communicator at a position.
+    pub(super) fn add(&mut self, event: &Event, comm: Option<usize>) {
+        let is_call = matches!(
+            event.kind(),
+            EventKind::CollApi | EventKind::P2pApi | EventKind::Coll | EventKind::P2p
+        );
+        let call = if is_call { event.start.ticks } else { 0 };
+        let stop = event.stop.unwrap_or(0);
+        let comm = comm.and_then(|at| self.comms.get_mut(at));
+        for of in [Some(&mut self.process), comm].into_iter().flatten() {
+            (of.call, of.change) = (of.call.max(call), of.change.max(stop));
         }
-        let has_all_calls = !is_partial && timeline.recording().is_whole();
+    }
+
+    /// Adds the latest calls of communicators by their heartbeats, `beats`, after all events. They
+    /// are up to a second late: they are used where calls are missing in the recording.
+    pub(super) fn finish(&mut self, beats: &[u64], has_all_calls: bool) {
         let latest = beats.iter().max().unwrap_or(&0);
-        let all = std::iter::once((&mut process, latest)).chain(comms.iter_mut().zip(beats));
-        for (of, &beat) in all {
+        let all = std::iter::once((&mut self.process, latest));
+        for (of, &beat) in all.chain(self.comms.iter_mut().zip(beats)) {
             if of.call == 0 || !has_all_calls {
                 of.call = of.call.max(beat);
             }
             of.change = of.change.max(of.call);
         }
-        Activities { process, comms }
     }
 }

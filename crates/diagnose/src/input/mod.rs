@@ -29,6 +29,7 @@ mod options;
 pub mod pickle;
 mod ranks;
 pub mod ras;
+mod reader;
 pub mod recording;
 mod snapshot;
 mod vector_checks;

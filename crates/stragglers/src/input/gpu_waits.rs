@@ -5,7 +5,6 @@ use super::comm_id::CommKey;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::steps::StepExt;
-use ncclscope_trace::record::ProxyOp;
 use ncclscope_trace::{Handle, Step};
 use std::collections::BTreeMap;
 
@@ -59,21 +58,22 @@ pub(super) struct GpuWaits {
 }
 
 impl GpuWaits {
-    /// Index of the channel of an operation's ProxyOp with that many completed steps and bytes.
+    /// Index of the channel, by communicator, rank and number, of an operation's ProxyOp, which
+    /// may be a send, with that many completed steps and bytes.
     pub(super) fn channel(
         &mut self,
-        comm: CommKey,
-        (operation, op): (Handle, &ProxyOp),
+        key: (CommKey, i32, u8),
+        (operation, is_send): (Handle, bool),
         (completed, bytes): (u64, u64),
     ) -> usize {
-        let channel = *self.numbers.entry((comm, op.rank, op.channel)).or_insert_with(|| {
+        let channel = *self.numbers.entry(key).or_insert_with(|| {
             self.channels.push(Channel::default());
             self.channels.len() - 1
         });
         let sums = &mut self.channels[channel];
         sums.transfers += completed;
         sums.bytes = sums.bytes.saturating_add(bytes);
-        sums.add_direction(operation, op.is_send);
+        sums.add_direction(operation, is_send);
         channel
     }
 

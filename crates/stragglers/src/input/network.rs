@@ -7,8 +7,8 @@ use super::gpu_waits::{GpuWaits, Span, waited};
 use super::link_times::LinkTimes;
 use super::plan::JobPlan;
 use super::shortages::ShortTimes;
-use ncclscope_operations::hash::Map;
 use ncclscope_operations::steps::StepExt;
+use ncclscope_operations::timeline::NewNumbers;
 use ncclscope_operations::{Event, EventId, Timeline};
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::{Detail, Handle, Recording, Start, Step, TickMap};
@@ -24,16 +24,21 @@ pub(super) struct Network<'p> {
     clock: TickMap,
     numbers: BTreeMap<LinkId, usize>,
     links: Vec<NetworkLink<'p>>,
-    /// The steps of each ProxyOp, by event number, so that a step needs no lookup.
+    /// The place of each ProxyOp in `ops`, by event number, so that a step needs no lookup.
+    places: Vec<u32>,
     ops: Vec<Steps>,
     /// When steps waited for the GPU.
     waited: Vec<Waited>,
 }
 
+/// The place of an event without steps.
+const NO_STEPS: u32 = u32::MAX;
+
 /// When steps of a ProxyOp waited for the GPU, in ticks: of overlapping times the union.
 #[derive(Debug)]
 struct Waited {
-    op: EventId,
+    /// Its place in [`Network::ops`].
+    op: u32,
     from: u64,
     to: u64,
 }
@@ -42,14 +47,17 @@ struct Waited {
 #[derive(Clone, Copy, Debug)]
 struct Steps {
     of: StepsOf,
+    channel: u8,
+    is_send: bool,
+    rank: i32,
+    /// Index of the communicator.
+    comm: u16,
     completed: u32,
     bytes: u64,
     /// Index of its latest time in [`Network::waited`].
     latest: usize,
-}
-
-impl Steps {
-    const UNSEEN: Steps = Steps { of: StepsOf::Unseen, completed: 0, bytes: 0, latest: usize::MAX };
+    /// Its operation, once that is known.
+    operation: Option<(Handle, u32)>,
 }
 
 /// A link, and when the processes at its ends were short of processor time.
@@ -62,8 +70,6 @@ struct NetworkLink<'p> {
 /// What the steps of a ProxyOp belong to.
 #[derive(Clone, Copy, Debug)]
 enum StepsOf {
-    /// Not looked up yet.
-    Unseen,
     /// No known communicator.
     Nothing,
     /// The link with this index.
@@ -79,6 +85,7 @@ impl<'p> Network<'p> {
             clock: recording.tick_map(),
             numbers: BTreeMap::new(),
             links: Vec::new(),
+            places: Vec::new(),
             ops: Vec::new(),
             waited: Vec::new(),
         }
@@ -92,35 +99,78 @@ impl<'p> Network<'p> {
         (plan, place): (&'p JobPlan<'p>, usize),
     ) {
         let Detail::ProxyOp(op) = &event.start.detail else { return };
-        let at = id.index();
-        if at >= self.ops.len() {
-            self.ops.resize(at + 1, Steps::UNSEEN);
-        }
-        if let StepsOf::Unseen = self.ops[at].of {
-            self.ops[at].of = self.steps_of(&event.start, op, (plan, place));
-        }
+        let at = self.place(id, (&event.start, op), (plan, place));
         match self.ops[at].of {
             StepsOf::Send(link) => add_send(&mut self.links[link], step, &self.clock),
             StepsOf::Receive => {}
-            StepsOf::Unseen | StepsOf::Nothing => return,
+            StepsOf::Nothing => return,
         }
         if step.has(step_flags::STOPPED) && !op.foreign {
-            let steps = &mut self.ops[at];
-            steps.completed += 1;
-            if step.has(step_flags::SIZED) {
-                steps.bytes = steps.bytes.saturating_add(step.size.into());
-            }
-            let Some((from, to)) = waited(step, op.is_send).filter(|(from, to)| from < to) else {
-                return;
+            self.add_stopped(at, step);
+        }
+    }
+
+    /// The place of a ProxyOp in `ops`.
+    fn place(
+        &mut self,
+        id: EventId,
+        (start, op): (&Start, &ProxyOp),
+        of: (&'p JobPlan<'p>, usize),
+    ) -> usize {
+        if id.index() >= self.places.len() {
+            self.places.resize(id.index() + 1, NO_STEPS);
+        }
+        if self.places[id.index()] == NO_STEPS {
+            self.places[id.index()] = u32::try_from(self.ops.len()).unwrap_or(NO_STEPS);
+            let steps = Steps {
+                of: self.steps_of(start, op, of),
+                channel: op.channel,
+                is_send: op.is_send,
+                rank: op.rank,
+                comm: start.comm,
+                completed: 0,
+                bytes: 0,
+                latest: usize::MAX,
+                operation: None,
             };
-            match self.waited.get_mut(steps.latest) {
-                Some(last) if (last.from..=last.to).contains(&from) => last.to = last.to.max(to),
-                _ => {
-                    steps.latest = self.waited.len();
-                    self.waited.push(Waited { op: id, from, to });
-                }
+            self.ops.push(steps);
+        }
+        self.places[id.index()] as usize
+    }
+
+    /// Adds the bytes and the wait of a completed step.
+    fn add_stopped(&mut self, at: usize, step: &Step) {
+        let steps = &mut self.ops[at];
+        steps.completed += 1;
+        if step.has(step_flags::SIZED) {
+            steps.bytes = steps.bytes.saturating_add(step.size.into());
+        }
+        let Some((from, to)) = waited(step, steps.is_send).filter(|(from, to)| from < to) else {
+            return;
+        };
+        match self.waited.get_mut(steps.latest) {
+            Some(last) if (last.from..=last.to).contains(&from) => last.to = last.to.max(to),
+            _ => {
+                steps.latest = self.waited.len();
+                self.waited.push(Waited { op: u32::try_from(at).unwrap_or(NO_STEPS), from, to });
             }
         }
+    }
+
+    /// Notes which ProxyOps belong to an operation, and the operation's number.
+    pub(super) fn end(&mut self, timeline: &Timeline<'_>, operation: EventId, number: u32) {
+        let handle = timeline.event(operation).start.handle;
+        for child in timeline.children(operation) {
+            let place = self.places.get(child.index()).map(|&place| place as usize);
+            if let Some(steps) = place.and_then(|place| self.ops.get_mut(place)) {
+                steps.operation = Some((handle, number));
+            }
+        }
+    }
+
+    /// Gives the events their new numbers.
+    pub(super) fn renumber(&mut self, numbers: &NewNumbers) {
+        numbers.keep(&mut self.places);
     }
 
     /// Looks up what the steps of a ProxyOp belong to, which may be another process (PXN).
@@ -148,27 +198,24 @@ impl<'p> Network<'p> {
         }
     }
 
-    /// The waits for the GPU of the steps whose ProxyOp belongs to a known kernel.
-    pub(super) fn gpu_waits(
-        &self,
-        timeline: &Timeline<'_>,
-        kernels: &Map<Handle, Span>,
-    ) -> GpuWaits {
+    /// The waits for the GPU of the steps whose ProxyOp belongs to a known kernel, by the number of
+    /// its operation.
+    pub(super) fn gpu_waits(&self, kernels: &[Option<Span>]) -> GpuWaits {
         let mut waits = GpuWaits::default();
-        let mut channel = |(at, steps): (usize, &Steps)| {
-            let start = &timeline.event(EventId::of_index(at)).start;
-            let Detail::ProxyOp(op) = &start.detail else { return None };
-            let (comm, kernel) = self.comms.get(&start.comm).zip(kernels.get(&start.parent))?;
+        let mut channel = |steps: &Steps| {
+            let (handle, number) = steps.operation?;
+            let kernel = (*kernels.get(number as usize)?)?;
+            let key = (*self.comms.get(&steps.comm)?, steps.rank, steps.channel);
             let sums = (steps.completed.into(), steps.bytes);
-            let channel = waits.channel(*comm, (start.parent, op), sums);
-            Some((channel, op.is_send, *kernel))
+            let channel = waits.channel(key, (handle, steps.is_send), sums);
+            Some((channel, steps.is_send, kernel))
         };
-        let channels = self.ops.iter().enumerate();
+        let channels = self.ops.iter();
         let channels: Vec<Option<(usize, bool, Span)>> =
-            channels.map(|of| (of.1.completed > 0).then(|| channel(of)).flatten()).collect();
+            channels.map(|of| (of.completed > 0).then(|| channel(of)).flatten()).collect();
         let ns = |ticks| i64::try_from(self.clock.realtime_ns(ticks)).unwrap_or(i64::MAX);
         for Waited { op, from, to } in &self.waited {
-            if let Some((channel, is_send, kernel)) = channels[op.index()] {
+            if let Some((channel, is_send, kernel)) = channels[*op as usize] {
                 waits.add(channel, is_send, (ns(*from), ns(*to)), kernel);
             }
         }

@@ -22,16 +22,16 @@ use crate::model::{
 };
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::function::is_rooted;
-use ncclscope_operations::hash::Map;
 use ncclscope_operations::human;
-use ncclscope_operations::launches::{self, launches};
+use ncclscope_operations::joiner::{At, Consumer, Joined, join};
+use ncclscope_operations::launches::{self, Launches};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::stats::{to_f64, to_u64};
-use ncclscope_operations::{
-    Completion, Event, EventId, GpuClocks, Operation, Timeline, Timing, Whole,
-};
-use ncclscope_trace::{Comm, Detail, EventKind, Handle, MarkKind, Record, Recording};
+use ncclscope_operations::timeline::NewNumbers;
+use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing};
+use ncclscope_trace::handle::LANES;
+use ncclscope_trace::{Comm, EventKind, MarkKind, Record, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The job of these recordings, one per process, in any order.
@@ -51,12 +51,10 @@ pub fn job(recordings: &[Recording]) -> Job {
 fn read(reader: &JobReader<'_>) -> JobPart {
     let places: Vec<usize> = (0..reader.recordings().len()).collect();
     let read = |&place: &usize| {
-        let mut process = reader.process(place);
+        let mut process = reader.process(place, None);
         let (recording, work) = (reader.recordings()[place], reader.pxn().work(place));
-        let timeline = Timeline::read_with(recording, work, |lane, record, op| {
-            process.record(lane, record, op);
-        });
-        process.finish(&Whole::of(timeline))
+        let joined = join(recording, work, &mut process);
+        process.finish(&joined)
     };
     let mut all = reader.begin();
     in_order(&places, read, |_, part| all.add(part));
@@ -97,10 +95,11 @@ impl<'r> JobReader<'r> {
         &self.0.order
     }
 
-    /// Starts reading the recording at a place.
+    /// Starts reading the recording at a place. Of a long one, only operations that began at `from`
+    /// ticks or later are judged.
     #[must_use]
-    pub fn process(&self, place: usize) -> ProcessReader<'_> {
-        ProcessReader::new(&self.0, place)
+    pub fn process(&self, place: usize, from: Option<u64>) -> ProcessReader<'_> {
+        ProcessReader::new(&self.0, place, from)
     }
 
     /// The job without operations. The results of the recordings must be added in the order of
@@ -162,7 +161,8 @@ struct Process<'t, 'a> {
     workers: &'t [usize],
     timeline: &'t Timeline<'a>,
     operations: &'t [Operation],
-    clocks: &'t GpuClocks,
+    /// Time from which operations are judged, in ticks, if not all are.
+    from: Option<u64>,
     /// (Start, number) of its steps; starts in ns since 1970.
     steps: Vec<(i64, i64)>,
 }
@@ -186,10 +186,6 @@ impl Process<'_, '_> {
         worker.copied().unwrap_or_default()
     }
 
-    fn handle(&self, operation: &Operation) -> Handle {
-        self.timeline.event(operation.event).start.handle
-    }
-
     fn comm(&self, operation: &Operation) -> Option<&Comm> {
         operation.comm.map(|comm| self.timeline.comm(comm))
     }
@@ -197,19 +193,23 @@ impl Process<'_, '_> {
     /// True if some of its operations of a kind are missing, or it was recorded only for a time.
     fn is_partial(&self, kind: EventKind) -> bool {
         let recording = self.timeline.recording();
-        recording.lacks(kind) || !recording.is_whole() || recording.is_windowed()
+        let is_whole = recording.is_whole() && self.from.is_none();
+        recording.lacks(kind) || !is_whole || recording.is_windowed()
     }
 
     /// Time from which nothing is overwritten, ns since 1970; `None` if nothing was overwritten.
     fn whole_from(&self, first: &LatestFirst) -> Option<i64> {
         let recording = self.timeline.recording();
+        if let Some(from) = self.from {
+            return Some(signed(self.timeline.ns(from)));
+        }
         if recording.is_whole() && recording.header().overwritten.iter().all(|&count| count == 0) {
             return None;
         }
         // The oldest records of a lane are overwritten first: everything after its first remaining
         // record is complete. A lane that began late counts too, because nothing shows that it did.
         let mark = recording.marks().first().map(|mark| mark.ticks);
-        first.ticks.max(mark).map(|ticks| signed(self.timeline.ns(ticks)))
+        first.ticks().max(mark).map(|ticks| signed(self.timeline.ns(ticks)))
     }
 }
 
@@ -259,38 +259,77 @@ impl JobPart {
     }
 }
 
-/// Collects, while a process's records are decoded, the facts that its operations do not contain.
+/// Collects what a process contributes while its recording is read.
 #[derive(Debug)]
 pub struct ProcessReader<'p> {
     plan: &'p JobPlan<'p>,
     place: usize,
+    /// Operations that began before are not judged, in ticks.
+    from: Option<u64>,
     network: Network<'p>,
     first: LatestFirst,
     foreign: u64,
+    operations: Vec<Operation>,
+    launches: Launches,
 }
 
 impl<'p> ProcessReader<'p> {
-    fn new(plan: &'p JobPlan<'p>, place: usize) -> ProcessReader<'p> {
-        let network = Network::new(plan.recordings()[place]);
-        ProcessReader { plan, place, network, first: LatestFirst::default(), foreign: 0 }
+    fn new(plan: &'p JobPlan<'p>, place: usize, from: Option<u64>) -> ProcessReader<'p> {
+        ProcessReader {
+            plan,
+            place,
+            from,
+            network: Network::new(plan.recordings()[place]),
+            first: LatestFirst::default(),
+            foreign: 0,
+            operations: Vec::new(),
+            launches: Launches::default(),
+        }
     }
 
-    /// Takes a record of a lane, as [`Timeline::read_with`] passes it; a step comes with its
-    /// ProxyOp.
-    pub fn record(&mut self, lane: usize, record: &Record, op: Option<(EventId, &Event)>) {
-        self.first.add(lane, record);
-        if let (Record::Step(step), Some((id, event))) = (record, op) {
-            self.foreign += u64::from(is_foreign(event));
-            self.network.add((id, event), step, (self.plan, self.place));
-        }
+    fn is_judged(&self, event: &Event) -> bool {
+        self.from.is_none_or(|from| event.start.ticks >= from)
     }
 
     /// The process's contribution, after all of its records.
     #[must_use]
-    pub fn finish(self, whole: &Whole<'_>) -> JobPart {
+    pub fn finish(self, joined: &Joined<'_>) -> JobPart {
         let mut adding = Adding { plan: self.plan, part: JobPart::default() };
-        adding.add(self, whole);
+        adding.add(self, joined);
         adding.part
+    }
+}
+
+impl Consumer for ProcessReader<'_> {
+    #[inline]
+    fn record(&mut self, at: &At<'_, '_>, record: &Record) {
+        self.first.add(at.lane, record);
+        if let (Record::Step(step), Some(id)) = (record, at.op) {
+            let event = at.timeline.event(id);
+            self.foreign += u64::from(event.is_foreign());
+            if self.is_judged(event) {
+                self.network.add((id, event), step, (self.plan, self.place));
+            }
+        }
+    }
+
+    fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        if self.is_judged(timeline.event(operation.event)) {
+            let number = u32::try_from(self.operations.len()).unwrap_or(u32::MAX);
+            self.network.end(timeline, operation.event, number);
+            self.launches.add(timeline, operation);
+            self.operations.push(Operation { open: Vec::new(), ..operation.clone() });
+        }
+    }
+
+    fn event(&mut self, _: &Timeline<'_>, _: EventId, event: &Event) {
+        if self.is_judged(event) {
+            self.launches.add_group(event);
+        }
+    }
+
+    fn renumber(&mut self, numbers: &NewNumbers) {
+        self.network.renumber(numbers);
     }
 }
 
@@ -303,8 +342,8 @@ struct Adding<'p> {
 impl Adding<'_> {
     fn add(
         &mut self,
-        ProcessReader { place, network, first, foreign, .. }: ProcessReader<'_>,
-        Whole { timeline, operations, clocks }: &Whole<'_>,
+        ProcessReader { place, from, network, first, foreign, operations, launches, .. }: ProcessReader<'_>,
+        Joined { timeline, clocks, .. }: &Joined<'_>,
     ) {
         let recording = timeline.recording();
         self.part.foreign = foreign;
@@ -317,7 +356,8 @@ impl Adding<'_> {
         if steps.is_empty() {
             self.part.job.unmarked.extend(&all);
         }
-        let process = Process { workers, timeline, operations, clocks, steps };
+        let operations = &operations;
+        let process = Process { workers, timeline, operations, from, steps };
         self.part.is_partial |= process.is_partial(EventKind::P2p);
         self.part.has_partial_collectives |= process.is_partial(EventKind::Coll);
         let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
@@ -331,15 +371,15 @@ impl Adding<'_> {
             self.part.job.whole_from.extend(all.iter().map(|&worker| (worker, f64::MAX)));
         }
         let mut seen = OwnCollectives::default();
-        let mut kernels: Map<Handle, Span> = Map::default();
-        for launch in launches(process.timeline, process.operations, process.clocks) {
+        // The kernel of each operation.
+        let mut kernels: Vec<Option<Span>> = vec![None; operations.len()];
+        for launch in launches.finish(clocks) {
             let arrival = self.add_launch(&process, &launch, &mut seen);
             if let Some(kernel) = launch.gpu {
-                let handle = |&at: &usize| process.handle(&process.operations[at]);
                 // If a receive may be reported early, its state does not show a wait for the GPU.
                 let counts = |&&at: &&usize| !process.arrives_early(&process.operations[at]);
                 let counted = launch.operations.iter().filter(counts);
-                kernels.extend(counted.map(|at| (handle(at), kernel)));
+                counted.for_each(|&at| kernels[at] = Some(kernel));
             }
             let worker = process.worker(launch.comm);
             if let Some(first) = self.part.job.whole_from.get_mut(&worker)
@@ -348,7 +388,7 @@ impl Adding<'_> {
                 *first = first.min(arrival.unwrap_or(f64::MAX));
             }
         }
-        self.add_network(&process, network, &kernels);
+        self.add_network(network, &kernels);
     }
 
     /// Adds the operations of one kernel. Returns its arrival if all of them have ended.
@@ -444,13 +484,8 @@ impl Adding<'_> {
     }
 
     /// Adds the network times of sends, by link and channel, and the waits for the GPU.
-    fn add_network(
-        &mut self,
-        process: &Process<'_, '_>,
-        network: Network<'_>,
-        kernels: &Map<Handle, Span>,
-    ) {
-        for ((comm, rank), sum) in network.gpu_waits(process.timeline, kernels).sums() {
+    fn add_network(&mut self, network: Network<'_>, kernels: &[Option<Span>]) {
+        for ((comm, rank), sum) in network.gpu_waits(kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
             let GpuWaitSum { transfers, bytes, ns, has_both } = sum;
@@ -609,24 +644,27 @@ fn by_index<T>(classes: BTreeMap<T, usize>) -> Vec<T> {
     classes.into_iter().map(|(class, _)| class).collect()
 }
 
-/// The latest time of a lane's first record, in ticks, found while reading.
-#[derive(Debug, Default)]
-struct LatestFirst {
-    lane: Option<usize>,
-    ticks: Option<u64>,
+/// The first record of each lane, in ticks, found while reading.
+#[derive(Debug)]
+struct LatestFirst([Option<u64>; LANES]);
+
+impl Default for LatestFirst {
+    fn default() -> LatestFirst {
+        LatestFirst([None; LANES])
+    }
 }
 
 impl LatestFirst {
     fn add(&mut self, lane: usize, record: &Record) {
-        // Records come lane by lane.
-        if self.lane.replace(lane) != Some(lane) {
-            self.ticks = self.ticks.max(Some(record.ticks()));
+        if let Some(first @ None) = self.0.get_mut(lane) {
+            *first = Some(record.ticks());
         }
     }
-}
 
-fn is_foreign(op: &Event) -> bool {
-    matches!(op.start.detail, Detail::ProxyOp(op) if op.foreign)
+    /// The latest of them.
+    fn ticks(&self) -> Option<u64> {
+        self.0.iter().copied().max().flatten()
+    }
 }
 
 fn signed(ns: u64) -> i64 {

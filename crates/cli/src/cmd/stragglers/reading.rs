@@ -4,9 +4,9 @@
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble};
 use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_operations::joiner::join;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
-use ncclscope_operations::{Timeline, Whole};
 use ncclscope_stragglers::Job;
 use ncclscope_stragglers::input::recording::{JobPart, JobReader};
 use ncclscope_trace::Recording;
@@ -29,13 +29,10 @@ pub(super) fn job(recordings: &[Recording]) -> (Job, bool) {
 fn read(reader: &JobReader<'_>) -> (JobPart, Vec<Snapshot>) {
     let places: Vec<usize> = (0..reader.recordings().len()).collect();
     let one = |&place: &usize| {
-        let (mut process, mut flight) = (reader.process(place), SnapshotReader::default());
         let (recording, work) = (reader.recordings()[place], reader.pxn().work(place));
-        let whole = Whole::of(Timeline::read_with(recording, work, |lane, record, op| {
-            process.record(lane, record, op);
-            flight.record(lane, record);
-        }));
-        (process.finish(&whole), flight.finish(&whole))
+        let mut readers = (reader.process(place, None), SnapshotReader::new(recording));
+        let joined = join(recording, work, &mut readers);
+        (readers.0.finish(&joined), readers.1.finish(&joined))
     };
     let (mut all, mut snapshots) = (reader.begin(), Vec::new());
     in_order(&places, one, |_, (part, snapshot)| {

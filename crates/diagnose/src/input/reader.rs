@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Notes, while a recording is read, what shows the progress of its process: each operation when no
+//! more records of it are expected, and each call.
+
+use super::activity::Activities;
+use crate::job::InFlightOp;
+use ncclscope_findings::rank::Transfer;
+use ncclscope_operations::ends::arrives_early;
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::joiner::{At, Consumer};
+use ncclscope_operations::operation::Completion;
+use ncclscope_operations::steps::StepExt;
+use ncclscope_operations::timeline::NewNumbers;
+use ncclscope_operations::{Event, EventId, Operation, Timeline};
+use ncclscope_trace::handle::LANES;
+use ncclscope_trace::progress::{Heartbeat, OpProgress};
+use ncclscope_trace::record::{ApiCall, Coll};
+use ncclscope_trace::{Detail, EventKind, Handle, Record, Recording, State, StrId};
+
+/// What is noted of an operation.
+#[derive(Clone, Debug)]
+pub(super) struct OpNote {
+    /// Its start, in ticks.
+    pub(super) start: u64,
+    pub(super) completion: Completion,
+    /// The other rank of a send or receive.
+    pub(super) peer: Option<i32>,
+    pub(super) call: CallNote,
+    /// Channels of its kernel: (all, started, stopped); `None` if not recorded.
+    pub(super) kernel: Option<(u32, u32, u32)>,
+    /// When it last advanced, in ticks.
+    pub(super) since: u64,
+    /// Its parts, unless it is over.
+    pub(super) flight: Option<Box<InFlightOp>>,
+    /// All its data was moved and only stops are missing: NCCL stops its transfers together with
+    /// those to other peers in the same kernel.
+    pub(super) is_only_unstopped: bool,
+}
+
+/// The arguments of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallNote {
+    pub(super) func: StrId,
+    pub(super) datatype: StrId,
+    pub(super) bytes: Option<u64>,
+    pub(super) count: Option<u64>,
+    pub(super) root: Option<i32>,
+}
+
+/// What is noted of a communicator.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CommNotes {
+    /// Its operations; by start, once all records are read.
+    pub(super) operations: Vec<OpNote>,
+    /// Its calls of collectives with their start in ticks, likewise.
+    pub(super) calls: Vec<(u64, ApiCall)>,
+}
+
+/// The latest group of API calls of a thread.
+#[derive(Clone, Debug)]
+pub(super) struct GroupNote {
+    /// Its start, in ticks.
+    pub(super) start: u64,
+    handle: Handle,
+    pub(super) has_stopped: bool,
+    /// NCCL has launched something in it.
+    pub(super) is_launched: bool,
+    /// Its calls, if it has not stopped: position of the communicator, and whether it is a send;
+    /// `None` for a collective.
+    pub(super) calls: Vec<(usize, Option<bool>)>,
+}
+
+/// Collects what shows the progress of a process while its recording is read.
+#[derive(Debug)]
+pub struct SnapshotReader<'a> {
+    pub(super) recording: &'a Recording,
+    /// By position of the communicator.
+    pub(super) comms: Vec<CommNotes>,
+    /// Number of operations of each communicator before the latest sweep.
+    swept: Vec<usize>,
+    pub(super) activities: Activities,
+    groups: [Option<GroupNote>; LANES],
+    /// The group that the application of each lane ended last, and when, in ticks.
+    group_ends: [Option<(Handle, u64)>; LANES],
+    /// Start of the latest launch of a kernel, in ticks, and whether it has stopped.
+    pub(super) latest_launch: Option<(u64, bool)>,
+    /// Some ProxyOps are for other processes (PXN).
+    pub(super) has_foreign: bool,
+    /// The last recorded state of transfers in flight, by handle.
+    in_progress_ops: Map<u64, OpProgress>,
+}
+
+impl<'a> SnapshotReader<'a> {
+    /// A reader of a recording.
+    #[must_use]
+    pub fn new(recording: &'a Recording) -> SnapshotReader<'a> {
+        let comms = recording.comms().len();
+        let mut in_progress_ops = Map::default();
+        for heartbeat in recording.heartbeats() {
+            if let Heartbeat::Op(op) = heartbeat {
+                in_progress_ops.insert(op.handle.0, *op);
+            }
+        }
+        SnapshotReader {
+            recording,
+            comms: vec![CommNotes::default(); comms],
+            swept: vec![0; comms],
+            activities: Activities::new(comms),
+            groups: [const { None }; LANES],
+            group_ends: [None; LANES],
+            latest_launch: None,
+            has_foreign: false,
+            in_progress_ops,
+        }
+    }
+
+    /// Puts everything in order, after all records.
+    pub(super) fn sort(&mut self) {
+        for comm in &mut self.comms {
+            comm.operations.sort_by_key(|op| op.start);
+            comm.calls.sort_by_key(|(start, _)| *start);
+        }
+    }
+
+    /// The latest group of each thread.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &GroupNote> {
+        self.groups.iter().flatten()
+    }
+
+    /// When the application ended this group, in ticks; `None` if it has not.
+    pub(super) fn end_of(&self, group: &GroupNote) -> Option<u64> {
+        let ends = self.group_ends.iter().flatten();
+        ends.filter(|(handle, _)| *handle == group.handle).map(|(_, end)| *end).next()
+    }
+
+    fn add_group(&mut self, timeline: &Timeline<'_>, (id, event): (EventId, &Event)) {
+        let Some(latest) = self.groups.get_mut(usize::from(event.lane)) else { return };
+        if latest.as_ref().is_some_and(|latest| latest.start >= event.start.ticks) {
+            return;
+        }
+        let (start, handle) = (event.start.ticks, event.start.handle);
+        let has_stopped = event.stop.is_some();
+        let group = GroupNote { start, handle, has_stopped, is_launched: false, calls: vec![] };
+        let group = latest.insert(group);
+        for &id in if has_stopped { &[] } else { timeline.children(id) } {
+            let child = timeline.event(id);
+            group.is_launched |=
+                timeline.has_children(id) || child.kind() == EventKind::KernelLaunch;
+            let is_send = match child.start.detail {
+                Detail::CollApi(_) => None,
+                Detail::P2pApi(call) => Some(timeline.string(call.func) == "Send"),
+                _ => continue,
+            };
+            group.calls.extend(timeline.comm_of(child).map(|comm| (comm, is_send)));
+        }
+    }
+
+    fn note(&self, timeline: &Timeline<'_>, op: &Operation) -> OpNote {
+        let event = timeline.event(op.event);
+        let (count, root) = match event.start.detail {
+            Detail::Coll(Coll { count, root, .. }) => (Some(count), Some(root)),
+            Detail::CeColl(ce) => (Some(ce.count), Some(ce.root)),
+            _ => (None, None),
+        };
+        let kernel = kernel(timeline, op);
+        let lacks = kernel.is_some_and(|(all, some, _)| 0 < some && some < all);
+        let is_over = matches!(op.completion, Completion::Done(_)) && !lacks;
+        OpNote {
+            start: event.start.ticks,
+            completion: op.completion,
+            peer: op.peer,
+            call: CallNote { func: op.func, datatype: op.datatype, bytes: op.bytes, count, root },
+            kernel,
+            since: if is_over { event.start.ticks } else { self.since(timeline, op) },
+            flight: (!is_over).then(|| Box::new(self.flight(timeline, op))),
+            is_only_unstopped: self.is_only_unstopped(timeline, op),
+        }
+    }
+
+    fn flight(&self, timeline: &Timeline<'_>, op: &Operation) -> InFlightOp {
+        let children = timeline.children(op.event);
+        let transfers = children.iter().filter_map(|&id| {
+            let event = timeline.event(id);
+            let counts = event.stop.is_some() || op.open.contains(&id);
+            counts.then(|| self.transfer(timeline, op, event)).flatten()
+        });
+        // A kernel without any events may just not have been recorded.
+        let kernel = kernel(timeline, op).filter(|kernel| kernel.1 > 0);
+        InFlightOp { kernel, transfers: transfers.collect(), ..InFlightOp::default() }
+    }
+
+    fn is_only_unstopped(&self, timeline: &Timeline<'_>, op: &Operation) -> bool {
+        let is_moved = |&id: &EventId| {
+            let transfer = self.transfer(timeline, op, timeline.event(id));
+            transfer.is_some_and(|it| it.steps > 0 && !it.is_open())
+        };
+        !op.open.is_empty() && op.open.iter().all(is_moved)
+    }
+
+    fn transfer(&self, timeline: &Timeline<'_>, of: &Operation, event: &Event) -> Option<Transfer> {
+        let Detail::ProxyOp(op) = event.start.detail else { return None };
+        let has_net_plugin = self.recording.identity().net_plugin.is_some();
+        let latest =
+            self.in_progress_ops.get(&event.start.handle.0).filter(|_| event.stop.is_none());
+        let steps = event.steps.as_deref();
+        let open = steps.map_or(&[][..], |steps| &steps.open);
+        let states = |step: &ncclscope_trace::Step| {
+            step.state_ticks().iter().rposition(Option::is_some).map_or(0, |at| at + 1)
+        };
+        let past = |least: usize| {
+            let open = open.iter().filter(|step| states(step) >= least).count();
+            u32::try_from(open).unwrap_or(u32::MAX)
+        };
+        let done = steps.map_or(0, |steps| steps.stopped);
+        let posted = steps.map_or(0, |steps| steps.started);
+        let (ready, transmitted) = (done + past(2), done + past(3));
+        let oldest = open.iter().min_by_key(|step| step.step);
+        let began = oldest.map(|step| step.current().map_or(step.ticks, |(_, since)| since));
+        let since = latest.map(|latest| latest.since).max(began);
+        let since = since.or(event.stop).or(event.first_state).unwrap_or(event.start.ticks);
+        let reached = oldest.map(|step| u8::try_from(states(step)).unwrap_or(3));
+        Some(Transfer {
+            is_send: op.is_send,
+            channel: op.channel,
+            peer: op.peer,
+            steps: op.steps,
+            posted: latest.map_or(posted, |latest| latest.posted),
+            ready: latest.map_or(ready, |latest| latest.ready),
+            transmitted: latest.map_or(transmitted, |latest| latest.transmitted),
+            done: latest.map_or(done, |latest| latest.done),
+            // If the recording contains the steps themselves, they are newer than the heartbeat.
+            reached: reached.or_else(|| latest.and_then(|latest| latest.reached)),
+            still_ns: self.age(timeline, since),
+            in_progress: event.first_state.is_some()
+                || steps.is_some()
+                || event.stop.is_some()
+                || self.recording.comms().iter().any(|comm| comm.api_version < 4),
+            is_foreign: op.foreign,
+            may_be_early: arrives_early(has_net_plugin, timeline.string(of.proto)),
+        })
+    }
+
+    /// When the operation last advanced, in ticks.
+    fn since(&self, timeline: &Timeline<'_>, op: &Operation) -> u64 {
+        let mut latest = timeline.event(op.event).start.ticks;
+        for &id in timeline.children(op.event) {
+            let child = timeline.event(id);
+            latest = latest.max(child.start.ticks).max(child.stop.unwrap_or(0));
+            let op = self.in_progress_ops.get(&child.start.handle.0);
+            let open = child.steps.as_deref().map_or(&[][..], |steps| &steps.open);
+            let states = open.iter().filter_map(|step| step.current()).map(|(_, since)| since);
+            latest = latest.max(op.map_or(0, |op| op.since)).max(states.max().unwrap_or(0));
+        }
+        latest
+    }
+
+    fn age(&self, timeline: &Timeline<'_>, ticks: u64) -> u64 {
+        let end = timeline.ns(self.recording.last_ticks());
+        end.saturating_sub(timeline.ns(ticks))
+    }
+}
+
+impl Consumer for SnapshotReader<'_> {
+    #[inline]
+    fn record(&mut self, at: &At<'_, '_>, record: &Record) {
+        if let Record::State { handle, ticks, state: State::GROUP_END_API_START, .. } = *record
+            && let Some(end) = self.group_ends.get_mut(at.lane)
+        {
+            *end = Some((handle, ticks));
+        }
+    }
+
+    fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        if let Some(comm) = operation.comm {
+            let note = self.note(timeline, operation);
+            self.comms[comm].operations.push(note);
+        }
+    }
+
+    fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
+        let comm = timeline.comm_of(event);
+        self.activities.add(event, comm);
+        self.has_foreign |= event.is_foreign();
+        match event.start.detail {
+            Detail::CollApi(call) => {
+                let comm = comm.and_then(|comm| self.comms.get_mut(comm));
+                comm.into_iter().for_each(|comm| comm.calls.push((event.start.ticks, call)));
+            }
+            Detail::GroupApi(_) => self.add_group(timeline, (id, event)),
+            Detail::KernelLaunch(_) => {
+                let latest = self.latest_launch.map_or(0, |(start, _)| start);
+                if event.start.ticks >= latest {
+                    self.latest_launch = Some((event.start.ticks, event.stop.is_some()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An operation that is open although records are to come was passed on because too many were
+    /// in flight; its end may still come.
+    fn renumber(&mut self, _: &NewNumbers) {
+        for (comm, swept) in self.comms.iter_mut().zip(&mut self.swept) {
+            for op in comm.operations.iter_mut().skip(*swept) {
+                if op.completion == Completion::Open {
+                    op.completion = Completion::Unseen;
+                }
+            }
+            *swept = comm.operations.len();
+        }
+    }
+}
+
+/// Channels of the operation's kernel: (all, started, stopped); `None` if not recorded.
+fn kernel(timeline: &Timeline<'_>, op: &Operation) -> Option<(u32, u32, u32)> {
+    let children = timeline.children(op.event).iter().map(|&id| timeline.event(id));
+    let (mut started, mut stopped) = (0, 0);
+    for child in children.filter(|child| child.kind() == EventKind::KernelCh) {
+        started += 1;
+        stopped += u32::from(child.stop.is_some());
+    }
+    Some((u32::from(op.channels?).max(started), started, stopped))
+}
