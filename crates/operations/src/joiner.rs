@@ -165,7 +165,7 @@ pub struct At<'t, 'a> {
 thread_local! {
     /// The buffers of the recording that this thread joined last. A tool joins thousands of short
     /// recordings, and memory of this size comes from the kernel, page by page.
-    static BUFFERS: Cell<Buffers> = Cell::default();
+    static BUFFERS: Cell<(Buffers, Vec<Judged>)> = Cell::default();
 }
 
 /// The state after all records of a recording were read.
@@ -193,11 +193,13 @@ pub fn join<'a>(
         work.links.iter().for_each(|links| joiner.timeline.adopt_links(links));
         joiner.others = &work.ops;
     }
-    joiner.timeline.lend(BUFFERS.take());
+    let (buffers, judged) = BUFFERS.take();
+    joiner.judged = judged;
+    joiner.timeline.lend(buffers);
     joiner.timeline.make_room(SWEEP);
     recording.visit(&mut joiner);
-    let mut joined = joiner.finish();
-    BUFFERS.set(joined.timeline.take_buffers());
+    let (mut joined, judged) = joiner.finish();
+    BUFFERS.set((joined.timeline.take_buffers(), judged));
     joined
 }
 
@@ -212,6 +214,8 @@ struct Joiner<'a, 'c, C> {
     timeline: Timeline<'a>,
     doubts: Doubts,
     judge: Judge,
+    /// Room for the operations of a sweep.
+    judged: Vec<Judged>,
     consumer: &'c mut C,
     clocks: ClockFits,
     room: Room,
@@ -246,6 +250,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
             timeline,
             doubts,
             judge,
+            judged: Vec::new(),
             consumer,
             clocks,
             room,
@@ -263,11 +268,12 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         self.others = later;
     }
 
-    fn finish(mut self) -> Joined<'a> {
+    /// Ends reading. Beside the result: a buffer.
+    fn finish(mut self) -> (Joined<'a>, Vec<Judged>) {
         self.adopt(u64::MAX);
         self.sweep(None);
         let clocks = self.clocks.clocks();
-        Joined { timeline: self.timeline, clocks, cut_short: self.cut_short }
+        (Joined { timeline: self.timeline, clocks, cut_short: self.cut_short }, self.judged)
     }
 
     /// Passes on the operations of which no more records are expected; `None`: all of them.
@@ -278,16 +284,19 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         if until.is_none() {
             self.judge.note_all_channels(&self.timeline);
         }
+        let room = std::mem::take(&mut self.judged);
         let mut plan = match until {
             Some(until) => {
                 let state = State { timeline: &self.timeline, judge: &self.judge, until };
-                Plan::new(&state, self.room)
+                Plan::new(&state, self.room, room)
             }
-            None => Plan::of_all(&self.timeline, &self.judge),
+            None => Plan::of_all(&self.timeline, &self.judge, room),
         };
         self.cut_short += plan.cut_short;
-        let start = |judged: &Judged| self.timeline.event(judged.operation.event).start.ticks;
-        plan.operations.sort_by_key(start);
+        // An unstable sort needs no memory.
+        plan.operations.sort_unstable_by_key(|Judged { operation, .. }| {
+            (self.timeline.event(operation.event).start.ticks, operation.event)
+        });
         for judged in &plan.operations {
             self.consumer.operation(&self.timeline, &judged.operation);
             self.judge.note_channels(&self.timeline, judged.operation.event);
@@ -298,6 +307,8 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
                 self.clocks.add_kernel(&self.timeline, event);
             }
         }
+        plan.operations.clear();
+        self.judged = plan.operations;
         let numbers = self.timeline.forget(&plan.goes);
         if until.is_some() {
             self.consumer.renumber(&numbers);
@@ -323,18 +334,17 @@ struct Plan {
 
 impl Plan {
     /// The last plan: all operations are passed on and all events are forgotten.
-    fn of_all(timeline: &Timeline<'_>, judge: &Judge) -> Plan {
-        let operations = timeline.events().filter_map(|(id, event)| {
+    fn of_all(timeline: &Timeline<'_>, judge: &Judge, mut operations: Vec<Judged>) -> Plan {
+        operations.extend(timeline.events().filter_map(|(id, event)| {
             Some(judge.operation(timeline, (id, event), &Facts::of(&event.start.detail)?))
-        });
-        Plan { operations: operations.collect(), goes: vec![true; timeline.len()], cut_short: 0 }
+        }));
+        Plan { operations, goes: vec![true; timeline.len()], cut_short: 0 }
     }
 
-    fn new(state: &State<'_, '_>, room: Room) -> Plan {
+    fn new(state: &State<'_, '_>, room: Room, mut operations: Vec<Judged>) -> Plan {
         let timeline = state.timeline;
         let roots = roots(timeline);
         let mut is_held = vec![false; timeline.len()];
-        let mut operations = Vec::new();
         for (id, event) in timeline.events() {
             let goes = match Facts::of(&event.start.detail) {
                 Some(facts) => {
@@ -541,7 +551,7 @@ mod tests {
         let mut parts = Told::default();
         let mut joiner = Joiner::new(&recording, room, &mut parts);
         feed(&recording, &mut joiner);
-        let joined = joiner.finish();
+        let (joined, _) = joiner.finish();
         assert_eq!((joined.cut_short, joined.timeline.len()), (0, 0));
         whole.operations.sort();
         parts.operations.sort();
@@ -640,7 +650,7 @@ mod tests {
         let mut told = Told::default();
         let mut joiner = Joiner::new(&recording, Room { sweep: 50, live: 200 }, &mut told);
         feed(&recording, &mut joiner);
-        let joined = joiner.finish();
+        let (joined, _) = joiner.finish();
         assert!(joined.cut_short > 400, "{}", joined.cut_short);
         assert_eq!(told.operations.len(), 500);
     }

@@ -13,9 +13,12 @@ use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::NewNumbers;
 use ncclscope_operations::{Event, EventId, Operation, Timeline};
 use ncclscope_trace::handle::LANES;
-use ncclscope_trace::progress::{Heartbeat, OpProgress};
+use ncclscope_trace::progress::{Checkpoints, Heartbeat, OpProgress, Progress, progress_flags};
 use ncclscope_trace::record::{ApiCall, Coll};
 use ncclscope_trace::{Detail, EventKind, Handle, Record, Recording, State, StrId};
+
+/// Maximum number of the latest calls of a communicator that are kept for comparison.
+pub(super) const MAX_CALLS: usize = 64;
 
 /// What is noted of an operation.
 #[derive(Clone, Debug)]
@@ -52,8 +55,59 @@ pub(super) struct CallNote {
 pub(super) struct CommNotes {
     /// Its operations; by start, once all records are read.
     pub(super) operations: Vec<OpNote>,
-    /// Its calls of collectives with their start in ticks, likewise.
+    /// Its latest calls of collectives with their start in ticks, likewise.
     pub(super) calls: Vec<(u64, ApiCall)>,
+    /// Number of calls after its latest heartbeat.
+    pub(super) new_calls: u64,
+    /// A call was captured into a CUDA graph.
+    pub(super) is_captured: bool,
+    /// Its latest heartbeats.
+    pub(super) progress: Option<Progress>,
+    pub(super) checkpoints: Option<Checkpoints>,
+}
+
+impl CommNotes {
+    /// True if recording was stopped or sampled.
+    pub(super) fn is_partial(&self) -> bool {
+        self.progress.is_some_and(|progress| progress.flags & progress_flags::PARTIAL != 0)
+    }
+
+    fn add_call(&mut self, start: u64, call: ApiCall) {
+        self.is_captured |= call.graph;
+        self.new_calls += u64::from(start > self.progress.map_or(0, |progress| progress.ticks));
+        self.calls.push((start, call));
+        if self.calls.len() > 8 * MAX_CALLS {
+            self.keep_latest_calls();
+        }
+    }
+
+    fn keep_latest_calls(&mut self) {
+        self.calls.sort_by_key(|(start, _)| *start);
+        self.calls.drain(..self.calls.len().saturating_sub(MAX_CALLS));
+    }
+
+    /// The notes of each communicator of a recording, with its heartbeats.
+    fn all(recording: &Recording) -> Vec<CommNotes> {
+        let mut comms = vec![CommNotes::default(); recording.comms().len()];
+        let places = recording.comms().iter().zip(0..).map(|(comm, at)| (comm.index, at));
+        let places: Map<u16, usize> = places.collect();
+        for heartbeat in recording.heartbeats() {
+            match heartbeat {
+                Heartbeat::Progress(progress) => {
+                    if let Some(&at) = places.get(&progress.comm) {
+                        comms[at].progress = Some(*progress);
+                    }
+                }
+                Heartbeat::Checkpoints(points) => {
+                    if let Some(&at) = places.get(&points.comm) {
+                        comms[at].checkpoints = Some(*points);
+                    }
+                }
+                _ => {}
+            }
+        }
+        comms
+    }
 }
 
 /// The latest group of API calls of a thread.
@@ -74,7 +128,7 @@ pub(super) struct GroupNote {
 #[derive(Debug)]
 pub struct SnapshotReader<'a> {
     pub(super) recording: &'a Recording,
-    /// By position of the communicator.
+    /// By position; a process may have thousands of communicators.
     pub(super) comms: Vec<CommNotes>,
     /// Number of operations of each communicator before the latest sweep.
     swept: Vec<usize>,
@@ -103,7 +157,7 @@ impl<'a> SnapshotReader<'a> {
         }
         SnapshotReader {
             recording,
-            comms: vec![CommNotes::default(); comms],
+            comms: CommNotes::all(recording),
             swept: vec![0; comms],
             activities: Activities::new(comms),
             groups: [const { None }; LANES],
@@ -118,7 +172,7 @@ impl<'a> SnapshotReader<'a> {
     pub(super) fn sort(&mut self) {
         for comm in &mut self.comms {
             comm.operations.sort_by_key(|op| op.start);
-            comm.calls.sort_by_key(|(start, _)| *start);
+            comm.keep_latest_calls();
         }
     }
 
@@ -284,7 +338,7 @@ impl Consumer for SnapshotReader<'_> {
         match event.start.detail {
             Detail::CollApi(call) => {
                 let comm = comm.and_then(|comm| self.comms.get_mut(comm));
-                comm.into_iter().for_each(|comm| comm.calls.push((event.start.ticks, call)));
+                comm.into_iter().for_each(|comm| comm.add_call(event.start.ticks, call));
             }
             Detail::GroupApi(_) => self.add_group(timeline, (id, event)),
             Detail::KernelLaunch(_) => {

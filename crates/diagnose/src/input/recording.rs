@@ -19,7 +19,7 @@ use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
 use super::options::InputOptions;
 pub use super::reader::SnapshotReader;
-use super::reader::{CallNote, GroupNote, OpNote};
+use super::reader::{CallNote, CommNotes, GroupNote, MAX_CALLS, OpNote};
 pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
@@ -34,7 +34,7 @@ use ncclscope_operations::threads::{Role, has_api};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Timeline, human};
 use ncclscope_trace::progress::{
-    Checkpoints, Heartbeat, Progress, Thread, count_matters, progress_flags as flags,
+    Heartbeat, Progress, Thread, count_matters, progress_flags as flags,
 };
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
@@ -44,8 +44,6 @@ use std::path::{Path, PathBuf};
 
 /// Minimum time between two samples of a thread that show whether it runs, ns.
 const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
-/// Maximum number of the latest calls of a communicator that are kept for comparison.
-const MAX_CALLS: usize = 64;
 
 /// Minimum number of segments read from the end of a recording's ring. If they are too few, the
 /// number is multiplied by `MORE_SEGMENTS`, so that little is read twice.
@@ -184,9 +182,6 @@ struct Progression<'t, 'a> {
     /// Without its events.
     timeline: &'t Timeline<'a>,
     notes: SnapshotReader<'a>,
-    /// The latest heartbeats of each communicator, by position; a process may have thousands of
-    /// communicators.
-    beats: Vec<Beats>,
     /// Groups that the application has ended but in which NCCL has launched nothing, because it
     /// connects to other ranks; with the time at which they were ended, ns.
     connecting: Vec<(GroupNote, u64)>,
@@ -195,57 +190,18 @@ struct Progression<'t, 'a> {
     older: OlderPairs,
 }
 
-/// The latest heartbeats of one communicator.
-#[derive(Clone, Debug, Default)]
-struct Beats {
-    progress: Option<Progress>,
-    checkpoints: Option<Checkpoints>,
-}
-
-impl Beats {
-    /// True if recording was stopped or sampled.
-    fn is_partial(&self) -> bool {
-        self.progress.is_some_and(|progress| progress.flags & flags::PARTIAL != 0)
-    }
-
-    /// The heartbeats of each communicator of a recording.
-    fn all(recording: &Recording) -> Vec<Beats> {
-        let mut comms = vec![Beats::default(); recording.comms().len()];
-        let places = recording.comms().iter().zip(0..).map(|(comm, at)| (comm.index, at));
-        let places: HashMap<u16, usize> = places.collect();
-        for heartbeat in recording.heartbeats() {
-            match heartbeat {
-                Heartbeat::Progress(progress) => {
-                    if let Some(&at) = places.get(&progress.comm) {
-                        comms[at].progress = Some(*progress);
-                    }
-                }
-                Heartbeat::Checkpoints(points) => {
-                    if let Some(&at) = places.get(&points.comm) {
-                        comms[at].checkpoints = Some(*points);
-                    }
-                }
-                _ => {}
-            }
-        }
-        comms
-    }
-}
-
 impl<'t, 'a> Progression<'t, 'a> {
     fn new(mut notes: SnapshotReader<'a>, timeline: &'t Timeline<'a>) -> Progression<'t, 'a> {
         let recording = timeline.recording();
         let is_partial = timeline.has_gaps() || recording.has_hole();
-        let beats = Beats::all(recording);
-        let calls: Vec<u64> =
-            beats.iter().map(|of| of.progress.map_or(0, |progress| progress.beat)).collect();
+        let calls = notes.comms.iter().map(|of| of.progress.map_or(0, |progress| progress.beat));
+        let calls: Vec<u64> = calls.collect();
         notes.activities.finish(&calls, !is_partial && recording.is_whole());
         Progression {
             recording,
             timeline,
             connecting: connecting(&notes, timeline),
             notes,
-            beats,
             is_partial,
             older: OlderPairs::of(recording),
         }
@@ -274,7 +230,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
             has_foreign: self.notes.has_foreign,
             entered: self.pending_call(),
-            lacks_events: self.is_partial || self.beats.iter().any(Beats::is_partial),
+            lacks_events: self.is_partial || self.notes.comms.iter().any(CommNotes::is_partial),
             hides_calls: self.recording.comms().iter().any(|comm| comm.api_version < 5),
             threads: self.threads(),
             reports: reports
@@ -292,10 +248,11 @@ impl<'t, 'a> Progression<'t, 'a> {
     fn member(&self, position: usize) -> Option<Member> {
         let comm = &self.recording.comms()[position];
         let rank = u32::try_from(self.timeline.rank(position)?).ok()?;
-        let progress = self.beats[position].progress.map(believable).unwrap_or_else(|| Progress {
-            flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
-            ..Progress::default()
-        });
+        let progress =
+            self.notes.comms[position].progress.map(believable).unwrap_or_else(|| Progress {
+                flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
+                ..Progress::default()
+            });
         let Activity { call, change } = self.notes.activities.comms[position];
         let mut member = Member {
             hash: comm.hash,
@@ -331,15 +288,13 @@ impl<'t, 'a> Progression<'t, 'a> {
             self.operations_of(position).filter(|op| op.peer.is_none()).collect();
         let is_new = |start: u64| start > progress.ticks;
         let new = colls.iter().filter(|op| is_new(op.start)).count() as u64;
-        let calls = self.notes.comms[position].calls.as_slice();
-        let new_calls = calls.iter().filter(|(start, _)| is_new(*start)).count() as u64;
+        let notes = &self.notes.comms[position];
         let is_partial = self.is_partial || progress.flags & flags::PARTIAL != 0;
         member.enqueued = progress.enqueued + new;
-        member.is_captured =
-            progress.flags & flags::CAPTURED != 0 || calls.iter().any(|(_, call)| call.graph);
+        member.is_captured = progress.flags & flags::CAPTURED != 0 || notes.is_captured;
         member.api = match progress.flags & flags::NO_API != 0 || member.is_captured {
             true => member.enqueued,
-            false => (progress.api + new_calls).max(member.enqueued),
+            false => (progress.api + notes.new_calls).max(member.enqueued),
         };
         member.sees_kernels = progress.flags & flags::NO_KERNEL == 0;
         member.started = member.sees_kernels.then_some(progress.started);
@@ -348,7 +303,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
         // A captured call is enqueued at each replay. The enqueued operations are numbered alike on
         // all ranks, but the calls are not.
-        let calls = if member.is_captured { &[] } else { calls };
+        let calls = if member.is_captured { &[][..] } else { &notes.calls };
         if progress.flags & flags::PARTIAL == 0 && has_all_calls(self.recording) {
             member.calls = self.latest_calls(position, (member.api, calls), (first, &colls));
         }
@@ -407,8 +362,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             return list.map(|(at, op)| (at, self.call(op))).collect();
         }
         let numbered = ((last + 1).saturating_sub(calls.len() as u64)..).zip(calls);
-        let kept = calls.len().saturating_sub(MAX_CALLS);
-        numbered.skip(kept).map(|(at, call)| (at, self.api_call(position, call))).collect()
+        numbered.map(|(at, call)| (at, self.api_call(position, call))).collect()
     }
 
     fn api_call(&self, position: usize, (start, call): &(u64, ApiCall)) -> Call {
@@ -542,7 +496,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         if progress.api != 0 {
             member.hashes.push((progress.api, progress.hash));
         }
-        let Some(points) = self.beats[position].checkpoints else { return };
+        let Some(points) = self.notes.comms[position].checkpoints else { return };
         member.hashes.extend(points.valid().filter(|&(covered, _)| covered != progress.api));
     }
 

@@ -5,7 +5,7 @@ use super::comm_id::CommKey;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::steps::StepExt;
-use ncclscope_trace::{Handle, Step};
+use ncclscope_trace::Step;
 use std::collections::BTreeMap;
 
 /// (from, to), ns since 1970.
@@ -22,11 +22,11 @@ struct Channel {
     /// One of its operations both receives and sends.
     has_both: bool,
     /// Until then: the operations seen so far, and whether their first ProxyOp sends.
-    directions: Map<Handle, bool>,
+    directions: Map<u32, bool>,
 }
 
 impl Channel {
-    fn add_direction(&mut self, operation: Handle, is_send: bool) {
+    fn add_direction(&mut self, operation: u32, is_send: bool) {
         if self.has_both {
             return;
         }
@@ -63,7 +63,7 @@ impl GpuWaits {
     pub(super) fn channel(
         &mut self,
         key: (CommKey, i32, u8),
-        (operation, is_send): (Handle, bool),
+        (operation, is_send): (u32, bool),
         (completed, bytes): (u64, u64),
     ) -> usize {
         let channel = *self.numbers.entry(key).or_insert_with(|| {
@@ -140,7 +140,6 @@ fn union(mut spans: Vec<Span>) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_trace::EventKind;
 
     #[test]
     fn time_counts_once_and_only_where_both_wait() {
@@ -152,10 +151,9 @@ mod tests {
 
     #[test]
     fn a_gpu_that_receives_and_sends_in_different_operations_is_not_judged() {
-        let handle = |at| Handle::value(1, EventKind::Coll, 0, at);
-        let has_both = |ops: &[(u64, bool)]| {
+        let has_both = |ops: &[(u32, bool)]| {
             let mut channel = Channel::default();
-            ops.iter().for_each(|&(at, is_send)| channel.add_direction(handle(at), is_send));
+            ops.iter().for_each(|&(at, is_send)| channel.add_direction(at, is_send));
             channel.has_both
         };
         assert!(!has_both(&[(1, true), (2, false), (3, true), (2, false)]));

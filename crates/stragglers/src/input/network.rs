@@ -11,7 +11,7 @@ use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::NewNumbers;
 use ncclscope_operations::{Event, EventId, Timeline};
 use ncclscope_trace::record::{ProxyOp, step_flags};
-use ncclscope_trace::{Detail, Handle, Recording, Start, Step, TickMap};
+use ncclscope_trace::{Detail, Recording, Start, Step, TickMap};
 use std::collections::BTreeMap;
 
 /// A link: communicator, sender, receiver, channel.
@@ -22,7 +22,7 @@ pub(super) type LinkId = (CommKey, i32, i32, u8);
 pub(super) struct Network<'p> {
     comms: BTreeMap<u16, CommKey>,
     clock: TickMap,
-    numbers: BTreeMap<LinkId, usize>,
+    numbers: BTreeMap<LinkId, u32>,
     links: Vec<NetworkLink<'p>>,
     /// The place of each ProxyOp in `ops`, by event number, so that a step needs no lookup.
     places: Vec<u32>,
@@ -31,8 +31,8 @@ pub(super) struct Network<'p> {
     waited: Vec<Waited>,
 }
 
-/// The place of an event without steps.
-const NO_STEPS: u32 = u32::MAX;
+/// An index of nothing.
+const NONE: u32 = u32::MAX;
 
 /// When steps of a ProxyOp waited for the GPU, in ticks: of overlapping times the union.
 #[derive(Debug)]
@@ -43,21 +43,21 @@ struct Waited {
     to: u64,
 }
 
-/// The steps of a ProxyOp.
+/// The steps of a ProxyOp. A recording has many.
 #[derive(Clone, Copy, Debug)]
 struct Steps {
     of: StepsOf,
-    channel: u8,
-    is_send: bool,
     rank: i32,
     /// Index of the communicator.
     comm: u16,
+    channel: u8,
+    is_send: bool,
     completed: u32,
+    /// Index of its latest time in [`Network::waited`]; [`NONE`] without one.
+    latest: u32,
     bytes: u64,
-    /// Index of its latest time in [`Network::waited`].
-    latest: usize,
-    /// Its operation, once that is known.
-    operation: Option<(Handle, u32)>,
+    /// Number of its operation; [`NONE`] until that is known.
+    operation: u32,
 }
 
 /// A link, and when the processes at its ends were short of processor time.
@@ -73,7 +73,7 @@ enum StepsOf {
     /// No known communicator.
     Nothing,
     /// The link with this index.
-    Send(usize),
+    Send(u32),
     Receive,
 }
 
@@ -101,7 +101,7 @@ impl<'p> Network<'p> {
         let Detail::ProxyOp(op) = &event.start.detail else { return };
         let at = self.place(id, (&event.start, op), (plan, place));
         match self.ops[at].of {
-            StepsOf::Send(link) => add_send(&mut self.links[link], step, &self.clock),
+            StepsOf::Send(link) => add_send(&mut self.links[link as usize], step, &self.clock),
             StepsOf::Receive => {}
             StepsOf::Nothing => return,
         }
@@ -118,20 +118,20 @@ impl<'p> Network<'p> {
         of: (&'p JobPlan<'p>, usize),
     ) -> usize {
         if id.index() >= self.places.len() {
-            self.places.resize(id.index() + 1, NO_STEPS);
+            self.places.resize(id.index() + 1, NONE);
         }
-        if self.places[id.index()] == NO_STEPS {
-            self.places[id.index()] = u32::try_from(self.ops.len()).unwrap_or(NO_STEPS);
+        if self.places[id.index()] == NONE {
+            self.places[id.index()] = index(self.ops.len());
             let steps = Steps {
                 of: self.steps_of(start, op, of),
-                channel: op.channel,
-                is_send: op.is_send,
                 rank: op.rank,
                 comm: start.comm,
+                channel: op.channel,
+                is_send: op.is_send,
                 completed: 0,
+                latest: NONE,
                 bytes: 0,
-                latest: usize::MAX,
-                operation: None,
+                operation: NONE,
             };
             self.ops.push(steps);
         }
@@ -148,22 +148,21 @@ impl<'p> Network<'p> {
         let Some((from, to)) = waited(step, steps.is_send).filter(|(from, to)| from < to) else {
             return;
         };
-        match self.waited.get_mut(steps.latest) {
+        match self.waited.get_mut(steps.latest as usize) {
             Some(last) if (last.from..=last.to).contains(&from) => last.to = last.to.max(to),
             _ => {
-                steps.latest = self.waited.len();
-                self.waited.push(Waited { op: u32::try_from(at).unwrap_or(NO_STEPS), from, to });
+                steps.latest = index(self.waited.len());
+                self.waited.push(Waited { op: index(at), from, to });
             }
         }
     }
 
     /// Notes which ProxyOps belong to an operation, and the operation's number.
     pub(super) fn end(&mut self, timeline: &Timeline<'_>, operation: EventId, number: u32) {
-        let handle = timeline.event(operation).start.handle;
         for child in timeline.children(operation) {
             let place = self.places.get(child.index()).map(|&place| place as usize);
             if let Some(steps) = place.and_then(|place| self.ops.get_mut(place)) {
-                steps.operation = Some((handle, number));
+                steps.operation = number;
             }
         }
     }
@@ -192,7 +191,7 @@ impl<'p> Network<'p> {
                 StepsOf::Send(*self.numbers.entry(id).or_insert_with(|| {
                     let ends = [op.rank, op.peer].map(|rank| plan.short_times(comm, rank));
                     self.links.push(NetworkLink { times: LinkTimes::default(), ends });
-                    self.links.len() - 1
+                    index(self.links.len() - 1)
                 }))
             }
         }
@@ -203,11 +202,10 @@ impl<'p> Network<'p> {
     pub(super) fn gpu_waits(&self, kernels: &[Option<Span>]) -> GpuWaits {
         let mut waits = GpuWaits::default();
         let mut channel = |steps: &Steps| {
-            let (handle, number) = steps.operation?;
-            let kernel = (*kernels.get(number as usize)?)?;
+            let kernel = (*kernels.get(steps.operation as usize)?)?;
             let key = (*self.comms.get(&steps.comm)?, steps.rank, steps.channel);
             let sums = (steps.completed.into(), steps.bytes);
-            let channel = waits.channel(key, (handle, steps.is_send), sums);
+            let channel = waits.channel(key, (steps.operation, steps.is_send), sums);
             Some((channel, steps.is_send, kernel))
         };
         let channels = self.ops.iter();
@@ -225,7 +223,7 @@ impl<'p> Network<'p> {
     /// The links over which the process sent.
     pub(super) fn links(mut self) -> impl Iterator<Item = (LinkId, LinkTimes)> {
         let numbers = self.numbers.into_iter();
-        numbers.map(move |(id, at)| (id, std::mem::take(&mut self.links[at].times)))
+        numbers.map(move |(id, at)| (id, std::mem::take(&mut self.links[at as usize].times)))
     }
 }
 
@@ -247,4 +245,8 @@ fn add_send(link: &mut NetworkLink<'_>, step: &Step, clock: &TickMap) {
         link.add(step.size, wire_ns, ns(end));
     }
     link.last = link.last.max(end);
+}
+
+fn index(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(NONE)
 }

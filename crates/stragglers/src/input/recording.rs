@@ -31,7 +31,7 @@ use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::timeline::NewNumbers;
 use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing};
 use ncclscope_trace::handle::LANES;
-use ncclscope_trace::{Comm, EventKind, MarkKind, Record, Recording};
+use ncclscope_trace::{Comm, EventKind, MarkKind, Record, Recording, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The job of these recordings, one per process, in any order.
@@ -113,12 +113,12 @@ impl<'r> JobReader<'r> {
 /// When a kernel ended, ns since 1970, given the span `(start, end)` of its channels, and whether
 /// that is exact: some kernels' events stop early.
 fn end_of(
-    operations: &[&Operation],
+    operations: &[&OpFacts],
     launch: &launches::Launch,
     (start, end): (i64, i64),
 ) -> (i64, bool) {
     let early = || operations.iter().filter(|o| o.stops_early);
-    let event_ns = |o: &&Operation| o.duration_ns.filter(|_| o.timing == Timing::Event);
+    let event_ns = |o: &&OpFacts| o.duration_ns.filter(|_| o.timing == Timing::Event);
     if early().next().is_none() {
         (end, true)
     } else if early().all(|o| o.timing == Timing::Proxy) {
@@ -155,12 +155,50 @@ pub struct JobPart {
     foreign: u64,
 }
 
+/// What is kept of an operation until all records are read. A recording has many.
+#[derive(Clone, Copy, Debug)]
+struct OpFacts {
+    comm: Option<u32>,
+    func: StrId,
+    algo: StrId,
+    proto: StrId,
+    bytes: Option<u64>,
+    channels: Option<u8>,
+    seq: Option<u64>,
+    peer: Option<i32>,
+    is_done: bool,
+    timing: Timing,
+    duration_ns: Option<f64>,
+    has_gpu_times: bool,
+    stops_early: bool,
+}
+
+impl OpFacts {
+    fn of(operation: &Operation) -> OpFacts {
+        OpFacts {
+            comm: operation.comm.and_then(|comm| comm.try_into().ok()),
+            func: operation.func,
+            algo: operation.algo,
+            proto: operation.proto,
+            bytes: operation.bytes,
+            channels: operation.channels,
+            seq: operation.seq,
+            peer: operation.peer,
+            is_done: matches!(operation.completion, Completion::Done(_)),
+            timing: operation.timing,
+            duration_ns: operation.duration_ns,
+            has_gpu_times: operation.has_gpu_times,
+            stops_early: operation.stops_early,
+        }
+    }
+}
+
 /// The data of one process while its operations are added.
 struct Process<'t, 'a> {
     /// Worker of each communicator, by position.
     workers: &'t [usize],
     timeline: &'t Timeline<'a>,
-    operations: &'t [Operation],
+    operations: &'t [OpFacts],
     /// Time from which operations are judged, in ticks, if not all are.
     from: Option<u64>,
     /// (Start, number) of its steps; starts in ns since 1970.
@@ -174,7 +212,7 @@ impl Process<'_, '_> {
     }
 
     /// True if the network may report received data before it has arrived.
-    fn arrives_early(&self, operation: &Operation) -> bool {
+    fn arrives_early(&self, operation: &OpFacts) -> bool {
         let has_net_plugin = self.timeline.recording().identity().net_plugin.is_some();
         arrives_early(has_net_plugin, self.timeline.string(operation.proto))
     }
@@ -186,8 +224,8 @@ impl Process<'_, '_> {
         worker.copied().unwrap_or_default()
     }
 
-    fn comm(&self, operation: &Operation) -> Option<&Comm> {
-        operation.comm.map(|comm| self.timeline.comm(comm))
+    fn comm(&self, operation: &OpFacts) -> Option<&Comm> {
+        operation.comm.map(|comm| self.timeline.comm(comm as usize))
     }
 
     /// True if some of its operations of a kind are missing, or it was recorded only for a time.
@@ -269,7 +307,7 @@ pub struct ProcessReader<'p> {
     network: Network<'p>,
     first: LatestFirst,
     foreign: u64,
-    operations: Vec<Operation>,
+    operations: Vec<OpFacts>,
     launches: Launches,
 }
 
@@ -318,7 +356,7 @@ impl Consumer for ProcessReader<'_> {
             let number = u32::try_from(self.operations.len()).unwrap_or(u32::MAX);
             self.network.end(timeline, operation.event, number);
             self.launches.add(timeline, operation);
-            self.operations.push(Operation { open: Vec::new(), ..operation.clone() });
+            self.operations.push(OpFacts::of(operation));
         }
     }
 
@@ -398,10 +436,9 @@ impl Adding<'_> {
         launch: &launches::Launch,
         seen: &mut OwnCollectives,
     ) -> Option<f64> {
-        let operations: Vec<&Operation> =
+        let operations: Vec<&OpFacts> =
             launch.operations.iter().map(|&at| &process.operations[at]).collect();
-        let is_done = |o: &&Operation| matches!(o.completion, Completion::Done(_));
-        if !operations.iter().all(is_done) {
+        if !operations.iter().all(|o| o.is_done) {
             return None;
         }
         let kernel = launch.gpu.filter(|_| operations.iter().all(|o| o.has_gpu_times));
@@ -419,7 +456,7 @@ impl Adding<'_> {
         if let Some(operation) = operations.iter().find(|o| o.seq.is_some()) {
             self.add_collective(process, operation, this, seen);
         }
-        let transfers: Vec<&Operation> =
+        let transfers: Vec<&OpFacts> =
             operations.iter().copied().filter(|o| o.peer.is_some()).collect();
         if !transfers.is_empty() {
             let batch = self.part.batches.len();
@@ -432,7 +469,7 @@ impl Adding<'_> {
     fn add_collective(
         &mut self,
         process: &Process<'_, '_>,
-        operation: &Operation,
+        operation: &OpFacts,
         this: PlacedPart,
         seen: &mut OwnCollectives,
     ) {
@@ -453,11 +490,11 @@ impl Adding<'_> {
     }
 
     /// The class of the sends and receives of one kernel.
-    fn p2p_class(&self, process: &Process<'_, '_>, transfers: &[&Operation]) -> Option<P2pClass> {
+    fn p2p_class(&self, process: &Process<'_, '_>, transfers: &[&OpFacts]) -> Option<P2pClass> {
         let comm = process.comm(transfers.first()?)?;
         let of = |is_send: bool| {
             let is_send_of =
-                move |o: &&&Operation| (process.timeline.string(o.func) == "Send") == is_send;
+                move |o: &&&OpFacts| (process.timeline.string(o.func) == "Send") == is_send;
             let mut of = transfers.iter().filter(is_send_of).map(|o| o.bytes).peekable();
             let is_some = of.peek().is_some();
             is_some.then(|| of.try_fold(0u64, |sum, bytes| sum.checked_add(bytes?)))
@@ -472,7 +509,7 @@ impl Adding<'_> {
         Some(P2pClass { comm, func, bytes: sends.or(receives).flatten() })
     }
 
-    fn add_transfer(&mut self, process: &Process<'_, '_>, operation: &Operation, batch: usize) {
+    fn add_transfer(&mut self, process: &Process<'_, '_>, operation: &OpFacts, batch: usize) {
         let Some((comm, peer)) = process.comm(operation).zip(operation.peer) else { return };
         let (id, rank) = (comm_id(comm), comm.rank);
         let is_send = process.timeline.string(operation.func) == "Send";
