@@ -168,7 +168,8 @@ impl Doubts {
             }
         }
         rest.iter().for_each(|&id| timeline.mark(id, marks::COMPARED | marks::PASSED));
-        kernels.sort_by_key(|&(start, _)| start);
+        // An unstable sort needs no memory.
+        kernels.sort_unstable_by_key(|(start, kernel)| (*start, kernel.id));
         let mut waits: HashSet<(usize, u8), BuildHasherDefault<Mix>> = HashSet::default();
         for (start, kernel) in kernels {
             let place = (kernel.comm, kernel.channel);

@@ -58,10 +58,11 @@ a test compares both, with sweeps of a few events.
 */
 
 use crate::doubts::Doubts;
+use crate::event_id::NewNumbers;
 use crate::operation::{Completion, Judge, Judged, Operation, Timing};
 use crate::ptimer::{ClockFits, launch_of};
 use crate::pxn::Work;
-use crate::timeline::{Buffers, NewNumbers, marks};
+use crate::timeline::{Buffers, marks};
 use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline};
 use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
 use std::cell::Cell;

@@ -76,6 +76,7 @@ pub mod comm_set;
 pub mod counts;
 mod doubts;
 pub mod ends;
+pub mod event_id;
 pub mod facts;
 pub mod filter;
 pub mod function;
@@ -86,6 +87,7 @@ pub mod human;
 pub mod joiner;
 pub mod kernels;
 pub mod launches;
+
 pub mod operation;
 pub mod order;
 pub mod parallel;
@@ -101,10 +103,11 @@ pub mod threads;
 pub mod timeline;
 pub mod tracks;
 
+pub use event_id::EventId;
 pub use facts::{Facts, Launched};
 pub use filter::{Declared, Filter, Selection};
 pub use histogram::Histogram;
 pub use operation::{Completion, Operation, Timing, operations};
 pub use order::{KernelOrder, StreamOrder};
 pub use ptimer::{GpuClock, GpuClocks};
-pub use timeline::{Event, EventId, Parent, Timeline};
+pub use timeline::{Event, Parent, Timeline};

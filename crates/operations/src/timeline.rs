@@ -12,6 +12,7 @@ type as its state: it forgets events (`Timeline::forget`) when nothing more is e
 */
 
 use crate::counts::Counts;
+use crate::event_id::{EventId, NewNumbers};
 use crate::hash::Map;
 use crate::peers::Links;
 use crate::steps::{OpSteps, told_more};
@@ -31,26 +32,6 @@ static PASSES: AtomicU64 = AtomicU64::new(0);
 #[doc(hidden)]
 pub fn passes() -> u64 {
     PASSES.load(Relaxed)
-}
-
-/// Number of an event in its [`Timeline`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct EventId(u32);
-
-impl EventId {
-    /// The number. The events of a recording that is read whole are numbered from 0 in the order in
-    /// which they are read.
-    #[must_use]
-    #[inline]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    /// The event with this number.
-    #[must_use]
-    pub fn of_index(index: usize) -> EventId {
-        EventId(u32::try_from(index).unwrap_or(u32::MAX))
-    }
 }
 
 /// An event's parent.
@@ -164,41 +145,12 @@ pub struct Timeline<'a> {
 
 const NO_COMM: u32 = u32::MAX;
 
-/// The new numbers of events after others were forgotten.
-#[derive(Debug)]
-pub struct NewNumbers(Vec<u32>);
-
-impl NewNumbers {
-    const NONE: u32 = u32::MAX;
-
-    fn of(goes: &[bool]) -> NewNumbers {
-        let mut next = 0;
-        let number = |&goes: &bool| {
-            let number = if goes { NewNumbers::NONE } else { next };
-            next += u32::from(!goes);
-            number
-        };
-        NewNumbers(goes.iter().map(number).collect())
-    }
-
-    /// The new number of an event; `None` if it was forgotten.
-    #[must_use]
-    pub fn of_event(&self, old: EventId) -> Option<EventId> {
-        let new = EventId(*self.0.get(old.index())?);
-        (new.0 != NewNumbers::NONE).then_some(new)
-    }
-
-    /// Moves what belongs to events, by their old numbers, to their new numbers.
-    pub fn keep<T: Copy>(&self, values: &mut Vec<T>) {
-        let mut kept = 0;
-        for (old, &new) in self.0.iter().enumerate().take(values.len()) {
-            if new != NewNumbers::NONE {
-                values[kept] = values[old];
-                kept += 1;
-            }
-        }
-        values.truncate(kept);
-    }
+/// Room for the events of a timeline, without any.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    events: Vec<Event>,
+    by_handle: Map<Handle, EventId>,
+    slots: Vec<Option<OpenOp>>,
 }
 
 /// A ProxyOp to which steps may be added.
@@ -211,14 +163,6 @@ struct OpenOp {
     comm: Option<u32>,
     /// Number of its link, once it has a step.
     link: Option<usize>,
-}
-
-/// Room for the events of a timeline, without any.
-#[derive(Debug, Default)]
-pub(crate) struct Buffers {
-    events: Vec<Event>,
-    by_handle: Map<Handle, EventId>,
-    slots: Vec<Option<OpenOp>>,
 }
 
 /// ProxyOps by the slot that a step names. A slot is used again after its ProxyOp stopped. If steps
@@ -550,7 +494,7 @@ impl<'a> Timeline<'a> {
             first_child[index] += first_child[index - 1];
         }
         self.children.clear();
-        self.children.resize(first_child.last().map_or(0, |&n| n as usize), EventId(0));
+        self.children.resize(first_child.last().map_or(0, |&n| n as usize), EventId::of_index(0));
         for (index, parent) in known() {
             let place = &mut first_child[parent + 1];
             self.children[*place as usize] = EventId::of_index(index);
@@ -620,7 +564,7 @@ impl<'a> Timeline<'a> {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = EventId> + use<> {
-        (0..u32::try_from(self.events.len()).unwrap_or(u32::MAX)).map(EventId)
+        (0..self.events.len()).map(EventId::of_index)
     }
 
     fn counts_mut(&mut self, comm: Option<usize>) -> &mut Counts {

@@ -10,6 +10,7 @@ mod clock;
 mod later;
 mod lost;
 mod older;
+mod span;
 
 pub use older::OlderPart;
 
@@ -691,26 +692,6 @@ impl Recording {
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
-    }
-    /// Time stamp of the first record in its blocks, in ticks; 0 if there is none.
-    #[must_use]
-    pub fn first_ticks(&self) -> u64 {
-        let blocks = self.lanes.iter().filter_map(|lane| lane.blocks.first());
-        blocks.map(|block| block.header.first_ticks).min().unwrap_or(0)
-    }
-    /// Time from which its last `bytes` of blocks are, in ticks; `None` if it has no more.
-    #[must_use]
-    pub fn start_of_last(&self, bytes: u64) -> Option<u64> {
-        let blocks = self.lanes.iter().flat_map(|lane| &lane.blocks);
-        let mut blocks: Vec<(u64, u64)> =
-            blocks.map(|block| (block.header.first_ticks, block.len as u64)).collect();
-        blocks.sort_unstable();
-        let mut last = 0;
-        let before = blocks.iter().rposition(|(_, len)| {
-            last += len;
-            last > bytes
-        });
-        before.and_then(|at| blocks.get(at + 1)).map(|(ticks, _)| *ticks)
     }
     /// The problems without the line on how an unclosed recording ended.
     #[must_use]

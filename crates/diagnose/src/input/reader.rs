@@ -6,11 +6,11 @@ use super::activity::Activities;
 use crate::job::InFlightOp;
 use ncclscope_findings::rank::Transfer;
 use ncclscope_operations::ends::arrives_early;
+use ncclscope_operations::event_id::NewNumbers;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::joiner::{At, Consumer};
 use ncclscope_operations::operation::Completion;
 use ncclscope_operations::steps::StepExt;
-use ncclscope_operations::timeline::NewNumbers;
 use ncclscope_operations::{Event, EventId, Operation, Timeline};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::progress::{Checkpoints, Heartbeat, OpProgress, Progress, progress_flags};
@@ -20,7 +20,7 @@ use ncclscope_trace::{Detail, EventKind, Handle, Record, Recording, State, StrId
 /// Maximum number of the latest calls of a communicator that are kept for comparison.
 pub(super) const MAX_CALLS: usize = 64;
 
-/// What is noted of an operation.
+/// What is noted of an operation. A recording has many.
 #[derive(Clone, Debug)]
 pub(super) struct OpNote {
     /// Its start, in ticks.
@@ -28,13 +28,24 @@ pub(super) struct OpNote {
     pub(super) completion: Completion,
     /// The other rank of a send or receive.
     pub(super) peer: Option<i32>,
+    pub(super) is_send: bool,
+    pub(super) bytes: Option<u64>,
+    /// Its kernel is recorded on at least one channel.
+    pub(super) has_kernel: bool,
+    /// Its kernel is recorded, but not on all channels: others may still start.
+    pub(super) lacks_channels: bool,
+    /// Its parts, unless it is over.
+    pub(super) open: Option<Box<OpenNote>>,
+}
+
+/// What is noted of an operation that is not known to be over.
+#[derive(Clone, Debug)]
+pub(super) struct OpenNote {
     pub(super) call: CallNote,
-    /// Channels of its kernel: (all, started, stopped); `None` if not recorded.
-    pub(super) kernel: Option<(u32, u32, u32)>,
     /// When it last advanced, in ticks.
     pub(super) since: u64,
-    /// Its parts, unless it is over.
-    pub(super) flight: Option<Box<InFlightOp>>,
+    /// Without its call.
+    pub(super) flight: InFlightOp,
     /// All its data was moved and only stops are missing: NCCL stops its transfers together with
     /// those to other peers in the same kernel.
     pub(super) is_only_unstopped: bool,
@@ -50,13 +61,55 @@ pub(super) struct CallNote {
     pub(super) root: Option<i32>,
 }
 
+impl CallNote {
+    fn of(op: &Operation, event: &Event) -> CallNote {
+        let (count, root) = match event.start.detail {
+            Detail::Coll(Coll { count, root, .. }) => (Some(count), Some(root)),
+            Detail::CeColl(ce) => (Some(ce.count), Some(ce.root)),
+            _ => (None, None),
+        };
+        CallNote { func: op.func, datatype: op.datatype, bytes: op.bytes, count, root }
+    }
+}
+
+/// The latest of many, by their start in ticks.
+#[derive(Clone, Debug)]
+pub(super) struct Latest<T>(Vec<(u64, T)>);
+
+impl<T> Default for Latest<T> {
+    fn default() -> Latest<T> {
+        Latest(Vec::new())
+    }
+}
+
+impl<T> Latest<T> {
+    fn add(&mut self, start: u64, one: T) {
+        self.0.push((start, one));
+        if self.0.len() > 8 * MAX_CALLS {
+            self.sort();
+        }
+    }
+
+    fn sort(&mut self) {
+        self.0.sort_by_key(|(start, _)| *start);
+        self.0.drain(..self.0.len().saturating_sub(MAX_CALLS));
+    }
+
+    /// At most [`MAX_CALLS`], in order, after all were added.
+    pub(super) fn all(&self) -> &[(u64, T)] {
+        &self.0
+    }
+}
+
 /// What is noted of a communicator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CommNotes {
     /// Its operations; by start, once all records are read.
     pub(super) operations: Vec<OpNote>,
-    /// Its latest calls of collectives with their start in ticks, likewise.
-    pub(super) calls: Vec<(u64, ApiCall)>,
+    /// Its latest collectives, as NCCL enqueued them.
+    pub(super) latest: Latest<CallNote>,
+    /// Its latest calls of collectives.
+    pub(super) calls: Latest<ApiCall>,
     /// Number of calls after its latest heartbeat.
     pub(super) new_calls: u64,
     /// A call was captured into a CUDA graph.
@@ -75,15 +128,7 @@ impl CommNotes {
     fn add_call(&mut self, start: u64, call: ApiCall) {
         self.is_captured |= call.graph;
         self.new_calls += u64::from(start > self.progress.map_or(0, |progress| progress.ticks));
-        self.calls.push((start, call));
-        if self.calls.len() > 8 * MAX_CALLS {
-            self.keep_latest_calls();
-        }
-    }
-
-    fn keep_latest_calls(&mut self) {
-        self.calls.sort_by_key(|(start, _)| *start);
-        self.calls.drain(..self.calls.len().saturating_sub(MAX_CALLS));
+        self.calls.add(start, call);
     }
 
     /// The notes of each communicator of a recording, with its heartbeats.
@@ -172,7 +217,8 @@ impl<'a> SnapshotReader<'a> {
     pub(super) fn sort(&mut self) {
         for comm in &mut self.comms {
             comm.operations.sort_by_key(|op| op.start);
-            comm.keep_latest_calls();
+            comm.latest.sort();
+            comm.calls.sort();
         }
     }
 
@@ -209,25 +255,25 @@ impl<'a> SnapshotReader<'a> {
         }
     }
 
-    fn note(&self, timeline: &Timeline<'_>, op: &Operation) -> OpNote {
-        let event = timeline.event(op.event);
-        let (count, root) = match event.start.detail {
-            Detail::Coll(Coll { count, root, .. }) => (Some(count), Some(root)),
-            Detail::CeColl(ce) => (Some(ce.count), Some(ce.root)),
-            _ => (None, None),
+    fn note(&self, timeline: &Timeline<'_>, op: &Operation, call: CallNote) -> OpNote {
+        let (all, some, _) = kernel(timeline, op).unwrap_or_default();
+        let lacks_channels = 0 < some && some < all;
+        let is_over = matches!(op.completion, Completion::Done(_)) && !lacks_channels;
+        let open = || OpenNote {
+            call,
+            since: self.since(timeline, op),
+            flight: self.flight(timeline, op),
+            is_only_unstopped: self.is_only_unstopped(timeline, op),
         };
-        let kernel = kernel(timeline, op);
-        let lacks = kernel.is_some_and(|(all, some, _)| 0 < some && some < all);
-        let is_over = matches!(op.completion, Completion::Done(_)) && !lacks;
         OpNote {
-            start: event.start.ticks,
+            start: timeline.event(op.event).start.ticks,
             completion: op.completion,
             peer: op.peer,
-            call: CallNote { func: op.func, datatype: op.datatype, bytes: op.bytes, count, root },
-            kernel,
-            since: if is_over { event.start.ticks } else { self.since(timeline, op) },
-            flight: (!is_over).then(|| Box::new(self.flight(timeline, op))),
-            is_only_unstopped: self.is_only_unstopped(timeline, op),
+            is_send: op.peer.is_some() && timeline.string(op.func) == "Send",
+            bytes: op.bytes,
+            has_kernel: some > 0,
+            lacks_channels,
+            open: (!is_over).then(|| Box::new(open())),
         }
     }
 
@@ -326,8 +372,14 @@ impl Consumer for SnapshotReader<'_> {
 
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
         if let Some(comm) = operation.comm {
-            let note = self.note(timeline, operation);
-            self.comms[comm].operations.push(note);
+            let event = timeline.event(operation.event);
+            let call = CallNote::of(operation, event);
+            let note = self.note(timeline, operation, call);
+            let comm = &mut self.comms[comm];
+            comm.operations.push(note);
+            if operation.peer.is_none() {
+                comm.latest.add(event.start.ticks, call);
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
 use super::options::InputOptions;
 pub use super::reader::SnapshotReader;
-use super::reader::{CallNote, CommNotes, GroupNote, MAX_CALLS, OpNote};
+use super::reader::{CallNote, CommNotes, GroupNote, OpNote};
 pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
@@ -303,9 +303,9 @@ impl<'t, 'a> Progression<'t, 'a> {
         let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
         // A captured call is enqueued at each replay. The enqueued operations are numbered alike on
         // all ranks, but the calls are not.
-        let calls = if member.is_captured { &[][..] } else { &notes.calls };
+        let calls = if member.is_captured { &[][..] } else { notes.calls.all() };
         if progress.flags & flags::PARTIAL == 0 && has_all_calls(self.recording) {
-            member.calls = self.latest_calls(position, (member.api, calls), (first, &colls));
+            member.calls = self.latest_calls(position, (member.api, calls), member.enqueued);
         }
         if is_partial {
             // Without the age, the rank would look as if it waited for nothing.
@@ -316,7 +316,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             return;
         }
         let numbered = || (first..).zip(&colls);
-        let with_kernel = numbered().filter(|(_, op)| op.kernel.is_some_and(|k| k.1 > 0));
+        let with_kernel = numbered().filter(|(_, op)| op.has_kernel);
         if let Some((latest, _)) = with_kernel.last() {
             member.started = Some(latest.max(progress.started));
             member.sees_kernels = true;
@@ -324,7 +324,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let latest = member.started;
         let is_open = |&(number, op): &(u64, &&OpNote)| {
             // A kernel with events on only some channels may not be over: others may still start.
-            let lacks = op.kernel.is_some_and(|(all, some, _)| 0 < some && some < all);
+            let lacks = op.lacks_channels;
             // The rank itself may know that a network part or a kernel is still missing.
             let is_unseen = op.completion == Completion::Unseen && !is_new(op.start);
             let is_awaited = is_unseen && progress.done < number;
@@ -342,7 +342,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             };
             let before = colls.iter().take(usize_of(at - first)).filter_map(ended).max();
             let turn = before.map_or(0, |ticks| self.timeline.ns(ticks));
-            member.since_ns = Some(self.timeline.ns(op.since).max(turn));
+            member.since_ns = Some(self.since(op).max(turn));
             member.born_ns = Some(self.timeline.ns(op.start));
             member.flight = Some(self.flight(op));
         }
@@ -354,12 +354,13 @@ impl<'t, 'a> Progression<'t, 'a> {
         &self,
         position: usize,
         (last, calls): (u64, &[(u64, ApiCall)]),
-        (first, colls): (u64, &[&OpNote]),
+        enqueued: u64,
     ) -> BTreeMap<u64, Call> {
         if calls.is_empty() {
-            let kept = colls.len().saturating_sub(MAX_CALLS);
-            let list = (first..).zip(colls).skip(kept);
-            return list.map(|(at, op)| (at, self.call(op))).collect();
+            let latest = self.notes.comms[position].latest.all();
+            let first = (enqueued + 1).saturating_sub(latest.len() as u64).max(1);
+            let numbered = (first..).zip(latest);
+            return numbered.map(|(at, &(start, call))| (at, self.call(start, call))).collect();
         }
         let numbered = ((last + 1).saturating_sub(calls.len() as u64)..).zip(calls);
         numbered.map(|(at, call)| (at, self.api_call(position, call))).collect()
@@ -381,8 +382,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
-    fn call(&self, op: &OpNote) -> Call {
-        let CallNote { func, datatype, bytes, count, root } = op.call;
+    fn call(&self, start: u64, call: CallNote) -> Call {
+        let CallNote { func, datatype, bytes, count, root } = call;
         let func = self.timeline.string(func).to_owned();
         Call {
             count: count.filter(|_| count_matters(&func)),
@@ -391,14 +392,19 @@ impl<'t, 'a> Progression<'t, 'a> {
             size: bytes.map(human::bytes).unwrap_or_default(),
             bytes,
             func,
-            called_ns: Some(self.timeline.ns(op.start)),
+            called_ns: Some(self.timeline.ns(start)),
         }
     }
 
     /// The call of an operation, and its parts.
     fn flight(&self, op: &OpNote) -> InFlightOp {
-        let parts = op.flight.as_deref().cloned().unwrap_or_default();
-        InFlightOp { call: self.call(op), ..parts }
+        let Some(open) = op.open.as_deref() else { return InFlightOp::default() };
+        InFlightOp { call: self.call(op.start, open.call), ..open.flight.clone() }
+    }
+
+    /// When an operation last advanced, ns.
+    fn since(&self, op: &OpNote) -> u64 {
+        self.timeline.ns(op.open.as_ref().map_or(op.start, |open| open.since))
     }
 
     /// Fills in what the process has called on the communicator while NCCL connects.
@@ -458,17 +464,18 @@ impl<'t, 'a> Progression<'t, 'a> {
             if peer == member.rank {
                 continue;
             }
-            let is_send = self.timeline.string(op.call.func) == "Send";
-            let side = member.pairs.entry((is_send, peer)).or_default();
+            let side = member.pairs.entry((op.is_send, peer)).or_default();
             side.issued += 1;
-            side.sizes.extend(op.call.bytes.map(|bytes| (side.issued, bytes)));
+            side.sizes.extend(op.bytes.map(|bytes| (side.issued, bytes)));
             if side.sizes.len() > MAX_SIZES {
                 side.sizes.pop_front();
             }
-            if op.completion == Completion::Open && !op.is_only_unstopped {
+            if op.completion == Completion::Open
+                && !op.open.as_ref().is_some_and(|open| open.is_only_unstopped)
+            {
                 if side.open == 0 {
                     side.number = is_known.then_some(number);
-                    side.since_ns = Some(self.timeline.ns(op.since));
+                    side.since_ns = Some(self.since(op));
                     side.born_ns = Some(self.timeline.ns(op.start));
                     side.flight = self.flight(op);
                 }

@@ -21,6 +21,7 @@ use crate::model::{
     Part,
 };
 use ncclscope_operations::ends::arrives_early;
+use ncclscope_operations::event_id::NewNumbers;
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::human;
 use ncclscope_operations::joiner::{At, Consumer, Joined, join};
@@ -28,7 +29,6 @@ use ncclscope_operations::launches::{self, Launches};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::stats::{to_f64, to_u64};
-use ncclscope_operations::timeline::NewNumbers;
 use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::{Comm, EventKind, MarkKind, Record, Recording, StrId};
@@ -378,11 +378,9 @@ struct Adding<'p> {
 }
 
 impl Adding<'_> {
-    fn add(
-        &mut self,
-        ProcessReader { place, from, network, first, foreign, operations, launches, .. }: ProcessReader<'_>,
-        Joined { timeline, clocks, .. }: &Joined<'_>,
-    ) {
+    fn add(&mut self, reader: ProcessReader<'_>, Joined { timeline, clocks, .. }: &Joined<'_>) {
+        let ProcessReader { place, from, network, first, foreign, operations, launches, .. } =
+            reader;
         let recording = timeline.recording();
         self.part.foreign = foreign;
         let workers = self.plan.workers(place);
