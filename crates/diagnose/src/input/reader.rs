@@ -427,3 +427,43 @@ fn kernel(timeline: &Timeline<'_>, op: &Operation) -> Option<(u32, u32, u32)> {
     }
     Some((u32::from(op.channels?).max(started), started, stopped))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::recording::snapshot;
+    use ncclscope_operations::joiner::join;
+    use scripts::{Call, Fault, Process};
+
+    /// The joiner forgets events of a recording of this length several times.
+    #[test]
+    fn the_end_of_a_long_recording_is_that_of_a_short_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = Process::new(0, 2);
+        for _ in 0..1_500 {
+            process.collective(Call::ALL_REDUCE);
+            process.send_recv(1, 100);
+            process.now += 5_000_000;
+        }
+        process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+        let path = process.write(dir.path()).unwrap();
+
+        let recording = Recording::open(&path).unwrap();
+        let mut reader = SnapshotReader::new(&recording);
+        let joined = join(&recording, None, &mut reader);
+        assert!(reader.swept[0] > 1_000, "{:?}", reader.swept);
+        let long = reader.finish(&joined);
+        let [member] = &*long.comms else { panic!("{long:?}") };
+        assert_eq!((member.api, member.enqueued, member.done), (1_501, 1_501, 1_500));
+        let numbers: Vec<u64> = member.calls.keys().copied().collect();
+        assert!(numbers.into_iter().eq(1_501 - 63..=1_501));
+        let flight = member.flight.as_ref().unwrap();
+        assert!(flight.transfers.iter().any(Transfer::is_open), "{flight:?}");
+        assert_eq!(flight.call.count, member.calls[&1_501].count);
+        let sides: Vec<(u64, u64)> = member.pairs.values().map(|it| (it.issued, it.done)).collect();
+        assert_eq!(sides, [(1_500, 1_500); 2]);
+
+        let end = snapshot(&path, None).unwrap();
+        assert_eq!(format!("{long:?}"), format!("{end:?}"));
+    }
+}
