@@ -49,9 +49,11 @@ they have not ended.
 
 # What bounds the memory
 
-If more than `LIVE` events are kept, the oldest groups are passed on in their present state.
-[`Joined::cut_short`] counts the operations among them that were not over. A child that is read
-after its operation was forgotten counts as one with an unknown parent.
+If more than `LIVE` events are kept, the oldest groups are passed on in their present state, but not
+those with an operation or a call that has not ended: these may hang, and others may go on for long
+after them. Groups in which something changed in the last `QUIET_NS` stay, too. Only above `MOST` events such groups are passed on, too; [`Joined::cut_short`] counts
+their open operations. A child that is read after its operation was forgotten counts as one with an
+unknown parent.
 
 The results are the same as those of [`crate::operations()`], which keeps everything until the end;
 a test compares both, with sweeps of a few events.
@@ -69,8 +71,10 @@ use std::cell::Cell;
 
 /// Least number of events that are added between two sweeps.
 const SWEEP: usize = 8 << 10;
-/// Most events that are kept after a sweep.
+/// Most events that are kept after a sweep, without operations and calls that have not ended.
 const LIVE: usize = 128 << 10;
+/// Most events that are kept after a sweep.
+const MOST: usize = 1 << 20;
 
 /// How long an operation that is over must be unchanged, ns.
 const QUIET_NS: f64 = 100e6;
@@ -188,7 +192,7 @@ pub fn join<'a>(
     work: Option<&Work>,
     consumer: &mut impl Consumer,
 ) -> Joined<'a> {
-    let room = Room { sweep: SWEEP, live: LIVE };
+    let room = Room { sweep: SWEEP, live: LIVE, most: MOST };
     let mut joiner = Joiner::new(recording, room, consumer);
     if let Some(work) = work {
         work.links.iter().for_each(|links| joiner.timeline.adopt_links(links));
@@ -209,6 +213,7 @@ pub fn join<'a>(
 struct Room {
     sweep: usize,
     live: usize,
+    most: usize,
 }
 
 struct Joiner<'a, 'c, C> {
@@ -377,15 +382,39 @@ impl Plan {
 
     /// If too many events stay, passes on and forgets the oldest groups in their present state.
     fn make_room(&mut self, state: &State<'_, '_>, roots: &[EventId], room: Room) {
-        let stays = self.goes.iter().filter(|&&goes| !goes).count();
-        if stays <= room.live {
+        if self.staying() <= room.live {
             return;
         }
-        let staying = self.goes.iter().enumerate().filter(|(_, goes)| !**goes);
-        let first_kept = staying.map(|(index, _)| index).nth(stays - room.live / 2);
-        let first_kept = first_kept.unwrap_or(usize::MAX);
+        let mut is_open = vec![false; self.goes.len()];
+        for (id, event) in state.timeline.events().filter(|(id, _)| !self.goes[id.index()]) {
+            is_open[roots[id.index()].index()] |= state.is_open(id, event);
+        }
+        self.drop_oldest(state, roots, room.live / 2, |root| !is_open[root.index()]);
+        if self.staying() > room.most {
+            self.drop_oldest(state, roots, room.most / 2, |_| true);
+        }
+    }
+
+    /// Number of events that stay.
+    fn staying(&self) -> usize {
+        self.goes.iter().filter(|&&goes| !goes).count()
+    }
+
+    /// Drops the oldest groups that `may_go`, by their topmost event, until `rest` events stay.
+    fn drop_oldest(
+        &mut self,
+        state: &State<'_, '_>,
+        roots: &[EventId],
+        rest: usize,
+        may_go: impl Fn(EventId) -> bool,
+    ) {
+        let drop = self.staying().saturating_sub(rest);
+        let staying = roots.iter().zip(&self.goes).enumerate();
+        let mut staying = staying.filter(|(_, (root, goes))| !**goes && may_go(**root));
+        let first_kept = staying.nth(drop).map_or(usize::MAX, |(index, _)| index);
         for (id, event) in state.timeline.events() {
-            if self.goes[id.index()] || roots[id.index()].index() >= first_kept {
+            let root = roots[id.index()];
+            if self.goes[id.index()] || !may_go(root) || root.index() >= first_kept {
                 continue;
             }
             self.goes[id.index()] = true;
@@ -397,6 +426,14 @@ impl Plan {
             }
         }
     }
+}
+
+/// Whether a thread of the application is inside an event of this kind.
+const fn is_call(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::GroupApi | EventKind::CollApi | EventKind::P2pApi | EventKind::KernelLaunch
+    )
 }
 
 /// The topmost ancestor of each event.
@@ -428,6 +465,21 @@ impl State<'_, '_> {
     /// Time since `changed`, ns.
     fn quiet_ns(&self, changed: u64) -> f64 {
         self.timeline.clock().duration_ns(self.until.saturating_sub(changed))
+    }
+
+    /// Whether an event is an operation or a call that has not ended, or just changed, so that
+    /// more records of it may come.
+    fn is_open(&self, id: EventId, event: &Event) -> bool {
+        if self.quiet_ns(event.last_change()) < QUIET_NS {
+            return true;
+        }
+        match Facts::of(&event.start.detail) {
+            Some(facts) => {
+                let judged = self.judge.operation(self.timeline, (id, event), &facts);
+                judged.operation.completion == Completion::Open
+            }
+            None => event.stop.is_none() && is_call(event.kind()),
+        }
     }
 
     /// Whether no more records are expected of an event that is not an operation.
@@ -480,6 +532,7 @@ impl State<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_trace::Comm;
     use proptest::prelude::*;
     use scripts::{Call, Fault, Process};
 
@@ -527,8 +580,8 @@ mod tests {
             joiner.reached(ticks);
             let record = lanes[lane].next().unwrap();
             joiner.record(lane, &record);
-            let (held, Room { sweep, live }) = (joiner.timeline.len(), joiner.room);
-            assert!(held <= 2 * live.max(sweep) + sweep, "{held} events");
+            let (held, Room { sweep, live, most }) = (joiner.timeline.len(), joiner.room);
+            assert!(held <= 2 * live.max(most).max(sweep) + sweep, "{held} events");
         }
     }
 
@@ -590,7 +643,7 @@ mod tests {
                 process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
             }
             let [(whole, counts), (parts, counts_of_parts)] =
-                both(&process, Room { sweep, live: LIVE });
+                both(&process, Room { sweep, live: LIVE, most: MOST });
             prop_assert_eq!(whole.operations, parts.operations);
             prop_assert_eq!(whole.events, parts.events);
             prop_assert_eq!(counts, counts_of_parts);
@@ -634,9 +687,35 @@ mod tests {
             process.collective(Call::ALL_REDUCE);
             process.now += 5_000_000;
         }
-        let [whole, parts] = both(&process, Room { sweep: 64, live: 4_000 });
+        let [whole, parts] = both(&process, Room { sweep: 64, live: 4_000, most: 4_000 });
         assert_eq!(whole.0.operations, parts.0.operations);
         assert_eq!(whole.1, parts.1);
+    }
+
+    /// A send may hang while other operations, whose end no record shows, go on for minutes.
+    #[test]
+    fn what_hangs_outlives_what_may_be_over() {
+        let mut process = Process::new(0, 2);
+        process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+        let first = process.comm.clone();
+        process.comm = Comm { index: first.index + 1, hash: first.hash + 1, ..first.clone() };
+        process.other_comms.push(first);
+        for _ in 0..500 {
+            process.collective(Call { fault: Fault::Local, ..Call::ALL_REDUCE });
+            process.now += 5_000_000;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
+        let mut told = Told::default();
+        let mut joiner =
+            Joiner::new(&recording, Room { sweep: 50, live: 200, most: 1_000 }, &mut told);
+        feed(&recording, &mut joiner);
+        let before_last = joiner.consumer.operations.len();
+        let (joined, _) = joiner.finish();
+        assert_eq!((joined.cut_short, told.operations.len()), (0, 501));
+        let open: Vec<usize> =
+            (0..501).filter(|&at| told.operations[at].1.contains("Open")).collect();
+        assert!(matches!(*open, [at] if at >= before_last && before_last > 300), "{open:?}");
     }
 
     #[test]
@@ -649,7 +728,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
         let mut told = Told::default();
-        let mut joiner = Joiner::new(&recording, Room { sweep: 50, live: 200 }, &mut told);
+        let mut joiner =
+            Joiner::new(&recording, Room { sweep: 50, live: 200, most: 200 }, &mut told);
         feed(&recording, &mut joiner);
         let (joined, _) = joiner.finish();
         assert!(joined.cut_short > 400, "{}", joined.cut_short);

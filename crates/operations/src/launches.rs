@@ -49,16 +49,25 @@ pub fn launches(
     launches.finish(clocks)
 }
 
-/// Finds the kernels of a recording while its operations end.
+/// Finds the kernels of a recording while its operations end, in any order.
 #[derive(Debug, Default)]
 pub struct Launches {
     /// The start of each Group event that was forgotten, in ticks.
     groups: Map<Handle, u64>,
     /// Index of the kernel of each Group event.
     by_group: Map<Handle, usize>,
-    /// The kernels, and their times by the GPU's timer, ns.
-    all: Vec<(Launch, Option<(u64, u64)>)>,
+    all: Vec<Unfinished>,
     operations: usize,
+}
+
+/// A kernel of which more operations may come.
+#[derive(Debug, Default)]
+struct Unfinished {
+    launch: Launch,
+    /// The starts of its operations, in ticks.
+    starts: Vec<u64>,
+    /// Its times by the GPU's timer, ns.
+    ptimers: Option<(u64, u64)>,
 }
 
 impl Launches {
@@ -85,11 +94,15 @@ impl Launches {
             Some((handle, _)) => *self.by_group.entry(handle).or_insert(next),
             None => next,
         };
+        let start = group.map_or(event.start.ticks, |(_, start)| start);
         if at == next {
-            let start = group.map_or(event.start.ticks, |(_, start)| start);
-            self.all.push((begin(timeline, operation, start), None));
+            self.all.push(Unfinished::default());
         }
-        let (launch, ptimers) = &mut self.all[at];
+        let Unfinished { launch, starts, ptimers } = &mut self.all[at];
+        if starts.iter().all(|&other| event.start.ticks < other) {
+            begin(launch, timeline, operation, start);
+        }
+        starts.push(event.start.ticks);
         launch.operations.push(index);
         add(launch, timeline, operation);
         *ptimers = kernel_times(*ptimers, timeline, operation);
@@ -107,19 +120,31 @@ impl Launches {
     /// The kernels, sorted by the time of their call.
     #[must_use]
     pub fn finish(self, clocks: &GpuClocks) -> Vec<Launch> {
-        let finish = |(launch, ptimers): (Launch, Option<(u64, u64)>)| {
-            let clock = launch.comm.and_then(|comm| clocks.of_comm(comm));
-            let host_ns = |clock: &GpuClock, ns| signed(clock.host_ns(ns));
-            let gpu = clock
-                .zip(ptimers)
-                .map(|(clock, (start, stop))| (host_ns(clock, start), host_ns(clock, stop)));
-            Launch { gpu, ..launch }
-        };
+        let finish = |kernel: Unfinished| kernel.finish(clocks);
         let mut launches: Vec<Launch> = self.all.into_iter().map(finish).collect();
         // An unstable sort needs no memory.
         let first = |launch: &Launch| launch.operations.first().copied();
         launches.sort_unstable_by_key(|launch| (launch.call_ns, launch.start_ns, first(launch)));
         launches
+    }
+}
+
+impl Unfinished {
+    /// The kernel with its operations in the order of their starts.
+    fn finish(self, clocks: &GpuClocks) -> Launch {
+        let Unfinished { mut launch, starts, ptimers } = self;
+        if !starts.is_sorted() {
+            let mut order: Vec<(u64, usize)> =
+                starts.into_iter().zip(std::mem::take(&mut launch.operations)).collect();
+            order.sort_unstable();
+            launch.operations = order.into_iter().map(|(_, index)| index).collect();
+        }
+        let clock = launch.comm.and_then(|comm| clocks.of_comm(comm));
+        let host_ns = |clock: &GpuClock, ns| signed(clock.host_ns(ns));
+        launch.gpu = clock
+            .zip(ptimers)
+            .map(|(clock, (start, stop))| (host_ns(clock, start), host_ns(clock, stop)));
+        launch
     }
 }
 
@@ -153,13 +178,14 @@ fn external_id(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
     timeline.external_id(id).or_else(of_group).filter(|&id| id != 0)
 }
 
-/// A kernel whose Group event, or first operation, started at `start` ticks.
-fn begin(timeline: &Timeline<'_>, operation: &Operation, start: u64) -> Launch {
+/// Sets the beginning of a kernel with this first operation, whose Group event, or which itself,
+/// started at `start` ticks.
+fn begin(launch: &mut Launch, timeline: &Timeline<'_>, operation: &Operation, start: u64) {
     let event = timeline.event(operation.event);
     let start = start.min(event.start.ticks);
     let call = api_call(timeline, event).map_or(start, |(_, call)| call.start.ticks);
-    let (start_ns, call_ns) = (signed(timeline.ns(start)), signed(timeline.ns(call)));
-    Launch { comm: operation.comm, call_ns, start_ns, end_ns: start_ns, ..Launch::default() }
+    (launch.start_ns, launch.call_ns) = (signed(timeline.ns(start)), signed(timeline.ns(call)));
+    (launch.comm, launch.end_ns) = (operation.comm, launch.end_ns.max(launch.start_ns));
 }
 
 fn add(launch: &mut Launch, timeline: &Timeline<'_>, operation: &Operation) {
@@ -206,4 +232,37 @@ fn gpu_times(event: &Event) -> Option<(u64, u64)> {
 /// Converts ns since 1970, which fit into an `i64` until the year 2262.
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations;
+    use ncclscope_trace::Recording;
+    use scripts::{Call, Process};
+
+    /// In a stream, the operations of a kernel come in the order in which they end.
+    #[test]
+    fn a_kernel_is_the_same_in_whatever_order_its_operations_end() {
+        let mut process = Process::new(0, 2);
+        for _ in 0..3 {
+            process.send_recv(1, 100);
+            process.collective(Call::ALL_REDUCE);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
+        let timeline = Timeline::read(&recording, false);
+        let (operations, clocks) = (operations(&timeline), GpuClocks::of(&timeline));
+        let forward = launches(&timeline, &operations, &clocks);
+        assert!(forward.iter().any(|launch| launch.operations.len() == 2), "{forward:?}");
+        let mut backward = Launches::default();
+        operations.iter().rev().for_each(|operation| backward.add(&timeline, operation));
+        let mut backward = backward.finish(&clocks);
+        for launch in &mut backward {
+            launch.operations.iter_mut().for_each(|at| *at = operations.len() - 1 - *at);
+            launch.kinds.reverse();
+            launch.sizes.reverse();
+        }
+        assert_eq!(format!("{forward:?}"), format!("{backward:?}"));
+    }
 }

@@ -20,6 +20,9 @@ use ncclscope_trace::{Detail, EventKind, Handle, Record, Recording, State, StrId
 /// Maximum number of the latest calls of a communicator that are kept for comparison.
 pub(super) const MAX_CALLS: usize = 64;
 
+/// Number of ends of groups that are kept for each lane.
+const ENDS: usize = 8;
+
 /// What is noted of an operation. A recording has many.
 #[derive(Clone, Debug)]
 pub(super) struct OpNote {
@@ -179,8 +182,8 @@ pub struct SnapshotReader<'a> {
     swept: Vec<usize>,
     pub(super) activities: Activities,
     groups: [Option<GroupNote>; LANES],
-    /// The group that the application of each lane ended last, and when, in ticks.
-    group_ends: [Option<(Handle, u64)>; LANES],
+    /// The groups that the application of each lane ended last, and when, in ticks.
+    group_ends: [Vec<(Handle, u64)>; LANES],
     /// Start of the latest launch of a kernel, in ticks, and whether it has stopped.
     pub(super) latest_launch: Option<(u64, bool)>,
     /// Some ProxyOps are for other processes (PXN).
@@ -206,7 +209,7 @@ impl<'a> SnapshotReader<'a> {
             swept: vec![0; comms],
             activities: Activities::new(comms),
             groups: [const { None }; LANES],
-            group_ends: [None; LANES],
+            group_ends: [const { Vec::new() }; LANES],
             latest_launch: None,
             has_foreign: false,
             in_progress_ops,
@@ -229,8 +232,8 @@ impl<'a> SnapshotReader<'a> {
 
     /// When the application ended this group, in ticks; `None` if it has not.
     pub(super) fn end_of(&self, group: &GroupNote) -> Option<u64> {
-        let ends = self.group_ends.iter().flatten();
-        ends.filter(|(handle, _)| *handle == group.handle).map(|(_, end)| *end).next()
+        let mut ends = self.group_ends.iter().flatten().rev();
+        ends.find(|(handle, _)| *handle == group.handle).map(|(_, end)| *end)
     }
 
     fn add_group(&mut self, timeline: &Timeline<'_>, (id, event): (EventId, &Event)) {
@@ -364,9 +367,13 @@ impl Consumer for SnapshotReader<'_> {
     #[inline]
     fn record(&mut self, at: &At<'_, '_>, record: &Record) {
         if let Record::State { handle, ticks, state: State::GROUP_END_API_START, .. } = *record
-            && let Some(end) = self.group_ends.get_mut(at.lane)
+            && let Some(ends) = self.group_ends.get_mut(at.lane)
         {
-            *end = Some((handle, ticks));
+            // The records of a later group may be lost.
+            if ends.len() == ENDS {
+                ends.remove(0);
+            }
+            ends.push((handle, ticks));
         }
     }
 
