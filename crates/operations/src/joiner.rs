@@ -532,9 +532,9 @@ impl State<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_trace::Comm;
+    use ncclscope_trace::{Comm, Mark, MarkKind};
     use proptest::prelude::*;
-    use scripts::{Call, Fault, Process};
+    use scripts::{API, Call, Fault, Process};
 
     /// What a consumer receives, operations with the handle of their event.
     #[derive(Debug, Default)]
@@ -689,6 +689,24 @@ mod tests {
         }
         let [whole, parts] = both(&process, Room { sweep: 64, live: 4_000, most: 4_000 });
         assert_eq!(whole.0.operations, parts.0.operations);
+        assert_eq!(whole.1, parts.1);
+    }
+
+    /// NCCL may stop an event again after recording was stopped and started.
+    #[test]
+    fn a_second_stop_long_after_the_first_is_no_stop_without_a_start() {
+        let mut process = Process::new(0, 2);
+        let (what, name) = (MarkKind::Stop, ncclscope_trace::StrId(0));
+        let stop = Mark { ticks: process.now, what, name, value: 0 };
+        process.marks.push(stop);
+        let group = process.start(API, ncclscope_trace::Handle::NULL, Detail::Group);
+        process.stop(API, group);
+        for _ in 0..300 {
+            process.collective(Call::ALL_REDUCE);
+            process.now += 5_000_000;
+        }
+        process.stop(API, group);
+        let [whole, parts] = both(&process, Room { sweep: 64, live: 4_000, most: 4_000 });
         assert_eq!(whole.1, parts.1);
     }
 

@@ -122,6 +122,9 @@ pub struct Timeline<'a> {
     ops: OpenOps,
     /// Stops and states whose event's start was not read yet.
     early_ends: Vec<Record>,
+    /// The forgotten events that had stopped, with the position of their communicator; only if
+    /// recording was stopped at times, after which NCCL may stop events again.
+    stopped: Map<Handle, u32>,
     first_child: Vec<u32>,
     children: Vec<EventId>,
     counts: Vec<Counts>,
@@ -144,6 +147,8 @@ pub struct Timeline<'a> {
 }
 
 const NO_COMM: u32 = u32::MAX;
+/// Number of forgotten events that are kept by handle, about.
+const STOPPED: usize = 256 << 10;
 
 /// Room for the events of a timeline, without any.
 #[derive(Debug, Default)]
@@ -228,6 +233,7 @@ impl<'a> Timeline<'a> {
             by_handle: Map::default(),
             ops: OpenOps::default(),
             early_ends: Vec::new(),
+            stopped: Map::default(),
             first_child: Vec::new(),
             children: Vec::new(),
             counts: vec![Counts::default(); comms.len()],
@@ -303,7 +309,13 @@ impl<'a> Timeline<'a> {
             if until.is_some_and(|until| end.ticks() >= until) {
                 self.early_ends.push(end);
             } else if let Record::Stop { handle, .. } | Record::State { handle, .. } = end {
-                self.unmatched_ends[handle.kind().index()] += 1;
+                match self.stopped.get(&handle) {
+                    Some(&comm) => {
+                        let comm = (comm != NO_COMM).then_some(comm as usize);
+                        self.counts_mut(comm).kind_mut(handle.kind()).stale += 1;
+                    }
+                    None => self.unmatched_ends[handle.kind().index()] += 1,
+                }
             }
         }
         if until.is_none() {
@@ -502,8 +514,24 @@ impl<'a> Timeline<'a> {
         }
     }
 
+    /// Notes which of the events that go have stopped, without those that went long ago.
+    fn note_stopped(&mut self, goes: &[bool]) {
+        if self.stopped.len() > STOPPED {
+            self.stopped.clear();
+        }
+        let gone =
+            self.events.iter().zip(goes).filter(|(event, goes)| **goes && event.stop.is_some());
+        for (event, _) in gone {
+            let comm = self.comm_of(event).and_then(|comm| comm.try_into().ok());
+            self.stopped.insert(event.start.handle, comm.unwrap_or(NO_COMM));
+        }
+    }
+
     /// Forgets the events for whose index `goes` is true. The others are renumbered.
     pub(crate) fn forget(&mut self, goes: &[bool]) -> NewNumbers {
+        if self.recording.has_pauses() {
+            self.note_stopped(goes);
+        }
         let numbers = NewNumbers::of(goes);
         let new = |id: EventId| numbers.of_event(id);
         let mut at = 0;
