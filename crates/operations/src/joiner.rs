@@ -51,9 +51,9 @@ they have not ended.
 
 If more than `LIVE` events are kept, the oldest groups are passed on in their present state, but not
 those with an operation or a call that has not ended: these may hang, and others may go on for long
-after them. Groups in which something changed in the last `QUIET_NS` stay, too. Only above `MOST` events such groups are passed on, too; [`Joined::cut_short`] counts
-their open operations. A child that is read after its operation was forgotten counts as one with an
-unknown parent.
+after them. Groups in which something changed in the last `QUIET_NS` stay, too. Only above `MOST`
+events such groups are passed on, too; [`Joined::cut_short`] counts their open operations. A child
+that is read after its operation was forgotten counts as one with an unknown parent.
 
 The results are the same as those of [`crate::operations()`], which keeps everything until the end;
 a test compares both, with sweeps of a few events.

@@ -52,11 +52,11 @@ the kernel events are not used at all.
 
 [`joiner`] reads a recording, decodes each record once, and passes each operation on when no more
 records of it are expected. It holds the events in flight, at most 131,072 after a sweep (a million
-of operations and calls that have not ended), whatever the recording's length. Traces and merging show every event and need a whole [`Timeline`], which
-grows with the number of operations, not with their bytes. [`progress`] holds the operations in
-flight; of more than 8,192 it keeps the oldest, which include those that hang. The metrics'
-collector holds the operations that have not settled; of more than 65,536 it keeps the newest, and
-counts the others.
+of operations and calls that have not ended), whatever the recording's length. Traces and merging
+show every event and need a whole [`Timeline`], which grows with the number of operations, not with
+their bytes. [`progress`] holds the operations in flight; of more than 8,192 it keeps the oldest,
+which include those that hang. The metrics' collector holds the operations that have not settled; of
+more than 65,536 it keeps the newest, and counts the others.
 
 # Modules
 

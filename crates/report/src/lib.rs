@@ -5,8 +5,9 @@ The report of a run from its recordings, as `ncclscope report` prints it.
 A [`ProcessPart`] is the contribution of one process, which a [`ProcessReader`] collects while its
 recording is read. [`ReportBuilder`] merges them in the order in which they are added, and joins
 collectives over the ranks for the time of their transfer (`transfer.rs`). The structures of
-[`schema`] are the JSON schema `ncclscope.report/3`. [`losses`] lists what is missing and the variable that prevents it,
-[`windows`] the times of recording, [`unknowable`] what the run cannot show.
+[`schema`] are the JSON schema `ncclscope.report/3`. [`losses`] lists what is missing and the
+variable that prevents it, [`windows`] the times of recording, [`unknowable`] what the run cannot
+show.
 
 This crate does **not** read files (that is `trace`), find an operation's end (that is
 `operations`), print, or give verdicts about why something is slow. A rank does not link it.
