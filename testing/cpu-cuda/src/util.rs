@@ -41,9 +41,10 @@ pub fn wait_while<'a, T>(
 /// How long a thread that has waited for this time sleeps before it looks again: long enough that
 /// the waiting threads of some ranks do not take a whole core, and short enough to lengthen no wait
 /// by more than 1%. Timers of a process fire some 50 us later than requested. A thread that polls
-/// must use more than 1% of a core, or the watchdog calls it still: no sleep is longer than 500 us.
+/// must use more than 1% of a core, or the watchdog calls it still: a look takes some 5 us, so that
+/// no sleep is longer than 250 us (with 500 us the share fell below 1% on a busy machine).
 pub fn nap(waited: Duration) -> Duration {
-    (waited / 128).clamp(Duration::from_micros(20), Duration::from_micros(500))
+    (waited / 128).clamp(Duration::from_micros(20), Duration::from_micros(250))
 }
 
 /// Polls until `done` holds: spins briefly, then yields, then sleeps, because the ranks of a test

@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 
 /// Mask of all kinds except the proxy thread's own activity, which depends on timing.
 const ALL: u32 = 0xffdf;
-/// The steps of the ranks; at the end they wait for the last callbacks of NCCL's threads.
-const STEPS: [&str; 4] = ["allreduce:300001", "sendrecv:1000", "graph:2x4096", "sleep:300"];
+/// The steps of the ranks. They wait before the first operation, since a plugin may write its mask
+/// late, and at the end for the last callbacks of NCCL's threads.
+const STEPS: [&str; 5] =
+    ["sleep:200", "allreduce:300001", "sendrecv:1000", "graph:2x4096", "sleep:300"];
 
 struct TestRun {
     nccl: PathBuf,

@@ -93,6 +93,11 @@ struct Durations {
 /// # Errors
 /// Why it cannot be read, in a few words.
 pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
+    parse(name, json, "is a saved report")
+}
+
+/// As [`read`]; `what` says in a note what the run is.
+fn parse(name: String, json: &[u8], what: &str) -> Result<Run, String> {
     let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let schema = value["schema"].as_str().unwrap_or_default();
     if !schema.starts_with(SCHEMA) {
@@ -111,7 +116,12 @@ pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
         ));
     }
     let saved: Saved = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    Ok(of_saved(name, &saved))
+    let mut run = of_saved(name, &saved);
+    run.notes.push(format!(
+        "{} {what}: it gives one value of each operation, and neither steps, waiting nor links",
+        run.name
+    ));
+    Ok(run)
 }
 
 /// The run of a report, converted as if it had been saved.
@@ -120,7 +130,7 @@ pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
 /// Why it cannot be read, which would be a defect of ncclscope.
 pub fn of_report(name: String, report: &Report) -> Result<Run, String> {
     let json = serde_json::to_vec(report).map_err(|error| error.to_string())?;
-    read(name, &json)
+    parse(name, &json, "is compared by its report, because the other side is a saved one")
 }
 
 fn of_saved(name: String, saved: &Saved) -> Run {
@@ -150,11 +160,6 @@ fn of_saved(name: String, saved: &Saved) -> Run {
     if let Some(filter) = &run.filter {
         run.notes.push(format!("{} is the report of a part of its run: {filter}", run.name));
     }
-    run.notes.push(format!(
-        "{} is a saved report: it gives one value of each operation, and neither steps, waiting \
-         nor links",
-        run.name
-    ));
     run
 }
 
@@ -197,6 +202,7 @@ fn configure(run: &mut Run, saved: &Saved, roles: &BTreeMap<&str, String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_report::ReportBuilder;
 
     #[test]
     fn medians_of_communicators_are_values_of_their_role() {
@@ -234,6 +240,13 @@ mod tests {
         assert_eq!((found.a.filters.len(), &*found.b.filters), (0, &[text.to_owned()][..]));
         let [setting] = &found.config_differences[..] else { panic!("{found:#?}") };
         assert_eq!([&*setting.what, &*setting.a, &*setting.b], ["filter", "none", text]);
+    }
+
+    #[test]
+    fn recordings_beside_a_saved_report_are_not_called_saved() {
+        let run = of_report("run-1".into(), &ReportBuilder::default().finish()).unwrap();
+        let [note] = &run.notes[..] else { panic!("{run:?}") };
+        assert!(note.starts_with("run-1 is compared by its report, because the other"), "{note}");
     }
 
     #[test]
