@@ -66,6 +66,7 @@ use crate::ptimer::{ClockFits, launch_of};
 use crate::pxn::Work;
 use crate::timeline::{Buffers, marks};
 use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline};
+use ncclscope_trace::kind::Part;
 use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
 use std::cell::Cell;
 
@@ -428,14 +429,6 @@ impl Plan {
     }
 }
 
-/// Whether a thread of the application is inside an event of this kind.
-const fn is_call(kind: EventKind) -> bool {
-    matches!(
-        kind,
-        EventKind::GroupApi | EventKind::CollApi | EventKind::P2pApi | EventKind::KernelLaunch
-    )
-}
-
 /// The topmost ancestor of each event.
 fn roots(timeline: &Timeline<'_>) -> Vec<EventId> {
     let mut roots: Vec<EventId> = Vec::with_capacity(timeline.len());
@@ -478,7 +471,7 @@ impl State<'_, '_> {
                 let judged = self.judge.operation(self.timeline, (id, event), &facts);
                 judged.operation.completion == Completion::Open
             }
-            None => event.stop.is_none() && is_call(event.kind()),
+            None => event.stop.is_none() && event.kind().part() == Part::Api,
         }
     }
 

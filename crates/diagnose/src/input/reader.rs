@@ -259,13 +259,19 @@ impl<'a> SnapshotReader<'a> {
     }
 
     fn note(&self, timeline: &Timeline<'_>, op: &Operation, call: CallNote) -> OpNote {
-        let (all, some, _) = kernel(timeline, op).unwrap_or_default();
+        let kernel = kernel(timeline, op);
+        let (all, some, _) = kernel.unwrap_or_default();
         let lacks_channels = 0 < some && some < all;
         let is_over = matches!(op.completion, Completion::Done(_)) && !lacks_channels;
         let open = || OpenNote {
             call,
             since: self.since(timeline, op),
-            flight: self.flight(timeline, op),
+            flight: InFlightOp {
+                // A kernel without any events may just not have been recorded.
+                kernel: kernel.filter(|kernel| kernel.1 > 0),
+                transfers: self.transfers(timeline, op),
+                ..InFlightOp::default()
+            },
             is_only_unstopped: self.is_only_unstopped(timeline, op),
         };
         OpNote {
@@ -280,16 +286,14 @@ impl<'a> SnapshotReader<'a> {
         }
     }
 
-    fn flight(&self, timeline: &Timeline<'_>, op: &Operation) -> InFlightOp {
+    fn transfers(&self, timeline: &Timeline<'_>, op: &Operation) -> Vec<Transfer> {
         let children = timeline.children(op.event);
         let transfers = children.iter().filter_map(|&id| {
             let event = timeline.event(id);
             let counts = event.stop.is_some() || op.open.contains(&id);
             counts.then(|| self.transfer(timeline, op, event)).flatten()
         });
-        // A kernel without any events may just not have been recorded.
-        let kernel = kernel(timeline, op).filter(|kernel| kernel.1 > 0);
-        InFlightOp { kernel, transfers: transfers.collect(), ..InFlightOp::default() }
+        transfers.collect()
     }
 
     fn is_only_unstopped(&self, timeline: &Timeline<'_>, op: &Operation) -> bool {
