@@ -39,10 +39,12 @@ ProxyOps and kernel channels some time after the operation was enqueued. It also
   times of its kernel are another kernel's;
 - for the CUDA events of its group: `MEASURED_NS` if the recording has none so far, unless its
   identity says that they are off;
-- `UNSEEN_NS` if no record shows its end.
+- `UNSEEN_NS` if no record shows its end; to the end of the recording if the kernel of its
+  communicator that would be the first of its kind may still start, while those of others are
+  recorded.
 
 An API call that was captured into a CUDA graph is kept, because each launch of the graph creates
-operations with it as parent.
+operations with it as parent; these are passed on and forgotten one by one.
 
 At the end of the recording all operations are judged once more, and passed to the consumer even if
 they have not ended.
@@ -51,7 +53,8 @@ they have not ended.
 
 If more than `LIVE` events are kept, the oldest groups are passed on in their present state, but not
 those with an operation or a call that has not ended: these may hang, and others may go on for long
-after them. Groups in which something changed in the last `QUIET_NS` stay, too. Only above `MOST`
+after them. The same holds for captured calls, and for the operation with a communicator's first
+kernel. Groups in which something changed in the last `QUIET_NS` stay, too. Only above `MOST`
 events such groups are passed on, too; [`Joined::cut_short`] counts their open operations. A child
 that is read after its operation was forgotten counts as one with an unknown parent.
 
@@ -67,7 +70,7 @@ use crate::pxn::Work;
 use crate::timeline::{Buffers, marks};
 use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline};
 use ncclscope_trace::kind::Part;
-use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
+use ncclscope_trace::{EventKind, Record, Recording, Visitor};
 use std::cell::Cell;
 
 /// Least number of events that are added between two sweeps.
@@ -369,8 +372,11 @@ impl Plan {
         let is_held = |id: EventId| is_held[roots[id.index()].index()];
         if timeline.has_cuda_events() {
             // The time of one launch may belong to several operations, so these are passed on
-            // together.
-            operations.retain(|judged: &Judged| !is_held(judged.operation.event));
+            // together. Launches of a graph are not measured.
+            operations.retain(|judged: &Judged| {
+                let event = judged.operation.event;
+                !is_held(event) || timeline.is_replay(timeline.event(event))
+            });
         }
         let mut goes: Vec<bool> = timeline.ids().map(|id| !is_held(id)).collect();
         for judged in &operations {
@@ -460,8 +466,8 @@ impl State<'_, '_> {
         self.timeline.clock().duration_ns(self.until.saturating_sub(changed))
     }
 
-    /// Whether an event is an operation or a call that has not ended, or just changed, so that
-    /// more records of it may come.
+    /// Whether more records of an event may come: it is an operation or a call that has not ended
+    /// or was captured, or it just changed.
     fn is_open(&self, id: EventId, event: &Event) -> bool {
         if self.quiet_ns(event.last_change()) < QUIET_NS {
             return true;
@@ -470,8 +476,13 @@ impl State<'_, '_> {
             Some(facts) => {
                 let judged = self.judge.operation(self.timeline, (id, event), &facts);
                 judged.operation.completion == Completion::Open
+                    || judged.operation.completion == Completion::Unseen
+                        && judged.first_kernel == Some(true)
             }
-            None => event.stop.is_none() && event.kind().part() == Part::Api,
+            None => {
+                let is_call = event.kind().part() == Part::Api;
+                is_call && (event.stop.is_none() || event.is_captured())
+            }
         }
     }
 
@@ -483,13 +494,9 @@ impl State<'_, '_> {
             // It is forgotten together with its operation.
             return true;
         }
-        let is_captured = match event.start.detail {
-            Detail::CollApi(call) | Detail::P2pApi(call) => call.graph,
-            _ => false,
-        };
         event.stop.is_some()
             && event.has(marks::LINKED)
-            && !is_captured
+            && !event.is_captured()
             && (event.kind() != EventKind::KernelCh || event.has(marks::PASSED))
             && self.quiet_ns(event.last_change()) >= QUIET_NS
     }
@@ -509,9 +516,11 @@ impl State<'_, '_> {
         let judged = self.judge.operation(timeline, (id, event), facts);
         let wait_ns = match judged.operation.completion {
             Completion::Open => f64::INFINITY,
+            Completion::Unseen if judged.first_kernel.is_some() => f64::INFINITY,
             Completion::Unseen if judged.event != Some(true) => UNSEEN_NS,
             Completion::Done(_) if judged.may_lack_kernels => UNSEEN_NS,
             _ if judged.operation.timing == Timing::Kernel || judged.event == Some(true) => 0.0,
+            _ if timeline.is_replay(event) => 0.0,
             _ if timeline.has_cuda_events() => UNSEEN_NS,
             _ if timeline.recording().identity().cuda_events.as_deref() == Some("off") => 0.0,
             // The first CUDA event may still come.
@@ -523,227 +532,4 @@ impl State<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ncclscope_trace::{Comm, Mark, MarkKind};
-    use proptest::prelude::*;
-    use scripts::{API, Call, Fault, Process};
-
-    /// What a consumer receives, operations with the handle of their event.
-    #[derive(Debug, Default)]
-    struct Told {
-        operations: Vec<(u64, String)>,
-        /// Events by kind, and those that have children.
-        events: std::collections::BTreeMap<&'static str, (u64, u64)>,
-    }
-
-    impl Consumer for Told {
-        fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
-            let handle = |id: EventId| timeline.event(id).start.handle.0;
-            let mut open: Vec<u64> = operation.open.iter().map(|&id| handle(id)).collect();
-            open.sort_unstable();
-            let (of, zero) = (operation.event, EventId::of_index(0));
-            let told = Operation { event: zero, open: Vec::new(), ..operation.clone() };
-            self.operations.push((handle(of), format!("{told:?} {open:?}")));
-        }
-
-        fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
-            let (all, parents) = self.events.entry(event.kind().name()).or_default();
-            *all += 1;
-            *parents += u64::from(timeline.has_children(id));
-        }
-    }
-
-    fn counted(timeline: &Timeline<'_>, clocks: &GpuClocks) -> String {
-        let counts: Vec<_> =
-            (0..timeline.recording().comms().len()).map(|at| timeline.counts(at)).collect();
-        let rest = (timeline.unattributed(), timeline.unmatched_ends(), timeline.orphan_steps());
-        let links: Vec<_> = timeline.links().iter().collect();
-        let stray = timeline.stray_kernels();
-        format!("{counts:?} {rest:?} {links:?} {stray} {:?} {clocks:?}", timeline.rank(0))
-    }
-
-    /// Passes the records in the order of time, and reports each time as reached.
-    fn feed(recording: &Recording, joiner: &mut Joiner<'_, '_, Told>) {
-        let mut lanes = [0, 1].map(|lane| recording.records(lane).peekable());
-        loop {
-            let next = lanes.iter_mut().enumerate();
-            let next = next.filter_map(|(lane, records)| Some((records.peek()?.ticks(), lane)));
-            let Some((ticks, lane)) = next.min() else { break };
-            joiner.reached(ticks);
-            let record = lanes[lane].next().unwrap();
-            joiner.record(lane, &record);
-            let (held, Room { sweep, live, most }) = (joiner.timeline.len(), joiner.room);
-            assert!(held <= 2 * live.max(most).max(sweep) + sweep, "{held} events");
-        }
-    }
-
-    /// Passes the operations and events of a whole timeline to a consumer.
-    fn pass_on(timeline: &Timeline<'_>, consumer: &mut impl Consumer) {
-        let mut operations = crate::operations(timeline);
-        operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
-        operations.iter().for_each(|operation| consumer.operation(timeline, operation));
-        timeline.events().for_each(|(id, event)| consumer.event(timeline, id, event));
-    }
-
-    /// What a consumer receives from a whole timeline, and from records one by one.
-    fn both(process: &Process, room: Room) -> [(Told, String); 2] {
-        let dir = tempfile::tempdir().unwrap();
-        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
-        let mut whole = Told::default();
-        let timeline = Timeline::read(&recording, false);
-        pass_on(&timeline, &mut whole);
-        let counts = counted(&timeline, &GpuClocks::of(&timeline));
-
-        let mut parts = Told::default();
-        let mut joiner = Joiner::new(&recording, room, &mut parts);
-        feed(&recording, &mut joiner);
-        let (joined, _) = joiner.finish();
-        assert_eq!((joined.cut_short, joined.timeline.len()), (0, 0));
-        whole.operations.sort();
-        parts.operations.sort();
-        [(whole, counts), (parts, counted(&joined.timeline, &joined.clocks))]
-    }
-
-    fn play(process: &mut Process, (what, steps, pause): (u8, u32, u64)) {
-        let fault = match what {
-            0 | 1 => Fault::NoKernel,
-            2 => Fault::Local,
-            3 => Fault::Enqueued,
-            _ => Fault::None,
-        };
-        let channels = 1 + what % 3;
-        let func = ["AllReduce", "AllGather", "Broadcast"][usize::from(what / 3 % 3)];
-        match what {
-            9 => process.send_recv(1, 100),
-            _ => process.collective(Call { func, steps, channels, fault, ..Call::ALL_REDUCE }),
-        }
-        process.now += pause;
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(40))]
-        #[test]
-        fn what_is_handed_over_early_is_what_it_is_at_the_end(
-            plays in proptest::collection::vec((0u8..10, 0u32..4, 0u64..600_000_000), 1..60),
-            (sweep, version, hangs) in (1usize..40, 0usize..3, any::<bool>()),
-        ) {
-            let mut process = Process::new(0, 2);
-            (process.comm.api_version, process.comm.nccl_version) =
-                [(5, 22_809), (4, 22_304), (6, 23_007)][version];
-            plays.iter().for_each(|&one| play(&mut process, one));
-            if hangs {
-                process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
-            }
-            let [(whole, counts), (parts, counts_of_parts)] =
-                both(&process, Room { sweep, live: LIVE, most: MOST });
-            prop_assert_eq!(whole.operations, parts.operations);
-            prop_assert_eq!(whole.events, parts.events);
-            prop_assert_eq!(counts, counts_of_parts);
-        }
-    }
-
-    /// The starts of operations in the order in which a consumer receives them.
-    #[derive(Debug, Default)]
-    struct Starts(Vec<u64>);
-
-    impl Consumer for Starts {
-        fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
-            self.0.push(timeline.event(operation.event).start.ticks);
-        }
-
-        fn event(&mut self, _: &Timeline<'_>, _: EventId, _: &Event) {}
-    }
-
-    /// For example, PyTorch calls NCCL from the main thread and from that of autograd.
-    #[test]
-    fn operations_of_two_threads_come_in_the_order_of_their_starts() {
-        let mut process = Process::new(0, 2);
-        for at in 0..400 {
-            let detail = Detail::Coll(ncclscope_trace::record::Coll::default());
-            let coll = process.start(at / 2 % 2, ncclscope_trace::Handle::NULL, detail);
-            process.stop(at / 2 % 2, coll);
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
-        let (mut whole, mut parts) = (Starts::default(), Starts::default());
-        pass_on(&Timeline::read(&recording, false), &mut whole);
-        join(&recording, None, &mut parts);
-        assert_eq!(whole.0.len(), 400);
-        assert!(whole.0.is_sorted() && whole.0 == parts.0);
-    }
-
-    #[test]
-    fn a_long_recording_needs_no_more_room_than_what_is_in_flight() {
-        let mut process = Process::new(0, 2);
-        for _ in 0..2_000 {
-            process.collective(Call::ALL_REDUCE);
-            process.now += 5_000_000;
-        }
-        let [whole, parts] = both(&process, Room { sweep: 64, live: 4_000, most: 4_000 });
-        assert_eq!(whole.0.operations, parts.0.operations);
-        assert_eq!(whole.1, parts.1);
-    }
-
-    /// NCCL may stop an event again after recording was stopped and started.
-    #[test]
-    fn a_second_stop_long_after_the_first_is_no_stop_without_a_start() {
-        let mut process = Process::new(0, 2);
-        let (what, name) = (MarkKind::Stop, ncclscope_trace::StrId(0));
-        let stop = Mark { ticks: process.now, what, name, value: 0 };
-        process.marks.push(stop);
-        let group = process.start(API, ncclscope_trace::Handle::NULL, Detail::Group);
-        process.stop(API, group);
-        for _ in 0..300 {
-            process.collective(Call::ALL_REDUCE);
-            process.now += 5_000_000;
-        }
-        process.stop(API, group);
-        let [whole, parts] = both(&process, Room { sweep: 64, live: 4_000, most: 4_000 });
-        assert_eq!(whole.1, parts.1);
-    }
-
-    /// A send may hang while other operations, whose end no record shows, go on for minutes.
-    #[test]
-    fn what_hangs_outlives_what_may_be_over() {
-        let mut process = Process::new(0, 2);
-        process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
-        let first = process.comm.clone();
-        process.comm = Comm { index: first.index + 1, hash: first.hash + 1, ..first.clone() };
-        process.other_comms.push(first);
-        for _ in 0..500 {
-            process.collective(Call { fault: Fault::Local, ..Call::ALL_REDUCE });
-            process.now += 5_000_000;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
-        let mut told = Told::default();
-        let mut joiner =
-            Joiner::new(&recording, Room { sweep: 50, live: 200, most: 1_000 }, &mut told);
-        feed(&recording, &mut joiner);
-        let before_last = joiner.consumer.operations.len();
-        let (joined, _) = joiner.finish();
-        assert_eq!((joined.cut_short, told.operations.len()), (0, 501));
-        let open: Vec<usize> =
-            (0..501).filter(|&at| told.operations[at].1.contains("Open")).collect();
-        assert!(matches!(*open, [at] if at >= before_last && before_last > 300), "{open:?}");
-    }
-
-    #[test]
-    fn what_finds_no_room_is_handed_over_as_it_is() {
-        let mut process = Process::new(0, 2);
-        // Calls that never return: none of their events ends.
-        for _ in 0..500 {
-            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
-        let mut told = Told::default();
-        let mut joiner =
-            Joiner::new(&recording, Room { sweep: 50, live: 200, most: 200 }, &mut told);
-        feed(&recording, &mut joiner);
-        let (joined, _) = joiner.finish();
-        assert!(joined.cut_short > 400, "{}", joined.cut_short);
-        assert_eq!(told.operations.len(), 500);
-    }
-}
+mod tests;

@@ -163,6 +163,8 @@ pub(crate) struct Judge {
     /// By position of the communicator; `None` if kernel events were lost, because a missing kernel
     /// then proves nothing.
     orders: Option<Map<usize, KernelOrder>>,
+    /// Whether kernels of any communicator were recorded.
+    has_kernels: bool,
     streams: StreamOrder,
     /// By group call and communicator; empty if no launch was measured by CUDA events.
     launches: Map<(EventId, u16), Launches>,
@@ -177,6 +179,9 @@ pub(crate) struct Judged {
     /// Its kernel, or channels of its kernel, may still be reported, because no later kernel of its
     /// communicator has started.
     pub(crate) may_lack_kernels: bool,
+    /// Set if its kernel may be the first of its kind in its communicator, which no record shows
+    /// before it starts; true for the oldest such operation.
+    pub(crate) first_kernel: Option<bool>,
     /// Whether its launches have ended, by CUDA events; `None` if unknown.
     pub(crate) event: Option<bool>,
 }
@@ -414,7 +419,8 @@ impl Judge {
     pub(crate) fn new(timeline: &Timeline<'_>) -> Judge {
         let orders = (!timeline.recording().lacks(EventKind::KernelCh)).then(Map::default);
         let (launches, measured) = (Map::default(), Map::default());
-        Judge { orders, streams: StreamOrder::default(), launches, measured }
+        let streams = StreamOrder::default();
+        Judge { orders, has_kernels: false, streams, launches, measured }
     }
 
     /// Updates the facts from the events of the timeline. Events may be passed again.
@@ -464,7 +470,10 @@ impl Judge {
         let order = comm.and_then(|comm| self.orders.as_ref()?.get(&comm));
         let tells = order.is_some_and(KernelOrder::has_kernels);
         let may_lack_kernels = tells && !evidence.followed && evidence.lacks_kernels().is_some();
-        Judged { operation, may_lack_kernels, event: evidence.event.ended }
+        let first_kernel = order
+            .filter(|_| self.has_kernels && evidence.is_childless())
+            .and_then(|order| order.may_be_first(facts, Launched::of(&event.start)));
+        Judged { operation, may_lack_kernels, first_kernel, event: evidence.event.ended }
     }
 
     /// The facts that the children show, and the open children.
@@ -513,7 +522,7 @@ impl Judge {
 
     /// The facts from CUDA events about the launches of this operation's group.
     fn launch_end(&self, timeline: &Timeline<'_>, event: &Event) -> Option<LaunchEnd> {
-        if self.launches.is_empty() {
+        if self.launches.is_empty() || timeline.is_replay(event) {
             return None;
         }
         let group = group_api_of(timeline, event)?;
@@ -537,6 +546,7 @@ impl Judge {
             order.operation(&facts, own);
             let kernels = kernels(timeline, id, event);
             if kernels > 0 {
+                self.has_kernels = true;
                 order.kernel(own, facts.is_p2p());
                 self.streams.kernel(stream_of(timeline, event).unwrap_or(0), own);
             }
@@ -602,8 +612,11 @@ impl Judge {
 /// other around its kernels. A captured call's kernel runs where its graph is replayed.
 fn stream_of(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
     let Parent::Known(parent) = event.parent else { return None };
-    match timeline.event(parent).start.detail {
-        Detail::CollApi(call) | Detail::P2pApi(call) => (!call.graph).then_some(call.stream),
+    let parent = timeline.event(parent);
+    match parent.start.detail {
+        Detail::CollApi(call) | Detail::P2pApi(call) => {
+            (!parent.is_captured()).then_some(call.stream)
+        }
         _ => None,
     }
 }

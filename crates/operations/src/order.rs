@@ -14,6 +14,7 @@ those of one rank's communicator run one after another, and so do those of one C
 
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
+use crate::steps::earliest;
 
 /// The first API version in which a collective's number of channels is the actual one and not an
 /// upper bound.
@@ -40,6 +41,9 @@ pub struct KernelOrder {
     last: [Option<Launched>; 2],
     /// Whether kernels were recorded of collectives, and of sends or receives.
     tells: [bool; 2],
+    /// Start of the first collective, and of the first send or receive, that must have a kernel, in
+    /// ticks, as far as none was recorded.
+    first: [Option<u64>; 2],
     channels: Channels,
     /// Time from which kernel events are not used, in ticks, because they have the times of others
     /// ([`crate::kernels`]).
@@ -89,9 +93,16 @@ impl KernelOrder {
 
     /// Takes the start of an operation.
     pub fn operation(&mut self, facts: &Facts, own: Launched) {
-        let last = &mut self.last[usize::from(facts.is_p2p())];
-        if facts.has_kernel(self.rank) && last.is_none_or(|last| own.start >= last.start) {
+        if !facts.has_kernel(self.rank) {
+            return;
+        }
+        let kind = usize::from(facts.is_p2p());
+        let last = &mut self.last[kind];
+        if last.is_none_or(|last| own.start >= last.start) {
             *last = Some(own);
+        }
+        if !self.tells[kind] {
+            self.first[kind] = earliest(self.first[kind], Some(own.start));
         }
     }
 
@@ -120,6 +131,16 @@ impl KernelOrder {
             && self.is_believed(own.start)
             && !self.is_settled(own.start)
             && self.seen.is_some_and(may_come)
+    }
+
+    /// Set for an operation that must have a kernel if none of its kind was recorded yet; true for
+    /// the first such operation. Its kernel may start at any later time.
+    #[must_use]
+    pub fn may_be_first(&self, facts: &Facts, own: Launched) -> Option<bool> {
+        let kind = usize::from(facts.is_p2p());
+        let may_be =
+            !self.tells[kind] && facts.has_kernel(self.rank) && self.is_believed(own.start);
+        may_be.then(|| self.first[kind].is_some_and(|first| own.start <= first))
     }
 
     /// Whether the kernel of an operation was recorded on `count` channels, not on all, and no
@@ -211,7 +232,10 @@ mod tests {
         let (one, all) = (facts(1), [1, 2, 3].map(at));
         all.iter().for_each(|&own| order.operation(&one, own));
         assert!(!order.awaits(&one, all[2]), "NCCL may not tell of kernels");
+        let may_be = |order: &KernelOrder| all.map(|own| order.may_be_first(&one, own));
+        assert_eq!(may_be(&order), [Some(true), Some(false), Some(false)]);
         order.kernel(all[1], false);
+        assert_eq!(may_be(&order), [None; 3]);
         assert_eq!(all.map(|own| order.awaits(&one, own)), [false, false, true]);
         assert_eq!(all.map(|own| order.later(own)), [(true, false), (false, true), (false, false)]);
         order.settle(4);

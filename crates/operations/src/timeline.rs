@@ -96,6 +96,13 @@ impl Event {
         matches!(self.start.detail, Detail::ProxyOp(op) if op.foreign)
     }
 
+    /// Whether it is an API call that was captured into a CUDA graph, whose operations start each
+    /// time the graph is launched.
+    #[must_use]
+    pub fn is_captured(&self) -> bool {
+        matches!(self.start.detail, Detail::CollApi(call) | Detail::P2pApi(call) if call.graph)
+    }
+
     pub(crate) const fn has(&self, mark: u8) -> bool {
         self.marks & mark != 0
     }
@@ -310,11 +317,13 @@ impl<'a> Timeline<'a> {
                 self.early_ends.push(end);
             } else if let Record::Stop { handle, .. } | Record::State { handle, .. } = end {
                 match self.stopped.get(&handle) {
+                    // A CUDA event is read long after the launch, which may be forgotten by then.
+                    None if matches!(end, Record::State { state: State::CUDA_EVENT, .. }) => {}
+                    None => self.unmatched_ends[handle.kind().index()] += 1,
                     Some(&comm) => {
                         let comm = (comm != NO_COMM).then_some(comm as usize);
                         self.counts_mut(comm).kind_mut(handle.kind()).stale += 1;
                     }
-                    None => self.unmatched_ends[handle.kind().index()] += 1,
                 }
             }
         }
@@ -665,6 +674,12 @@ impl<'a> Timeline<'a> {
     /// Launch of the first kernel of each group of API calls, in ticks, by the id of its GroupApi.
     pub(crate) fn launches(&self) -> &Map<EventId, u64> {
         &self.launches
+    }
+    /// Whether an operation is one of a launch of a CUDA graph. CUDA events measure only launches
+    /// by calls.
+    #[must_use]
+    pub fn is_replay(&self, operation: &Event) -> bool {
+        matches!(operation.parent, Parent::Known(call) if self.event(call).is_captured())
     }
     /// Whether any launch was measured by CUDA events.
     #[must_use]
