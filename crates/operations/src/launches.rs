@@ -24,7 +24,8 @@ pub struct Launch {
     pub kinds: Vec<Kind>,
     /// The known sizes of its operations, in bytes.
     pub sizes: Vec<u64>,
-    /// When NCCL was called: the start of the API call, else of the Group event.
+    /// When NCCL was called: the start of the API call, else of the Group event. For the launch of a
+    /// CUDA graph, which happens long after the call, the start of the Group event or the operation.
     pub call_ns: i64,
     /// Start of its first operation.
     pub start_ns: i64,
@@ -183,7 +184,8 @@ fn external_id(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
 fn begin(launch: &mut Launch, timeline: &Timeline<'_>, operation: &Operation, start: u64) {
     let event = timeline.event(operation.event);
     let start = start.min(event.start.ticks);
-    let call = api_call(timeline, event).map_or(start, |(_, call)| call.start.ticks);
+    let call = api_call(timeline, event).filter(|(_, call)| !call.is_captured());
+    let call = call.map_or(start, |(_, call)| call.start.ticks);
     (launch.start_ns, launch.call_ns) = (signed(timeline.ns(start)), signed(timeline.ns(call)));
     (launch.comm, launch.end_ns) = (operation.comm, launch.end_ns.max(launch.start_ns));
 }

@@ -3,6 +3,7 @@
 
 mod buckets;
 mod finds;
+mod graphs;
 mod hosts;
 mod missing;
 mod pipeline;
