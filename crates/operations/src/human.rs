@@ -18,7 +18,10 @@ pub fn duration(ns: f64) -> String {
         ns if ns < 999_500.0 => format!("{} us", three(ns / 1e3)),
         ns if ns < 999.5e6 => format!("{} ms", three(ns / 1e6)),
         ns if ns < 120e9 => format!("{} s", three(ns / 1e9)),
-        ns => format!("{:.0} min {:.0} s", (ns / 60e9).floor(), (ns % 60e9) / 1e9),
+        ns => {
+            let seconds = (ns / 1e9).round();
+            format!("{:.0} min {:.0} s", (seconds / 60.0).floor(), seconds % 60.0)
+        }
     }
 }
 
@@ -28,7 +31,9 @@ pub fn bytes(bytes: u64) -> String {
     let mut value = to_f64(bytes);
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
+    // What would be shown as 1024 is one of the next unit.
+    let most = |value: f64| if value.fract() == 0.0 { 1024.0 } else { 1023.5 };
+    while value >= most(value) && unit + 1 < units.len() {
         value /= 1024.0;
         unit += 1;
     }
@@ -122,13 +127,22 @@ mod tests {
 
     #[test]
     fn units_fit() {
-        let texts = [0.0, 999.0, 999.9, 12_340.0, 999_900.0, 5e9, 200e9].map(duration);
+        let texts = [0.0, 999.0, 999.9, 12_340.0, 999_900.0, 5e9, 200e9, 179.7e9].map(duration);
         assert_eq!(
             texts,
-            ["0 ns", "999 ns", "1.00 us", "12.3 us", "1.00 ms", "5.00 s", "3 min 20 s"]
+            [
+                "0 ns",
+                "999 ns",
+                "1.00 us",
+                "12.3 us",
+                "1.00 ms",
+                "5.00 s",
+                "3 min 20 s",
+                "3 min 0 s"
+            ]
         );
-        let texts = [0, 1023, 4096, 1 << 20, 1_500_000, u64::MAX].map(bytes);
+        let texts = [0, 1023, 4096, (1 << 20) - 1, 1 << 20, 1_500_000, u64::MAX].map(bytes);
         assert_eq!([0.0, 7.71e-5, 0.0123, 1.0].map(three), ["0.000", "7.7e-5", "0.012", "1.00"]);
-        assert_eq!(texts, ["0 B", "1023 B", "4 KiB", "1 MiB", "1.43 MiB", "16384 PiB"]);
+        assert_eq!(texts, ["0 B", "1023 B", "4 KiB", "1.00 MiB", "1 MiB", "1.43 MiB", "16384 PiB"]);
     }
 }
