@@ -11,7 +11,7 @@ use crate::content::Beside;
 use crate::facts::Facts;
 use crate::section::{Section, absent};
 use maud::{Markup, html};
-use ncclscope_operations::human::{bytes, three};
+use ncclscope_operations::human::{bytes, count, three};
 use ncclscope_operations::stats::{lower_median, to_f64, to_u64};
 use ncclscope_report::Report;
 use ncclscope_report::schema::OperationRow;
@@ -157,10 +157,10 @@ fn chart(at: usize, func: &str, series: &[Line<'_>]) -> Markup {
         @for line in series { (draw(line, [x, y])) }
     };
     let description = format!(
-        "{} lines with {} sizes from {} to {}; bus bandwidth from {} to {} GB/s. The table \
-         “Sizes” has the figures.",
-        series.len(),
-        points().count(),
+        "{} with {} from {} to {}; bus bandwidth from {} to {} GB/s. The table “Sizes” has the \
+         figures.",
+        count(series.len() as u64, "line"),
+        count(points().count() as u64, "size"),
         bytes(to_u64(small)),
         bytes(to_u64(large)),
         three(slow),

@@ -14,6 +14,7 @@ use crate::links;
 use crate::table::{Kind, Table};
 use ncclscope_answer::Answer;
 use ncclscope_diagnose::{Diagnosis, Waiting};
+use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::schema::{
     Histogram, LatencyRow, Lost, OpenOperation, OperationRow, PeerRow, RoleRow, SizeRow,
@@ -123,8 +124,9 @@ fn waits(waiting: &[Waiting]) -> Table {
         ("func", "function", Kind::Text),
         ("number", "operation", Kind::Number),
         ("waiting", "ranks waiting", Kind::Number),
-        ("ranks", "which", Kind::Ranks),
-        ("absent", "not there", Kind::Ranks),
+        ("ranks", "which wait", Kind::Ranks),
+        ("missing", "ranks absent", Kind::Number),
+        ("absent", "which are absent", Kind::Ranks),
     ];
     let about = "Communicators in which ranks wait, and the members that have not come.";
     Table::new(["waits", "Waits", about], &columns, &rows, |row| {
@@ -134,15 +136,17 @@ fn waits(waiting: &[Waiting]) -> Table {
             json!(row.func),
             json!(row.number),
             json!(row.ranks.len()),
-            some(&row.ranks),
-            some(&row.absent),
+            ranges(&row.ranks),
+            json!(row.absent.len()),
+            ranges(&row.absent),
         ]
     })
 }
 
-/// The first few ranks, because lists of thousands would fill the page.
-fn some(ranks: &[u32]) -> Value {
-    json!(ranks.get(..64).unwrap_or(ranks))
+/// All ranks, in their order: a rank, or the first and last of a range.
+fn ranges(ranks: &[u32]) -> Value {
+    let one_or_more = |(from, to)| if from == to { json!(from) } else { json!([from, to]) };
+    human::ranges(ranks.iter().copied()).into_iter().map(one_or_more).collect()
 }
 
 fn open(open: &[OpenOperation], facts: &Facts<'_>) -> Table {

@@ -13,6 +13,7 @@ use crate::chart::{
 use crate::content::Content;
 use crate::section::{Section, absent};
 use maud::{Markup, html};
+use ncclscope_operations::human;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_stragglers::report::StepRow;
 use serde::Serialize;
@@ -44,6 +45,9 @@ pub(crate) struct Heat {
     pub(crate) cells: Vec<Vec<u32>>,
     /// For each row and column: position in the row of the rank that was waited for.
     pub(crate) worst: Vec<Vec<usize>>,
+    /// As `cells` and `worst`, over all ranks and steps.
+    #[serde(skip)]
+    latest: (u32, usize),
 }
 
 impl Heat {
@@ -65,6 +69,7 @@ impl Heat {
             steps: steps.iter().map(|(row, _)| row.step).collect(),
             ranks_per_row: per_bin(details.ranks.len(), ROWS),
             steps_per_column: per_bin(steps.len(), COLUMNS),
+            latest: cell(&steps, 0..details.ranks.len()),
             ..Heat::default()
         };
         for first in (0..heat.ranks.len()).step_by(heat.ranks_per_row) {
@@ -235,26 +240,16 @@ fn entries() -> Vec<Legend> {
 }
 
 fn describe(heat: &Heat) -> String {
-    let rows = heat.cells.iter().zip(&heat.worst).enumerate();
-    let mean = |shares: &[u32]| {
-        shares.iter().copied().map(f64::from).sum::<f64>() / count(shares.len()).max(1.0)
-    };
-    let worst = rows.max_by(|a, b| mean(a.1.0).total_cmp(&mean(b.1.0)));
-    let Some((row, (shares, places))) = worst.filter(|(_, (of, _))| mean(of) >= 2.0) else {
-        return format!(
-            "{} ranks, {} steps: the others wait for no rank longer than 0.2 % of a step.",
-            heat.ranks.len(),
-            heat.steps.len()
-        );
-    };
-    let at = places.iter().zip(shares).max_by_key(|(_, share)| **share).map_or(0, |(at, _)| *at);
-    format!(
-        "{} ranks, {} steps. The others wait most for rank {}: {:.1} % of each step.",
-        heat.ranks.len(),
-        heat.steps.len(),
-        heat.ranks.get(row * heat.ranks_per_row + at).copied().unwrap_or_default(),
-        mean(shares) / 10.0
-    )
+    let (ranks, steps) = (human::count(heat.ranks.len() as u64, "rank"), heat.steps.len());
+    let steps = human::count(steps as u64, "step");
+    match heat.latest {
+        (share, at) if share >= 2 => format!(
+            "{ranks}, {steps}. The others wait most for rank {}: {:.1} % of the time.",
+            heat.ranks[at],
+            f64::from(share) / 10.0
+        ),
+        _ => format!("{ranks}, {steps}: the others wait for no rank longer than 0.2 % of a step."),
+    }
 }
 
 #[cfg(test)]
@@ -280,6 +275,19 @@ mod tests {
         assert_eq!(cell(&steps, 0..3), (200, 1));
         assert_eq!(cell(&steps, 3..4), (10, 0));
         assert_eq!(cell(&steps[1..], 0..4), (100, 1));
+    }
+
+    #[test]
+    fn the_description_names_the_latest_rank_of_all_steps() {
+        // Two ranks are the worst of a row in one step each; a third one is late in both.
+        let heat = Heat { ranks: vec![4, 5, 6, 7], steps: vec![0, 1], ..Heat::default() };
+        let (one, two) = (step(0), step(1));
+        let caused: [&[f32]; 2] = [&[30.0, 0.0, 20.0, 0.0], &[0.0, 30.0, 20.0, 0.0]];
+        let latest = cell(&[(&one, caused[0]), (&two, caused[1])], 0..4);
+        let said = describe(&Heat { latest, ..heat.clone() });
+        let expected = "4 ranks, 2 steps. The others wait most for rank 6: 20.0 % of the time.";
+        assert_eq!(said, expected);
+        assert!(describe(&heat).ends_with("no rank longer than 0.2 % of a step."));
     }
 
     #[test]

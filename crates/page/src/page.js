@@ -30,24 +30,25 @@ function duration(ns) {
   if (ns < 999500) return three(ns / 1e3) + " us";
   if (ns < 999.5e6) return three(ns / 1e6) + " ms";
   if (ns < 120e9) return three(ns / 1e9) + " s";
-  return Math.floor(ns / 60e9) + " min " + ((ns % 60e9) / 1e9).toFixed(0) + " s";
+  const seconds = Math.round(ns / 1e9);
+  return Math.floor(seconds / 60) + " min " + seconds % 60 + " s";
 }
 
 function bytes(value) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let unit = 0;
-  for (; value >= 1024 && unit + 1 < units.length; unit++) value /= 1024;
+  // What is shown as 1024 is one of the next unit.
+  const most = (value) => Number.isInteger(value) ? 1024 : 1023.5;
+  for (; value >= most(value) && unit + 1 < units.length; unit++) value /= 1024;
   return (Number.isInteger(value) ? value : three(value)) + " " + units[unit];
 }
 
-// 1, 2, 5 to 8: ranks that follow each other are a range.
-function ranges(ranks) {
-  const parts = [];
-  for (const rank of ranks) {
-    const last = parts[parts.length - 1];
-    if (last && last[1] + 1 === rank) last[1] = rank; else parts.push([rank, rank]);
-  }
-  return parts.map(([from, to]) => from === to ? from : from + "-" + to).join(", ");
+// [1, [5, 8]] are the ranks 1 and 5 to 8. A long list is cut.
+function ranges(parts) {
+  const shown = parts.slice(0, 32).map((part) => [part].flat().join("-")).join(", ");
+  const more = parts.slice(32).map((part) => [part].flat())
+    .reduce((sum, part) => sum + part[part.length - 1] - part[0] + 1, 0);
+  return more > 0 ? `${shown} and ${more.toLocaleString("en")} more` : shown;
 }
 
 const FORMATS = {
@@ -86,7 +87,14 @@ function passes(columns, row) {
   }
   const ranks = filter.ranks === null ? [] : of("rank", "ranks");
   return ranks.length === 0 ||
-    ranks.some((at) => [row[at]].flat().some((rank) => filter.ranks.has(rank)));
+    ranks.some((at) => Array.isArray(row[at]) ? row[at].some(isChosen) : isChosen(row[at]));
+}
+
+// Whether the filter has this rank, or one of the range [from, to].
+function isChosen(part) {
+  if (!Array.isArray(part)) return filter.ranks.has(part);
+  for (let rank = part[0]; rank <= part[1]; rank++) if (filter.ranks.has(rank)) return true;
+  return false;
 }
 
 // ---- Tables ----

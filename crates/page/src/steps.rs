@@ -8,7 +8,7 @@ use crate::chart::{
 use crate::content::Content;
 use crate::section::{Section, absent};
 use maud::{Markup, html};
-use ncclscope_operations::human::{duration, three};
+use ncclscope_operations::human::{self, duration, three};
 use ncclscope_operations::stats::to_u64;
 use ncclscope_stragglers::finding::SlowPart;
 use ncclscope_stragglers::report::StepRow;
@@ -55,7 +55,7 @@ pub(crate) fn section(content: Content<'_>) -> Section {
         about,
         body: match bars.is_empty() {
             true => absent("No complete step was recorded."),
-            false => chart(&bars, steps.iter().map(|step| step.step_count).sum()),
+            false => chart(&bars, &steps),
         },
     }
 }
@@ -106,7 +106,7 @@ fn class(causes: &[&str], cause: Option<&str>) -> String {
     at.map_or_else(|| "others".into(), |at| format!("s{}", (at + 1) % SERIES))
 }
 
-fn chart(bars: &[Bar], steps: usize) -> Markup {
+fn chart(bars: &[Bar], steps: &[StepRow]) -> Markup {
     let high = bars.iter().map(|bar| bar.ms).fold(0.0, f64::max);
     let ticks = linear_ticks(high, 5);
     let y = Scale::linear([0.0, ticks[ticks.len() - 1]], [PLOT.bottom, PLOT.top]);
@@ -123,8 +123,10 @@ fn chart(bars: &[Bar], steps: usize) -> Markup {
             (draw(bar, left, width, y, &class(&causes, bar.cause.as_deref())))
         }
     };
-    let mean = bars.iter().map(|bar| bar.ms).sum::<f64>() / count(bars.len()).max(1.0);
-    let mut description = format!("{steps} steps of {} in the mean.", duration(mean * 1e6));
+    let number: usize = steps.iter().map(|step| step.step_count).sum();
+    let whole: f64 = steps.iter().map(StepRow::duration_ms).sum();
+    let mean = duration(1e6 * whole / count(number).max(1.0));
+    let mut description = format!("{} of {mean} in the mean.", human::count(number as u64, "step"));
     if let Some(cause) = causes.first() {
         description += &format!(" Most of the waiting is caused by {cause}.");
     }

@@ -229,8 +229,8 @@ fn draw(graph: &Graph, hang: &Diagnosis) -> Markup {
     let described: Vec<String> =
         graph.layers.iter().flatten().map(|node| node.lines.join(": ")).take(16).collect();
     let description = format!(
-        "{} ranks wait. From the cause outwards: {}.",
-        hang.waiting_ranks,
+        "{}. From the cause outwards: {}.",
+        words(hang.waiting_ranks, "rank waits", "ranks wait"),
         described.join("; ")
     );
     let figure = Figure {

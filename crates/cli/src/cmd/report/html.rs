@@ -9,6 +9,9 @@ use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
 use std::path::PathBuf;
 
+/// Maximum number of inputs in the heading.
+const NAMED: usize = 8;
+
 /// The page of a run, with the bandwidths of the other run if the inputs are two runs.
 pub(super) fn page(
     (inputs, filter): (&[PathBuf], Option<&str>),
@@ -16,12 +19,11 @@ pub(super) fn page(
     answer: &Answer,
     found: &Assessment,
 ) -> String {
-    let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
+    let other = other(inputs, read);
     let filter = filter.map_or_else(String::new, |text| {
         format!(" (filter: {text}; findings, late ranks and steps are of all that was read)")
     });
-    let input = names.join(" ") + &filter;
-    let other = other(inputs, read);
+    let input = heading(inputs, read, other.as_ref().map(|(name, _)| name.as_str())) + &filter;
     render(Content {
         input: &input,
         answer,
@@ -32,6 +34,20 @@ pub(super) fn page(
         waiting: &found.waiting,
         beside: other.as_ref().map(|(name, report)| Beside { name, report }),
     })
+}
+
+/// The inputs that have recordings of the run, and the name of the other run.
+fn heading(inputs: &[PathBuf], read: &Input, other: Option<&str>) -> String {
+    let has_some = |path: &&PathBuf| read.recordings.iter().any(|one| one.path().starts_with(path));
+    let named = |path: &PathBuf| path.display().to_string();
+    let all = inputs.iter().take(NAMED);
+    let mut names: Vec<String> = all.clone().filter(has_some).map(named).collect();
+    if names.is_empty() {
+        names = all.map(named).collect();
+    }
+    let more = inputs.len().saturating_sub(NAMED);
+    names.extend((more > 0).then(|| format!("and {more} more")));
+    names.join(" ") + &other.map_or_else(String::new, |name| format!(", beside {name}"))
 }
 
 /// Name and report of the other run, if there are two inputs with one run each.
