@@ -98,6 +98,8 @@ pub struct View {
     order: Column,
     is_reversed: bool,
     filter: String,
+    /// The job and host whose ranks are shown; `None`: all.
+    of_host: Option<(String, String)>,
     /// True while the user types a filter.
     is_typing: bool,
     is_grouped: bool,
@@ -127,6 +129,7 @@ impl View {
             order: Column::State,
             is_reversed: false,
             filter: String::new(),
+            of_host: None,
             is_typing: false,
             is_grouped: false,
             pane: Pane::Table,
@@ -193,6 +196,7 @@ impl View {
             }
             Key::Escape => {
                 self.filter.clear();
+                self.of_host = None;
                 self.arrange();
             }
             Key::Enter => self.enter(),
@@ -216,7 +220,7 @@ impl View {
         let Some(row) = self.rows.get(self.at).cloned() else { return };
         if self.is_grouped {
             self.is_grouped = false;
-            self.filter = row.host;
+            self.of_host = Some((row.job, row.host));
             self.arrange();
         } else {
             self.open(Pane::Detail(Identity::of(&row)));
@@ -259,7 +263,11 @@ impl View {
         let rows = &self.shown.ranks;
         let rows = if self.is_grouped { by_host(rows) } else { rows.clone() };
         let wanted = self.filter.to_lowercase();
-        self.rows = rows.into_iter().filter(|row| matches(row, &wanted)).collect();
+        let is_there = |row: &Row| {
+            self.of_host.as_ref().is_none_or(|(job, host)| (job, host) == (&row.job, &row.host))
+        };
+        let is_wanted = |row: &Row| is_there(row) && matches(row, &wanted);
+        self.rows = rows.into_iter().filter(is_wanted).collect();
         let order = self.order;
         self.rows.sort_by(|a, b| columns::compare(order, a, b));
         if self.is_reversed {

@@ -19,6 +19,8 @@ const ROOM_FOR_FUNCTIONS: u16 = 18;
 const FUNCTIONS: usize = 4;
 const VERDICTS: usize = 2;
 const NOTES: usize = 2;
+/// Screen lines of the table that come before verdicts and notes: its head and two rows.
+const TABLE: u16 = 3;
 
 /// Paints the view on the whole frame.
 pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
@@ -111,15 +113,18 @@ fn hints(view: &View) -> String {
     if view.pane == Pane::Table {
         let reversed = if view.is_reversed { ", reversed" } else { "" };
         let order = format!("order: {}{reversed}", view.order.title());
+        let host = view.of_host.as_ref().map(|(_, host)| format!("  host: {host}"));
+        let host = host.unwrap_or_default();
         let filter = &view.filter;
         let filter = if filter.is_empty() { String::new() } else { format!("  filter: {filter}") };
-        text = format!("{order}{filter}  {text}");
+        text = format!("{order}{host}{filter}  {text}");
     }
     text
 }
 
 fn table(rest: &mut Screen<'_, '_>, view: &mut View) {
-    for verdict in view.shown.findings.iter().take(VERDICTS) {
+    let room = |rest: &Screen<'_, '_>| usize::from(rest.area.height.saturating_sub(TABLE));
+    for verdict in view.shown.findings.iter().take(VERDICTS.min(room(rest))) {
         let bad = view.style(Some(Severity::Bad));
         rest.line(verdict.clone(), bad);
     }
@@ -130,7 +135,7 @@ fn table(rest: &mut Screen<'_, '_>, view: &mut View) {
         rest.frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), rest.area);
         return;
     }
-    for note in view.shown.notes.iter().take(NOTES) {
+    for note in view.shown.notes.iter().take(NOTES.min(room(rest))) {
         rest.line(note.clone(), Style::new());
     }
     let has_jobs = view.shown.ranks.iter().any(|row| row.job != view.shown.ranks[0].job);

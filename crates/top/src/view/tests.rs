@@ -173,8 +173,11 @@ fn a_thousand_ranks_scroll_and_gather_by_host() {
     assert!(shown(&mut view, (100, 24))[2].starts_with("   x8 ok"));
     view.press(Key::Down);
     view.press(Key::Enter);
-    assert_eq!(view.filter, "node-1");
-    assert!(view.rows.iter().all(|row| row.host.starts_with("node-1")));
+    assert_eq!(view.rows.len(), 8, "not those of node-10");
+    assert!(view.rows.iter().all(|row| row.host == "node-1"));
+    assert!(shown(&mut view, (100, 24))[23].contains("host: node-1"));
+    view.press(Key::Escape);
+    assert_eq!(view.rows.len(), 1_024);
 }
 
 #[test]
@@ -190,6 +193,9 @@ fn any_size_of_a_screen_is_painted() {
         }
     }
     view.pane = Pane::Table;
+    view.shown.notes = vec!["a recording is damaged".into(); 3];
+    assert!(shown(&mut view, (100, 5))[2].starts_with("    0"), "rows come before notes");
+    view.shown.notes.clear();
     assert_eq!(shown(&mut view, (20, 3))[0], "40 ranks, 40 bad");
     let narrow = shown(&mut view, (40, 10));
     assert!(narrow[3].contains("STATE") && !narrow[3].contains("HOST"), "{narrow:#?}");
