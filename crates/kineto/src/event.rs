@@ -2,7 +2,9 @@
 //! One event of a trace, and the choice of events that are parsed.
 
 use memchr::memmem::Finder;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 /// Key in `args` of the number that connects CPU operations with the kernels that they launched.
@@ -37,6 +39,12 @@ impl Event {
         serde_json::from_slice(bytes)
     }
 
+    /// Whether it names the process of our tracks.
+    pub(crate) fn is_process_of_ours(&self) -> bool {
+        let name = self.args.get("name").and_then(Value::as_str);
+        self.name == "process_name" && name.is_some_and(|name| name.contains(LANES))
+    }
+
     /// A number among its args.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.args.get(key)?.as_u64()
@@ -59,14 +67,17 @@ impl Event {
     }
 }
 
-/// Parses microseconds, which may have a fraction, into nanoseconds. Whole numbers are not
-/// converted to a float, because a time since 1970 has more digits than a float holds.
+/// Parses microseconds, which may have a fraction, into nanoseconds.
 fn nanoseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
-    let number = Option::<Number>::deserialize(from)?;
-    Ok(number.and_then(|number| match number.as_i64() {
-        Some(whole) => whole.checked_mul(1000),
-        None => number.as_f64().map(to_nanoseconds),
-    }))
+    let Some(raw) = Option::<&RawValue>::deserialize(from)? else { return Ok(None) };
+    match digits_to_ns(raw.get()) {
+        Some(ns) => Ok(Some(ns)),
+        None => {
+            // With an exponent, or more digits than any time has.
+            let number: Number = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+            Ok(number.as_f64().map(|micros| whole(1000.0 * micros)))
+        }
+    }
 }
 
 /// Parses the bytes of a time, in microseconds, into ns.
@@ -74,10 +85,25 @@ pub(crate) fn time_of(bytes: &[u8]) -> Option<i64> {
     nanoseconds(&mut serde_json::Deserializer::from_slice(bytes)).ok()?
 }
 
+/// Microseconds in digits, such as `-12.5`, in ns: a float holds fewer digits than a time since
+/// 1970 has.
+fn digits_to_ns(micros: &str) -> Option<i64> {
+    let (whole, fraction) = micros.split_once('.').unwrap_or((micros, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = whole.strip_prefix('-').unwrap_or(whole);
+    if digits.is_empty() || !is_number(digits) || !is_number(fraction) {
+        return None;
+    }
+    // Ten times the ns, for rounding.
+    let tenths = fraction.bytes().chain(std::iter::repeat(b'0')).take(4);
+    let tenths = tenths.fold(0, |sum, byte| 10 * sum + i64::from(byte - b'0'));
+    let ns = digits.parse::<i64>().ok()?.checked_mul(1000)?.checked_add((tenths + 5) / 10)?;
+    Some(if digits.len() < whole.len() { -ns } else { ns })
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "saturates")]
-fn to_nanoseconds(micros: f64) -> i64 {
-    let whole = micros.trunc();
-    (whole as i64).saturating_mul(1000).saturating_add(((micros - whole) * 1000.0).round() as i64)
+fn whole(value: f64) -> i64 {
+    value.round() as i64
 }
 
 /// Searches for texts that only relevant events contain, so that few events have to be parsed.
@@ -123,8 +149,22 @@ mod tests {
     fn times_keep_their_nanoseconds() {
         let event = Event::parse(br#"{"ts": 4458676522690.655, "dur": 156.777}"#).unwrap();
         assert_eq!((event.ts, event.dur), (Some(4_458_676_522_690_655), Some(156_777)));
+        let since_1970 = |digits: &str| time_of(digits.as_bytes());
+        assert_eq!(since_1970("1694128201429795.1239"), Some(1_694_128_201_429_795_124));
+        assert_eq!(since_1970("-0.25"), Some(-250));
+        assert_eq!([since_1970("1.5e3"), since_1970("null")], [Some(1_500_000), None]);
+        assert_eq!([since_1970("1e999"), since_1970("\"12\"")], [None, None]);
         let event = Event::parse(br#"{"ts": 1694128201429795, "pid": "Spans"}"#).unwrap();
         assert_eq!((event.ts, event.thread()), (Some(1_694_128_201_429_795_000), (0, 0)));
+    }
+
+    #[test]
+    fn our_tracks_are_known_by_their_name() {
+        let process = |name: &str| {
+            let text = format!(r#"{{"name": "process_name", "args": {{"name": "{name}"}}}}"#);
+            Event::parse(text.as_bytes()).unwrap().is_process_of_ours()
+        };
+        assert!(process("NCCL rank 0 (ncclscope)") && !process("nccl-tests"));
     }
 
     #[test]

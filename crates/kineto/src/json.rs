@@ -286,15 +286,7 @@ impl<R: Read> Scanner<R> {
         self.buffer.drain(..keep);
         self.before += keep as u64;
         self.at -= keep;
-        let len = self.buffer.len();
-        self.buffer.resize(len + CHUNK.max(len), 0);
-        let read = loop {
-            match self.input.read(&mut self.buffer[len..]) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                result => break result,
-            }
-        };
-        self.buffer.truncate(len + *read.as_ref().unwrap_or(&0));
+        let read = self.input.by_ref().take(CHUNK as u64).read_to_end(&mut self.buffer);
         self.is_over = read? == 0;
         Ok(!self.is_over)
     }

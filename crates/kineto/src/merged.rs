@@ -144,7 +144,7 @@ impl Rewriter<'_> {
     /// A process number that no other rank uses; the old one if it is free.
     fn pid(&mut self, old: &Value) -> Value {
         let Some(number) = old.as_u64() else {
-            let name = old.as_str().unwrap_or_default();
+            let name = text_of(old);
             return format!("rank {} {name}", self.name).trim_end().into();
         };
         let pids = &mut self.shared.pids;
@@ -159,8 +159,8 @@ impl Rewriter<'_> {
 
     fn id(&self, old: &Value) -> Value {
         match old.as_u64() {
-            Some(number) => (number | self.index << ID_SHIFT).into(),
-            None => format!("{}:{}", self.index, old.as_str().unwrap_or_default()).into(),
+            Some(number) if number >> ID_SHIFT == 0 => (number | self.index << ID_SHIFT).into(),
+            _ => format!("{}:{}", self.index, text_of(old)).into(),
         }
     }
 
@@ -178,6 +178,11 @@ impl Rewriter<'_> {
         }
         Some(args)
     }
+}
+
+/// A text, or a number as text.
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Formats microseconds with three decimals, as Kineto writes them; negative times become 0.
@@ -210,6 +215,12 @@ mod tests {
                 .replace(r#""pid": 0"#, r#""pid": 536870912"#)
                 .replace("2.5", "1002.500")
         );
+        // Numbers that are no ids of ranks stay apart as texts.
+        let odd = |number: &str| text(1, 0, &format!(r#"{{"id": {number}, "pid": {number}}}"#));
+        let odd = ["-1", "-2", "1099511627777"].map(odd);
+        assert_eq!(odd[0], r#"{"id": "1:-1", "pid": "rank 5 -1"}"#);
+        assert_eq!(odd[1], r#"{"id": "1:-2", "pid": "rank 5 -2"}"#);
+        assert_eq!(odd[2], r#"{"id": "1:1099511627777", "pid": 1099511627777}"#);
         let name = r#"{"name":"process_name","ph":"M","pid":"Spans","args":{"name":"python"}}"#;
         assert_eq!(
             text(1, 0, name),

@@ -211,7 +211,7 @@ impl Found {
             self.unreadable += 1;
             return;
         };
-        if event.name == "process_name" {
+        if event.is_process_of_ours() {
             self.is_merged = true;
         }
         let (Some(start), "X") = (event.ts, event.ph.as_str()) else { return };
