@@ -109,8 +109,10 @@ impl Service {
     fn page(&self) -> String {
         let name = self.trace.path.file_name().unwrap_or_default().to_string_lossy();
         let string = |text: &str| {
-            // A JSON string is valid JavaScript; `<` is escaped because it could end the script.
-            serde_json::Value::from(text).to_string().replace('<', "\\u003c")
+            // A JSON string is valid JavaScript. `<` is escaped because it could end the script,
+            // and `{` because the text could be that of a place below.
+            let quoted = serde_json::Value::from(text).to_string();
+            quoted.replace('<', "\\u003c").replace('{', "\\u007b")
         };
         PAGE.replace("{UI}", &string(&self.trace.ui))
             .replace("{TITLE}", &string(&self.trace.title))
