@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-/// A point in time, in whole seconds of UTC.
+/// A point in time, in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment(Timestamp);
 
@@ -27,10 +27,16 @@ impl Moment {
         text.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_nanosecond()).ok())
     }
 
-    /// As RFC 3339: `2026-11-21T10:36:01Z`.
+    /// As RFC 3339, in whole seconds: `2026-11-21T10:36:01Z`.
     #[must_use]
     pub fn rfc3339(self) -> String {
         self.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// As RFC 3339 with all digits of the second: `2026-11-21T10:36:01.25Z`.
+    #[must_use]
+    pub fn exact(self) -> String {
+        self.0.to_string()
     }
 
     /// For file names: `20261121-103601`.
@@ -55,6 +61,8 @@ mod tests {
         assert_eq!(text(4_107_542_400), "2100-03-01T00:00:00Z");
         assert_eq!(Moment::from_ns(u64::MAX).rfc3339(), "2554-07-21T23:34:33Z");
         assert_eq!(Moment::from_ns(1_798_761_599_999_999_999).compact(), "20261231-235959");
+        let exact = [1_798_761_599_500_000_000, 0].map(|ns| Moment::from_ns(ns).exact());
+        assert_eq!(exact, ["2026-12-31T23:59:59.5Z", "1970-01-01T00:00:00Z"]);
         let ns = Some(1_798_761_599_500_000_000);
         assert_eq!(Moment::parse_ns("2026-12-31T23:59:59.5Z"), ns);
         assert_eq!(Moment::parse_ns("2027-01-01T01:59:59.5+02:00"), ns);

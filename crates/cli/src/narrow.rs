@@ -19,6 +19,7 @@ use ncclscope_trace::{MarkKind, Recording};
 use ncclscope_views::Shown;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 /// Maximum number of names that an error lists.
 const LISTED: usize = 8;
@@ -190,8 +191,8 @@ fn filter(args: &FilterArgs, recordings: &[Recording]) -> Result<Filter, Failure
     if window.0 > end || window.1 < start {
         return Err(Failure::usage(format!(
             "nothing was recorded in that time: the run was recorded from {} to {} ({})",
-            Moment::from_ns(start).rfc3339(),
-            Moment::from_ns(end).rfc3339(),
+            Moment::from_ns(start).exact(),
+            Moment::from_ns(end).exact(),
             ncclscope_operations::human::duration(to_f64(end.saturating_sub(start)))
         )));
     }
@@ -330,13 +331,17 @@ fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Checks that a filter of ranks matches some ranks of a run.
+/// Checks that each range of a filter of ranks matches some ranks of a run.
 pub(crate) fn has_some_rank(filter: &Filter, ranks: &BTreeSet<u32>) -> Result<(), Failure> {
-    if ranks.is_empty() || ranks.iter().any(|&rank| filter.has_rank(rank)) {
-        return Ok(());
+    let is_missing = |range: &&RangeInclusive<u32>| ranks.range((*range).clone()).next().is_none();
+    match filter.ranks.iter().find(is_missing) {
+        Some(missing) if !ranks.is_empty() => {
+            let missing = range((*missing.start(), *missing.end()));
+            let known = list_of_ranges(&ranges(ranks.iter().copied()), LISTED);
+            nothing(format!("nothing is of rank {missing}: the run has ranks {known}"))
+        }
+        _ => Ok(()),
     }
-    let known = list_of_ranges(&ranges(ranks.iter().copied()), LISTED);
-    nothing(format!("nothing is of these ranks: the run has ranks {known}"))
 }
 
 /// Prints the filter of a table's rows on standard error, because the table has no place for it.
@@ -407,7 +412,7 @@ fn words(args: &FilterArgs, filter: &Filter) -> String {
 fn time(edge: Edge) -> String {
     let length = |of: std::time::Duration| ncclscope_operations::human::duration(to_f64(ns(of)));
     match edge {
-        Edge::At(ns) => Moment::from_ns(ns).rfc3339(),
+        Edge::At(ns) => Moment::from_ns(ns).exact(),
         Edge::AfterStart(after) => format!("{} after the start", length(after)),
         Edge::BeforeEnd(before) => format!("{} before the end", length(before)),
     }

@@ -63,6 +63,6 @@ fn answer(page: &mut Page, Content { answer, filter, .. }: Content<'_>) {
         page.labelled(label, colour, &text);
     }
     if let Some(filter) = filter {
-        page.labelled("filter", None, &format!("the figures below are of {filter}"));
+        page.labelled("filter", None, &format!("the figures below are of: {filter}"));
     }
 }

@@ -85,7 +85,7 @@ fn a_report_has_the_rows_of_what_is_chosen_and_the_answer_of_all() {
     assert_eq!(of_comm["filter"]["recordings"], 4);
 
     let text = job.run("report", &["--role", "tp"]).ends_with(0).stdout;
-    let line = "filter  the figures below are of role tp; 16 of 16 recordings";
+    let line = "filter  the figures below are of: role tp; 16 of 16 recordings";
     assert!(text.starts_with("SLOW") && text.contains(line), "{text}");
 }
 
