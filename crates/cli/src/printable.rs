@@ -102,6 +102,31 @@ pub(crate) fn columns_of(text: &str) -> usize {
     text.width()
 }
 
+/// The lines of a paragraph of at most `columns` columns, broken between words. `first` is its
+/// beginning, which may contain colours, and that beginning's width; later lines are indented by
+/// `indent` columns.
+pub(crate) fn lines_of(
+    first: (&str, usize),
+    indent: usize,
+    text: &str,
+    columns: usize,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut line, mut length) = (first.0.to_owned(), first.1);
+    for word in text.split_whitespace() {
+        let word_length = columns_of(word);
+        if line.ends_with(' ') && length > indent && length + word_length > columns {
+            lines.push(line.trim_end().to_owned());
+            (line, length) = (" ".repeat(indent), indent);
+        }
+        line.push_str(word);
+        line.push(' ');
+        length += word_length + 1;
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
 /// True if a character would act on a terminal.
 pub(crate) fn is_active(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'

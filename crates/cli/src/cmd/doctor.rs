@@ -5,7 +5,7 @@ use crate::args::{DoctorArgs, Format};
 use crate::doctor::{Check, Status, checks};
 use crate::failure::{ENVIRONMENT, Failure};
 use crate::output;
-use crate::printable::Colour;
+use crate::printable::{Colour, lines_of};
 use crate::terminal;
 use serde::Serialize;
 use std::io::Write;
@@ -29,8 +29,16 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     Ok(if has_failed { ExitCode::from(ENVIRONMENT) } else { ExitCode::SUCCESS })
 }
 
+/// Width of a check's status with the gap after it, columns.
+const STATUS: usize = 6;
+/// Gap after a check's name, columns.
+const GAP: usize = 2;
+/// Width of the arrow before advice, columns.
+const ARROW: usize = 3;
+
 fn print(checks: &[Check]) -> std::io::Result<()> {
     let has_colour = terminal::has_colour();
+    let columns = terminal::width().unwrap_or(usize::MAX);
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut out = output::screen();
     for Check { name, status, detail, advice } in checks {
@@ -40,9 +48,14 @@ fn print(checks: &[Check]) -> std::io::Result<()> {
             Status::Fail => ("FAIL", Colour::Red),
         };
         let word = if has_colour { colour.paint(word) } else { word.to_owned() };
-        writeln!(out, "{word}  {name:width$}  {detail}")?;
+        let indent = STATUS + width + GAP;
+        let mut write = |first: &str, indent, text: &str| -> std::io::Result<()> {
+            let lines = lines_of((first, indent), indent, text, columns);
+            lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+        };
+        write(&format!("{word}  {name:width$}  "), indent, detail)?;
         if let Some(advice) = advice {
-            writeln!(out, "      {:width$}  -> {advice}", "")?;
+            write(&format!("{:indent$}-> ", ""), indent + ARROW, advice)?;
         }
     }
     out.flush()

@@ -4,7 +4,8 @@
 use crate::args::{Format, SimulateArgs};
 use crate::failure::Failure;
 use crate::input::recordings_in;
-use crate::terminal::Watched;
+use crate::printable::lines_of;
+use crate::terminal::{self, Watched};
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
 use std::fs::File;
@@ -94,6 +95,7 @@ fn planted(args: &SimulateArgs, fault: Fault) -> Planted {
 }
 
 fn list() -> io::Result<()> {
+    let columns = terminal::width().unwrap_or(usize::MAX);
     let mut out = io::stdout().lock();
     for (group, title) in [
         (FaultGroup::Hang, "The job hangs or computes wrong results"),
@@ -103,7 +105,11 @@ fn list() -> io::Result<()> {
         writeln!(out, "{title}:")?;
         for fault in Fault::all().filter(|fault| fault.group() == group) {
             let class = fault.class().map(|class| class.to_string()).unwrap_or_default();
-            writeln!(out, "  {:20}{class:26}{}", fault.name(), fault.what())?;
+            let first = format!("  {:20}{class:26}", fault.name());
+            let indent = first.len();
+            for line in lines_of((&first, indent), indent, fault.what(), columns) {
+                writeln!(out, "{line}")?;
+            }
         }
     }
     Ok(())

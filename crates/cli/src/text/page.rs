@@ -2,7 +2,7 @@
 //! The page to which the parts of the report are written: lines under headings.
 
 use crate::output::in_a_line;
-use crate::printable::{Colour, columns_of};
+use crate::printable::{Colour, columns_of, lines_of};
 use crate::sheet::escaped;
 use crate::table::Table;
 use crate::terminal;
@@ -98,7 +98,7 @@ impl Page {
         let gap = if label.ends_with(' ') { "" } else { "  " };
         let first = format!("{label}{gap}");
         match self.columns {
-            Some(columns) => self.broken((&first, start), LABEL, &text, columns),
+            Some(columns) => self.lines(lines_of((&first, start), LABEL, &text, columns)),
             None => self.line(&format!("{first}{text}")),
         }
     }
@@ -158,24 +158,11 @@ impl Page {
         }
         let columns = self.columns.unwrap_or(PARAGRAPH).min(PARAGRAPH);
         let indent = columns_of(first);
-        self.broken((first, indent), indent, text, columns);
+        self.lines(lines_of((first, indent), indent, text, columns));
     }
 
-    /// Adds a paragraph of at most `columns` columns. `first` is its beginning, which may contain
-    /// colours, and that beginning's width.
-    fn broken(&mut self, first: (&str, usize), indent: usize, text: &str, columns: usize) {
-        let (mut line, mut length) = (first.0.to_owned(), first.1);
-        for word in text.split_whitespace() {
-            let word_length = columns_of(word);
-            if line.ends_with(' ') && length > indent && length + word_length > columns {
-                self.line(&line);
-                (line, length) = (" ".repeat(indent), indent);
-            }
-            line.push_str(word);
-            line.push(' ');
-            length += word_length + 1;
-        }
-        self.line(&line);
+    fn lines(&mut self, lines: Vec<String>) {
+        lines.iter().for_each(|line| self.line(line));
     }
 
     /// Adds a line if a list of `all` entries was cut.
