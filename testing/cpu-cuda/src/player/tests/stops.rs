@@ -5,9 +5,12 @@ use super::super::Launch;
 use super::super::faults::Faults;
 use super::*;
 use crate::layout::Counters;
+use std::time::Instant;
 
 /// Elements of a collective: few enough for the buffers of a connection.
 const COUNT: usize = 300;
+/// How long a stop may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A world of two ranks without the phases of 2.31, which waits for all threads.
 fn two() -> World {
@@ -28,16 +31,22 @@ fn stopped(world: &World, at: (usize, usize)) -> bool {
     slot(world, at, world.layout().comm.work_completed.expect("synthetic"), 1).0 == 1
 }
 
-/// Starts `launches` without their peer for some time, and returns which channels of rank 1
-/// reported an end.
-fn alone(world: &World, launches: &[Launch]) -> Vec<bool> {
-    std::thread::scope(|scope| {
+/// Starts `launches` without their peer. The channels of rank 1 in `ends` must report an end, on a
+/// busy machine after some time, and 100 ms later no others.
+fn alone(world: &World, launches: &[Launch], ends: [bool; CHANNELS], about: &str) {
+    let told = std::thread::scope(|scope| {
         scope.spawn(|| world.run(launches));
+        let told = || std::array::from_fn(|channel| stopped(world, (1, channel)));
+        let begin = Instant::now();
+        while (0..CHANNELS).any(|at| ends[at] && !told()[at]) && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_millis(100));
-        let told = (0..CHANNELS).map(|channel| stopped(world, (1, channel))).collect();
+        let told = told();
         world.abort_flags.iter().for_each(|flag| flag.store_u32(1));
         told
-    })
+    });
+    assert_eq!(told, ends, "{about}");
 }
 
 fn all_reduce(world: &mut World, name: &str) -> Launch {
@@ -54,11 +63,11 @@ fn a_leaf_of_a_tree_stops_when_its_own_data_is_sent() {
     ] {
         let mut world = two();
         let launch = all_reduce(&mut world, name);
-        assert_eq!(alone(&world, &[launch]), [is_early; CHANNELS], "{name}");
+        alone(&world, &[launch], [is_early; CHANNELS], name);
         // With the phases of 2.31, no thread is ahead of the others.
         let mut world = World::new(2, functions());
         let launch = all_reduce(&mut world, name);
-        assert_eq!(alone(&world, &[launch]), [false; CHANNELS], "{name} with phases");
+        alone(&world, &[launch], [false; CHANNELS], &format!("{name} with phases"));
     }
 }
 
@@ -74,10 +83,9 @@ fn a_receive_stops_with_the_send_beside_it() {
         put_bits(&mut work, place.n_recv_channels, receives);
         put_bits(&mut work, place.profiler_enabled.expect("synthetic"), 1);
         let launch = world.launch(1, id("SendRecv"), P2P, &[work]);
-        let told = alone(&world, &[launch]);
         // One part, on channel 1; the other channel has nothing to do.
-        assert!(told[0], "{sends} sends, {receives} receives");
-        assert_eq!(told[1], sends == 1, "{sends} sends, {receives} receives");
+        let about = format!("{sends} sends, {receives} receives");
+        alone(&world, &[launch], [true, sends == 1], &about);
     }
 }
 
@@ -86,7 +94,7 @@ fn an_early_stop_waits_for_nothing() {
     let mut world = two();
     world.player.faults = Faults::parse("early:rank=1").expect("good");
     let launch = all_reduce(&mut world, "AllReduce_Sum_f32_RING_SIMPLE");
-    assert_eq!(alone(&world, &[launch]), [true; CHANNELS]);
+    alone(&world, &[launch], [true; CHANNELS], "an early stop");
 }
 
 /// A batch that is followed by another one ends for all threads of the block at once.
@@ -100,7 +108,7 @@ fn between_batches_all_threads_wait() {
         let at = &mut launch.args[args.size + channel * batch.size..][..batch.size];
         put_bits(at, batch.next_jump, if channel == 0 { 1 } else { 0 });
     }
-    assert_eq!(alone(&world, &[launch]), [false, true]);
+    alone(&world, &[launch], [false, true], "two batches");
 }
 
 /// NCCL's device code counts broadcasts, and its host does not from 2.31 on.
