@@ -24,8 +24,8 @@ pub struct Launch {
     pub kinds: Vec<Kind>,
     /// The known sizes of its operations, in bytes.
     pub sizes: Vec<u64>,
-    /// When NCCL was called: the start of the API call, else of the Group event. For the launch of a
-    /// CUDA graph, which happens long after the call, the start of the Group event or the operation.
+    /// When NCCL was called: the start of the API call, else of the Group event. For a launch of a
+    /// CUDA graph, which may come long after the call, that of the Group event or the operation.
     pub call_ns: i64,
     /// Start of its first operation.
     pub start_ns: i64,

@@ -15,8 +15,8 @@ pub const STACK: u64 = 2048;
 pub fn bound(phase: Phase, kind: Kind) -> u64 {
     match (phase, kind.event, kind.call) {
         (Phase::Off, ..) => 35,
-        // The thread searches for a lane: at most 1,160 instructions on a quiet machine, and 157 for
-        // the lane of each of the six threads before it that the drain thread has not yet freed.
+        // The thread searches for a lane: at most 1,160 instructions on a quiet machine, and 157
+        // for the lane of each of the six threads before it that the drain thread has not freed.
         (Phase::First, ..) => 1400 + 6 * 157,
         // The thread's first callback searches all lanes and finds none; it searches again when one
         // is released.

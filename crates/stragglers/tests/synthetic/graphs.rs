@@ -11,8 +11,8 @@ const STEPS: usize = 30;
 const STEP_NS: u64 = 100_000_000;
 const LATE_NS: u64 = 20_000_000;
 
-/// A rank that captures one AllReduce in step 0 and launches the graph once in each step. Its kernel starts
-/// `late_ns` late, and ends on both ranks at once.
+/// A rank that captures one AllReduce in step 0 and launches the graph once in each step. Its
+/// kernel starts `late_ns` late, and ends on both ranks at once.
 fn rank(rank: i32, late_ns: u64) -> Process {
     let mut process = Process::new(rank, 2);
     let func = process.string("AllReduce");
