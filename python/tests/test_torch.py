@@ -331,7 +331,8 @@ class OnDemand(Lanes):
                 self.check_lanes(trace, None)
                 # One window: torch and the plugin recorded the same operations, except at its ends.
                 operators = [e for e in slices(trace) if e["name"] == "nccl_test::reduce"]
-                self.assertGreater(len(operators), 5)
+                # A busy machine runs a few in two seconds.
+                self.assertGreater(min(len(operators), len(operations(trace))), 1)
                 self.assertLess(abs(len(operators) - len(operations(trace))), 4)
 
     def tool(self, folder: Path, *args: str) -> "subprocess.CompletedProcess[str]":
