@@ -119,6 +119,9 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
     if hang.waiting_ranks != 0 {
         return hang.notes.last().cloned();
     }
+    if let Some(hidden) = &hang.hidden {
+        return Some(hidden.text.clone());
+    }
     let silent = hang.silent_ranks.len();
     if silent != 0 {
         let have = if_one(silent, "has", "have");

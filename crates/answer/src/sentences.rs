@@ -3,6 +3,7 @@
 
 use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
+use ncclscope_diagnose::Hidden;
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
@@ -31,7 +32,14 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Slow => {
             let mean = slow.mean_step_ns().map(|ns| format!("; a step takes {}", duration(ns)));
             let step = mean.unwrap_or_default();
-            let advance = if_one(hang.ranks, "advances", "advance");
+            let advance = match &hang.hidden {
+                // What comes after that may be a hang.
+                Some(Hidden { ns, .. }) => {
+                    format!("advanced until {} before the end", duration(to_f64(*ns)))
+                }
+                None => if_one(hang.ranks, "advances", "advance").to_owned(),
+            };
+            let hold = if hang.hidden.is_some() { "held" } else { "holds" };
             let them = if_one(hang.ranks, "it", "them");
             let ranks = count(hang.ranks, "rank");
             let since = since(state, found).map(|since| {
@@ -40,7 +48,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
                 format!("since {since}{first}: ")
             });
             let since = since.unwrap_or_default();
-            format!("{since}{ranks} {advance}, and something holds {them} up{step}")
+            format!("{since}{ranks} {advance}, and something {hold} {them} up{step}")
         }
         State::Fine => {
             let gpus = gpus(report);

@@ -111,6 +111,7 @@ mod tests {
             silent_ranks: Vec::new(),
             waiting_ranks: 1,
             notes: Vec::new(),
+            hidden: None,
         };
         let shown = |filter: Filter| {
             let mut diagnosis = found.clone();

@@ -4,7 +4,7 @@
 use crate::classify::Classifier;
 use crate::job::{Job, Process, ProcessStatus};
 use crate::stuck_operation::UNSEEN_NETWORK;
-use crate::verdict::{Diagnosis, Verdict};
+use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
 use crate::{desync, help, unseen, words};
@@ -114,7 +114,10 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
             words::named_ranks(&moving)
         ));
     }
-    if verdicts.is_empty() && waiting.is_empty() {
+    let hidden = hidden(job, params.hang_ns).filter(|_| verdicts.is_empty() && waiting.is_empty());
+    if let Some(hidden) = &hidden {
+        notes.push(hidden.text.clone());
+    } else if verdicts.is_empty() && waiting.is_empty() {
         let short = short_waits(job, &params);
         notes.push(short.as_ref().map_or_else(|| quiet(job), |(_, note)| note.clone()));
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
@@ -129,6 +132,7 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         silent_ranks: silent,
         waiting_ranks: waiting.len(),
         notes,
+        hidden,
     };
     (diagnosis, wait_roots)
 }
@@ -290,6 +294,38 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
         }
     };
     Some((waiting, note))
+}
+
+/// Why ranks may wait in operations that are not recorded: recording has been off for longer than
+/// the limit, or only a sample is recorded and no rank has called NCCL for so long.
+fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
+    let runs =
+        |one: &&Process| matches!(one.status, ProcessStatus::Running | ProcessStatus::Stopped(_));
+    let running: Vec<&Process> = job.processes.iter().filter(runs).collect();
+    let off = running.iter().filter_map(|one| one.off_ns.filter(|&ns| ns >= hang_ns));
+    let off: Vec<u64> = off.collect();
+    if let Some(&ns) = off.iter().max() {
+        let of = human::count(running.len(), "rank");
+        return Some(Hidden {
+            text: format!(
+                "recording has been off on {} of {of} for up to {}: whether ranks wait in what they \
+                 called since then is not seen",
+                off.len(),
+                words::duration(ns)
+            ),
+            ns,
+        });
+    }
+    let idle: Option<Vec<u64>> = running.iter().map(|one| one.idle_ns).collect();
+    let least = idle?.into_iter().min().filter(|&ns| ns >= hang_ns)?;
+    running.iter().any(|one| one.is_sampled).then(|| Hidden {
+        text: format!(
+            "only a sample of the operations is recorded, and no rank has called NCCL for {}: \
+             whether ranks wait in an operation outside of the sample is not seen",
+            words::duration(least)
+        ),
+        ns: least,
+    })
 }
 
 /// The note for a job in which no rank waits in NCCL.

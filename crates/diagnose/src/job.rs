@@ -117,6 +117,10 @@ pub struct Process {
     /// Some of its events were lost, left out, or not recorded while recording was stopped, so that
     /// its progress inside operations is unknown.
     pub lacks_events: bool,
+    /// How long recording had been off at the end of the recorded time, ns.
+    pub off_ns: Option<u64>,
+    /// Only a sample of its operations is recorded.
+    pub is_sampled: bool,
     /// The input does not contain calls that have not led to an operation (NCCL before 2.28).
     pub hides_calls: bool,
     /// Its counters advanced within the age limit: it is slow, not stuck.

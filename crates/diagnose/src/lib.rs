@@ -40,5 +40,5 @@ mod words;
 pub use choice::Shown;
 pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::{Job, Stop};
-pub use verdict::{Diagnosis, Verdict};
+pub use verdict::{Diagnosis, Hidden, Verdict};
 pub use waiting::Waiting;

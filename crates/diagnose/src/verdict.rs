@@ -117,4 +117,16 @@ pub struct Diagnosis {
     pub waiting_ranks: usize,
     /// Further remarks, one sentence each.
     pub notes: Vec<String>,
+    /// Why ranks may wait in operations that were not recorded; also the last of the notes.
+    #[serde(skip)]
+    pub hidden: Option<Hidden>,
+}
+
+/// Why ranks may wait although no recorded operation shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hidden {
+    /// The reason, a sentence without its full stop.
+    pub text: String,
+    /// How long before the end of the recorded time the last operation may have been seen, ns.
+    pub ns: u64,
 }

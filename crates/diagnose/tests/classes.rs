@@ -652,6 +652,22 @@ fn a_job_outside_nccl_gets_no_verdict() {
     job.processes.iter_mut().for_each(|process| process.idle_ns = MINUTE);
     let found = run(&job);
     assert!(found.findings.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
+    // Where recording is off, or only a sample is recorded, ranks may wait in what is not recorded.
+    let hidden = |change: fn(&mut Process)| {
+        let mut job = job.clone();
+        job.processes.iter_mut().for_each(change);
+        let found = run(&job);
+        assert!(found.findings.is_empty(), "{found:#?}");
+        let text = found.hidden.map(|hidden| hidden.text);
+        assert_eq!(found.notes.iter().any(|note| note.starts_with("OUTSIDE")), text.is_none());
+        text.unwrap_or_default()
+    };
+    let off = hidden(|process| process.off_ns = MINUTE.filter(|_| process.rank == Some(1)));
+    assert!(off.starts_with("recording has been off on 1 of 2 ranks for up to 60.0 s"), "{off}");
+    let sampled = hidden(|process| process.is_sampled = true);
+    assert!(sampled.contains("no rank has called NCCL for 60.0 s"), "{sampled}");
+    assert_eq!(hidden(|process| process.off_ns = Some(29_000_000_000)), "", "below the limit");
+    assert_eq!(hidden(|one| (one.off_ns, one.status) = (MINUTE, ProcessStatus::Ended)), "");
     // No rank waits for a rank that is ahead and has finished.
     job.comms.push(comm("b", &[(0, 5, None, 5), (1, 4, None, 4)]));
     assert!(run(&job).findings.is_empty());

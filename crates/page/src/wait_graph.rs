@@ -316,6 +316,7 @@ mod tests {
             silent_ranks: Vec::new(),
             waiting_ranks: 3,
             notes: Vec::new(),
+            hidden: None,
         }
     }
 

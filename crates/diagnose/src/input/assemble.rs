@@ -196,6 +196,8 @@ fn process(
         status,
         hides_p2p: false,
         lacks_events: snapshot.lacks_events,
+        off_ns: snapshot.off_since_ns.map(|since| now.saturating_sub(since)),
+        is_sampled: snapshot.is_sampled,
         hides_calls: snapshot.hides_calls,
         is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
         idle_ns: (snapshot.last_call_ns != 0).then(|| now.saturating_sub(snapshot.last_call_ns)),

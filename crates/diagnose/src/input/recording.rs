@@ -231,6 +231,8 @@ impl<'t, 'a> Progression<'t, 'a> {
             has_foreign: self.notes.has_foreign,
             entered: self.pending_call(),
             lacks_events: self.is_partial || self.notes.comms.iter().any(CommNotes::is_partial),
+            off_since_ns: self.recording.off_since().map(at),
+            is_sampled: header.left_out != 0,
             hides_calls: self.recording.comms().iter().any(|comm| comm.api_version < 5),
             threads: self.threads(),
             reports: reports

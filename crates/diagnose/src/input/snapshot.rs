@@ -34,6 +34,10 @@ pub struct Snapshot {
     pub(super) entered: Option<Pending>,
     /// Events are missing between recorded ones.
     pub(super) lacks_events: bool,
+    /// When recording was stopped, if it was not started again, ns.
+    pub(super) off_since_ns: Option<u64>,
+    /// Only a sample of the operations is recorded.
+    pub(super) is_sampled: bool,
     /// NCCL reports no calls on some communicator.
     pub(super) hides_calls: bool,
     pub(super) threads: Vec<ThreadState>,

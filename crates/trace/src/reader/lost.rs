@@ -40,6 +40,14 @@ impl Recording {
         self.header.left_out != 0 || self.marks.iter().any(leaves_out)
     }
 
+    /// When recording was stopped, if it was not started again, in ticks.
+    #[must_use]
+    pub fn off_since(&self) -> Option<u64> {
+        let switch = |mark: &&Mark| matches!(mark.what, MarkKind::Start | MarkKind::Stop);
+        let last = self.marks.iter().filter(switch).max_by_key(|mark| mark.ticks)?;
+        (last.what == MarkKind::Stop).then_some(last.ticks)
+    }
+
     /// Whether events since the first communicator were left out: there are pauses, or recording
     /// started later. The window that opens with the run does not count.
     #[must_use]
