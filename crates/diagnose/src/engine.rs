@@ -308,8 +308,8 @@ fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
         let of = human::count(running.len(), "rank");
         return Some(Hidden {
             text: format!(
-                "recording has been off on {} of {of} for up to {}: whether ranks wait in what they \
-                 called since then is not seen",
+                "recording has been off on {} of {of} for up to {}: whether ranks wait in what \
+                 they called since then is not seen",
                 off.len(),
                 words::duration(ns)
             ),
