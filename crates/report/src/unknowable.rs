@@ -92,7 +92,7 @@ impl ProcessLimits {
             *self.early.entry(operation.comm).or_default() += 1;
         } else if operation.completion == Completion::Unseen {
             *self.unseen.entry(operation.comm).or_default() += 1;
-            self.graph_unseen += u64::from(is_captured(timeline, operation.event));
+            self.graph_unseen += u64::from(timeline.is_replay(timeline.event(operation.event)));
         }
     }
 
@@ -120,15 +120,6 @@ impl ProcessLimits {
         } else if is_over && !is_sampled && !timeline.has_children(id) {
             *self.silent.entry(call.func).or_default() += 1;
         }
-    }
-}
-
-/// Whether the call of an operation was captured into a CUDA graph.
-fn is_captured(timeline: &Timeline<'_>, operation: EventId) -> bool {
-    let Parent::Known(call) = timeline.event(operation).parent else { return false };
-    match timeline.event(call).start.detail {
-        Detail::CollApi(call) | Detail::P2pApi(call) => call.graph,
-        _ => false,
     }
 }
 
