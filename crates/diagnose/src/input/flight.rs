@@ -13,6 +13,7 @@ The format is that of PyTorch's `torch/distributed/flight_recorder`.
 */
 
 use super::assemble::MAX_RANKS;
+use super::older::MOST;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -215,7 +216,7 @@ impl Entry {
         let seq = &value[if is_p2p { "p2p_seq_id" } else { "collective_seq_id" }];
         Some(Entry {
             group: group_name(value)?.to_owned(),
-            seq: seq.as_u64().or_else(|| value["seq_id"].as_u64())?,
+            seq: seq.as_u64().or_else(|| value["seq_id"].as_u64())?.min(MOST),
             is_p2p,
             is_open: !is_over,
             created_ns: value["time_created_ns"].as_u64().unwrap_or(0),

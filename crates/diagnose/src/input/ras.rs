@@ -8,6 +8,7 @@ which ranks are missing. NCCL 2.28 prints a superfluous comma, which is ignored.
 */
 
 use super::json;
+use super::older::MOST;
 use crate::job::{Communicator, Job, Process, ProcessStatus, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use serde_json::Value;
@@ -225,7 +226,10 @@ fn member(value: &Value, is_missing: bool) -> Option<Member> {
         host: value["host"].as_str().unwrap_or("unknown").to_owned(),
         pid: number(&value["pid"]),
         device: value["cuda_dev"].as_u64(),
-        launched: counts.filter_map(|(_, count)| count.as_u64()).fold(0, u64::saturating_add),
+        launched: counts
+            .filter_map(|(_, count)| count.as_u64())
+            .fold(0, u64::saturating_add)
+            .min(MOST),
         is_missing,
         is_dead: value["status"]["considered_dead"] == true,
         error: value["status"]["async_error"].as_u64().unwrap_or(0),
