@@ -6,11 +6,14 @@ use crate::sys::child::ClosedInChild;
 use crate::sys::descriptor::{self, Kept};
 use ncclscope_recorder::region::Region;
 use ncclscope_trace::lanes_file::{self, Owner, PREFIX, SUFFIX};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+/// How many further names are tried for a lanes file.
+const NAMES: u32 = 16;
 
 /// The lanes file of this process, locked as long as the process lives.
 #[derive(Debug)]
@@ -23,8 +26,22 @@ pub(crate) struct LanesFile {
 
 impl LanesFile {
     /// Creates the file in `folder`, which must lie in memory (tmpfs) and be at most half full. The
-    /// file belongs to no recording yet.
+    /// file belongs to no recording yet. Another process that looks for files of dead ones may lock
+    /// and remove it before this one has locked it: then the next name is taken, because that
+    /// process may still remove the first.
     pub(crate) fn create(folder: &Path, pid: u32, nonce: u32) -> io::Result<LanesFile> {
+        let mut number = 0;
+        loop {
+            match LanesFile::create_as(folder, pid, nonce.wrapping_add(number)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && number < NAMES => {
+                    number += 1;
+                }
+                result => break result,
+            }
+        }
+    }
+
+    fn create_as(folder: &Path, pid: u32, nonce: u32) -> io::Result<LanesFile> {
         let path = folder.join(format!("{PREFIX}{pid}-{nonce:08x}{SUFFIX}"));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
@@ -48,6 +65,11 @@ impl LanesFile {
             Some(_) => {}
         }
         file.try_lock()?;
+        let identity = |of: &Metadata| (of.dev(), of.ino());
+        let named = std::fs::metadata(&self.path).ok();
+        if named.as_ref().map(identity) != Some(identity(&file.metadata()?)) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         file.write_all_at(&Owner::without_recording(pid).encode(), 0)
     }
 
@@ -132,6 +154,27 @@ fn adopt_all(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Processes of a host that begin at the same time look for files of dead ones meanwhile.
+    #[test]
+    fn a_file_that_others_look_at_while_it_is_created_is_kept() {
+        let folder = tempfile::Builder::new().prefix("nccl-").tempdir_in("/dev/shm").unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    adopt_all(folder.path());
+                }
+            });
+            let all = (0..2_000).map(|number| {
+                let lanes = LanesFile::create(folder.path(), 7, 32 * number);
+                lanes.map(|lanes| lanes.path().exists())
+            });
+            let failed: Vec<_> = all.filter(|one| !matches!(one, Ok(true))).collect();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(failed.is_empty(), "{failed:?}");
+        });
+    }
 
     #[test]
     fn what_a_process_leaves_that_had_no_recording_yet_is_removed_at_once() {

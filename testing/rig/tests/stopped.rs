@@ -100,10 +100,14 @@ fn a_rank_whose_group_is_frozen_is_told_as_frozen() {
             group.freeze(false);
             std::thread::sleep(Duration::from_secs(3));
             assert_eq!(diagnose(record.path(), LIMIT_S), [], "{version}: it goes on");
-            // None of the stopped time is attributed to a link.
+            // None of the stopped time is attributed to a link. Links between the other ranks may
+            // be suspected, because this machine is busy.
             let found = stragglers(record.path());
-            let is_link = |it: &&Verdict| ["S3", "S4", "S5"].contains(&it.0.as_str());
-            assert_eq!(found.iter().find(is_link), None, "{version}: {found:?}");
+            let is_blamed = |(class, confidence, ranks): &&Verdict| {
+                let is_link = ["S3", "S4", "S5"].contains(&class.as_str());
+                is_link && (confidence == "confirmed" || ranks.contains(&1))
+            };
+            assert_eq!(found.iter().find(is_blamed), None, "{version}: {found:?}");
         }
     }
 }
