@@ -114,10 +114,11 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
             words::named_ranks(&moving)
         ));
     }
-    let hidden = hidden(job, params.hang_ns).filter(|_| verdicts.is_empty() && waiting.is_empty());
+    let is_quiet = verdicts.is_empty() && waiting.is_empty();
+    let hidden = is_quiet.then(|| hidden(job, params.hang_ns)).flatten();
     if let Some(hidden) = &hidden {
         notes.push(hidden.text.clone());
-    } else if verdicts.is_empty() && waiting.is_empty() {
+    } else if is_quiet {
         let short = short_waits(job, &params);
         notes.push(short.as_ref().map_or_else(|| quiet(job), |(_, note)| note.clone()));
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));

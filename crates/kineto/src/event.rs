@@ -75,7 +75,7 @@ fn nanoseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Err
         None => {
             // With an exponent, or more digits than any time has.
             let number: Number = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-            Ok(number.as_f64().map(|micros| whole(1000.0 * micros)))
+            Ok(number.as_f64().map(|micros| rounded(1000.0 * micros)))
         }
     }
 }
@@ -102,7 +102,7 @@ fn digits_to_ns(micros: &str) -> Option<i64> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "saturates")]
-fn whole(value: f64) -> i64 {
+fn rounded(value: f64) -> i64 {
     value.round() as i64
 }
 

@@ -612,11 +612,8 @@ impl Judge {
 /// other around its kernels. A captured call's kernel runs where its graph is replayed.
 fn stream_of(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
     let Parent::Known(parent) = event.parent else { return None };
-    let parent = timeline.event(parent);
-    match parent.start.detail {
-        Detail::CollApi(call) | Detail::P2pApi(call) => {
-            (!parent.is_captured()).then_some(call.stream)
-        }
+    match timeline.event(parent).start.detail {
+        Detail::CollApi(call) | Detail::P2pApi(call) => (!call.graph).then_some(call.stream),
         _ => None,
     }
 }

@@ -3,12 +3,12 @@
 
 use crate::sys;
 use crate::sys::child::ClosedInChild;
-use crate::sys::descriptor::{self, Kept};
+use crate::sys::descriptor::{self, Identity, Kept};
 use ncclscope_recorder::region::Region;
 use ncclscope_trace::lanes_file::{self, Owner, PREFIX, SUFFIX};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -65,9 +65,7 @@ impl LanesFile {
             Some(_) => {}
         }
         file.try_lock()?;
-        let identity = |of: &Metadata| (of.dev(), of.ino());
-        let named = std::fs::metadata(&self.path).ok();
-        if named.as_ref().map(identity) != Some(identity(&file.metadata()?)) {
+        if !Identity::at(&self.path).is_ok_and(|named| named == self.file.identity()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         file.write_all_at(&Owner::without_recording(pid).encode(), 0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 Feeds damaged and forged input to everything that reads files and replies, and looks for panics,
-overflows (in a debug build) and input that takes long. `cargo xtask fuzz` runs it within limited
-memory.
+overflows (in a build that checks for them) and input that takes long. `cargo xtask fuzz` makes such
+a build and runs it within limited memory.
 
 Each target makes well-formed input, changes fields of its structure, and repairs checksums, so that
 the change reaches the code behind them. An input is determined by one seed, whose number reproduces

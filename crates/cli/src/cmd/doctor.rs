@@ -29,13 +29,6 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     Ok(if has_failed { ExitCode::from(ENVIRONMENT) } else { ExitCode::SUCCESS })
 }
 
-/// Width of a check's status with the gap after it, columns.
-const STATUS: usize = 6;
-/// Gap after a check's name, columns.
-const GAP: usize = 2;
-/// Width of the arrow before advice, columns.
-const ARROW: usize = 3;
-
 fn print(checks: &[Check]) -> std::io::Result<()> {
     let has_colour = terminal::has_colour();
     let columns = terminal::width().unwrap_or(usize::MAX);
@@ -47,15 +40,17 @@ fn print(checks: &[Check]) -> std::io::Result<()> {
             Status::Warn => ("warn", Colour::Yellow),
             Status::Fail => ("FAIL", Colour::Red),
         };
+        let name = format!("  {name:width$}  ");
+        let indent = word.len() + name.len();
         let word = if has_colour { colour.paint(word) } else { word.to_owned() };
-        let indent = STATUS + width + GAP;
         let mut write = |first: &str, indent, text: &str| -> std::io::Result<()> {
             let lines = lines_of((first, indent), indent, text, columns);
             lines.iter().try_for_each(|line| writeln!(out, "{line}"))
         };
-        write(&format!("{word}  {name:width$}  "), indent, detail)?;
+        write(&format!("{word}{name}"), indent, detail)?;
         if let Some(advice) = advice {
-            write(&format!("{:indent$}-> ", ""), indent + ARROW, advice)?;
+            let arrow = format!("{:indent$}-> ", "");
+            write(&arrow, arrow.len(), advice)?;
         }
     }
     out.flush()

@@ -51,7 +51,7 @@ impl Identity {
     }
 
     /// The identity of what `path` leads to now.
-    fn at(path: &Path) -> io::Result<Identity> {
+    pub(crate) fn at(path: &Path) -> io::Result<Identity> {
         look(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes())?, libc::AT_SYMLINK_NOFOLLOW)
     }
 
