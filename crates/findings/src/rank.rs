@@ -17,9 +17,8 @@ pub struct RankState {
     pub kernel: Kernel,
     /// Its kernel, from the CUDA events around the launch.
     pub launch: Launch,
-    /// The number of an operation of another communicator that is ahead of the kernel on its
-    /// stream.
-    pub behind: Option<u64>,
+    /// An operation of another communicator that is ahead of the kernel.
+    pub behind: Option<Ahead>,
     /// Its transfers.
     pub transfers: Vec<Transfer>,
     /// The candidates for the proxy thread that moves its transfers.
@@ -35,6 +34,16 @@ pub struct RankState {
     /// Other members are on its host: their GPUs give it data over NVLink or shared memory, of
     /// which no transfer tells, and what they wait for is not known.
     pub shares_host: bool,
+}
+
+/// An operation whose kernel runs or waits for its turn, and which was enqueued before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// Its number in its communicator.
+    pub number: u64,
+    /// Whether both are known to be on one stream. The streams of a graph's replay are not known,
+    /// nor those of NCCL before 2.28.
+    pub is_same_stream: bool,
 }
 
 /// The stage of a call that has not returned.

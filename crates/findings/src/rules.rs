@@ -30,7 +30,7 @@ neither N1, N4 nor N5; it may still wait for its sender.
 */
 
 use crate::class::FindingClass;
-use crate::rank::{Launch, Pending, RankState, Thread, Transfer};
+use crate::rank::{Ahead, Launch, Pending, RankState, Thread, Transfer};
 
 /// A transfer that the proxy thread has not begun after this time counts as stalled, ns.
 const UNSEEN_NS: u64 = 1_000_000_000;
@@ -196,9 +196,12 @@ fn end_not_reported(state: &RankState) -> Option<RankFinding> {
 /// The kernel did not start because an operation of another communicator is ahead of it.
 fn behind_another(state: &RankState) -> Option<RankFinding> {
     let before = state.behind.filter(|_| has_not_started(state))?;
+    let Ahead { number, is_same_stream } = before;
+    let place = if is_same_stream { "on the same stream" } else { "in its graph or stream" };
+    let is = if is_same_stream { "is" } else { "may be" };
     let why = format!(
-        "its kernel has not started: it is behind operation {before} of another communicator on \
-         the same stream"
+        "its kernel has not started: it {is} behind operation {number} of another communicator \
+         {place}"
     );
     Some(RankFinding::open(None, why))
 }

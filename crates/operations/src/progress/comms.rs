@@ -56,7 +56,11 @@ pub(super) struct CommState {
     /// Number of collectives (`colls`), and of sends and receives (`p2ps`), whose start was read.
     pub(super) colls: u64,
     pub(super) p2ps: u64,
-    /// Number of the latest collective whose kernel started.
+    /// Latest start of a collective, and of a send or receive, in ticks.
+    latest: [u64; 2],
+    /// Whether one started before the latest of its kind, so that numbers by arrival are wrong.
+    unsorted: [bool; 2],
+    /// Number of the latest collective whose kernel started, as of the last look.
     pub(super) started: u64,
     /// Whether CUDA events reported a launch.
     pub(super) is_timed: bool,
@@ -152,11 +156,19 @@ impl CommState {
         self.links.contains_key(&link)
     }
 
-    /// Takes the start of a kernel of an operation; `number` is the collective's, `None` for a send
-    /// or receive.
-    pub(super) fn saw_kernel(&mut self, own: Launched, number: Option<u64>) {
-        self.order.kernel(own, number.is_none());
-        self.started = self.started.max(number.unwrap_or(0));
+    /// Counts an operation that started at `start`, and returns its number by arrival.
+    pub(super) fn count(&mut self, start: u64, is_p2p: bool) -> u64 {
+        let latest = &mut self.latest[usize::from(is_p2p)];
+        self.unsorted[usize::from(is_p2p)] |= start < *latest;
+        *latest = start.max(*latest);
+        let count = if is_p2p { &mut self.p2ps } else { &mut self.colls };
+        *count += 1;
+        *count
+    }
+
+    /// Takes the start of a kernel of an operation.
+    pub(super) fn saw_kernel(&mut self, own: Launched, is_p2p: bool) {
+        self.order.kernel(own, is_p2p);
     }
 
     /// Notes that a collective of this sort used the network.
@@ -294,6 +306,20 @@ impl Comms {
     pub(super) fn forget(&mut self, comm: u16) {
         self.states.remove(&comm);
         self.forgotten.insert(comm);
+    }
+
+    /// The communicators whose collectives, or whose sends and receives (`true`), did not all
+    /// arrive in the order of their starts since the last call, each with an empty value.
+    pub(super) fn take_unsorted<T: Default>(&mut self) -> Map<(u16, bool), T> {
+        let mut found = Map::default();
+        for (&comm, state) in &mut self.states {
+            for (is_p2p, is_unsorted) in [false, true].into_iter().zip(&mut state.unsorted) {
+                if std::mem::take(is_unsorted) {
+                    found.insert((comm, is_p2p), T::default());
+                }
+            }
+        }
+        found
     }
 
     /// Ends a look: removes state that late records of forgotten communicators created.

@@ -109,17 +109,11 @@ struct Op {
 #[derive(Debug)]
 struct Head {
     comm: u16,
+    /// By arrival, until a look sorts it (`renumber`).
     number: u64,
     facts: Facts,
     own: Launched,
     launch: Option<Launch>,
-}
-
-impl Head {
-    /// Its number among the collectives; `None` for a send or receive.
-    fn coll(&self) -> Option<u64> {
-        (!self.facts.is_p2p()).then_some(self.number)
-    }
 }
 
 /// All tracked operations.
@@ -165,9 +159,7 @@ impl Ops {
         let Some(facts) = Facts::of(&start.detail) else { return };
         let own = Launched::of(start);
         let comm = comms.get(start.comm);
-        let count = if facts.is_p2p() { &mut comm.p2ps } else { &mut comm.colls };
-        *count += 1;
-        let number = *count;
+        let number = comm.count(own.start, facts.is_p2p());
         comm.order.operation(&facts, own);
         if self.is_full() && !self.ops.contains_key(&start.handle) {
             return;
@@ -176,7 +168,7 @@ impl Ops {
         op.changed = op.changed.max(start.ticks);
         let head = Head { comm: start.comm, number, facts, own, launch };
         if op.kernels > 0 {
-            comm.saw_kernel(own, head.coll());
+            comm.saw_kernel(own, facts.is_p2p());
             self.streams.kernel(launch.map_or(0, |launch| launch.stream), own);
         }
         op.head = Some(head);
@@ -216,7 +208,7 @@ impl Ops {
         let Some(head) = self.ops.get(&start.parent).and_then(|op| op.head.as_ref()) else {
             return;
         };
-        comms.get(head.comm).saw_kernel(head.own, head.coll());
+        comms.get(head.comm).saw_kernel(head.own, head.facts.is_p2p());
         self.streams.kernel(head.launch.map_or(0, |launch| launch.stream), head.own);
     }
 
@@ -279,7 +271,7 @@ impl Ops {
         op.lacks_kernels |= kind == EventKind::KernelCh;
         op.lacks_proxies |= kind == EventKind::ProxyOp;
         if let Some(head) = op.head.as_ref().filter(|_| op.lacks_kernels) {
-            comms.get(head.comm).saw_kernel(head.own, head.coll());
+            comms.get(head.comm).saw_kernel(head.own, head.facts.is_p2p());
         }
     }
 
@@ -311,6 +303,7 @@ impl Ops {
         (now, hz): (u64, u64),
         in_a_hurry: bool,
     ) {
+        self.renumber(comms);
         self.learn(comms);
         let streams = &self.streams;
         let mut over = Vec::new();
@@ -370,6 +363,27 @@ impl Ops {
         }
     }
 
+    /// Gives the tracked operations of a communicator their numbers in the order of their starts, if
+    /// they arrived in another one: several threads enqueue them, each on its lane, and a lane may
+    /// be read a quarter of a second late. An operation settles later than that.
+    fn renumber(&mut self, comms: &mut Comms) {
+        let mut unsorted: Map<(u16, bool), Vec<&mut Head>> = comms.take_unsorted();
+        if unsorted.is_empty() {
+            return;
+        }
+        for head in self.ops.values_mut().filter_map(|op| op.head.as_mut()) {
+            if let Some(heads) = unsorted.get_mut(&(head.comm, head.facts.is_p2p())) {
+                heads.push(head);
+            }
+        }
+        for mut heads in unsorted.into_values() {
+            let mut numbers: Vec<u64> = heads.iter().map(|head| head.number).collect();
+            numbers.sort_unstable();
+            heads.sort_by_key(|head| (head.own.start, head.number));
+            heads.into_iter().zip(numbers).for_each(|(head, number)| head.number = number);
+        }
+    }
+
     /// Collects what operations imply about others, before any is judged, because the map is
     /// unordered.
     fn learn(&self, comms: &mut Comms) {
@@ -378,6 +392,9 @@ impl Ops {
             let comm = comms.get(head.comm);
             if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
                 comm.saw_network(head.own.start, sort);
+            }
+            if !head.facts.is_p2p() && (op.kernels > 0 || op.lacks_kernels) {
+                comm.started = comm.started.max(head.number);
             }
             comm.order.saw_channels(op.kernels, &head.facts, false);
         }

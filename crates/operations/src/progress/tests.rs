@@ -2,6 +2,7 @@
 //! Which operations are in flight, from records as NCCL causes them.
 
 mod network;
+mod order;
 
 use super::*;
 use ncclscope_trace::record::{

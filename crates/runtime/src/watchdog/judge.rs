@@ -7,7 +7,7 @@ use super::own_process::OwnProcess;
 use super::seen::{StepSeen, Thread, Threads};
 use super::subject::Subject;
 use crate::probe::LaunchState;
-use ncclscope_findings::rank::{self, Kernel, Pending, RankState, Transfer};
+use ncclscope_findings::rank::{self, Ahead, Kernel, Pending, RankState, Transfer};
 use ncclscope_findings::{self as findings, RankFinding};
 use ncclscope_operations::progress::{Call, CommView, Launch, OpView, ProxyView};
 use ncclscope_trace::{EventKind, Handle};
@@ -102,16 +102,18 @@ impl Scene<'_> {
         op.awaits_network || op.awaits_kernel && op.started == 0 && (polls || is_networked)
     }
 
-    /// Number of an operation whose kernel occupies the stream before this operation.
-    fn behind(&self, op: &OpView) -> Option<u64> {
-        let stream = op.launch?.stream;
+    /// An operation whose kernel occupies the stream before this operation, or may do so: the
+    /// streams of both are unknown.
+    fn behind(&self, op: &OpView) -> Option<Ahead> {
+        let stream = |op: &OpView| op.launch.map(|launch| launch.stream);
+        let own = stream(op);
         let is_before = |other: &&OpView| {
-            other.handle != op.handle
-                && other.start < op.start
-                && self.has_kernel(other)
-                && other.launch.is_some_and(|launch| launch.stream == stream)
+            let is_other = own.is_some() || other.comm != op.comm;
+            let is_first = other.handle != op.handle && other.start < op.start;
+            is_other && is_first && stream(other) == own && self.has_kernel(other)
         };
-        self.in_flight.iter().find(is_before).map(|other| other.number)
+        let ahead = self.in_flight.iter().find(is_before)?;
+        Some(Ahead { number: ahead.number, is_same_stream: own.is_some() })
     }
 
     /// True if the operation's kernel has started and not ended, or is ahead of others in its
@@ -230,6 +232,17 @@ mod tests {
         expect(&[partly, waits], &[], "", "it is behind operation 1");
         let other = [op(1, 0x52), op(2, 0x51)];
         expect(&other, &[(1, RUNS), (2, NotStarted)], "H3a", "has not started");
+        // A graph's replay, whose stream is unknown.
+        let replay = |number, comm, started| OpView {
+            comm,
+            launch: None,
+            started,
+            awaits_kernel: started == 0,
+            ..op(number, 0)
+        };
+        expect(&[replay(1, 0, 1), replay(2, 1, 0)], &[], "", "it may be behind operation 1");
+        expect(&[replay(1, 0, 0), replay(2, 1, 0)], &[], "H3a", "has not started");
+        expect(&[replay(1, 0, 1), OpView { awaits_kernel: true, ..op(2, 0x51) }], &[], "H3a", "");
         let unfinished = OpView { enqueued: false, ..op(1, 0x51) };
         expect(&[unfinished], &[], "H1d", "has not finished enqueuing");
     }
