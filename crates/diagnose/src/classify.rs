@@ -137,8 +137,10 @@ impl<'a> Classifier<'a> {
         // By class, confidence, and whether the ranks are only possible ones.
         let mut groups: BTreeMap<(FindingClass, Confidence, bool), Vec<u32>> = BTreeMap::new();
         for &process in &self.wait_roots.late {
-            // A damaged or old recording makes only the verdict about its own rank doubtful.
-            let confidence = match self.job.processes[process as usize].doubts.is_empty() {
+            // A damaged or old recording makes only the verdict about its own rank doubtful. One
+            // that goes on elsewhere may still come.
+            let one = &self.job.processes[process as usize];
+            let confidence = match one.doubts.is_empty() && !one.goes_on() {
                 true => Confidence::Confirmed,
                 false => Confidence::Suspect,
             };
@@ -293,6 +295,9 @@ impl<'a> Classifier<'a> {
             verdict.age_ns = self.age_ns(&comm.vectors[longest.waiter as usize]);
         }
         verdict.alternatives = match class {
+            FindingClass::HostStuck if self.go_on(&processes) => {
+                vec!["it is late, not stuck: it still calls NCCL".into()]
+            }
             FindingClass::HostStuck => {
                 let hides = |&p: &u32| self.job.processes[p as usize].hides_calls;
                 let hidden = processes.iter().any(hides).then(|| {
@@ -327,6 +332,10 @@ impl<'a> Classifier<'a> {
             ));
         }
         verdict
+    }
+
+    fn go_on(&self, processes: &[u32]) -> bool {
+        processes.iter().all(|&process| self.job.processes[process as usize].goes_on())
     }
 
     fn age_ns(&self, vector: &Vector) -> Option<u64> {
@@ -468,6 +477,7 @@ impl<'a> Classifier<'a> {
             }
             (FindingClass::ProcessGone, [ProcessStatus::Ended]) => "gone: the process exited",
             (FindingClass::ProcessGone, &[ProcessStatus::Stopped(by)]) => by.title(is_several),
+            (FindingClass::HostStuck, _) if self.go_on(processes) => words::elsewhere(is_several),
             _ if is_several => words::of_several(class),
             _ => class.title(),
         };

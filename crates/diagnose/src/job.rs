@@ -123,7 +123,8 @@ pub struct Process {
     pub is_sampled: bool,
     /// The input does not contain calls that have not led to an operation (NCCL before 2.28).
     pub hides_calls: bool,
-    /// Its counters advanced within the age limit: it is slow, not stuck.
+    /// Its counters advanced within the age limit: it is slow, not stuck, unless others have waited
+    /// for it for very long.
     pub is_moving: bool,
     /// The API call of the application that has not returned.
     pub entered: Option<Pending>,
@@ -136,6 +137,13 @@ pub struct Process {
     /// Reasons why its input may be wrong, one sentence each. Verdicts based on it are at most
     /// suspect.
     pub doubts: Vec<String>,
+}
+
+impl Process {
+    /// Whether it runs and its counters advance.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.is_moving && self.status == ProcessStatus::Running
+    }
 }
 
 /// A thread of a process, and its role.

@@ -47,7 +47,8 @@ connected component that no edge leaves. There are four kinds:
   explains it. Otherwise it is a deadlock, or a pair of sends and receives that do not match.
 
 A root is *confirmed* when its own counts prove it, which needs its own input. A root whose counters
-still advance is slow, not stuck: it becomes a note, not a verdict. An operation that was in flight
+still advance is slow, not stuck: it becomes a note, not a verdict, unless others have waited for it
+for longer than work elsewhere excuses ([`patience::excused`]). An operation that was in flight
 in a process when it died counts as not issued, since the others wait for it.
 
 **Silence.** A rank without input may be dead, late, or wait like the others. No edge leads to it,
@@ -63,7 +64,8 @@ This module does **not** say why a root does not progress: that is `classify` an
 */
 
 use crate::graph::Graph;
-use crate::job::{CommKind, Communicator, Job, ProcessStatus, Vector};
+use crate::job::{CommKind, Communicator, Job, Vector};
+use ncclscope_findings::patience;
 use ncclscope_operations::function::is_rooted;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -98,7 +100,8 @@ pub(crate) struct WaitRoots {
     /// Processes without input that would explain the waits of a communicator: (process,
     /// communicator).
     pub(crate) silent: Vec<(u32, u32)>,
-    /// Late processes whose counters still advance: slow, not stuck.
+    /// Late processes whose counters still advance, and for which others have not waited for long:
+    /// slow, not stuck.
     pub(crate) moving: Vec<u32>,
     /// Late processes that are awaited only by calls that name no peer.
     pub(crate) possible: Vec<u32>,
@@ -412,6 +415,7 @@ impl<'a> GraphSearch<'a> {
         let processes = to_u32(self.job.processes.len());
         let mut found = WaitRoots::default();
         let mut cycles: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let overdue = self.overdue();
         for process in 0..processes {
             let here = components[process as usize] as usize;
             if leads_on[here] {
@@ -422,7 +426,7 @@ impl<'a> GraphSearch<'a> {
             } else if let Some(waits) = self.unfinished.get(&process) {
                 found.unfinished.push((process, waits.clone()));
             } else if is_waited[here] {
-                self.add_late(process, &mut found);
+                self.add_late(process, &overdue, &mut found);
             }
         }
         self.add_cycles(&cycles, &graph, &components, &mut found);
@@ -443,6 +447,23 @@ impl<'a> GraphSearch<'a> {
         found.waits = std::mem::take(&mut self.waits);
         self.separate_possible(&mut found);
         found
+    }
+
+    /// Processes for which a member of a communicator has waited for longer than work elsewhere
+    /// excuses.
+    fn overdue(&self) -> HashSet<u32> {
+        let most = patience::excused(self.params.hang_ns);
+        let mut overdue = HashSet::new();
+        for (comm, progress) in self.job.comms.iter().zip(&self.comm_progress) {
+            let is_long = |&at: &u32| comm.vectors[at as usize].age_ns >= Some(most);
+            let long = progress.waiting.iter().filter(|at| is_long(at));
+            let Some(front) = long.map(|&at| comm.vectors[at as usize].front()).max() else {
+                continue;
+            };
+            let is_late = |v: &&Vector| self.job.front(v) < front;
+            overdue.extend(comm.vectors.iter().filter(is_late).map(|v| v.process));
+        }
+        overdue
     }
 
     /// Removes from the late processes those that are awaited only by calls without a known peer,
@@ -480,9 +501,8 @@ impl<'a> GraphSearch<'a> {
         found.possible = possible.into_iter().filter(|process| !is_moving(process)).collect();
     }
 
-    fn add_late(&self, process: u32, found: &mut WaitRoots) {
-        let one = &self.job.processes[process as usize];
-        match one.is_moving && one.status == ProcessStatus::Running {
+    fn add_late(&self, process: u32, overdue: &HashSet<u32>, found: &mut WaitRoots) {
+        match self.job.processes[process as usize].goes_on() && !overdue.contains(&process) {
             _ if self.accused.contains(&process) => {}
             true => found.moving.push(process),
             false => found.late.push(process),

@@ -62,6 +62,15 @@ pub(crate) const fn of_several(class: FindingClass) -> &'static str {
     }
 }
 
+/// What is wrong with ranks that others wait for and that go on in other communicators.
+pub(crate) const fn elsewhere(is_several: bool) -> &'static str {
+    if is_several {
+        "call NCCL, but not the operation that other ranks wait in"
+    } else {
+        "calls NCCL, but not the operation that other ranks wait in"
+    }
+}
+
 /// Text such as `communicator 0x1f (tp)`, or the pair of ranks.
 pub(crate) fn comm(comm: &Communicator) -> String {
     let role = comm.role.as_ref().map_or_else(String::new, |role| format!(" ({role})"));

@@ -635,6 +635,13 @@ fn a_rank_whose_counters_advance_is_not_stuck() {
     slow.processes[2].is_moving = true;
     let found = run(&slow);
     assert!(found.findings.is_empty() && found.notes[0].contains("slow, not stuck"), "{found:#?}");
+    // Four times the limit, so long that the watchdog of the rank that waits reports it, too.
+    for vector in slow.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
+        vector.age_ns = vector.age_ns.map(|_| 120_000_000_000);
+    }
+    let verdict = expect(&slow, FindingClass::HostStuck, &[2]);
+    assert!(verdict.title.ends_with("calls NCCL, but not the operation that other ranks wait in"));
+    assert_eq!(verdict.confidence, Confidence::Suspect);
     let mut young = late();
     for vector in young.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
         vector.age_ns = vector.age_ns.map(|_| 29_000_000_000);

@@ -15,6 +15,7 @@ mod class;
 mod help;
 mod lookup;
 mod page;
+pub mod patience;
 pub mod rank;
 pub mod rules;
 mod serial;

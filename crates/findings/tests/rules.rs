@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules that derive the cause from one rank's state.
 
-use ncclscope_findings::rank::{Kernel, Launch, Pending, RankState, Thread, Transfer};
+use ncclscope_findings::rank::{Ahead, Kernel, Launch, Pending, RankState, Thread, Transfer};
 use ncclscope_findings::{FindingClass, RankFinding, apply_rules};
 
 fn transfer(is_send: bool, channel: u8, reached: impl Into<Option<u8>>) -> Transfer {
@@ -157,7 +157,10 @@ fn kernels_calls_and_launches() {
         RankState { kernel, ..RankState::default() }
     };
     expect(&kernel(0, 0, true), Some(FindingClass::KernelNotStarted), "other work is before it");
-    expect(&RankState { behind: Some(3), ..kernel(0, 0, true) }, None, "behind operation 3");
+    for (is_same_stream, text) in [(true, "is behind operation 3"), (false, "may be behind")] {
+        let behind = Some(Ahead { number: 3, is_same_stream });
+        expect(&RankState { behind, ..kernel(0, 0, true) }, None, text);
+    }
     let runs = RankState { launch: Launch::Running, ..kernel(0, 0, true) };
     expect(&runs, None, "its kernel has not ended since its turn came");
     expect(&kernel(1, 0, true), Some(FindingClass::KernelPartlyStarted), "1 of 2 channels");

@@ -5,6 +5,7 @@ use super::clock::Clock;
 use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
 use super::subject::{Subject, Suspect};
+use ncclscope_findings::patience::{excused, extended};
 use ncclscope_operations::progress::{CommView, LiveState, OpView, Tracker};
 use ncclscope_trace::Handle;
 use std::collections::{BTreeMap, HashSet};
@@ -12,12 +13,6 @@ use std::collections::{BTreeMap, HashSet};
 /// Factor of the limit for a communicator's first operation, and for an API call that may be
 /// connecting.
 const FIRST: u64 = 10;
-/// Maximum factor of the limit while other operations of the process complete, or if similar
-/// operations take long.
-const EXCUSED: u64 = 4;
-/// Maximum of an extended limit, ns, unless the limit itself is longer. PyTorch's own watchdog ends
-/// the process after 600 s, and the report must come before.
-const EXCUSE_MOST_NS: u64 = 540_000_000_000;
 /// Factor of the longest time that similar operations have stood still so far.
 const LONGER_THAN_USUAL: u64 = 10;
 
@@ -235,12 +230,10 @@ impl Ends {
 /// The limit of something, ns. `others` is its extended limit while other operations end, `usual`
 /// the longest time that similar operations stood still.
 fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
-    let most = EXCUSE_MOST_NS.max(limit);
-    let excused = limit.saturating_mul(EXCUSED).min(most);
     if is_first {
-        limit.saturating_mul(FIRST).min(most)
+        extended(limit, FIRST)
     } else {
-        usual.saturating_mul(LONGER_THAN_USUAL).max(others).clamp(limit, excused)
+        usual.saturating_mul(LONGER_THAN_USUAL).max(others).clamp(limit, excused(limit))
     }
 }
 
