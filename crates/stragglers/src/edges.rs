@@ -28,6 +28,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A set of comparable edges, as indices.
 pub(crate) type Pool = Vec<usize>;
 
+/// A transfer of fewer bytes takes the network's latency.
+const SMALL: f64 = 65_536.0;
+/// Minimum excess of such a transfer: ns, or this many times the usual time. Over sockets of one
+/// healthy machine, the links of a tree take 20 and 70 us.
+const LATENCY_NS: f64 = 100e3;
+const LATENCIES: f64 = 10.0;
+/// The mean excess must exceed that many of its standard errors, as for slow ranks.
+const ERRORS: f64 = 3.5;
+
 /// A slow edge, and the usual cost in its pool.
 struct SlowEdge {
     at: usize,
@@ -68,12 +77,27 @@ fn outliers(edges: &[LinkTraffic], pools: &[Pool], span: f64, limits: &Limits) -
             let usual = median_of_others(&costs, edge.cost());
             let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
             let extra = (edge.cost() - usual) * to_f64(edge.bytes);
-            if edge.cost() > limit && extra > limits.min_extra * span {
+            let is_worth = edge.cost() > limit && extra > limits.min_extra * span;
+            if is_worth && !is_usual_latency(edge, usual) && !varies(edge, usual) {
                 slow.push(SlowEdge { at, usual });
             }
         }
     }
     slow
+}
+
+/// Whether a link of small pieces takes no longer for one than the threads at its ends may: which
+/// of them polls first depends on its place in a ring or tree.
+fn is_usual_latency(edge: &LinkTraffic, usual: f64) -> bool {
+    let excess = (edge.cost() - usual) * edge.piece();
+    edge.piece() < SMALL && excess < LATENCY_NS.min(LATENCIES * usual * edge.piece())
+}
+
+/// Whether the cost of a link varies so much from time to time that its mean is no larger than
+/// that of others but by chance.
+fn varies(edge: &LinkTraffic, usual: f64) -> bool {
+    let slow = (edge.cost() * usual).sqrt();
+    edge.blocks.errors_above(usual, slow).is_some_and(|errors| errors < ERRORS)
 }
 
 /// Number of links with enough transfers but too few others to compare with. A slow interface has a

@@ -212,7 +212,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     findings.extend(drifts);
     let mut findings = without_effects(findings, stalls_and_shortages(job, &list, span, limits));
     worst_first(&mut findings);
-    shortage::doubt(job, limits, &mut findings);
+    notes.extend(shortage::doubt(job, limits, &mut findings));
     shared_gpu::doubt(job, &mut findings);
     help(job, list.first(), &mut findings);
     let last_arrivers = match job.is_kernel_timed {

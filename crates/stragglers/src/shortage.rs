@@ -91,31 +91,53 @@ pub(crate) fn find(job: &Job, limits: &Limits) -> Vec<Finding> {
     starved.iter().map(|one| finding(job, one, limits)).collect()
 }
 
-/// Lowers findings about slow links to suspicions if a rank at an end waited for processors, even
-/// if no more than others: then the machine is busy, and the proxy thread may be what is slow. The
-/// same for slow ranks and GPUs that cost the job no more time than they waited for processors.
-pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut [Finding]) {
-    let delay = |of: &CpuShortage| of.share(of.late.max(of.delay));
-    let busy = || job.shortages.iter().filter(|of| delay(of) >= limits.min_short);
-    let least = |finding: &Finding| match finding.class {
-        FindingClass::SlowLink | FindingClass::SlowNic | FindingClass::SlowNodePath => Some(0.0),
-        FindingClass::SlowRank | FindingClass::GpuNotConsuming => finding.lost_share,
-        _ => None,
+/// Lowers findings to suspicions where ranks waited for processors, even if no more than others:
+/// then the machine is busy, and the proxy thread may be what is slow. That is so where such a rank
+/// waited for longer than the finding costs; of a link, also where it waited for long. A link that
+/// costs less than a rank at its end waited is none: returns a note of each.
+pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut Vec<Finding>) -> Vec<String> {
+    let mut notes = Vec::new();
+    findings.retain_mut(|finding| {
+        let Some((of, share)) = longest(job, finding) else { return true };
+        let is_longer = |cost: Option<f64>| cost.is_some_and(|cost| share >= cost);
+        let (is_link, is_doubtful) = match finding.class {
+            FindingClass::SlowLink | FindingClass::SlowNic | FindingClass::SlowNodePath => {
+                (is_longer(finding.most_lost_share), share >= limits.min_short)
+            }
+            FindingClass::TransfersSlowed => (false, is_longer(finding.most_lost_share)),
+            FindingClass::SlowRank | FindingClass::GpuNotConsuming => {
+                (false, is_longer(finding.lost_share))
+            }
+            _ => (false, false),
+        };
+        let rank = job.workers[of.worker].rank;
+        let waited = format!("rank {rank} was ready and did not run for {:.0} %", 100.0 * share);
+        if is_link {
+            let title = &finding.title;
+            notes.push(format!(
+                "{title}, by less time than its end waited for processors: {waited}"
+            ));
+        } else if is_doubtful {
+            finding.confidence = Confidence::Suspect;
+            let text = format!("{waited} of the time: its machine is busy, which may be why");
+            let line = Evidence::of(finding.class, rank, text);
+            finding.evidence.push(line.with([("delayed_share", share)]));
+        }
+        !is_link
+    });
+    notes
+}
+
+/// The rank of a finding, or of all if it names none, that waited for processors for the longest
+/// part of the time, and that part.
+fn longest<'a>(job: &'a Job, finding: &Finding) -> Option<(&'a CpuShortage, f64)> {
+    let is_root = |of: &&CpuShortage| {
+        let rank = job.workers[of.worker].rank;
+        finding.root_ranks.is_empty() || finding.root_ranks.contains(&rank)
     };
-    for finding in findings {
-        let Some(least) = least(finding) else { continue };
-        let is_root = |rank: u32| finding.root_ranks.contains(&rank);
-        let is_it = |of: &&CpuShortage| is_root(job.workers[of.worker].rank) && delay(of) >= least;
-        let Some(of) = busy().find(is_it) else { continue };
-        let (rank, share) = (job.workers[of.worker].rank, 100.0 * delay(of));
-        finding.confidence = Confidence::Suspect;
-        let text = format!(
-            "rank {rank} was ready and did not run for {share:.0} % of the time: its machine is \
-             busy, which may be why"
-        );
-        let line = Evidence::of(finding.class, rank, text);
-        finding.evidence.push(line.with([("delayed_share", delay(of))]));
-    }
+    let all = job.shortages.iter().filter(is_root);
+    let delays = all.map(|of| (of, of.share(of.late.max(of.delay)))).filter(|(_, by)| *by > 0.0);
+    delays.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
@@ -202,27 +224,37 @@ mod tests {
             throttled: 0.0,
             since: None,
         };
+        let none = Finding::of(FindingClass::SlowLink);
         let confidence = |delay, class, lost| {
             let job = Job {
                 workers: (0..3).map(|rank| Worker::new(rank, "")).collect(),
                 shortages: vec![shortage(delay)],
                 ..Job::default()
             };
-            let mut found =
-                [Finding { root_ranks: vec![2, 1], lost_share: Some(lost), ..Finding::of(class) }];
+            let mut found = vec![Finding {
+                root_ranks: vec![2, 1],
+                lost_share: Some(lost),
+                ..Finding::of(class)
+            }];
+            found[0].most_lost_share = Some(lost);
             found[0].confidence = Confidence::Confirmed;
-            doubt(&job, &Limits::default(), &mut found);
-            let [found] = found;
+            let notes = doubt(&job, &Limits::default(), &mut found);
+            assert_eq!(notes.len() + found.len(), 1);
+            let found = found.first().unwrap_or(&none);
             (found.confidence, found.evidence.len())
         };
         let link = FindingClass::SlowLink;
         assert_eq!(confidence(2e9, link, 0.5), (Confidence::Suspect, 1));
         assert_eq!(confidence(1e8, link, 0.5), (Confidence::Confirmed, 0));
+        assert_eq!(confidence(1e8, link, 0.009), (none.confidence, 0), "it is none");
+        let slowed = FindingClass::TransfersSlowed;
+        assert_eq!(confidence(2e9, slowed, 0.1), (Confidence::Suspect, 1));
+        assert_eq!(confidence(2e9, slowed, 0.5), (Confidence::Confirmed, 0));
         // A fifth of the time without a processor explains a tenth of the time, and not half of it.
         for class in [FindingClass::SlowRank, FindingClass::GpuNotConsuming] {
             assert_eq!(confidence(2e9, class, 0.1), (Confidence::Suspect, 1));
             assert_eq!(confidence(2e9, class, 0.5), (Confidence::Confirmed, 0));
-            assert_eq!(confidence(1e8, class, 0.001), (Confidence::Confirmed, 0));
+            assert_eq!(confidence(1e8, class, 0.009), (Confidence::Suspect, 1));
         }
         assert_eq!(confidence(2e9, FindingClass::ShortOfCpu, 0.1), (Confidence::Confirmed, 0));
     }

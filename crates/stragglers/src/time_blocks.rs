@@ -15,6 +15,9 @@ const MOST: usize = 64;
 /// Width of the first blocks, as a power of two in ns.
 const NARROWEST: u32 = 20;
 
+/// Minimum number of blocks that show how much a link varies.
+const FEWEST: usize = 5;
+
 /// Minimum share of slow blocks after the first slow one.
 const STAYS: f64 = 0.5;
 
@@ -86,6 +89,20 @@ impl TimeBlocks {
             .map(|(block, cost)| (block.number << self.width, cost > limit))
             .collect();
         Onset::first(&blocks, STAYS)
+    }
+
+    /// By how many standard errors the blocks cost more than `usual` per byte, from the first one
+    /// on after which most cost more than `slow`; `None` if that is unknown, because they are few
+    /// or all alike.
+    pub(crate) fn errors_above(&self, usual: f64, slow: f64) -> Option<f64> {
+        let first = self.since(slow).map_or(0, |since| since >> self.width);
+        let begin = self.blocks.partition_point(|block| block.number < first);
+        let costs: Vec<f64> = self.costs().skip(begin).collect();
+        let count = to_f64(costs.len() as u64);
+        let mean = costs.iter().sum::<f64>() / count;
+        let variance = costs.iter().map(|cost| (cost - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let error = (variance / count).sqrt();
+        (costs.len() >= FEWEST && error > 0.0).then(|| (mean - usual) / error)
     }
 
     /// True if transfers of this size count; a larger size class than before replaces the smaller

@@ -151,6 +151,8 @@ pub struct JobPart {
     strangers: u64,
     /// Number of links of which all or almost all transfers fell into a shortage of processor time.
     unjudged: usize,
+    /// Links that only transfer something after an idle time.
+    idle: usize,
     /// Number of steps of ProxyOps for other processes (PXN).
     foreign: u64,
 }
@@ -287,6 +289,7 @@ impl JobPart {
         self.has_partial_collectives |= other.has_partial_collectives;
         self.strangers += other.strangers;
         self.unjudged += other.unjudged;
+        self.idle += other.idle;
         self.foreign += other.foreign;
         self.job.launches.extend(other.job.launches);
         self.job.stalls.extend(other.job.stalls);
@@ -532,6 +535,8 @@ impl Adding<'_> {
             let Traffic { transfers, bytes, wire_ns } = link.traffic();
             let is_few = transfers < Limits::default().min_samples;
             self.part.unjudged += usize::from(is_few && link.left_out > 0);
+            let many = Limits::default().min_samples;
+            self.part.idle += usize::from(is_few && link.left_out == 0 && link.first >= many);
             let ends = (self.plan.members.get(&(comm, src)), self.plan.members.get(&(comm, dst)));
             let (Some(&src), Some(&dst)) = ends else {
                 self.part.strangers += transfers;
@@ -661,6 +666,13 @@ impl JobPart {
                 "{} not judged: in most transfers there one of the two processes was short of \
                  processor time",
                 human::are(self.unjudged, "link")
+            ));
+        }
+        if self.idle > 0 {
+            self.job.notes.push(format!(
+                "{} not judged: each transfer there came after an idle time, and first had to \
+                 wake both ends",
+                human::are(self.idle, "link")
             ));
         }
         if self.strangers > 0 {

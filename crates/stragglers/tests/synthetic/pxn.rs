@@ -6,8 +6,9 @@ use ncclscope_stragglers::input::recording::job;
 use ncclscope_trace::Recording;
 use scripts::Process;
 
-#[test]
-fn a_link_through_another_process_is_the_senders() {
+/// Recordings of a rank that sends 21 times, `pause` ns apart, of the one that does it for it, and of
+/// the receiver.
+fn recordings(pause: u64) -> [Recording; 3] {
     let dir = tempfile::tempdir().unwrap();
     let [mut sender, mut proxy, receiver] = [0, 1, 2].map(|rank| {
         let mut process = Process::new(rank, 4);
@@ -16,18 +17,34 @@ fn a_link_through_another_process_is_the_senders() {
         process
     });
     sender.comm.index = 3;
-    for _ in 0..20 {
+    for _ in 0..21 {
         sender.send_by(&mut proxy, 2, 1 << 10);
-        sender.now += 1_000_000;
+        sender.now += pause;
     }
-    let recordings = [sender, proxy, receiver]
-        .map(|process| Recording::open(&process.write(dir.path()).unwrap()).unwrap());
+    [sender, proxy, receiver]
+        .map(|process| Recording::open(&process.write(dir.path()).unwrap()).unwrap())
+}
+
+#[test]
+fn a_link_through_another_process_is_the_senders() {
+    let recordings = recordings(100_000);
     let edges = |recordings: &[Recording]| {
         let job = job(recordings);
         let rank = |worker: usize| job.workers[worker].rank;
         let edges = job.edges.iter().map(|e| (rank(e.src), rank(e.dst), e.transfers, e.bytes));
         edges.collect::<Vec<_>>()
     };
-    assert_eq!(edges(&recordings), [(0, 2, 20, 20 * 4096)]);
+    assert_eq!(edges(&recordings), [(0, 2, 21, 21 * 4096)]);
     assert_eq!(edges(&recordings[1..]), [], "the sender is not recorded");
+}
+
+/// The first transfer after an idle time wakes the threads and the receiver.
+#[test]
+fn a_link_whose_transfers_come_one_at_a_time_is_not_judged() {
+    let is_idle = |note: &String| note.starts_with("1 link is not judged: each transfer there came");
+    for (pause, transfers, is_noted) in [(900_000, 21, false), (2_000_000, 1, true)] {
+        let job = job(&recordings(pause));
+        assert_eq!(job.edges.iter().map(|edge| edge.transfers).sum::<u64>(), transfers);
+        assert_eq!(job.notes.iter().any(is_idle), is_noted, "{:?}", job.notes);
+    }
 }
