@@ -306,6 +306,8 @@ struct Group {
     worlds: BTreeSet<u32>,
     ranks: BTreeSet<u32>,
     machines: BTreeSet<String>,
+    /// Its processes had a communicator with others.
+    has_met: bool,
     begin: u64,
     end: u64,
 }
@@ -318,6 +320,7 @@ impl Group {
         self.worlds.extend(identity.world_size);
         self.ranks.extend(identity.rank);
         self.machines.insert(identity.machine().to_owned());
+        self.has_met |= one.comms.iter().any(|&(_, ranks, ..)| ranks > 1);
         // 0: unknown.
         self.begin = match (self.begin, one.begin_ns) {
             (0, begin) | (begin, 0) => begin,
@@ -333,7 +336,12 @@ impl Group {
             a.is_empty() || b.is_empty() || !a.is_disjoint(b)
         }
         let is_one_host = !self.machines.is_disjoint(&other.machines);
-        let slack = if is_one_host { ON_HOST_NS } else { BETWEEN_HOSTS_NS };
+        // Of one run, processes that all met their peers ran at the same time.
+        let slack = match (is_one_host, self.has_met && other.has_met) {
+            (true, true) => 0,
+            (true, false) => ON_HOST_NS,
+            (false, _) => BETWEEN_HOSTS_NS,
+        };
         agree(&self.jobs, &other.jobs)
             && agree(&self.launches, &other.launches)
             && agree(&self.worlds, &other.worlds)
@@ -349,6 +357,7 @@ impl Group {
         self.worlds.extend(other.worlds);
         self.ranks.extend(other.ranks);
         self.machines.extend(other.machines);
+        self.has_met |= other.has_met;
         self.begin = self.begin.min(other.begin);
         self.end = self.end.max(other.end);
     }
@@ -525,6 +534,21 @@ mod tests {
             assert_eq!(members, [[0, 1, 2, 3], [4, 5, 6, 7]], "{hash}");
             assert_ne!(runs.runs[0].id, runs.runs[1].id);
         }
+    }
+
+    /// A script that runs one program after another, without a launcher that sets ranks.
+    #[test]
+    fn programs_that_follow_one_another_at_once_are_runs_of_their_own() {
+        let mut all = [launch(None, 100), launch(None, 161), launch(None, 222)].concat();
+        for one in &mut all {
+            one.identity.rank = None;
+            one.end_ns += SECOND - 1;
+        }
+        assert_eq!(sizes(&Runs::split(&all)), [("0x1064", 4), ("0x10a1", 4), ("0x10de", 4)]);
+        // A process that met none may be one of the first run that started late.
+        all.truncate(5);
+        all[4].comms.clear();
+        assert_eq!(sizes(&Runs::split(&all)), [("0x1064", 5)]);
     }
 
     #[test]
