@@ -10,7 +10,10 @@ use ncclscope_report::Report;
 /// Time since when the job hangs or is slow, as text; for a slow job that of the worst finding.
 pub(crate) fn since(state: State, found: Found<'_>) -> Option<String> {
     match state {
-        State::Hung => hung_since_ns(found).map(|ns| Moment::from_ns(ns).rfc3339()),
+        State::Hung => hung_since_ns(found)
+            .map(|ns| Moment::from_ns(ns).rfc3339())
+            // Calls that differ may have no operation in flight: since the call then.
+            .or_else(|| found.hang.findings.first()?.help.since.clone()),
         State::Slow => found.slow.findings.first()?.help.since.clone(),
         State::Fine | State::Unknown => None,
     }

@@ -23,7 +23,7 @@ fn ranks_that_keep_their_communicators_end_in_order() {
                 .env("NCCL_PROFILER_PLUGIN", &plugin)
                 .env("NCCLSCOPE_DIR", record.path())
                 .arg("--no-destroy")
-                .steps(["allreduce:1048576"; 4])
+                .steps(["allreduce:262144"; 4])
                 // A rank that has its result may exit before NCCL's thread has sent the last data
                 // to another rank, which then waits for ever.
                 .steps(["barrier"]);

@@ -32,7 +32,8 @@ type Medians = BTreeMap<(String, String), u64>;
 /// from it, else with its parent. Both are built in the folder `target`.
 pub(super) fn run(target: &Path, against: Option<&str>) -> Outcome {
     build(Path::new("."), target, SHIPPED_PLUGIN)?;
-    build(Path::new("."), target, &["-p", "stepper"])?;
+    // With the features that the tests' build gives its dependencies, so that they are built once.
+    build(Path::new("."), target, &["--workspace", "--bin", "stepper"])?;
     let stepper = target.join("debug/stepper");
     let (ours, holds) = match step(&stepper, &target.join(PLUGIN), &[])? {
         Stepped::Table { text, holds } => (medians(&text), holds),
