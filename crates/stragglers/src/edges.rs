@@ -31,8 +31,9 @@ pub(crate) type Pool = Vec<usize>;
 /// A transfer of fewer bytes takes the network's latency.
 const SMALL: f64 = 65_536.0;
 /// Minimum excess of such a transfer: ns, or this many times the usual time. Over sockets of one
-/// healthy machine, the links of a tree take 20 and 70 us.
-const LATENCY_NS: f64 = 100e3;
+/// healthy machine, the links of a tree take from 20 to 200 us, because data goes up while the
+/// proxy threads still start the operation, and down when they do nothing else.
+const LATENCY_NS: f64 = 1e6;
 const LATENCIES: f64 = 10.0;
 /// The mean excess must exceed that many of its standard errors, as for slow ranks.
 const ERRORS: f64 = 3.5;

@@ -189,3 +189,21 @@ fn a_process_on_a_busy_core_is_called_short_of_time() {
         assert_short(&run(&nccl, Trouble::BusyCore, None), version);
     }
 }
+
+/// In a tree, data goes up while the proxy threads start the operation, and down when they do
+/// nothing else; and the rank that sends first wakes the others.
+#[test]
+fn no_link_of_a_healthy_tree_is_called_slow() {
+    for version in ENDS {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let record = tempfile::tempdir().expect("a folder");
+        let job = Job::new(&nccl).expect("the stand-in builds").topology(Topology::Ring3);
+        let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin()).env("NCCL_ALGO", "TREE");
+        let job = job.env("NCCLSCOPE_DIR", record.path());
+        let steps = ["allreduce:256", "sleep:10"].into_iter().cycle().take(400);
+        let outcome = job.steps(steps).run().expect("ranks start");
+        assert!(outcome.succeeded(), "{version}\n{outcome}");
+        let found = stragglers(record.path());
+        assert!(found.iter().all(|(class, ..)| class != "S3" && class != "S4"), "{found:?}");
+    }
+}
