@@ -41,7 +41,8 @@ fn a_link_through_another_process_is_the_senders() {
 /// The first transfer after an idle time wakes the threads and the receiver.
 #[test]
 fn a_link_whose_transfers_come_one_at_a_time_is_not_judged() {
-    let is_idle = |note: &String| note.starts_with("1 link is not judged: each transfer there came");
+    let is_idle =
+        |note: &String| note.starts_with("1 link is not judged: each transfer there came");
     for (pause, transfers, is_noted) in [(900_000, 21, false), (2_000_000, 1, true)] {
         let job = job(&recordings(pause));
         assert_eq!(job.edges.iter().map(|edge| edge.transfers).sum::<u64>(), transfers);

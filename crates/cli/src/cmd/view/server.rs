@@ -7,18 +7,19 @@ another user of the machine nor a foreign web page can read the trace.
 */
 
 use crate::http::{self, Request};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a browser may take to send a request, or to read more of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Maximum number of connections; a browser opens a handful.
+/// Maximum number of connections; a browser opens a handful. Of more, the oldest that has sent no
+/// request is closed, because other users of the machine can connect, too.
 const CONNECTIONS: usize = 32;
 /// The page, with placeholders.
 const PAGE: &str = include_str!("page.html");
@@ -45,7 +46,17 @@ struct Service {
     trace: Trace,
     prefix: String,
     end: Sender<()>,
-    connections: AtomicUsize,
+    connections: Mutex<Connections>,
+}
+
+/// The open connections.
+#[derive(Debug, Default)]
+struct Connections {
+    accepted: u64,
+    /// Number of connections, by whether they have sent their request.
+    count: usize,
+    /// Those that have sent no request, the oldest first.
+    waiting: BTreeMap<u64, TcpStream>,
 }
 
 impl Server {
@@ -61,7 +72,7 @@ impl Server {
         let prefix = format!("/{token}/");
         let address = listener.local_addr()?;
         let url = format!("http://{address}{prefix}");
-        let service = Service { trace, prefix, end, connections: AtomicUsize::new(0) };
+        let service = Service { trace, prefix, end, connections: Mutex::default() };
         let service = Arc::new(service);
         http::serve(listener, move |stream| accept(&service, stream))?;
         Ok(Server { url, port: address.port() })
@@ -79,21 +90,48 @@ impl Server {
 /// Answers on a thread of its own, because a browser opens connections before it needs them.
 fn accept(service: &Arc<Service>, stream: TcpStream) {
     let service = Arc::clone(service);
-    if service.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
-        service.connections.fetch_sub(1, Ordering::Relaxed);
-        return;
-    }
+    let Some(number) = service.connections().add(&stream) else { return };
     // A client that disconnects is ignored; if there is no thread, it must ask again.
-    let _ = std::thread::Builder::new().name("request".into()).spawn(move || {
-        let _ = service.answer(&stream);
-        service.connections.fetch_sub(1, Ordering::Relaxed);
+    let of_thread = Arc::clone(&service);
+    let thread = std::thread::Builder::new().name("request".into()).spawn(move || {
+        let _ = of_thread.answer(&stream, number);
+        of_thread.connections().remove(number);
     });
+    if thread.is_err() {
+        service.connections().remove(number);
+    }
+}
+
+impl Connections {
+    /// Adds a connection, and returns its number; `None` if all have sent requests.
+    fn add(&mut self, stream: &TcpStream) -> Option<u64> {
+        let own = stream.try_clone().ok()?;
+        if self.count >= CONNECTIONS {
+            // Its thread reads the end of the connection, and removes it.
+            let (_, oldest) = self.waiting.pop_first()?;
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        self.accepted += 1;
+        self.count += 1;
+        self.waiting.insert(self.accepted, own);
+        Some(self.accepted)
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.waiting.remove(&number);
+        self.count -= 1;
+    }
 }
 
 impl Service {
-    fn answer(&self, stream: &TcpStream) -> io::Result<()> {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, stream: &TcpStream, number: u64) -> io::Result<()> {
         stream.set_write_timeout(Some(PATIENCE))?;
         let request = Request::read(stream, PATIENCE)?;
+        self.connections().waiting.remove(&number);
         match (request.method(), request.target().strip_prefix(&self.prefix)) {
             ("GET", Some("")) => text(stream, "200 OK", "text/html", &self.page()),
             ("GET", Some("trace")) => self.send_trace(stream),
