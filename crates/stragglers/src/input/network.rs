@@ -8,6 +8,7 @@ use super::link_times::LinkTimes;
 use super::plan::JobPlan;
 use super::shortages::ShortTimes;
 use ncclscope_operations::event_id::NewNumbers;
+use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::{Event, EventId, Timeline};
 use ncclscope_trace::record::{ProxyOp, step_flags};
@@ -31,6 +32,8 @@ pub(super) struct Network<'p> {
     waited: Vec<Waited>,
     /// For each communicator by index, when a step last completed, in ticks.
     active: Vec<u64>,
+    /// [`IDLE_NS`] in ticks.
+    idle: u64,
 }
 
 /// A send that begins this long after its communicator's latest transfer, ns, is not compared: it
@@ -97,6 +100,7 @@ impl<'p> Network<'p> {
             ops: Vec::new(),
             waited: Vec::new(),
             active: Vec::new(),
+            idle: to_u64(IDLE_NS / recording.tick_map().ns_per_tick()),
         }
     }
 
@@ -112,7 +116,8 @@ impl<'p> Network<'p> {
         let active = active(&mut self.active, event.start.comm);
         match self.ops[at].of {
             StepsOf::Send(link) => {
-                add_send(&mut self.links[link as usize], step, *active, &self.clock);
+                let quiet = active.saturating_add(self.idle);
+                add_send(&mut self.links[link as usize], step, quiet, &self.clock);
             }
             StepsOf::Receive => {}
             StepsOf::Nothing => return,
@@ -253,9 +258,8 @@ fn active(all: &mut Vec<u64>, comm: u16) -> &mut u64 {
 
 /// Adds a completed send: its wire time without the time queued behind another send. Left out are
 /// transfers while one of the ends was short of processor time, and those that begin after an idle
-/// time ([`IDLE_NS`]); the communicator's latest transfer before this one completed at `active`, in
-/// ticks.
-fn add_send(link: &mut NetworkLink<'_>, step: &Step, active: u64, clock: &TickMap) {
+/// time ([`IDLE_NS`]): after `quiet`, in ticks.
+fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap) {
     const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
     if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
         return;
@@ -267,7 +271,7 @@ fn add_send(link: &mut NetworkLink<'_>, step: &Step, active: u64, clock: &TickMa
     let begin = sent.max(link.last);
     if ends.iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
         link.left_out += 1;
-    } else if clock.duration_ns(begin.saturating_sub(active)) > IDLE_NS {
+    } else if begin > quiet {
         link.first += 1;
     } else {
         link.add(step.size, clock.duration_ns(end.saturating_sub(begin)), ns(end));
