@@ -56,6 +56,9 @@ const HOPS: u32 = 12;
 const RATE_SPAN: f64 = 2e9;
 /// Minimum number of a pair's operations for fitting a rate.
 const RATE_SAMPLES: usize = 32;
+/// Maximum rate at which two clocks drift apart: crystals differ by 0.0001, and the system corrects
+/// a clock by at most 0.0005. More is no drift, but ends that are wrong.
+const MOST_RATE: f64 = 1e-3;
 /// The assumed error of a median of fewer than [`FEW`] operations of two hosts, ns.
 const FEW_ERROR: f64 = 1e6;
 /// Minimum number of samples for a meaningful MAD.
@@ -99,10 +102,11 @@ impl Clocks {
     #[must_use]
     pub fn fit(job: &Job) -> Clocks {
         let clocks = clocks_of(job);
+        let is_sound = sound(job, &clocks);
         let (mut pairs, mut on_host) = (EndDifferences::default(), EndDifferences::default());
         for collective in job.collectives.iter().filter(|c| c.ends == EndSync::Together) {
             let mut hosts: BTreeMap<usize, Vec<&Part>> = BTreeMap::new();
-            for part in &collective.parts {
+            for part in collective.parts.iter().filter(|part| is_sound[part.worker]) {
                 hosts.entry(clocks[part.worker]).or_default().push(part);
             }
             let ends = |parts: &Vec<&Part>| parts.iter().map(|p| p.end).fold(f64::MAX, f64::min);
@@ -185,6 +189,16 @@ fn clocks_of(job: &Job) -> Vec<usize> {
     job.workers.iter().map(&mut clock).collect()
 }
 
+/// Whether the ends of each worker count: those of a recording with gaps may be missing, and are
+/// then later ones. Where all recordings of a host have gaps, there is nothing better.
+fn sound(job: &Job, clocks: &[usize]) -> Vec<bool> {
+    let is_whole = |worker: &usize| !job.gappy.contains(worker);
+    let whole: HashSet<usize> =
+        (0..clocks.len()).filter(is_whole).map(|worker| clocks[worker]).collect();
+    let workers = (0..clocks.len()).zip(clocks);
+    workers.map(|(worker, clock)| is_whole(&worker) || !whole.contains(clock)).collect()
+}
+
 /// Samples (time, difference of ends) of each pair of clocks or workers.
 #[derive(Default)]
 struct EndDifferences(BTreeMap<(usize, usize), Vec<(f64, f64)>>);
@@ -263,7 +277,7 @@ impl PairOffset {
 }
 
 /// The rate at which two clocks drift apart, from the medians of the first and the last third; 0 if
-/// not significant.
+/// not significant, or too large for clocks ([`MOST_RATE`]).
 fn rate(samples: &mut [(f64, f64)]) -> f64 {
     samples.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
     let n = samples.len();
@@ -282,7 +296,8 @@ fn rate(samples: &mut [(f64, f64)]) -> f64 {
     };
     // Not `hypot`, which needs glibc 2.35.
     let (moved, error) = (b.1 - a.1, (a.2 * a.2 + b.2 * b.2).sqrt());
-    if b.0 > a.0 && moved.abs() > 4.0 * error { moved / (b.0 - a.0) } else { 0.0 }
+    let rate = if b.0 > a.0 && moved.abs() > 4.0 * error { moved / (b.0 - a.0) } else { 0.0 };
+    if rate.abs() <= MOST_RATE { rate } else { 0.0 }
 }
 
 /// The pairs of sends and receives between groups that are not connected yet.

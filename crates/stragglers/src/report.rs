@@ -445,6 +445,12 @@ fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<S
             human::if_one(unknown, "it waited", "they waited")
         ));
     }
+    if !job.gappy.is_empty() {
+        quiet.push(format!(
+            "whether {} slow is not said: some operations there were not recorded",
+            human::are(job.gappy.len(), "rank")
+        ));
+    }
     if job.unmatched_replays > 0 {
         quiet.push(format!(
             "replays of CUDA graphs are not judged ({}): some recordings are not whole, so that it \

@@ -80,6 +80,24 @@ fn a_late_rank_does_not_move_the_clock_of_its_host() {
     assert!(clocks.error <= 50_000.0, "{clocks:?}");
 }
 
+/// In a damaged recording the ends of kernels are missing, and something later counts as the end.
+#[test]
+fn ends_of_a_recording_with_gaps_move_no_clock() {
+    let mut job = job(["node1", "node1", "node2"], EndSync::Apart);
+    job.collectives.iter_mut().for_each(|collective| collective.ends = EndSync::Together);
+    for (at, part) in job.collectives.iter_mut().zip(0..).map(|(c, at)| (at, &mut c.parts[0])) {
+        part.end -= 1e7 * f64::from(at);
+    }
+    job.gappy.insert(0);
+    let clocks = Clocks::fit(&job);
+    let apart = |clocks: &Clocks| clocks.offset(1).ns - clocks.offset(2).ns;
+    assert!((apart(&clocks) - LATE).abs() < 1000.0 && clocks.error < 1e6, "{clocks:?}");
+    // Where nothing else is known of the host, no clock drifts by a tenth.
+    job.gappy.insert(1);
+    let clocks = Clocks::fit(&job);
+    assert!(clocks.offset(0).rate == 0.0 && clocks.offset(2).rate == 0.0, "{clocks:?}");
+}
+
 #[test]
 fn no_wait_crosses_groups_without_a_common_clock() {
     let mut job = job(["node1", "node1", "node2", "node2"], EndSync::Apart);
