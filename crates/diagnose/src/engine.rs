@@ -8,6 +8,7 @@ use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
 use crate::{desync, help, unseen, words};
+use ncclscope_findings::patience;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -37,6 +38,15 @@ impl Options {
     pub(crate) fn hang_ns(&self, job: &Job) -> u64 {
         let asked = u64::try_from(self.hang.as_nanos()).unwrap_or(u64::MAX);
         job.min_age_ns.map_or(asked, |least| least.min(asked))
+    }
+
+    /// The wait after which a rank counts as stuck although it goes on in other communicators, ns.
+    /// A rank may do so for minutes, while others wait for its next weights; that a job was killed
+    /// says nothing of it. A limit below the default shortens it.
+    fn excused_ns(&self) -> u64 {
+        let asked = u64::try_from(self.hang.as_nanos()).unwrap_or(u64::MAX);
+        let is_lower = self.hang < Options::default().hang;
+        if is_lower { patience::excused(asked) } else { patience::MOST_NS.max(asked) }
     }
 }
 
@@ -70,7 +80,8 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
 }
 
 fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
-    let mut params = SearchParams { hang_ns: options.hang_ns(job), ..SearchParams::default() };
+    let (hang_ns, excused_ns) = (options.hang_ns(job), options.excused_ns());
+    let mut params = SearchParams { hang_ns, excused_ns, ..SearchParams::default() };
     let desyncs = desync::find(job, params.hang_ns);
     for desync in &desyncs {
         let comm = &job.comms[desync.comm as usize];
@@ -262,7 +273,8 @@ fn doubt(job: &Job, verdicts: &mut [Verdict]) {
 
 /// The processes that wait for less than the limit, and a note about them.
 fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
-    let lower = SearchParams { hang_ns: SHORTEST_NS, ..SearchParams::default() };
+    let lower =
+        SearchParams { hang_ns: SHORTEST_NS, excused_ns: u64::MAX, ..SearchParams::default() };
     let found = wait_graph::find(job, &lower);
     let age = |wait: &Wait| job.comms[wait.comm as usize].vectors[wait.member as usize].age_ns;
     let oldest = found.waits.iter().filter_map(age).max()?;

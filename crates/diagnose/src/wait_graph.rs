@@ -48,7 +48,7 @@ connected component that no edge leaves. There are four kinds:
 
 A root is *confirmed* when its own counts prove it, which needs its own input. A root whose counters
 still advance is slow, not stuck: it becomes a note, not a verdict, unless others have waited for it
-for longer than work elsewhere excuses ([`patience::excused`]). An operation that was in flight
+for longer than work elsewhere excuses ([`SearchParams::excused_ns`]). An operation that was in flight
 in a process when it died counts as not issued, since the others wait for it.
 
 **Silence.** A rank without input may be dead, late, or wait like the others. No edge leads to it,
@@ -65,7 +65,6 @@ This module does **not** say why a root does not progress: that is `classify` an
 
 use crate::graph::Graph;
 use crate::job::{CommKind, Communicator, Job, Vector};
-use ncclscope_findings::patience;
 use ncclscope_operations::function::is_rooted;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -118,6 +117,8 @@ pub(crate) struct SearchParams {
     pub(crate) accused: BTreeSet<(u32, u32)>,
     /// The age from which an operation in flight counts as a wait, ns.
     pub(crate) hang_ns: u64,
+    /// The age of a wait from which a rank that goes on elsewhere counts as late, ns.
+    pub(crate) excused_ns: u64,
 }
 
 /// The relative progress of a communicator's members, and the communicator's nodes.
@@ -452,7 +453,7 @@ impl<'a> GraphSearch<'a> {
     /// Processes for which a member of a communicator has waited for longer than work elsewhere
     /// excuses.
     fn overdue(&self) -> HashSet<u32> {
-        let most = patience::excused(self.params.hang_ns);
+        let most = self.params.excused_ns;
         let mut overdue = HashSet::new();
         for (comm, progress) in self.job.comms.iter().zip(&self.comm_progress) {
             let is_long = |&at: &u32| comm.vectors[at as usize].age_ns >= Some(most);

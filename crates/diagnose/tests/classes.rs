@@ -635,9 +635,14 @@ fn a_rank_whose_counters_advance_is_not_stuck() {
     slow.processes[2].is_moving = true;
     let found = run(&slow);
     assert!(found.findings.is_empty() && found.notes[0].contains("slow, not stuck"), "{found:#?}");
-    // Four times the limit, so long that the watchdog of the rank that waits reports it, too.
-    for vector in slow.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
-        vector.age_ns = vector.age_ns.map(|_| 120_000_000_000);
+    // So long that the watchdog of the rank that waits reports it, too. That a job was killed says
+    // nothing of such a rank.
+    slow.min_age_ns = Some(2_000_000_000);
+    for (age_s, is_late) in [(500, false), (540, true)] {
+        for vector in slow.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
+            vector.age_ns = vector.age_ns.map(|_| age_s * 1_000_000_000);
+        }
+        assert_eq!(run(&slow).findings.len(), usize::from(is_late), "{age_s}");
     }
     let verdict = expect(&slow, FindingClass::HostStuck, &[2]);
     assert!(verdict.title.ends_with("calls NCCL, but not the operation that other ranks wait in"));

@@ -3,7 +3,7 @@
 
 /// Maximum of an extended limit, ns, unless the limit itself is longer. PyTorch's own watchdog ends
 /// the process after 600 s, and the report must come before.
-const MOST_NS: u64 = 540_000_000_000;
+pub const MOST_NS: u64 = 540_000_000_000;
 /// Maximum factor of the limit while other operations end, or if similar operations take long.
 const EXCUSED: u64 = 4;
 

@@ -342,10 +342,18 @@ impl Group {
             (true, false) => ON_HOST_NS,
             (false, _) => BETWEEN_HOSTS_NS,
         };
-        agree(&self.jobs, &other.jobs)
+        let is_one_launch = !self.launches.is_disjoint(&other.launches)
+            && !self.ranks.is_empty()
+            && !other.ranks.is_empty();
+        let may_be = agree(&self.jobs, &other.jobs)
             && agree(&self.launches, &other.launches)
             && agree(&self.worlds, &other.worlds)
-            && self.ranks.is_disjoint(&other.ranks)
+            && self.ranks.is_disjoint(&other.ranks);
+        // One launch starts each rank once, and a rank may be gone before others have met.
+        if may_be && is_one_launch {
+            return true;
+        }
+        may_be
             && other.begin <= self.end.saturating_add(slack)
             && self.begin <= other.end.saturating_add(slack)
     }
@@ -580,6 +588,16 @@ mod tests {
         // A single nameless recording is shown.
         let runs = Runs::split(&[lost]);
         assert_eq!((runs.runs.len(), runs.nameless.len()), (1, 0));
+    }
+
+    /// A rank dies, and others of the same launch create their communicator only later.
+    #[test]
+    fn ranks_of_one_launch_are_one_run_whenever_they_met() {
+        let mut all = [launch(Some("7/0"), 100), launch(Some("7/0"), 170)].concat();
+        all.retain(|one| (one.identity.rank < Some(2)) == (one.begin_ns == 100 * SECOND));
+        assert_eq!(sizes(&Runs::split(&all)), [("7/0", 4)]);
+        all.iter_mut().for_each(|one| one.identity.run = None);
+        assert_eq!(Runs::split(&all).runs.len(), 2);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::link_times::LinkTimes;
 use super::plan::JobPlan;
 use super::shortages::ShortTimes;
 use ncclscope_operations::event_id::NewNumbers;
+use ncclscope_operations::hash::Map;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::{Event, EventId, Timeline};
@@ -221,8 +222,12 @@ impl<'p> Network<'p> {
     /// its operation.
     pub(super) fn gpu_waits(&self, kernels: &[Option<Span>]) -> GpuWaits {
         let mut waits = GpuWaits::default();
+        let several = self.several();
         let mut channel = |steps: &Steps| {
             let kernel = (*kernels.get(steps.operation as usize)?)?;
+            if several.contains_key(&(steps.operation, steps.channel)) {
+                return None;
+            }
             let key = (*self.comms.get(&steps.comm)?, steps.rank, steps.channel);
             let sums = (steps.completed.into(), steps.bytes);
             let channel = waits.channel(key, (steps.operation, steps.is_send), sums);
@@ -238,6 +243,21 @@ impl<'p> Network<'p> {
             }
         }
         waits
+    }
+
+    /// The operations and channels with several ProxyOps in one direction. Within a tree, a GPU
+    /// waits for the data of both children, so that the data of one is no sign that it does nothing.
+    fn several(&self) -> Map<(u32, u8), ()> {
+        let mut seen: Map<(u32, u8), [bool; 2]> = Map::default();
+        let mut several = Map::default();
+        for steps in self.ops.iter().filter(|steps| steps.operation != NONE) {
+            let key = (steps.operation, steps.channel);
+            let seen = &mut seen.entry(key).or_default()[usize::from(steps.is_send)];
+            if std::mem::replace(seen, true) {
+                several.insert(key, ());
+            }
+        }
+        several
     }
 
     /// The links over which the process sent.
