@@ -35,8 +35,10 @@ const SMALL: f64 = 65_536.0;
 /// proxy threads still start the operation, and down when they do nothing else.
 const LATENCY_NS: f64 = 1e6;
 const LATENCIES: f64 = 10.0;
-/// The mean excess must exceed that many of its standard errors, as for slow ranks.
+/// The mean excess must exceed that many of its standard errors, as for slow ranks, unless it costs
+/// more than this part of the run: a link that is slow for a seventh of the time varies.
 const ERRORS: f64 = 3.5;
+const CHANCE: f64 = 0.02;
 
 /// A slow edge, and the usual cost in its pool.
 struct SlowEdge {
@@ -79,7 +81,8 @@ fn outliers(edges: &[LinkTraffic], pools: &[Pool], span: f64, limits: &Limits) -
             let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
             let extra = (edge.cost() - usual) * to_f64(edge.bytes);
             let is_worth = edge.cost() > limit && extra > limits.min_extra * span;
-            if is_worth && !is_usual_latency(edge, usual) && !varies(edge, usual) {
+            let is_chance = extra < CHANCE * span && varies(edge, usual);
+            if is_worth && !is_usual_latency(edge, usual) && !is_chance {
                 slow.push(SlowEdge { at, usual });
             }
         }
@@ -91,7 +94,8 @@ fn outliers(edges: &[LinkTraffic], pools: &[Pool], span: f64, limits: &Limits) -
 /// of them polls first depends on its place in a ring or tree.
 fn is_usual_latency(edge: &LinkTraffic, usual: f64) -> bool {
     let excess = (edge.cost() - usual) * edge.piece();
-    edge.piece() < SMALL && excess < LATENCY_NS.min(LATENCIES * usual * edge.piece())
+    let is_small = edge.piece() < SMALL || edge.is_first;
+    is_small && excess < LATENCY_NS.min(LATENCIES * usual * edge.piece())
 }
 
 /// Whether the cost of a link varies so much from time to time that its mean is no larger than
@@ -105,7 +109,9 @@ fn varies(edge: &LinkTraffic, usual: f64) -> bool {
 /// link in either direction, and neither may be the usual link of the pool.
 pub(crate) fn unjudged(edges: &[LinkTraffic], pools: &[Pool], limits: &Limits) -> usize {
     let enough = (0..edges.len()).filter(|&at| edges[at].is_enough(limits));
-    let has_majority = |pool: &&Pool| links(edges, pool) > 2 * limits.min_peers;
+    let has_majority = |pool: &&Pool| {
+        links(edges, pool) > 2 * limits.min_peers && 2 * busiest(edges, pool) < links(edges, pool)
+    };
     let judged = pools.iter().filter(has_majority).flatten().copied();
     let pairs = |at: usize| (edges[at].src, edges[at].dst);
     let judged: BTreeSet<(usize, usize)> = judged.map(pairs).collect();
@@ -119,14 +125,15 @@ const LINKS: usize = 8;
 /// Sets of comparable edges: the edges of a communicator with pieces of about the same size. If
 /// those are few links, the edges of all such communicators with the same number of channels.
 pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
-    let mut by_comm: BTreeMap<(&str, u32), Vec<usize>> = BTreeMap::new();
+    let mut by_comm: BTreeMap<(&str, (u32, bool)), Vec<usize>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
         if edge.is_enough(limits) {
             let size = to_u64(edge.piece().log2());
-            by_comm.entry((&edge.comm, u32::try_from(size).unwrap_or(0))).or_default().push(at);
+            let size = (u32::try_from(size).unwrap_or(0), edge.is_first);
+            by_comm.entry((&edge.comm, size)).or_default().push(at);
         }
     }
-    let (mut pools, mut rest) = (Vec::new(), BTreeMap::<(u32, usize), Vec<usize>>::new());
+    let (mut pools, mut rest) = (Vec::new(), BTreeMap::<((u32, bool), usize), Vec<usize>>::new());
     for ((_, size), pool) in by_comm {
         let links = links(edges, &pool);
         if links >= LINKS {
@@ -138,6 +145,18 @@ pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
     }
     pools.extend(rest.into_values().filter(|pool| links(edges, pool) > limits.min_peers));
     pools
+}
+
+/// The largest number of links of a pool that one worker's interface carries. Of a full mesh of
+/// four, that is half of them: if it is slow, its links are as usual as the others.
+fn busiest(edges: &[LinkTraffic], pool: &[usize]) -> usize {
+    let mut links: BTreeMap<usize, BTreeSet<(usize, usize)>> = BTreeMap::new();
+    for edge in pool.iter().map(|&at| &edges[at]) {
+        for end in [edge.src, edge.dst] {
+            links.entry(end).or_default().insert((edge.src, edge.dst));
+        }
+    }
+    links.values().map(BTreeSet::len).max().unwrap_or(0)
 }
 
 /// Number of links (pairs of workers) in a pool.
@@ -419,9 +438,8 @@ mod tests {
     /// Sender, receiver, and whether the link is six times as slow.
     type Flow = (u32, u32, bool);
 
-    /// Class and ranks of the findings among links with equal traffic.
-    fn found(flows: &[Flow]) -> Vec<(FindingClass, Vec<u32>)> {
-        let edge = |&(src, dst, is_slow): &Flow| LinkTraffic {
+    fn flow(&(src, dst, is_slow): &Flow) -> LinkTraffic {
+        LinkTraffic {
             comm: "c".into(),
             src: src as usize,
             dst: dst as usize,
@@ -430,18 +448,23 @@ mod tests {
             bytes: 100 << 20,
             wire_ns: f64::from(100 << 20) * if is_slow { 6.0 } else { 1.0 },
             blocks: TimeBlocks::default(),
-        };
+            is_first: false,
+        }
+    }
+
+    /// Class and ranks of the findings among links with equal traffic.
+    fn found(flows: &[Flow]) -> Vec<(FindingClass, Vec<u32>)> {
         let mut job = Job {
             workers: (0..32).map(|rank| Worker::new(rank, "")).collect(),
-            edges: flows.iter().map(edge).collect(),
+            edges: flows.iter().map(flow).collect(),
             ..Job::default()
         };
         // A pool of healthy links, whose transfers are too small to matter.
         for rank in 16..31 {
-            job.edges.push(edge(&(rank, rank + 1, false)));
+            job.edges.push(flow(&(rank, rank + 1, false)));
         }
         for &(src, dst, _) in flows {
-            job.edges.push(LinkTraffic { bytes: 800, ..edge(&(src, dst, false)) });
+            job.edges.push(LinkTraffic { bytes: 800, ..flow(&(src, dst, false)) });
         }
         let all = findings(&job);
         all.into_iter().map(|f| (f.class, f.root_ranks)).collect()
@@ -475,8 +498,17 @@ mod tests {
         let edge = |comm: String, src: usize, dst, channel, cost| {
             let bytes = 100 << 20;
             let wire_ns = f64::from(100 << 20) * cost;
-            let blocks = TimeBlocks::default();
-            LinkTraffic { comm, src, dst, channel, transfers: 100, bytes, wire_ns, blocks }
+            LinkTraffic {
+                comm,
+                src,
+                dst,
+                channel,
+                transfers: 100,
+                bytes,
+                wire_ns,
+                blocks: TimeBlocks::default(),
+                is_first: false,
+            }
         };
         let mut job =
             Job { workers: (0..32).map(|rank| Worker::new(rank, "")).collect(), ..Job::default() };
@@ -502,6 +534,47 @@ mod tests {
         assert_eq!(found(&one), [(FindingClass::SlowNic, vec![0])]);
     }
 
+    /// Whether a link of eight is slow, given how many times and ns longer a transfer of this size
+    /// takes there.
+    fn is_slow(size: u64, is_first: bool, times: f64, wire_ns: f64) -> bool {
+        let edge = |src: usize| LinkTraffic {
+            comm: "c".into(),
+            src,
+            dst: (src + 1) % 8,
+            channel: 0,
+            transfers: 100,
+            bytes: 100 * size,
+            wire_ns: 100.0 * wire_ns * if src == 3 { times } else { 1.0 },
+            blocks: TimeBlocks::default(),
+            is_first,
+        };
+        let workers = (0..8).map(|rank| Worker::new(rank, "")).collect();
+        let job = Job { workers, edges: (0..8).map(edge).collect(), ..Job::default() };
+        !findings(&job).is_empty()
+    }
+
+    #[test]
+    fn a_small_piece_may_take_as_long_as_the_threads_of_its_ends() {
+        for (size, is_first) in [(2_048, false), (1 << 20, true)] {
+            assert!(!is_slow(size, is_first, 8.0, 40e3), "280 us more");
+            assert!(is_slow(size, is_first, 30.0, 40e3) && is_slow(size, is_first, 12.0, 4e6));
+        }
+        assert!(is_slow(1 << 20, false, 2.0, 400e3), "a large piece shows the rate");
+    }
+
+    #[test]
+    fn of_a_mesh_of_four_a_slow_interface_is_not_judged() {
+        let unjudged_of = |ranks: u32| {
+            let pairs = (0..ranks).flat_map(|src| (0..ranks).map(move |dst| (src, dst)));
+            let flows: Vec<Flow> =
+                pairs.filter(|(src, dst)| src != dst).map(|(src, dst)| (src, dst, false)).collect();
+            let edges: Vec<LinkTraffic> = flows.iter().map(flow).collect();
+            let limits = Limits::default();
+            unjudged(&edges, &pools(&edges, &limits), &limits)
+        };
+        assert_eq!([4, 5].map(unjudged_of), [12, 0]);
+    }
+
     /// Each of a thousand ranks sends to the next 32, and all of these links are slow.
     #[test]
     fn many_slow_interfaces_are_found_at_once() {
@@ -514,6 +587,7 @@ mod tests {
             bytes: 100 << 20,
             wire_ns: 1e8,
             blocks: TimeBlocks::default(),
+            is_first: false,
         };
         let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));
         let job = Job { edges: all.map(edge).collect(), ..Job::default() };

@@ -153,6 +153,8 @@ pub struct LinkTraffic {
     pub wire_ns: f64,
     /// The transfers of about the largest size, by blocks of time; empty if unknown.
     pub blocks: TimeBlocks,
+    /// They are those that begin after an idle time, because there are hardly any others.
+    pub is_first: bool,
 }
 
 /// For how long one process was short of processor time.

@@ -29,8 +29,6 @@ pub(super) struct LinkTimes {
     shortest_kept: f64,
     /// Number of transfers while a process at either end was short of processor time; not in `all`.
     pub(super) left_out: u64,
-    /// Number of transfers after an idle time; not in `all`.
-    pub(super) first: u64,
     /// When the latest send completed, in ticks.
     pub(super) last: u64,
     /// The transfers by blocks of time.

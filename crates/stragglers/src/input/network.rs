@@ -37,8 +37,8 @@ pub(super) struct Network<'p> {
     idle: u64,
 }
 
-/// A send that begins this long after its communicator's latest transfer, ns, is not compared: it
-/// first has to wake its threads, a processor and the receiver. Where one rank of a tree always
+/// A send that begins this long after its communicator's latest transfer, ns, is not compared with
+/// others: it first has to wake its threads, a processor and the receiver. Where one rank of a tree always
 /// sends first, and others pass on what they receive, its link would be the slow one: with 1 KiB
 /// every 10 ms over sockets of one machine, 150 to 190 us instead of 20 to 40.
 const IDLE_NS: f64 = 1e6;
@@ -76,6 +76,8 @@ struct Steps {
 #[derive(Debug)]
 struct NetworkLink<'p> {
     times: LinkTimes,
+    /// The transfers that begin after an idle time.
+    firsts: LinkTimes,
     ends: [Option<&'p ShortTimes>; 2],
 }
 
@@ -211,7 +213,8 @@ impl<'p> Network<'p> {
                 let id = (comm, op.rank, op.peer, op.channel);
                 StepsOf::Send(*self.numbers.entry(id).or_insert_with(|| {
                     let ends = [op.rank, op.peer].map(|rank| plan.short_times(comm, rank));
-                    self.links.push(NetworkLink { times: LinkTimes::default(), ends });
+                    let [times, firsts] = [LinkTimes::default(), LinkTimes::default()];
+                    self.links.push(NetworkLink { times, firsts, ends });
                     index(self.links.len() - 1)
                 }))
             }
@@ -260,10 +263,13 @@ impl<'p> Network<'p> {
         several
     }
 
-    /// The links over which the process sent.
-    pub(super) fn links(mut self) -> impl Iterator<Item = (LinkId, LinkTimes)> {
+    /// The links over which the process sent: the transfers, and those after an idle time.
+    pub(super) fn links(mut self) -> impl Iterator<Item = (LinkId, [LinkTimes; 2])> {
         let numbers = self.numbers.into_iter();
-        numbers.map(move |(id, at)| (id, std::mem::take(&mut self.links[at as usize].times)))
+        numbers.map(move |(id, at)| {
+            let NetworkLink { times, firsts, .. } = &mut self.links[at as usize];
+            (id, [times, firsts].map(std::mem::take))
+        })
     }
 }
 
@@ -277,8 +283,8 @@ fn active(all: &mut Vec<u64>, comm: u16) -> &mut u64 {
 }
 
 /// Adds a completed send: its wire time without the time queued behind another send. Left out are
-/// transfers while one of the ends was short of processor time, and those that begin after an idle
-/// time ([`IDLE_NS`]): after `quiet`, in ticks.
+/// transfers while one of the ends was short of processor time; those that begin after an idle time
+/// ([`IDLE_NS`]), after `quiet` in ticks, are kept apart.
 fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap) {
     const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
     if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
@@ -287,14 +293,13 @@ fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap
     let Some(sent) = step.state_ticks()[2] else { return };
     let end = step.end_ticks();
     let ns = |ticks| clock.realtime_ns(ticks);
-    let NetworkLink { times: link, ends } = link;
+    let NetworkLink { times: link, firsts, ends } = link;
     let begin = sent.max(link.last);
     if ends.iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
         link.left_out += 1;
-    } else if begin > quiet {
-        link.first += 1;
     } else {
-        link.add(step.size, clock.duration_ns(end.saturating_sub(begin)), ns(end));
+        let times = if begin > quiet { firsts } else { &mut *link };
+        times.add(step.size, clock.duration_ns(end.saturating_sub(begin)), ns(end));
     }
     link.last = link.last.max(end);
 }

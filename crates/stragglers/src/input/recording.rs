@@ -151,8 +151,6 @@ pub struct JobPart {
     strangers: u64,
     /// Number of links of which all or almost all transfers fell into a shortage of processor time.
     unjudged: usize,
-    /// Links that only transfer something after an idle time.
-    idle: usize,
     /// Number of steps of ProxyOps for other processes (PXN).
     foreign: u64,
 }
@@ -289,7 +287,6 @@ impl JobPart {
         self.has_partial_collectives |= other.has_partial_collectives;
         self.strangers += other.strangers;
         self.unjudged += other.unjudged;
-        self.idle += other.idle;
         self.foreign += other.foreign;
         self.job.launches.extend(other.job.launches);
         self.job.stalls.extend(other.job.stalls);
@@ -531,12 +528,13 @@ impl Adding<'_> {
                 worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, has_both });
             self.part.job.stalls.extend(stall);
         }
-        for ((comm, src, dst, channel), link) in network.links() {
-            let Traffic { transfers, bytes, wire_ns } = link.traffic();
-            let is_few = transfers < Limits::default().min_samples;
+        let min_samples = Limits::default().min_samples;
+        for ((comm, src, dst, channel), [link, firsts]) in network.links() {
+            let is_few = link.traffic().transfers < min_samples;
             self.part.unjudged += usize::from(is_few && link.left_out > 0);
-            let many = Limits::default().min_samples;
-            self.part.idle += usize::from(is_few && link.left_out == 0 && link.first >= many);
+            let is_first = is_few && firsts.traffic().transfers >= min_samples;
+            let link = if is_first { firsts } else { link };
+            let Traffic { transfers, bytes, wire_ns } = link.traffic();
             let ends = (self.plan.members.get(&(comm, src)), self.plan.members.get(&(comm, dst)));
             let (Some(&src), Some(&dst)) = ends else {
                 self.part.strangers += transfers;
@@ -544,8 +542,17 @@ impl Adding<'_> {
             };
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
             let blocks = link.blocks;
-            let edge = LinkTraffic { comm, src, dst, channel, transfers, bytes, wire_ns, blocks };
-            self.part.job.edges.push(edge);
+            self.part.job.edges.push(LinkTraffic {
+                comm,
+                src,
+                dst,
+                channel,
+                transfers,
+                bytes,
+                wire_ns,
+                blocks,
+                is_first,
+            });
         }
     }
 
@@ -666,13 +673,6 @@ impl JobPart {
                 "{} not judged: in most transfers there one of the two processes was short of \
                  processor time",
                 human::are(self.unjudged, "link")
-            ));
-        }
-        if self.idle > 0 {
-            self.job.notes.push(format!(
-                "{} not judged: each transfer there came after an idle time, and first had to \
-                 wake both ends",
-                human::are(self.idle, "link")
             ));
         }
         if self.strangers > 0 {

@@ -126,6 +126,7 @@ fn ring_edge(src: usize, factor: f64) -> LinkTraffic {
         bytes: 1 << 30,
         wire_ns: 1e9 * factor,
         blocks: TimeBlocks::default(),
+        is_first: false,
     }
 }
 
