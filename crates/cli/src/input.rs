@@ -119,9 +119,11 @@ impl Input {
     }
 
     /// Leaves out recordings whose clock is not known, which would be far from the others in a
-    /// trace. [`Input::open`] has named them.
+    /// trace. [`Input::open`] has named those with records; damaged ones without are named here.
     pub(crate) fn leave_out_clockless(&mut self) {
         if self.recordings.iter().any(Recording::has_clock) {
+            let lacks_all = |one: &&Recording| !one.has_clock() && one.first_ticks() == 0;
+            self.bad += name_damaged(self.recordings.iter().filter(lacks_all));
             self.recordings.retain(Recording::has_clock);
         }
     }

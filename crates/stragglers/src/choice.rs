@@ -8,7 +8,7 @@ other ranks, communicators or functions that sum would be wrong. So these choose
 */
 
 use crate::finding::Finding;
-use crate::model::Job;
+use crate::model::{Collective, Job};
 use crate::report::{ArriverRow, SlowReport};
 use ncclscope_operations::Filter;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,10 +27,16 @@ impl Job {
             })
         };
         let has_time = |ns: f64| window.is_none_or(|(from, to)| ns >= from && ns <= to);
-        self.collectives.retain(|one| {
-            let first = one.parts.iter().map(|part| part.start).fold(f64::INFINITY, f64::min);
-            has_step(one.step) && has_time(first)
-        });
+        let first = |one: &Collective| {
+            one.parts.iter().map(|part| part.start).fold(f64::INFINITY, f64::min)
+        };
+        // A step that began before would look short.
+        let begun = self.collectives.iter().map(|one| (one.step, first(one)));
+        let begun = begun.chain(self.batches.iter().map(|one| (one.step, one.part.start)));
+        let begun = begun.filter(|(_, ns)| window.is_some_and(|(from, _)| *ns < from));
+        let cut: BTreeSet<i64> = begun.filter_map(|(step, _)| step).collect();
+        let has_step = |step| has_step(step) && step.is_none_or(|step| !cut.contains(&step));
+        self.collectives.retain(|one| has_step(one.step) && has_time(first(one)));
         let kept: Vec<bool> =
             self.batches.iter().map(|one| has_step(one.step) && has_time(one.part.start)).collect();
         self.keep_batches(&kept);
@@ -119,6 +125,7 @@ fn concerns(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_operations::stats::to_f64;
     use crate::finding::SlowPart;
     use crate::model::{Collective, EndSync, P2pBatch, Part, Worker};
     use ncclscope_findings::{CommId, FindingClass};
@@ -157,6 +164,14 @@ mod tests {
         timed.keep(&Filter::default(), Some((10.0, 20.0)));
         assert_eq!(timed.collectives, [job.collectives[1].clone()]);
         assert_eq!(timed.batches, [batch(11.0, 2, vec![1]), batch(12.0, 2, vec![0])]);
+        // The rest of a step that began before is left out.
+        let mut cut = job.clone();
+        cut.collectives.extend([cut.collectives[0].clone(), cut.collectives[1].clone()]);
+        for (at, part) in cut.collectives[2..].iter_mut().flat_map(|c| &mut c.parts).enumerate() {
+            part.start = 15.0 + to_f64(at as u64);
+        }
+        cut.keep(&Filter::default(), Some((10.0, 20.0)));
+        assert_eq!(cut.collectives.iter().map(|one| one.step).collect::<Vec<_>>(), [Some(2); 2]);
         let mut stepped = job.clone();
         stepped.keep(&Filter { steps: Some((1, 1)), ..Filter::default() }, None);
         assert_eq!(stepped.collectives, [job.collectives[0].clone()]);

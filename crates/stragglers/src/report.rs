@@ -360,9 +360,10 @@ fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {
             step_count: step.count,
             root,
             share: per(blame.total, of),
-            waiting_share: job
-                .is_kernel_timed
-                .then(|| per(step.duration, blame.total / count(job.workers.len()).max(1.0))),
+            // A wait that began in an earlier step is charged whole.
+            waiting_share: job.is_kernel_timed.then(|| {
+                per(step.duration, blame.total / count(job.workers.len()).max(1.0)).min(1.0)
+            }),
             duration_ns: to_u64(step.duration),
         }
     };

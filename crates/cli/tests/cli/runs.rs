@@ -347,6 +347,18 @@ fn what_cannot_be_read_is_mentioned_by_every_verb() {
     verbs.end_with_3(&unreadable);
 }
 
+/// What is left of the file has neither records nor a comparison of clocks.
+#[test]
+fn a_recording_of_which_the_end_is_cut_off_is_mentioned_by_every_verb() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
+    let file = &recordings(&run)[5];
+    let verbs = Verbs::new(dir.path(), &run);
+    let length = fs::metadata(file).unwrap().len();
+    fs::File::options().write(true).open(file).unwrap().set_len(length / 2).unwrap();
+    verbs.end_with_3(&format!("warning: {} is ", file.display()));
+}
+
 /// A foreign program truncates a recording while a verb reads it. At its first warning about the
 /// other files the verb has opened the recording, and it cannot continue before the test reads
 /// these warnings, which do not fit into a pipe.
