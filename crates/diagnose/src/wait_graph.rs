@@ -48,8 +48,8 @@ connected component that no edge leaves. There are four kinds:
 
 A root is *confirmed* when its own counts prove it, which needs its own input. A root whose counters
 still advance is slow, not stuck: it becomes a note, not a verdict, unless others have waited for it
-for longer than work elsewhere excuses ([`SearchParams::excused_ns`]). An operation that was in flight
-in a process when it died counts as not issued, since the others wait for it.
+for longer than work elsewhere excuses ([`SearchParams::excused_ns`]). An operation that was in
+flight in a process when it died counts as not issued, since the others wait for it.
 
 **Silence.** A rank without input may be dead, late, or wait like the others. No edge leads to it,
 because that would be a guess. If all members with input wait in one operation, the silent members

@@ -125,10 +125,10 @@ fn concerns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_operations::stats::to_f64;
     use crate::finding::SlowPart;
     use crate::model::{Collective, EndSync, P2pBatch, Part, Worker};
     use ncclscope_findings::{CommId, FindingClass};
+    use ncclscope_operations::stats::to_f64;
 
     fn part(start: f64) -> Part {
         Part { worker: 0, start, end: start + 1.0 }

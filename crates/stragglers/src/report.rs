@@ -299,6 +299,10 @@ fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
         finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
         let most = finding.most_lost_share.and_then(|share| Cost::of(share.min(1.0), gpus));
         let lost = finding.lost_share.and_then(|share| Cost::of(share, gpus));
+        // A pipeline waits anyway while it fills and drains.
+        let is_late = matches!(finding.class, FindingClass::SlowRank | FindingClass::SlowLaunch);
+        let is_absorbed = is_late && !job.batches.is_empty();
+        let lost = lost.map(|cost| if is_absorbed { cost.at_most() } else { cost });
         finding.help.cost = lost.or_else(|| most.map(Cost::at_most));
         finding.comms = finding.comm_texts.iter().map(|text| job.comm_id(text)).collect();
         finding.help.since = onset_ns.and_then(in_words);

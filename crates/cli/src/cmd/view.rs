@@ -114,8 +114,8 @@ impl Prepared {
         };
         if trace.is_some() && (!args.filter.is_empty() || args.run.id().is_some()) {
             return Err(Failure::usage(
-                "a trace is shown as it is: choose a run and filter when you export it, or name its \
-                 recordings",
+                "a trace is shown as it is: choose a run and filter when you export it, or name \
+                 its recordings",
             ));
         }
         let recordings = match trace {

@@ -77,7 +77,8 @@ fn a_slow_rank_is_named_with_what_it_costs() {
     assert!(lines[1].starts_with("who   rank 8 (node-0002,"), "{lines:#?}");
     assert!(lines[2].starts_with("why   S1 slow-rank, confirmed"), "{lines:#?}");
     let share = json["answer"]["cost"]["step_share"].as_f64().unwrap();
-    assert!(lines[3].starts_with(&format!("cost  {:.1} % of each step", 100.0 * share)));
+    // In a pipeline, ranks wait anyway.
+    assert!(lines[3].starts_with(&format!("cost  at most {:.1} % of each step", 100.0 * share)));
     let hours = json["answer"]["cost"]["gpu_hours_per_day"].as_f64().unwrap();
     assert!((hours - 24.0 * 16.0 * share).abs() < 1e-6, "{hours}");
     assert!(lines[4].starts_with("next  ncclscope stragglers "), "{lines:#?}");

@@ -363,9 +363,9 @@ impl Ops {
         }
     }
 
-    /// Gives the tracked operations of a communicator their numbers in the order of their starts, if
-    /// they arrived in another one: several threads enqueue them, each on its lane, and a lane may
-    /// be read a quarter of a second late. An operation settles later than that.
+    /// Gives the tracked operations of a communicator their numbers in the order of their starts,
+    /// if they arrived in another one: several threads enqueue them, each on its lane, and a lane
+    /// may be read a quarter of a second late. An operation settles later than that.
     fn renumber(&mut self, comms: &mut Comms) {
         let mut unsorted: Map<(u16, bool), Vec<&mut Head>> = comms.take_unsorted();
         if unsorted.is_empty() {

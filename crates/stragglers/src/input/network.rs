@@ -38,9 +38,9 @@ pub(super) struct Network<'p> {
 }
 
 /// A send that begins this long after its communicator's latest transfer, ns, is not compared with
-/// others: it first has to wake its threads, a processor and the receiver. Where one rank of a tree always
-/// sends first, and others pass on what they receive, its link would be the slow one: with 1 KiB
-/// every 10 ms over sockets of one machine, 150 to 190 us instead of 20 to 40.
+/// others: it first has to wake its threads, a processor and the receiver. Where one rank of a tree
+/// always sends first, and others pass on what they receive, its link would be the slow one: with
+/// 1 KiB every 10 ms over sockets of one machine, 150 to 190 us instead of 20 to 40.
 const IDLE_NS: f64 = 1e6;
 
 /// An index of nothing.
@@ -249,7 +249,7 @@ impl<'p> Network<'p> {
     }
 
     /// The operations and channels with several ProxyOps in one direction. Within a tree, a GPU
-    /// waits for the data of both children, so that the data of one is no sign that it does nothing.
+    /// waits for the data of both children, so that data of one is no sign that it does nothing.
     fn several(&self) -> Map<(u32, u8), ()> {
         let mut seen: Map<(u32, u8), [bool; 2]> = Map::default();
         let mut several = Map::default();

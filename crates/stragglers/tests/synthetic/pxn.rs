@@ -6,8 +6,8 @@ use ncclscope_stragglers::input::recording::job;
 use ncclscope_trace::Recording;
 use scripts::Process;
 
-/// Recordings of a rank that sends 21 times, `pause` ns apart, of the one that does it for it, and of
-/// the receiver.
+/// Recordings of a rank that sends 21 times, `pause` ns apart, of the one that does it for it, and
+/// of the receiver.
 fn recordings(pause: u64) -> [Recording; 3] {
     let dir = tempfile::tempdir().unwrap();
     let [mut sender, mut proxy, receiver] = [0, 1, 2].map(|rank| {

@@ -13,7 +13,7 @@ fn operations_are_numbered_in_the_order_of_their_starts() {
     assert_eq!(rank.look(), []);
     let begin = rank.now;
     let facts = Coll { func: StrId(1), count: 9, channels: 2, ..Coll::default() };
-    let mut enqueue = |rank: &mut Rank, lane: usize, at: u64| {
+    let enqueue = |rank: &mut Rank, lane: usize, at: u64| {
         let starts = rank.now;
         rank.now = begin + at * MS;
         let op = rank.start(lane, Handle::NULL, Detail::Coll(facts));
