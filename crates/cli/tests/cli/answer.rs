@@ -152,7 +152,7 @@ fn a_job_whose_gpus_cannot_be_judged_is_not_said_to_have_no_slow_gpu() {
     for (ranks, what, few) in [
         ("2", "rank or link", "2 communicators within nodes"),
         ("3", "rank", "3 links"),
-        ("16", "rank", "4 links"),
+        ("16", "rank", "10 links"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("a job");
