@@ -29,10 +29,16 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    pub(crate) fn of(a: &[RunValues], b: &[RunValues], limits: &Limits) -> Estimate {
+    /// The p value is multiplied by up to `tests`, because so many are made.
+    pub(crate) fn of(a: &[RunValues], b: &[RunValues], tests: f64, limits: &Limits) -> Estimate {
         let [a, b] = [a, b].map(|side| side.iter().map(|run| blocks(run)).collect::<Vec<_>>());
         let [means, others] = [&a, &b].map(|side| medians(side));
-        let is_by_run = means.len().min(others.len()) >= limits.min_runs;
+        let is_many = means.len().min(others.len()) >= limits.min_runs;
+        // However far apart the runs of the sides are, too few of them prove nothing among so many
+        // tests; their blocks do. A run of a saved report is one block.
+        let is_provable = stats::least_p(means.len(), others.len()) * tests < limits.false_share;
+        let has_blocks = a.iter().chain(&b).any(|run| run.len() > 1);
+        let is_by_run = is_many && (is_provable || !has_blocks);
         // Runs are independent of each other, but the blocks of one run are not.
         let (of, sides, inflation) = if is_by_run {
             ("run", [means.clone(), others.clone()], 1.0)
@@ -41,7 +47,7 @@ impl Estimate {
             ("block", [a.concat(), b.concat()], inflation)
         };
         let [x, y] = &sides;
-        let is_enough = is_by_run || x.len().min(y.len()) >= limits.min_blocks;
+        let is_enough = is_many || x.len().min(y.len()) >= limits.min_blocks;
         let p = is_enough.then(|| stats::rank_sum(x, y, inflation));
         let positive = |side: &[f64]| side.iter().all(|&value| value > 0.0);
         let ratio = (positive(x) && positive(y)).then(|| {
@@ -94,12 +100,12 @@ mod tests {
     #[test]
     fn a_block_is_one_observation_however_much_is_in_it() {
         let limits = Limits::default();
-        let found = Estimate::of(&[run(20, 1e6)], &[run(20, 1.05e6)], &limits);
+        let found = Estimate::of(&[run(20, 1e6)], &[run(20, 1.05e6)], 1.0, &limits);
         assert_eq!((found.units.of, found.units.a, found.units.b), ("block", 20, 20));
         let (ratio, [low, high]) = found.ratio.unwrap();
         assert!((ratio - 1.05).abs() < 0.005 && low < ratio && ratio < high, "{found:?}");
         assert!(found.p.unwrap() < 1e-4, "{found:?}");
-        let few = Estimate::of(&[run(5, 1e6)], &[run(20, 1.05e6)], &limits);
+        let few = Estimate::of(&[run(5, 1e6)], &[run(20, 1.05e6)], 1.0, &limits);
         assert_eq!((few.p, few.units.a), (None, 5));
     }
 
@@ -108,14 +114,22 @@ mod tests {
         let limits = Limits::default();
         let side = |of: &[f64]| of.iter().map(|&around| run(20, around)).collect::<Values>();
         // The two runs of A differ by more than A and B do.
-        let found = Estimate::of(&side(&[1e6, 1.1e6]), &side(&[1.05e6, 1.12e6]), &limits);
+        let found = Estimate::of(&side(&[1e6, 1.1e6]), &side(&[1.05e6, 1.12e6]), 1.0, &limits);
         assert!(!found.is_separate && found.units.of == "block", "{found:?}");
-        assert!(Estimate::of(&side(&[1e6, 1.01e6]), &side(&[1.05e6]), &limits).is_separate);
+        assert!(Estimate::of(&side(&[1e6, 1.01e6]), &side(&[1.05e6]), 1.0, &limits).is_separate);
         let many = [1e6, 1.01e6, 1.02e6, 1.03e6, 1.04e6];
         let slower = many.map(|around| 1.1 * around);
-        let found = Estimate::of(&side(&many), &side(&slower), &limits);
+        let found = Estimate::of(&side(&many), &side(&slower), 1.0, &limits);
         assert_eq!((found.units.of, found.units.a), ("run", 5));
         // One of the 252 ways to choose five of ten, in two directions.
         assert!((found.p.unwrap() - 2.0 / 252.0).abs() < 1e-9, "{found:?}");
+        // Among two tests that is too many ways. The blocks then show it, and that runs differ.
+        let found = Estimate::of(&side(&many), &side(&slower), 2.0, &limits);
+        assert_eq!((found.units.of, found.units.a, found.is_separate), ("block", 100, true));
+        assert!(found.p.unwrap() < 1e-4, "{found:?}");
+        let one = |of: f64| vec![(0, of)];
+        let [a, b] = [many, slower].map(|side| side.map(one));
+        let found = Estimate::of(&a, &b, 2.0, &limits);
+        assert_eq!((found.units.of, found.units.a, found.p.is_some()), ("run", 5, true));
     }
 }

@@ -15,7 +15,8 @@ pub struct Limits {
     pub false_share: f64,
     /// Minimum number of blocks of a side.
     pub min_blocks: usize,
-    /// Minimum number of runs of each side for comparing runs instead of blocks.
+    /// Minimum number of runs of each side for comparing runs instead of blocks. More are needed if
+    /// many rows are tested.
     pub min_runs: usize,
     /// A wider interval makes the verdict `unknown`.
     pub widest: f64,

@@ -17,13 +17,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     let step_ns = step_ns(a);
     let mixed = mixed_steps([a, b]);
-    let mut judged: Vec<(Row, bool)> = groups(a, b)
+    let groups = groups(a, b);
+    let tests = tests(&groups);
+    let mut judged: Vec<(Row, bool)> = groups
         .into_iter()
         .map(|group| {
-            let mut estimate = Estimate::of(&group.a, &group.b, limits);
+            let kind = group.key.kind;
+            let tests = tests.get(&kind).copied().unwrap_or(1.0);
+            let mut estimate = Estimate::of(&group.a, &group.b, tests, limits);
             // Marked steps and those of a repeating collective may be different things.
-            let of_steps = matches!(group.key.kind, Kind::Step | Kind::Waiting);
-            let reason = mixed.filter(|_| of_steps);
+            let reason = mixed.filter(|_| matches!(kind, Kind::Step | Kind::Waiting));
             // Lower bounds are not durations: nothing follows from their difference.
             if group.is_least != [false; 2] || reason.is_some() {
                 (estimate.shift, estimate.ratio, estimate.p) = (None, None, None);
@@ -137,6 +140,17 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
         most_share: most.and_then(share),
         units: estimate.units,
     }
+}
+
+/// By how much [`adjust`] multiplies the p value of a row of each kind if no other row changed.
+fn tests(groups: &[Group]) -> BTreeMap<Kind, f64> {
+    let mut rows: BTreeMap<Kind, usize> = BTreeMap::new();
+    let is_tested = |of: &&Group| !of.a.is_empty() && !of.b.is_empty() && of.is_least == [false; 2];
+    for group in groups.iter().filter(is_tested) {
+        *rows.entry(group.key.kind).or_default() += 1;
+    }
+    let kinds = crate::stats::count(rows.len());
+    rows.into_iter().map(|(kind, rows)| (kind, kinds * crate::stats::count(rows))).collect()
 }
 
 /// Adjusts the p values for the number of rows of each kind, and for the number of kinds, so that

@@ -48,6 +48,13 @@ pub fn rank_sum(a: &[f64], b: &[f64], inflation: f64) -> f64 {
     (2.0 * upper_tail(off / (variance * inflation.max(1.0)).sqrt())).min(1.0)
 }
 
+/// The least p value that [`rank_sum`] gives for so many independent values: that of samples which
+/// do not overlap.
+pub(crate) fn least_p(n: usize, m: usize) -> f64 {
+    let values = |range: std::ops::Range<usize>| range.map(count).collect::<Vec<f64>>();
+    rank_sum(&values(0..n), &values(n..n + m), 1.0)
+}
+
 /// Twice the rank of each value of both samples (equal values get their mean rank), and the sum of
 /// t^3 - t over groups of t equal values.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> (Vec<usize>, f64) {

@@ -174,6 +174,23 @@ fn a_row_costs_what_one_communicator_loses() {
     }
 }
 
+/// More runs are never less: with five or six, the runs alone could not prove any change.
+#[test]
+fn any_number_of_runs_shows_a_change() {
+    let side = |runs: u32, by: f64| -> Vec<Run> {
+        let of = |at| run(&slowed(job(60, true), by + 0.01 * MS * f64::from(at)));
+        (0..runs).map(of).collect()
+    };
+    for runs in 1..=8 {
+        let found = compare(&side(runs, 0.0), &side(runs, MS), &Limits::default());
+        let row = row(&found, Kind::Transfer);
+        assert_eq!((found.answer.state, row.verdict), (State::Slower, Verdict::Slower), "{runs}");
+        assert_eq!(row.units.of, if runs < 6 { "block" } else { "run" }, "{runs}");
+        let found = compare(&side(runs, 0.0), &side(runs, 0.002 * MS), &Limits::default());
+        assert_eq!(found.answer.state, State::Same, "{runs} {found:#?}");
+    }
+}
+
 #[test]
 fn runs_of_which_only_links_are_known_can_be_the_same() {
     let of = |ns: f64| {
