@@ -2,9 +2,13 @@
 //! The estimate of one measure on both sides: observations, effect, and test.
 
 use crate::limits::Limits;
+use crate::run::BLOCKS;
 use crate::schema::Units;
 use crate::stats;
 use std::collections::BTreeMap;
+
+/// Maximum number of blocks of a run that are tested. All pairs of two sides' blocks are formed.
+const MOST: usize = 4 * BLOCKS;
 
 /// The values of a measure in the runs of one side, each with the number of its block.
 pub(crate) type Values = Vec<RunValues>;
@@ -44,7 +48,7 @@ impl Estimate {
             ("run", [means.clone(), others.clone()], 1.0)
         } else {
             let inflation = stats::inflation(a.iter().chain(&b).map(Vec::as_slice));
-            ("block", [a.concat(), b.concat()], inflation)
+            ("block", [tested(&a), tested(&b)], inflation)
         };
         let [x, y] = &sides;
         let is_enough = is_many || x.len().min(y.len()) >= limits.min_blocks;
@@ -72,6 +76,15 @@ fn blocks(run: &[(u32, f64)]) -> Vec<f64> {
     let mut blocks: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     run.iter().for_each(|&(block, value)| blocks.entry(block).or_default().push(value));
     blocks.values().filter_map(|values| stats::median(values)).collect()
+}
+
+/// The blocks of all runs; of a run with too many of them, blocks at equal distances.
+fn tested(runs: &[Vec<f64>]) -> Vec<f64> {
+    let of = |run: &Vec<f64>| {
+        let distance = run.len().div_ceil(MOST).max(1);
+        run.iter().step_by(distance).copied().collect::<Vec<f64>>()
+    };
+    runs.iter().flat_map(of).collect()
 }
 
 /// The median of each run that has a value.

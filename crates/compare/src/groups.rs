@@ -10,7 +10,7 @@ itself is of interest.
 */
 
 use crate::estimate::{RunValues, Values};
-use crate::run::{Frequency, Measure, Operation, Run, Series};
+use crate::run::{BLOCKS, Frequency, Measure, Operation, Run, Series};
 use crate::schema::{Kind, RowKey};
 use crate::stats::{count, median};
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,8 +166,10 @@ fn key_of(measure: &Measure) -> RowKey {
 
 /// Combines these measures into one group.
 fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
+    let length = if key.kind == Kind::Link { 1 } else { block_steps(sides) };
     let of = |run: &'_ Run| -> Vec<Series> {
-        members.iter().filter_map(|&measure| run.series.get(measure).cloned()).collect()
+        let all = members.iter().filter_map(|&measure| run.series.get(measure));
+        all.map(|series| in_blocks(run, series, length)).collect()
     };
     let [a, b] = sides.map(|runs| {
         let all = runs.iter().map(of).filter(|series| !series.is_empty());
@@ -184,6 +186,30 @@ fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
         runs.filter(|run| !run.is_empty()).collect()
     };
     Group { key, a: values(a, is_least[0]), b: values(b, is_least[1]), per_step, is_least }
+}
+
+/// The number of training steps of a block, the same for all runs: the median of several steps is
+/// not that of one step if their times have a skewed distribution. The shortest run determines it.
+fn block_steps(sides: Sides<'_>) -> usize {
+    let runs = || sides.into_iter().flatten().filter(|run| run.steps > 0);
+    let shortest = runs().map(|run| run.steps).min().unwrap_or(1);
+    let combined = runs().map(|run| run.combined).max().unwrap_or(1);
+    shortest.div_ceil(BLOCKS).next_multiple_of(combined.max(1))
+}
+
+/// A series with the numbers of blocks of this many steps; a last block of fewer steps is left out.
+fn in_blocks(run: &Run, series: &Series, length: usize) -> Series {
+    if run.steps == 0 || length == 1 {
+        return series.clone();
+    }
+    let whole = (run.steps / length).max(1);
+    let of = |values: &[(u32, f64)]| -> RunValues {
+        let block = |number: u32| u32::try_from(number as usize / length).unwrap_or(u32::MAX);
+        let all = values.iter().map(|&(number, value)| (block(number), value));
+        all.filter(|(block, _)| (*block as usize) < whole).collect()
+    };
+    let frequency = series.frequency.clone();
+    Series { values: of(&series.values), least: of(&series.least), frequency }
 }
 
 /// True if most values of a side are lower bounds. Otherwise the few that are will be left out: a

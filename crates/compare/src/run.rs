@@ -5,8 +5,8 @@ use crate::configuration::Configuration;
 use ncclscope_stragglers::steps::StepSource;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of blocks of a run: enough for batch means, and few enough that blocks are long
-/// and differ from their neighbours.
+/// Maximum number of blocks of the shortest run: enough for batch means, and few enough that blocks
+/// are long and differ from their neighbours.
 pub const BLOCKS: usize = 32;
 
 /// What a series measures.
@@ -61,7 +61,7 @@ pub struct Shape {
 /// The values of one measure in one run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Series {
-    /// Values with their block numbers, in time order.
+    /// Values with the numbers of their training steps, else of their slices of time, in time order.
     pub values: Vec<(u32, f64)>,
     /// More values, which are only lower bounds, because the ends are unknown.
     pub least: Vec<(u32, f64)>,
@@ -110,6 +110,9 @@ pub struct Run {
     pub step_ns: Option<f64>,
     /// How many steps there are; 0 if unknown.
     pub steps: usize,
+    /// How many training steps have one number in the series, at most: more than 1 if the input
+    /// combines steps.
+    pub combined: usize,
     /// How the steps were found; `None` if there are none.
     pub steps_from: Option<StepSource>,
     /// Its ranks wait in NCCL and do not advance, so that the run lacks what they would have done.

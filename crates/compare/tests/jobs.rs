@@ -191,6 +191,39 @@ fn any_number_of_runs_shows_a_change() {
     }
 }
 
+/// A job of these steps whose transfers have a skewed distribution.
+fn skewed(steps: u32, seed: u32) -> Run {
+    let mut job = job(steps, true);
+    for (at, one) in (0..).zip(&mut job.collectives) {
+        let mut dice: u32 = at + seed;
+        for _ in 0..3 {
+            dice = (dice ^ (dice >> 16)).wrapping_mul(0x85eb_ca6b);
+        }
+        let exponential = -(1.0 - f64::from(dice >> 8) / f64::from(1 << 24)).ln();
+        let longer = 0.1 * MS * exponential.powi(3);
+        one.parts.iter_mut().for_each(|part| part.end += longer);
+    }
+    run(&job)
+}
+
+#[test]
+fn a_block_has_as_many_steps_on_both_sides() {
+    for (a, b, units) in [(33, 65, [32, 64]), (65, 33, [64, 32]), (65, 129, [32, 64])] {
+        let mut longer = 0;
+        for seed in 0..40 {
+            let found = compared(skewed(a, 5000 * seed), skewed(b, 5000 * seed + 2500));
+            let row = row(&found, Kind::Transfer);
+            assert_eq!([row.units.a, row.units.b], units, "{row:#?}");
+            assert!(!matches!(row.verdict, Verdict::Slower | Verdict::Faster), "{row:#?}");
+            longer += i32::from(row.change.unwrap() > 0.0);
+        }
+        assert!((10..=30).contains(&longer), "{a} {b}: {longer} of 40 longer");
+    }
+    // Not all pairs of many steps are formed.
+    let row = row(&compared(skewed(24, 0), skewed(3000, 99)), Kind::Transfer).clone();
+    assert_eq!([row.units.a, row.units.b], [23, 125]);
+}
+
 #[test]
 fn runs_of_which_only_links_are_known_can_be_the_same() {
     let of = |ns: f64| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The blocks of a run: its training steps, or slices of time if it has no steps.
+//! The numbers of a run's training steps, or of slices of its time if it has no steps.
 
 use crate::run::BLOCKS;
 use ncclscope_operations::stats::{to_f64, to_u64};
@@ -9,19 +9,22 @@ use ncclscope_stragglers::steps::{Step, StepSource, Steps};
 /// kernels.
 const MANY: usize = 10;
 
-/// Assigns steps or times to blocks.
+/// Assigns numbers to steps or times.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// The block of each step; `None` for operations outside of steps.
+    /// The number of each step, of combined steps that of the first; `None` for operations outside
+    /// of steps.
     of_step: Vec<Option<u32>>,
     /// Start and length of the run, if it has no steps.
     span: Option<(f64, f64)>,
-    /// Number of training steps in the blocks; 0 if unknown.
+    /// Number of training steps with a number; 0 if unknown.
     pub(super) steps: usize,
+    /// How many training steps have one number, at most.
+    pub(super) combined: usize,
 }
 
 impl Blocks {
-    /// The blocks of a run with these steps; `start` and `end` are its first and last time.
+    /// The numbers of a run with these steps; `start` and `end` are its first and last time.
     pub(super) fn new(steps: &Steps, (start, end): (f64, f64)) -> Blocks {
         let real = (0..steps.list.len()).filter(|&at| steps.list[at].number != Step::NONE);
         let mut real: Vec<usize> = real.collect();
@@ -29,17 +32,18 @@ impl Blocks {
             real.remove(0);
         }
         let mut of_step = vec![None; steps.list.len()];
-        let blocks = real.len().min(BLOCKS);
-        for (place, &at) in real.iter().enumerate() {
-            of_step[at] = u32::try_from(place * blocks / real.len()).ok();
+        let (mut next, mut combined) = (0, 1);
+        for at in real {
+            of_step[at] = u32::try_from(next).ok();
+            next += steps.list[at].count;
+            combined = combined.max(steps.list[at].count);
         }
         let span = (steps.source == StepSource::Whole).then_some((start, end - start));
-        let count = || real.iter().map(|&at| steps.list[at].count).sum();
-        let steps = if span.is_some() { 0 } else { count() };
-        Blocks { of_step, span, steps }
+        let steps = if span.is_some() { 0 } else { next };
+        Blocks { of_step, span, steps, combined }
     }
 
-    /// The block of something that belongs to a step and ends at a time.
+    /// The number of something that belongs to a step and ends at a time.
     pub(super) fn of(&self, step: usize, end: f64) -> Option<u32> {
         match self.span {
             Some((start, length)) if length > 0.0 => {
@@ -53,10 +57,10 @@ impl Blocks {
         }
     }
 
-    /// The steps that have a block.
+    /// The steps that have a number.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (usize, u32)> {
         let steps = if self.span.is_some() { &[] } else { self.of_step.as_slice() };
-        steps.iter().enumerate().filter_map(|(at, block)| Some((at, (*block)?)))
+        steps.iter().enumerate().filter_map(|(at, number)| Some((at, (*number)?)))
     }
 }
 
@@ -72,20 +76,23 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_blocks_in_order_and_many_share_one() {
+    fn steps_are_numbered_in_order() {
         let of = |count| {
             let blocks = Blocks::new(&steps(count, StepSource::Marked), (0.0, 9.0));
-            (blocks.steps, blocks.numbered().map(|(_, block)| block).collect::<Vec<u32>>())
+            (blocks.steps, blocks.numbered().map(|(_, number)| number).collect::<Vec<u32>>())
         };
         assert_eq!(of(3), (3, vec![0, 1, 2]));
         assert_eq!(of(12), (11, (0..11).collect()));
-        let (count, of) = of(101);
-        assert_eq!((count, of.len()), (100, 100));
-        assert!(of.is_sorted() && of[0] == 0 && of[99] == 31, "{of:?}");
+        assert_eq!(of(101), (100, (0..100).collect()));
+        let mut steps = steps(4, StepSource::Repeating);
+        steps.list[1..].iter_mut().for_each(|step| step.count = 3);
+        let blocks = Blocks::new(&steps, (0.0, 9.0));
+        let numbers: Vec<u32> = blocks.numbered().map(|(_, number)| number).collect();
+        assert_eq!((blocks.steps, blocks.combined, numbers), (12, 3, vec![0, 3, 6, 9]));
     }
 
     #[test]
-    fn without_steps_time_is_cut_into_blocks() {
+    fn without_steps_time_is_cut_into_slices() {
         let blocks = Blocks::new(&steps(1, StepSource::Whole), (100.0, 420.0));
         let of = [100.0, 109.0, 110.0, 419.0, 420.0].map(|end| blocks.of(1, end));
         assert_eq!(of, [Some(0), Some(0), Some(1), Some(31), Some(31)]);

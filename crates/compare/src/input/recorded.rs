@@ -135,6 +135,7 @@ impl Reader<'_> {
         let values: Vec<(u32, f64)> = values.collect();
         run.step_ns = median(&values.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
         run.steps = self.blocks.steps;
+        run.combined = self.blocks.combined;
         run.steps_from = (run.steps > 0).then_some(self.steps.source);
         if !values.is_empty() {
             let frequency = Some(Frequency::of_each(1.0));
