@@ -65,7 +65,7 @@ impl Configuration {
 
     /// Adds the topology.
     pub(crate) fn topology(&mut self, topology: &Topology) {
-        self.fact("ranks", topology.ranks.to_string());
+        self.fact("ranks", topology.gpus().to_string());
         self.fact("hosts", topology.hosts.len().to_string());
         for (host, ranks) in &topology.hosts {
             self.fact("ranks of a host", ranks.to_string());

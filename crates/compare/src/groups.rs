@@ -13,10 +13,14 @@ use crate::estimate::{RunValues, Values};
 use crate::run::{BLOCKS, Frequency, Measure, Operation, Run, Series};
 use crate::schema::{Kind, RowKey};
 use crate::stats::{count, median};
+use crate::waiting;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of sizes that are compared separately.
 const SIZES: usize = 16;
+
+/// Why a row has nothing to compare if recordings are missing.
+const UNRECORDED: &str = "recordings of some ranks are missing";
 
 /// One measure with its values on both sides.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(crate) struct Group {
     pub(crate) per_step: [Option<f64>; 2],
     /// Whether the values of A, and of B, are lower bounds.
     pub(crate) is_least: [bool; 2],
+    /// Why the sides cannot be compared.
+    pub(crate) reason: Option<&'static str>,
 }
 
 /// The runs of both sides.
@@ -44,14 +50,19 @@ pub(crate) fn groups(a: &[Run], b: &[Run]) -> Vec<Group> {
     let sides = [a, b];
     let mut groups = Vec::new();
     let mut operations: BTreeMap<(&str, &str), Vec<Member<'_>>> = BTreeMap::new();
+    let mut waits: BTreeMap<(&str, &str), Vec<&Measure>> = BTreeMap::new();
     for measure in measures(sides) {
         match measure {
+            Measure::Waiting { role, func, .. } => {
+                waits.entry((role, func)).or_default().push(measure);
+            }
             Measure::Transfer(of) => {
                 operations.entry((&of.role, &of.func)).or_default().push((measure, of));
             }
             other => groups.push(group(sides, key_of(other), &[other])),
         }
     }
+    groups.extend(waits.into_values().filter_map(|members| waits_of(sides, &members)));
     for operations in operations.into_values() {
         transfers(sides, &operations, &mut groups);
     }
@@ -152,7 +163,7 @@ fn key_of(measure: &Measure) -> RowKey {
     let some = |text: &str| Some(text.to_owned());
     match measure {
         Measure::Step => empty(Kind::Step),
-        Measure::Waiting { role, func } => {
+        Measure::Waiting { role, func, .. } => {
             RowKey { role: some(role), func: some(func), ..empty(Kind::Waiting) }
         }
         Measure::Link { role, from, to } => {
@@ -166,10 +177,28 @@ fn key_of(measure: &Measure) -> RowKey {
 
 /// Combines these measures into one group.
 fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
+    group_of(sides, key, |run| {
+        members.iter().filter_map(|&measure| run.series.get(measure).cloned()).collect()
+    })
+}
+
+/// The waiting in the communicators of a role that have one function.
+fn waits_of(sides: Sides<'_>, members: &[&Measure]) -> Option<Group> {
+    let key = key_of(members.first()?);
+    let comparable = waiting::comparable(sides, members);
+    let of = comparable.as_deref().unwrap_or(members);
+    let mut group = group_of(sides, key, |run| waiting::together(run, of).into_iter().collect());
+    if comparable.is_none() {
+        group.reason = Some(UNRECORDED);
+    }
+    Some(group)
+}
+
+/// The group of these series of each run.
+fn group_of(sides: Sides<'_>, key: RowKey, series: impl Fn(&Run) -> Vec<Series>) -> Group {
     let length = if key.kind == Kind::Link { 1 } else { block_steps(sides) };
-    let of = |run: &'_ Run| -> Vec<Series> {
-        let all = members.iter().filter_map(|&measure| run.series.get(measure));
-        all.map(|series| in_blocks(run, series, length)).collect()
+    let of = |run: &Run| -> Vec<Series> {
+        series(run).iter().map(|series| in_blocks(run, series, length)).collect()
     };
     let [a, b] = sides.map(|runs| {
         let all = runs.iter().map(of).filter(|series| !series.is_empty());
@@ -185,7 +214,12 @@ fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
         let runs = side.into_iter().map(|run| run.into_iter().flat_map(of).collect::<RunValues>());
         runs.filter(|run| !run.is_empty()).collect()
     };
-    Group { key, a: values(a, is_least[0]), b: values(b, is_least[1]), per_step, is_least }
+    let [a, b] = [values(a, is_least[0]), values(b, is_least[1])];
+    let is_lost = |values: &Values, runs: &[Run]| {
+        values.is_empty() && runs.iter().any(|run| run.unrecorded > 0)
+    };
+    let reason = (is_lost(&a, sides[0]) || is_lost(&b, sides[1])).then_some(UNRECORDED);
+    Group { key, a, b, per_step, is_least, reason }
 }
 
 /// The number of training steps of a block, the same for all runs: the median of several steps is

@@ -26,6 +26,7 @@ mod rows;
 pub mod run;
 pub mod schema;
 pub mod stats;
+mod waiting;
 
 pub use answer::name;
 pub use limits::Limits;

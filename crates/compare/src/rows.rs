@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     let step_ns = step_ns(a);
     let mixed = mixed_steps([a, b]);
+    let is_mixed = mixed.is_some();
     let groups = groups(a, b);
     let tests = tests(&groups);
     let mut judged: Vec<(Row, bool)> = groups
@@ -26,12 +27,13 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
             let tests = tests.get(&kind).copied().unwrap_or(1.0);
             let mut estimate = Estimate::of(&group.a, &group.b, tests, limits);
             // Marked steps and those of a repeating collective may be different things.
-            let reason = mixed.filter(|_| matches!(kind, Kind::Step | Kind::Waiting));
+            let mixed = mixed.filter(|_| matches!(kind, Kind::Step | Kind::Waiting));
+            let reason = mixed.or(group.reason);
             // Lower bounds are not durations: nothing follows from their difference.
             if group.is_least != [false; 2] || reason.is_some() {
                 (estimate.shift, estimate.ratio, estimate.p) = (None, None, None);
             }
-            let step_ns = step_ns.filter(|_| mixed.is_none());
+            let step_ns = step_ns.filter(|_| !is_mixed);
             (Row { reason, ..row(group, &estimate, step_ns) }, estimate.is_separate)
         })
         .collect();
@@ -145,7 +147,10 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
 /// By how much [`adjust`] multiplies the p value of a row of each kind if no other row changed.
 fn tests(groups: &[Group]) -> BTreeMap<Kind, f64> {
     let mut rows: BTreeMap<Kind, usize> = BTreeMap::new();
-    let is_tested = |of: &&Group| !of.a.is_empty() && !of.b.is_empty() && of.is_least == [false; 2];
+    let is_tested = |of: &&Group| {
+        let is_whole = of.is_least == [false; 2] && of.reason.is_none();
+        is_whole && !of.a.is_empty() && !of.b.is_empty()
+    };
     for group in groups.iter().filter(is_tested) {
         *rows.entry(group.key.kind).or_default() += 1;
     }
@@ -177,7 +182,9 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
     let is_wide = |[low, high]: [f64; 2]| low < -widest || high > widest;
     let sure = row.p_adjusted.is_some_and(|p| p < limits.false_share);
     let (verdict, reason) = match (row.change, row.change_interval) {
-        _ if row.a.is_none() || row.b.is_none() => (Verdict::Unknown, Some("one side has none")),
+        _ if row.a.is_none() || row.b.is_none() => {
+            (Verdict::Unknown, row.reason.or(Some("one side has none")))
+        }
         _ if row.a_is_least || row.b_is_least => (Verdict::Unknown, Some(least_of(row))),
         _ if row.reason.is_some() => (Verdict::Unknown, row.reason),
         _ if row.p.is_none() => (Verdict::Unknown, Some(few(row.units))),

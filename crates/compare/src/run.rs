@@ -22,6 +22,8 @@ pub enum Measure {
         role: String,
         /// The function.
         func: String,
+        /// The ranks of the job that take part: those of one communicator, or of several.
+        ranks: Vec<u32>,
     },
     /// The wire time per byte from one rank of the job to another.
     Link {
@@ -61,7 +63,8 @@ pub struct Shape {
 /// The values of one measure in one run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Series {
-    /// Values with the numbers of their training steps, else of their slices of time, in time order.
+    /// Values with the numbers of their training steps or, without steps, of their slices of time,
+    /// in time order.
     pub values: Vec<(u32, f64)>,
     /// More values, which are only lower bounds, because the ends are unknown.
     pub least: Vec<(u32, f64)>,
@@ -119,6 +122,8 @@ pub struct Run {
     pub hangs: bool,
     /// How many GPUs the job has: one for each rank, also for those that were not recorded.
     pub gpus: usize,
+    /// How many of its ranks have no readable recording.
+    pub unrecorded: usize,
     /// How the run was configured.
     pub configuration: Configuration,
     /// The filter of a saved report, which then covers only a part of the run.

@@ -85,7 +85,7 @@ fn varying(spread: f64, per_step: f64) -> Run {
         Series { values, frequency, ..Series::default() }
     };
     let (role, func) = (String::from("dp"), String::from("Broadcast"));
-    let waiting = Measure::Waiting { role: role.clone(), func: func.clone() };
+    let waiting = Measure::Waiting { role: role.clone(), func: func.clone(), ranks: vec![0, 1] };
     let shape = Shape::default();
     let transfer = Measure::Transfer(Operation { role, func, bytes: Some(64), shape });
     let mut run = Run { step_ns: Some(10.0 * MS), steps: 10, ..Run::default() };
@@ -148,6 +148,48 @@ fn with_another(mut job: Job, shape: &str) -> Job {
         Collective { class: 1, shape: 1, ..one }
     }));
     job
+}
+
+/// Removes the recordings of a job from this rank on.
+fn without(mut job: Job, rank: usize) -> Job {
+    job.collectives.iter_mut().for_each(|one| one.parts.retain(|part| part.worker < rank));
+    job.collectives.retain(|one| !one.parts.is_empty());
+    let last = u32::try_from(job.workers.len()).unwrap() - 1;
+    job.unrecorded = vec![(u32::try_from(rank).unwrap(), last)];
+    job
+}
+
+#[test]
+fn waiting_is_that_of_the_same_ranks() {
+    // The ranks of the other communicator wait three times as long.
+    let mut whole = with_another(job(60, true), "RING SIMPLE, 2 channels");
+    let others = whole.collectives.iter_mut().filter(|one| one.class == 1);
+    others.for_each(|one| one.parts[1].start += 2.0 * MS);
+    let lacking = run(&without(whole.clone(), 3));
+    let whole = run(&whole);
+    assert_eq!((whole.unrecorded, lacking.unrecorded), (0, 1));
+    let waits = |a: &Run, b: &Run| {
+        let found = compared(a.clone(), b.clone());
+        let row = row(&found, Kind::Waiting);
+        ([row.a, row.b].map(|ns| (10.0 * ns.unwrap() / MS).round()), row.verdict, row.reason)
+    };
+    assert_eq!(waits(&whole, &whole), ([10.0; 2], Verdict::Same, None));
+    for (a, b) in [(&whole, &lacking), (&lacking, &whole), (&lacking, &lacking)] {
+        assert_eq!(waits(a, b), ([5.0; 2], Verdict::Same, None));
+    }
+    // Each run lacks another communicator.
+    let mut other = whole.clone();
+    other.series.retain(|of, _| !matches!(of, Measure::Waiting { ranks, .. } if ranks[0] == 0));
+    other.unrecorded = 2;
+    let reason = Some("recordings of some ranks are missing");
+    assert_eq!(waits(&lacking, &other), ([5.0, 15.0], Verdict::Unknown, reason));
+    // None is whole.
+    let none = run(&without(job(60, true), 1));
+    let found = compared(run(&job(60, true)), none);
+    assert_eq!(row(&found, Kind::Waiting).reason, reason);
+    // Other communicators are not missing ones.
+    let moved = Run { unrecorded: 0, ..other };
+    assert_eq!(waits(&whole, &moved).1, Verdict::Slower);
 }
 
 /// Makes the transfers of a job longer.

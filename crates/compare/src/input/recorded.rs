@@ -17,6 +17,7 @@ use crate::configuration::Topology;
 use crate::run::{Frequency, Measure, Operation, Run, Series, Shape};
 use crate::stats::{count, median};
 use ncclscope_operations::ends::waits_for_all;
+use ncclscope_operations::human;
 use ncclscope_stragglers::Job;
 use ncclscope_stragglers::clock::Clocks;
 use ncclscope_stragglers::input::recording;
@@ -55,6 +56,13 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
     }
     run.configuration.topology(&topology);
     run.gpus = topology.gpus();
+    let mut missing = "none".to_owned();
+    if run.unrecorded > 0 {
+        missing = format!("{} of {}", run.unrecorded, human::count(run.gpus, "rank"));
+        let have = if run.unrecorded == 1 { "has" } else { "have" };
+        run.notes.push(format!("{}: {missing} {have} no readable recording", run.name));
+    }
+    run.configuration.fact("missing recordings", missing);
     run
 }
 
@@ -65,7 +73,8 @@ pub fn of_job(name: String, job: &Job) -> Run {
     let steps = Steps::of(job, &clocks);
     let blocks = Blocks::new(&steps, span(job, &clocks));
     let mut reader = Reader { job, clocks, steps, blocks, series: BTreeMap::new() };
-    let mut run = Run { name, notes: job.notes.clone(), ..Run::default() };
+    let unrecorded = job.unrecorded.iter().map(|(first, last)| (last - first + 1) as usize).sum();
+    let mut run = Run { name, unrecorded, notes: job.notes.clone(), ..Run::default() };
     reader.steps(&mut run);
     if job.is_kernel_timed {
         reader.transfers(&mut run);
@@ -214,10 +223,10 @@ impl Reader<'_> {
         }
     }
 
-    /// The waiting time of a rank in the collectives of a function, by step.
+    /// The mean waiting time of a communicator's ranks in the collectives of a function, by step.
     fn waiting(&mut self) {
         let job = self.job;
-        let mut waits: BTreeMap<(&str, &str), Waits> = BTreeMap::new();
+        let mut waits: BTreeMap<(&str, &str, Vec<usize>), Waits> = BTreeMap::new();
         for (at, collective) in job.collectives.iter().enumerate() {
             let class = &job.classes[collective.class];
             if !waits_for_all(&class.func) || self.block(at, collective).is_none() {
@@ -225,14 +234,15 @@ impl Reader<'_> {
             }
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
             let waited: f64 = collective.parts.iter().map(|part| took(part) - least).sum();
-            let key = (role(job, &class.comm), class.func.as_str());
+            let mut workers: Vec<usize> = collective.parts.iter().map(|part| part.worker).collect();
+            workers.sort_unstable();
+            let key = (role(job, &class.comm), class.func.as_str(), workers);
             let of = waits.entry(key).or_default();
             *of.steps.entry(self.steps.of_collective[at]).or_default() += waited;
-            of.workers.extend(collective.parts.iter().map(|part| part.worker));
             of.ns[usize::from(collective.has_ends)] += waited;
         }
         let blocks: BTreeMap<usize, u32> = self.blocks.numbered().collect();
-        for ((role, func), Waits { steps, workers, ns: [least, whole] }) in waits {
+        for ((role, func, workers), Waits { steps, ns: [least, whole] }) in waits {
             // Of a training step, also if several are combined into one.
             let each = |step: usize| count(workers.len() * self.steps.list[step].count);
             let value = |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / each(*step)));
@@ -240,7 +250,8 @@ impl Reader<'_> {
             if !values.is_empty() {
                 let in_step = count(values.len()) / count(blocks.len().max(1));
                 let frequency = Some(Frequency::of_each(in_step));
-                let measure = Measure::Waiting { role: role.into(), func: func.into() };
+                let ranks = workers.iter().map(|&worker| job.workers[worker].rank).collect();
+                let measure = Measure::Waiting { role: role.into(), func: func.into(), ranks };
                 let mut series = Series { frequency, ..Series::default() };
                 // Most ends are unknown: then the values are lower bounds. A few unknown ends
                 // hardly matter.
@@ -270,12 +281,11 @@ impl Reader<'_> {
     }
 }
 
-/// Waiting times in the collectives of one function.
+/// Waiting times of some ranks in the collectives of one function.
 #[derive(Debug, Default)]
 struct Waits {
     /// Sum over all ranks by step, ns.
     steps: BTreeMap<usize, f64>,
-    workers: BTreeSet<usize>,
     /// Waiting in collectives with unknown ends, and in the others, ns.
     ns: [f64; 2],
 }
