@@ -10,10 +10,10 @@ itself is of interest.
 */
 
 use crate::estimate::{RunValues, Values};
+use crate::ranks;
 use crate::run::{BLOCKS, Frequency, Measure, Operation, Run, Series};
 use crate::schema::{Kind, RowKey};
 use crate::stats::{count, median};
-use crate::waiting;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of sizes that are compared separately.
@@ -177,7 +177,7 @@ fn key_of(measure: &Measure) -> RowKey {
 
 /// Combines these measures into one group.
 fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
-    group_of(sides, key, |run| {
+    comparable(sides, key, members, |run, members| {
         members.iter().filter_map(|&measure| run.series.get(measure).cloned()).collect()
     })
 }
@@ -185,13 +185,24 @@ fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
 /// The waiting in the communicators of a role that have one function.
 fn waits_of(sides: Sides<'_>, members: &[&Measure]) -> Option<Group> {
     let key = key_of(members.first()?);
-    let comparable = waiting::comparable(sides, members);
+    let series = |run: &Run, of: &[&Measure]| ranks::together(run, of).into_iter().collect();
+    Some(comparable(sides, key, members, series))
+}
+
+/// The group of the series of those of these measures that have the same ranks on both sides.
+fn comparable(
+    sides: Sides<'_>,
+    key: RowKey,
+    members: &[&Measure],
+    series: impl Fn(&Run, &[&Measure]) -> Vec<Series>,
+) -> Group {
+    let comparable = ranks::comparable(sides, members);
     let of = comparable.as_deref().unwrap_or(members);
-    let mut group = group_of(sides, key, |run| waiting::together(run, of).into_iter().collect());
+    let mut group = group_of(sides, key, |run| series(run, of));
     if comparable.is_none() {
         group.reason = Some(UNRECORDED);
     }
-    Some(group)
+    group
 }
 
 /// The group of these series of each run.
@@ -275,7 +286,7 @@ mod tests {
             let shape = Shape { algo: algo.into(), proto: "LL".into(), channels: "2".into() };
             let (role, func, bytes) = ("tp".into(), "AllReduce".into(), Some(bytes));
             let series = Series { values: vec![(0, 1.0)], ..Series::default() };
-            let operation = Operation { role, func, bytes, shape };
+            let operation = Operation { role, func, bytes, shape, ranks: vec![] };
             run.series.insert(Measure::Transfer(operation), series);
         }
         run
@@ -314,7 +325,8 @@ mod tests {
                 let (algo, proto) = ("RING".into(), "LL".into());
                 let shape = Shape { algo, proto, channels: channels.into() };
                 let (role, func) = ("tp".into(), "AllReduce".into());
-                let measure = Measure::Transfer(Operation { role, func, bytes: None, shape });
+                let measure =
+                    Measure::Transfer(Operation { role, func, bytes: None, shape, ranks: vec![] });
                 let known = run.series.entry(measure).or_default();
                 known.values.extend(series.values);
                 known.least.extend(series.least);

@@ -22,11 +22,11 @@ mod estimate;
 mod groups;
 pub mod input;
 mod limits;
+mod ranks;
 mod rows;
 pub mod run;
 pub mod schema;
 pub mod stats;
-mod waiting;
 
 pub use answer::name;
 pub use limits::Limits;

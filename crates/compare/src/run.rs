@@ -47,6 +47,8 @@ pub struct Operation {
     pub bytes: Option<u64>,
     /// How NCCL did them.
     pub shape: Shape,
+    /// The ranks of the job that take part in one of them; empty if unknown.
+    pub ranks: Vec<u32>,
 }
 
 /// How NCCL does an operation, by its names; empty if unknown.

@@ -87,7 +87,8 @@ fn varying(spread: f64, per_step: f64) -> Run {
     let (role, func) = (String::from("dp"), String::from("Broadcast"));
     let waiting = Measure::Waiting { role: role.clone(), func: func.clone(), ranks: vec![0, 1] };
     let shape = Shape::default();
-    let transfer = Measure::Transfer(Operation { role, func, bytes: Some(64), shape });
+    let transfer =
+        Measure::Transfer(Operation { role, func, bytes: Some(64), shape, ranks: vec![] });
     let mut run = Run { step_ns: Some(10.0 * MS), steps: 10, ..Run::default() };
     run.series.insert(waiting, series(of(0.1 * MS, 0.0), 1.0));
     run.series.insert(transfer, series(of(MS, spread), per_step));
@@ -160,8 +161,8 @@ fn without(mut job: Job, rank: usize) -> Job {
 }
 
 #[test]
-fn waiting_is_that_of_the_same_ranks() {
-    // The ranks of the other communicator wait three times as long.
+fn times_are_those_of_the_same_ranks() {
+    // The ranks of the other communicator wait three times as long, and its transfers are shorter.
     let mut whole = with_another(job(60, true), "RING SIMPLE, 2 channels");
     let others = whole.collectives.iter_mut().filter(|one| one.class == 1);
     others.for_each(|one| one.parts[1].start += 2.0 * MS);
@@ -175,6 +176,8 @@ fn waiting_is_that_of_the_same_ranks() {
     };
     assert_eq!(waits(&whole, &whole), ([10.0; 2], Verdict::Same, None));
     for (a, b) in [(&whole, &lacking), (&lacking, &whole), (&lacking, &lacking)] {
+        let found = compared(a.clone(), b.clone());
+        assert_eq!(row(&found, Kind::Transfer).change, Some(0.0), "{found:#?}");
         assert_eq!(waits(a, b), ([5.0; 2], Verdict::Same, None));
     }
     // Each run lacks another communicator.

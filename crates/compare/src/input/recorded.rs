@@ -164,6 +164,13 @@ impl Reader<'_> {
         self.blocks.of(self.steps.of_collective[at], ends.fold(f64::MIN, f64::max))
     }
 
+    /// The ranks of these parts in order.
+    fn ranks<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> Vec<u32> {
+        let mut ranks: Vec<u32> = parts.map(|part| self.job.workers[part.worker].rank).collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
     fn transfers(&mut self, run: &mut Run) {
         let job = self.job;
         let comms: BTreeSet<&str> = job.classes.iter().map(|class| class.comm.as_str()).collect();
@@ -177,13 +184,14 @@ impl Reader<'_> {
                 func: class.func.clone(),
                 bytes: class.bytes,
                 shape: shape(job.shapes.get(collective.shape).map_or("", String::as_str)),
+                ranks: self.ranks(collective.parts.iter()),
             };
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
             let of = gathered.entry(key).or_default();
             of.series.add((block, least), collective.has_ends);
             of.sources.extend(numbers.get(class.comm.as_str()));
         }
-        for Operation { role, func, bytes, shape } in gathered.keys() {
+        for Operation { role, func, bytes, shape, .. } in gathered.keys() {
             run.configuration.choice(&operation(role, func, *bytes), how(shape));
         }
         self.add(gathered);
@@ -206,6 +214,7 @@ impl Reader<'_> {
                 func: class.func.into(),
                 bytes: class.bytes,
                 shape: Shape::default(),
+                ranks: self.ranks(others().map(|of| &of.part).chain([&batch.part])),
             };
             let of = gathered.entry(key).or_default();
             of.series.add((block, least.min(took(&batch.part))), has_ends);
@@ -226,7 +235,7 @@ impl Reader<'_> {
     /// The mean waiting time of a communicator's ranks in the collectives of a function, by step.
     fn waiting(&mut self) {
         let job = self.job;
-        let mut waits: BTreeMap<(&str, &str, Vec<usize>), Waits> = BTreeMap::new();
+        let mut waits: BTreeMap<(&str, &str, Vec<u32>), Waits> = BTreeMap::new();
         for (at, collective) in job.collectives.iter().enumerate() {
             let class = &job.classes[collective.class];
             if !waits_for_all(&class.func) || self.block(at, collective).is_none() {
@@ -234,23 +243,21 @@ impl Reader<'_> {
             }
             let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
             let waited: f64 = collective.parts.iter().map(|part| took(part) - least).sum();
-            let mut workers: Vec<usize> = collective.parts.iter().map(|part| part.worker).collect();
-            workers.sort_unstable();
-            let key = (role(job, &class.comm), class.func.as_str(), workers);
+            let ranks = self.ranks(collective.parts.iter());
+            let key = (role(job, &class.comm), class.func.as_str(), ranks);
             let of = waits.entry(key).or_default();
             *of.steps.entry(self.steps.of_collective[at]).or_default() += waited;
             of.ns[usize::from(collective.has_ends)] += waited;
         }
         let blocks: BTreeMap<usize, u32> = self.blocks.numbered().collect();
-        for ((role, func, workers), Waits { steps, ns: [least, whole] }) in waits {
+        for ((role, func, ranks), Waits { steps, ns: [least, whole] }) in waits {
             // Of a training step, also if several are combined into one.
-            let each = |step: usize| count(workers.len() * self.steps.list[step].count);
+            let each = |step: usize| count(ranks.len() * self.steps.list[step].count);
             let value = |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / each(*step)));
             let values: Vec<(u32, f64)> = steps.iter().filter_map(value).collect();
             if !values.is_empty() {
                 let in_step = count(values.len()) / count(blocks.len().max(1));
                 let frequency = Some(Frequency::of_each(in_step));
-                let ranks = workers.iter().map(|&worker| job.workers[worker].rank).collect();
                 let measure = Measure::Waiting { role: role.into(), func: func.into(), ranks };
                 let mut series = Series { frequency, ..Series::default() };
                 // Most ends are unknown: then the values are lower bounds. A few unknown ends

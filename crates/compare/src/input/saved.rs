@@ -150,6 +150,7 @@ fn of_saved(name: String, saved: &Saved) -> Run {
                 proto: row.protocol.clone().unwrap_or_default(),
                 channels: row.channels.map_or_else(String::new, |n| n.to_string()),
             },
+            ranks: Vec::new(),
         };
         run.configuration.choice(&operation(&key.role, &key.func, key.bytes), how(&key.shape));
         let series = run.series.entry(Measure::Transfer(key)).or_default();

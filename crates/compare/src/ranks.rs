@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The waiting of a role's ranks, from that of its communicators.
+Which ranks are compared.
 
-Ranks wait for different times, so that means over different ranks differ also between equal runs.
-If recordings are missing in a run, only communicators that all runs have are compared.
+Ranks wait for different times, and the transfers of communicators differ, so that times of
+different ranks differ also between equal runs. If recordings are missing in a run, only
+communicators that all runs have are compared.
 */
 
 use crate::run::{Frequency, Measure, Run, Series};
@@ -19,13 +20,24 @@ pub(crate) fn comparable<'a>(
     if runs().all(|run| run.unrecorded == 0) {
         return Some(members.to_vec());
     }
-    let has = |run: &Run, measure: &Measure| run.series.contains_key(measure);
+    let of = |run: &Run| -> BTreeSet<&'a [u32]> {
+        let has = |measure: &&&Measure| run.series.contains_key(**measure);
+        members.iter().filter(has).map(|measure| ranks(measure)).collect()
+    };
     // A run without any of them is not in the row.
-    let others: Vec<&Run> =
-        runs().filter(|run| members.iter().any(|measure| has(run, measure))).collect();
-    let is_common = |measure: &&Measure| others.iter().all(|run| has(run, measure));
-    let common: Vec<&Measure> = members.iter().copied().filter(is_common).collect();
-    (!common.is_empty()).then_some(common)
+    let known = runs().map(of).filter(|known| !known.is_empty());
+    let common = known.reduce(|all, known| &all & &known).unwrap_or_default();
+    let kept = members.iter().copied().filter(|measure| common.contains(ranks(measure)));
+    (!common.is_empty()).then(|| kept.collect())
+}
+
+/// The ranks of the communicator of a measure.
+fn ranks(measure: &Measure) -> &[u32] {
+    match measure {
+        Measure::Waiting { ranks, .. } => ranks,
+        Measure::Transfer(of) => &of.ranks,
+        Measure::Step | Measure::Link { .. } => &[],
+    }
 }
 
 /// The mean waiting of the ranks of these communicators in a run; `None` without values.
