@@ -9,12 +9,13 @@ use ncclscope_operations::stats::count;
 /// An unknown row counts as a possible difference if that would cost at least this share of a step.
 const HIDDEN: f64 = 0.01;
 
-/// The answer for these sorted rows, which lack the links that are the same.
+/// The answer for these sorted rows, which lack the links that are the same. `gpus` is `None` if
+/// runs have different numbers of them.
 pub(crate) fn of(
     (rows, same_links): (&[Row], usize),
     sides: &[Side; 2],
     differences: &[ConfigDifference],
-    gpus: usize,
+    gpus: Option<usize>,
     limits: &Limits,
 ) -> Answer {
     let with = |verdict| rows.iter().filter(move |row| row.verdict == verdict);
@@ -162,20 +163,20 @@ fn size(key: &RowKey) -> String {
 }
 
 /// The cost: the change of the step itself, else what the first row adds to it.
-fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], gpus: usize) -> Option<String> {
+fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], gpus: Option<usize>) -> Option<String> {
     let step = rows.iter().find(|row| row.key.kind == Kind::Step);
     let is_changed = |row: &&Row| matches!(row.verdict, Verdict::Slower | Verdict::Faster);
     if let Some((change, [Some(before), Some(now)])) = step
         .filter(is_changed)
         .and_then(|row| Some((row.change?, [&sides[0], &sides[1]].map(|side| side.step_ns))))
     {
-        let hours = 24.0 * count(gpus) * change.abs() / (1.0 + change);
         let word = if change > 0.0 { "lost" } else { "gained" };
+        let hours = gpus.map_or_else(String::new, |gpus| {
+            let hours = 24.0 * count(gpus) * change.abs() / (1.0 + change);
+            format!(": {} GPU-hours a day {word}", human::three(hours))
+        });
         let [before, now] = [before, now].map(human::duration);
-        return Some(format!(
-            "a step takes {now}, {before} before: {} GPU-hours a day {word}",
-            human::three(hours)
-        ));
+        return Some(format!("a step takes {now}, {before} before{hours}"));
     }
     let cost = first.cost?;
     let word = if cost.ns_per_step > 0.0 { "more" } else { "less" };

@@ -46,7 +46,7 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     sort(&mut rows);
     let config_differences = differences(&configurations(a), &configurations(b));
     let sides = [a, b].map(side);
-    let gpus = b.iter().map(|run| run.gpus).max().unwrap_or(0);
+    let gpus = gpus([a, b]);
     let answer = answer::of((&rows, same_links), &sides, &config_differences, gpus, limits);
     let notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
     let [a, b] = sides;
@@ -60,6 +60,13 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
         config_differences,
         notes: notes.into_iter().collect(),
     }
+}
+
+/// The number of GPUs, if all runs have as many: else a step is not the same work for each.
+fn gpus(sides: [&[Run]; 2]) -> Option<usize> {
+    let mut all = sides.into_iter().flatten().map(|run| run.gpus);
+    let first = all.next()?;
+    all.all(|gpus| gpus == first).then_some(first)
 }
 
 fn configurations(runs: &[Run]) -> Vec<&Configuration> {

@@ -137,6 +137,19 @@ fn marked_steps_are_not_compared_with_derived_ones() {
     assert_eq!(found.answer.state, State::Same, "{found:#?}");
 }
 
+#[test]
+fn hours_are_not_compared_with_those_of_other_ranks() {
+    let of = |by: f64, gpus: usize| {
+        let mut run = run(&job(60, true));
+        let steps = run.series.get_mut(&Measure::Step).unwrap();
+        steps.values.iter_mut().for_each(|(_, ns)| *ns *= by);
+        Run { step_ns: run.step_ns.map(|ns| by * ns), gpus, ..run }
+    };
+    let cost = |before: usize| compared(of(1.0, before), of(1.5, 8)).answer.cost.unwrap();
+    assert_eq!(cost(8), "a step takes 14.9 ms, 9.96 ms before: 64.0 GPU-hours a day lost");
+    assert_eq!(cost(4), "a step takes 14.9 ms, 9.96 ms before");
+}
+
 /// Adds a second communicator of the same role, whose operations are of another shape.
 fn with_another(mut job: Job, shape: &str) -> Job {
     job.workers.extend((2..4).map(|rank| Worker::new(rank, "node")));
