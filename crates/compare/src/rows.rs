@@ -189,6 +189,7 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
     let is_wide = |[low, high]: [f64; 2]| low < -widest || high > widest;
     let sure = row.p_adjusted.is_some_and(|p| p < limits.false_share);
     let (verdict, reason) = match (row.change, row.change_interval) {
+        _ if row.a.is_none() && row.b.is_none() => (Verdict::Unknown, Some("neither side has one")),
         _ if row.a.is_none() || row.b.is_none() => {
             (Verdict::Unknown, row.reason.or(Some("one side has none")))
         }

@@ -303,6 +303,13 @@ fn runs_of_which_only_links_are_known_can_be_the_same() {
     assert_eq!(found.answer.state, State::Slower, "{found:#?}");
     let found = compared(of(0.1), Run::default());
     assert_eq!((found.answer.state, found.same_links), (State::Unknown, 0), "{found:#?}");
+    assert!(found.rows.iter().all(|row| row.reason == Some("one side has none")), "{found:#?}");
+    // A link with traffic of which no time is known.
+    let link = Measure::Link { role: "dp".into(), from: 0, to: 9 };
+    let mut silent = of(0.1);
+    silent.series.insert(link, Series::default());
+    let found = compared(silent, of(0.1));
+    assert_eq!(row(&found, Kind::Link).reason, Some("neither side has one"), "{found:#?}");
     // Too few blocks for all that is not a link.
     let mut short = run(&job(4, true));
     short.series.extend(of(0.1).series);
