@@ -202,6 +202,8 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
     screen.key("Enter");
     screen.wait("the details", |text| text.contains("In flight, the oldest"));
     screen.key("Escape");
+    // A key right after Escape would be that key with Alt.
+    screen.wait("the view", |text| text.contains("order: STATE"));
     screen.key("C-z");
     screen.wait("the shell", |text| text.contains("Stopped"));
     assert_eq!(screen.settings("suspended"), before, "while it is suspended");

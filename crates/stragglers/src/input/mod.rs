@@ -11,6 +11,7 @@ use std::path::Path;
 
 mod collectives;
 mod comm_id;
+mod footer;
 mod gpu_waits;
 pub mod kineto;
 mod link_times;

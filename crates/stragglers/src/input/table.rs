@@ -8,6 +8,7 @@ A table with far more rows, or with too many workers and steps, is refused.
 */
 
 use super::Error;
+use super::footer;
 use super::semantics::{self, Direction, Participants};
 use super::strict_file::StrictFile;
 use crate::model::{
@@ -93,6 +94,9 @@ fn catch_quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 fn rows(path: &Path, most: i64) -> Result<Vec<Operation>, Error> {
     let error = |what: &dyn std::fmt::Display| Error::new(path, what);
     let file = ncclscope_trace::open_to_read(path).map_err(|e| error(&e))?;
+    if !footer::is_sound(&file).map_err(|e| error(&e))? {
+        return Err(error(&"the table is damaged: its footer claims more than it holds"));
+    }
     let reader = SerializedFileReader::new(StrictFile(file)).map_err(|e| error(&e))?;
     let schema = reader.metadata().file_metadata().schema_descr();
     let names: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
