@@ -153,7 +153,7 @@ pub struct LinkTraffic {
     pub wire_ns: f64,
     /// The transfers of about the largest size, by blocks of time; empty if unknown.
     pub blocks: TimeBlocks,
-    /// They are those that begin after an idle time, because there are hardly any others.
+    /// They are those that begin after an idle time; others of the link are traffic of their own.
     pub is_first: bool,
 }
 

@@ -12,7 +12,7 @@ enqueueing and of the last network step.
 use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart, PlacedPart};
 use super::comm_id::{CommKey, comm_id};
 use super::gpu_waits::{GpuWaitSum, Span};
-use super::link_times::Traffic;
+use super::link_times::{LinkTimes, Traffic};
 use super::network::Network;
 use super::plan::JobPlan;
 use crate::Limits;
@@ -532,27 +532,19 @@ impl Adding<'_> {
         for ((comm, src, dst, channel), [link, firsts]) in network.links() {
             let is_few = link.traffic().transfers < min_samples;
             self.part.unjudged += usize::from(is_few && link.left_out > 0);
-            let is_first = is_few && firsts.traffic().transfers >= min_samples;
-            let link = if is_first { firsts } else { link };
-            let Traffic { transfers, bytes, wire_ns } = link.traffic();
             let ends = (self.plan.members.get(&(comm, src)), self.plan.members.get(&(comm, dst)));
             let (Some(&src), Some(&dst)) = ends else {
-                self.part.strangers += transfers;
+                self.part.strangers += link.traffic().transfers + firsts.traffic().transfers;
                 continue;
             };
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
-            let blocks = link.blocks;
-            self.part.job.edges.push(LinkTraffic {
-                comm,
-                src,
-                dst,
-                channel,
-                transfers,
-                bytes,
-                wire_ns,
-                blocks,
-                is_first,
-            });
+            let edge = |of: LinkTimes, is_first: bool| {
+                let Traffic { transfers, bytes, wire_ns } = of.traffic();
+                let (comm, blocks) = (comm.clone(), of.blocks);
+                LinkTraffic { comm, src, dst, channel, transfers, bytes, wire_ns, blocks, is_first }
+            };
+            let both = [edge(link, false), edge(firsts, true)];
+            self.part.job.edges.extend(both.into_iter().filter(|edge| edge.transfers > 0));
         }
     }
 
