@@ -15,9 +15,9 @@ pub const fn extended(limit_ns: u64, factor: u64) -> u64 {
     if extended < most { extended } else { most }
 }
 
-/// The longest time (ns) for which operations that end elsewhere excuse one that stands still. After
-/// it the watchdog reports a hang; and `diagnose`, if its limit is below the default, takes a rank
-/// that others wait for as stuck although it goes on in other communicators.
+/// The longest time (ns) for which operations that end elsewhere excuse one that stands still.
+/// After it the watchdog reports a hang; and `diagnose`, if its limit is below the default, takes a
+/// rank that others wait for as stuck although it goes on in other communicators.
 #[must_use]
 pub const fn excused(limit_ns: u64) -> u64 {
     extended(limit_ns, EXCUSED)
