@@ -59,7 +59,7 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
     let mut missing = "none".to_owned();
     if run.unrecorded > 0 {
         missing = format!("{} of {}", run.unrecorded, human::count(run.gpus, "rank"));
-        let have = if run.unrecorded == 1 { "has" } else { "have" };
+        let have = human::if_one(run.unrecorded, "has", "have");
         run.notes.push(format!("{}: {missing} {have} no readable recording", run.name));
     }
     run.configuration.fact("missing recordings", missing);
