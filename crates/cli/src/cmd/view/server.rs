@@ -53,7 +53,7 @@ struct Service {
 #[derive(Debug, Default)]
 struct Connections {
     accepted: u64,
-    /// Number of connections, by whether they have sent their request.
+    /// Number of connections, whether or not they have sent their request.
     count: usize,
     /// Those that have sent no request, the oldest first.
     waiting: BTreeMap<u64, TcpStream>,
