@@ -188,7 +188,7 @@ fn end_not_reported(state: &RankState) -> Option<RankFinding> {
     let kernel = &state.kernel;
     let is_untold = kernel.stopped != kernel.started || kernel.has_started == Some(false);
     let why = "its kernel has ended, by its CUDA event, and NCCL has not reported that: its proxy \
-               thread, which polls for it, does not";
+               thread, which polls for it, does not, or NCCL's counters disagree";
     (state.launch == Launch::Done && is_untold)
         .then(|| RankFinding::of(FindingClass::ProxyStalled, why))
 }

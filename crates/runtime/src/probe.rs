@@ -67,7 +67,7 @@ pub fn is_wanted() -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaunchState {
     /// The state is unknown: the probe is off, the launch was captured into a graph, found no free
-    /// event, or is forgotten.
+    /// event, or is forgotten, or its CUDA context was destroyed, as at the end of a process.
     Unknown,
     /// The stream has not reached the launch: earlier work in the stream has not ended.
     NotStarted,
@@ -166,6 +166,10 @@ pub fn launching(comm: u16, launch: Handle, stream: u64) -> Option<Ticket> {
     let pool = PROBE.pool_of(comm).filter(|_| is_on())?;
     let driver = PROBE.driver.get()?;
     let stream = usize::try_from(stream).ok()?;
+    if pool.check().is_err() {
+        PROBE.failed.fetch_add(1, Relaxed);
+        return None;
+    }
     if !driver.is_live(stream) {
         PROBE.captured.fetch_add(1, Relaxed);
         return None;
@@ -230,7 +234,8 @@ pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
     }
     let context = driver.context().ok_or_else(|| off("NCCL came without a CUDA context"))?;
     let turn = PROBE.patient_turn().ok_or_else(|| off("the CUDA driver does not answer"))?;
-    let used = |pool: &&Pool| pool.context.load(Relaxed) == context;
+    // A driver may give a new context the address of one that it destroyed.
+    let used = |pool: &&Pool| pool.context.load(Relaxed) == context && pool.check().is_ok();
     let unused = |pool: &&Pool| pool.users.load(Relaxed) == 0;
     let mut pools = (1..).zip(&PROBE.pools);
     let pool = pools
@@ -242,6 +247,7 @@ pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
         let filled = driver.within(context, || pool.fill(driver));
         filled.flatten().map_err(|error| off(&format!("CUDA error {}", error.0)))?;
         pool.context.store(context, Relaxed);
+        pool.lost.store(0, Ordering::Release);
     }
     pool.users.fetch_add(1, Relaxed);
     if let Some(place) = PROBE.pool_of.get(usize::from(comm)) {
@@ -263,7 +269,10 @@ pub(crate) fn leave(comm: u16) {
     let (Some(driver), Some(turn)) = (PROBE.driver.get(), PROBE.patient_turn()) else { return };
     if pool.users.fetch_sub(1, Relaxed) == 1 {
         let context = pool.context.load(Relaxed);
-        if driver.within(context, || pool.empty(driver)).is_ok() {
+        if pool.check().is_err() {
+            pool.take_events(|_| {});
+            pool.context.store(0, Relaxed);
+        } else if driver.within(context, || pool.empty(driver)).is_ok() {
             pool.context.store(0, Relaxed);
         }
     }
@@ -385,9 +394,12 @@ impl Probe {
             }
             any = true;
             let context = pool.context.load(Relaxed);
-            let asked = driver.within(context, || self.ask_about(&in_flight, driver, recorder));
+            let ask = || self.ask_about(&in_flight, driver, recorder);
+            let asked = pool.check().and_then(|()| driver.within(context, ask).flatten());
             if let Err(error) = asked {
-                in_flight.iter().for_each(|slot| self.fail(slot, error));
+                pool.lost.store(error.0, Ordering::Release);
+                // Those that have ended are free, and may belong to another launch.
+                pool.in_flight().iter().for_each(|slot| self.fail(slot, error));
             }
         }
         any
@@ -395,7 +407,15 @@ impl Probe {
 
     /// Queries the driver about the launches of one context. A stream runs in order: a launch
     /// behind one that has not ended has not ended either.
-    fn ask_about(&self, in_flight: &[&Slot], driver: &Driver, recorder: &Recorder) {
+    ///
+    /// # Errors
+    /// The driver's error: the context is lost.
+    fn ask_about(
+        &self,
+        in_flight: &[&Slot],
+        driver: &Driver,
+        recorder: &Recorder,
+    ) -> Result<(), CudaError> {
         let mut waiting = Vec::new();
         for slot in in_flight {
             let stream = slot.stream.load(Relaxed);
@@ -403,25 +423,24 @@ impl Probe {
                 continue;
             }
             let (start, stop) = (slot.start.load(Relaxed), slot.stop.load(Relaxed));
-            match driver.is_reached(stop) {
-                Ok(true) => match driver.elapsed_ns(start, stop) {
+            if driver.is_reached(stop)? {
+                match driver.elapsed_ns(start, stop) {
                     Ok(ns) => self.measure(slot, ns, recorder),
                     Err(error) => {
                         // The launch has ended, but its duration is unknown.
                         slot.ended.store(clock::now(), Ordering::Release);
                         self.fail(slot, error);
                     }
-                },
-                Ok(false) => {
-                    waiting.push(stream);
-                    let is_new = slot.began.load(Relaxed) == 0;
-                    if is_new && driver.is_reached(start) == Ok(true) {
-                        slot.began.store(clock::now(), Relaxed);
-                    }
                 }
-                Err(error) => self.fail(slot, error),
+                continue;
+            }
+            waiting.push(stream);
+            let is_new = slot.began.load(Relaxed) == 0;
+            if is_new && driver.is_reached(start)? {
+                slot.began.store(clock::now(), Relaxed);
             }
         }
+        Ok(())
     }
 
     fn measure(&self, slot: &Slot, ns: u64, recorder: &Recorder) {
@@ -434,7 +453,9 @@ impl Probe {
 
     fn fail(&self, slot: &Slot, error: CudaError) {
         self.failed.fetch_add(1, Relaxed);
-        slot.status.store(error.0, Ordering::Release);
+        // At the end of a process, or after a reset of the device, no GPU is at fault.
+        let status = if error.is_teardown() { 0 } else { error.0 };
+        slot.status.store(status, Ordering::Release);
         slot.state.store(FREE, Ordering::Release);
     }
 }
@@ -446,6 +467,8 @@ struct Pool {
     context: AtomicUsize,
     /// Number of communicators that use this context.
     users: AtomicU32,
+    /// The driver's error after which the context and its events may be gone; 0 if there is none.
+    lost: AtomicI32,
     /// Number of launches that took a slot or tried to.
     turns: AtomicU64,
     slots: OnceLock<Box<[Slot]>>,
@@ -456,8 +479,17 @@ impl Pool {
         Pool {
             context: AtomicUsize::new(0),
             users: AtomicU32::new(0),
+            lost: AtomicI32::new(0),
             turns: AtomicU64::new(0),
             slots: OnceLock::new(),
+        }
+    }
+
+    /// The error after which the context's events, which may no longer exist, are not used.
+    fn check(&self) -> Result<(), CudaError> {
+        match self.lost.load(Ordering::Acquire) {
+            0 => Ok(()),
+            status => Err(CudaError(status)),
         }
     }
 
@@ -483,15 +515,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Destroys all events. The known states of launches are kept.
+    /// Destroys all events.
     fn empty(&self, driver: &Driver) {
+        self.take_events(|event| driver.destroy(event));
+    }
+
+    /// Takes all events out of the slots. The known states of launches are kept.
+    fn take_events(&self, take: impl Fn(usize)) {
         for slot in self.slots() {
             // No launch has claimed the slot.
             slot.state.store(ABANDONED, Ordering::Release);
             for event in [&slot.start, &slot.stop] {
                 let event = event.swap(0, Relaxed);
                 if event != 0 {
-                    driver.destroy(event);
+                    take(event);
                 }
             }
         }
@@ -636,6 +673,18 @@ mod tests {
         assert_eq!(state_of(handle(2)), LaunchState::Failed { status: 719 });
         assert!(!ask(), "nothing is in flight");
         world(|world| world.failure = 0);
+        assert!(launching(1, handle(3), STREAM).is_none(), "the context is lost");
+        // A driver gives a new context the address of the old one.
+        assert_eq!(join(3, API), Ok(()));
+        launch(3, 3);
+        world(|world| world.failure = 709);
+        ask();
+        assert_eq!(state_of(handle(3)), LaunchState::Unknown, "no GPU is at fault");
+        world(|world| world.failure = 0);
+        [1, 2, 3].into_iter().for_each(leave);
+        let forgotten = world(|world| core::mem::take(&mut world.events));
+        assert_eq!(forgotten.len(), 4 * SLOTS, "events of a lost context are not used again");
+        assert_eq!((join(1, API), join(2, API)), (Ok(()), Ok(())));
 
         let captured = 0x52;
         world(|world| world.capturing.insert(captured));
@@ -651,7 +700,7 @@ mod tests {
         assert!(launching(1, handle(9), STREAM).is_none(), "no event is free");
         let tally = tally();
         let refused = (tally.captured, tally.without_event, tally.failed);
-        assert_eq!((tally.measured, refused), (1, (1, 1, 2)));
+        assert_eq!((tally.measured, refused), (1, (1, 1, 4)));
 
         world(|world| world.reached = world.events.keys().map(|&event| (event, 7)).collect());
         ask();

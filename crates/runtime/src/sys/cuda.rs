@@ -24,6 +24,14 @@ const NOT_CAPTURING: c_int = 0;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CudaError(pub(crate) i32);
 
+impl CudaError {
+    /// True if the driver is shut down (`CUDA_ERROR_DEINITIALIZED`), or the context was destroyed
+    /// (`CUDA_ERROR_INVALID_CONTEXT`, `CUDA_ERROR_CONTEXT_IS_DESTROYED`): nothing has failed.
+    pub(crate) fn is_teardown(self) -> bool {
+        matches!(self.0, 4 | 201 | 709)
+    }
+}
+
 /// Declares the driver functions in use, and a function that finds all of them.
 macro_rules! functions {
     ($($field:ident: $symbol:literal ($($arg:ty),*);)*) => {
