@@ -52,6 +52,10 @@ counts these transfers for the rank whose data they are: by link, by channel and
 A rank that exports its metrics itself does not know the other's communicator: there they are in the
 series of the hash `0000000000000000` of the rank that sends, and the operation has none.
 
+Some networks receive from several peers in one request (`maxRecvs` above 1: up to 8 peers). All of
+these receives end with the slowest sender, so that their waits do not tell one peer from another.
+The series of the send side do.
+
 What does not go through NCCL is in no figure, and neither are replays of CUDA graphs of which NCCL
 reports nothing: `nccl.graph.invisible` counts the operations of such graphs, as they were captured,
 and how often they are replayed is not known. `nccl.invisible.libraries` tells which libraries that

@@ -112,13 +112,15 @@ pub static METRICS: &[Metric] = &[
         "Total time of the network transfers of operations, send side"),
     metric!("nccl.operation.gap", Histogram, "s", OF_RANK,
         Source::Rank(|r| Value::histogram(&r.gap)),
-        "Time from an operation's end to the start of the communicator's next, 0 if they overlap"),
+        "Time from an operation's end to the start of the communicator's next, 0 if they overlap; an \
+         operation starts when it is enqueued"),
     metric!("nccl.operations.in_flight", Sum, "{operation}", OF_RANK,
         Source::Rank(|r| Some(Value::Count(r.in_flight))),
         "Operations that began and have not ended"),
     metric!("nccl.operations.oldest_age", Max, "s", OF_RANK,
         Source::Rank(|r| Some(Value::Sum(r.oldest))),
-        "Age of the oldest operation in flight, 0 if there is none"),
+        "Age of the oldest operation in flight, 0 if there is none; an operation begins when it is \
+         enqueued, and may wait behind other work of the GPU"),
     metric!("nccl.graph.calls", Counter, "{call}", OF_RANK,
         Source::Rank(|r| (r.captured > 0).then_some(Value::Count(r.captured))),
         "Calls that were captured into CUDA graphs; a replay counts as an operation where NCCL \
