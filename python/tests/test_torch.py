@@ -62,6 +62,9 @@ NCCL = {
     "NCCL_NVLS_ENABLE": "0",
     "NCCL_RAS_ENABLE": "0",
     "NCCL_MAX_NCHANNELS": "4",
+    # A quarter of NCCL's own, because NCCL clears all buffers.
+    "NCCL_BUFFSIZE": "1048576",
+    "NCCL_LL128_BUFFSIZE": "1228800",
     "NCCL_CUMEM_ENABLE": "0",
     "NCCL_CUMEM_HOST_ENABLE": "0",
     "NCCL_P2P_LEVEL": "SYS",

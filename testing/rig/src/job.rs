@@ -19,8 +19,10 @@ use std::time::Duration;
 use crate::build;
 use crate::topology::Topology;
 
-/// NCCL settings of every rank: sockets only, few channels, nothing that needs a device.
-const ENVIRONMENT: [(&str, &str); 11] = [
+/// NCCL settings of every rank: sockets only, few channels, nothing that needs a device. NCCL clears
+/// all buffers of each connection, 9.6 MB with its own sizes, which takes two fifths of a short
+/// job's processor time: here they are a quarter as large.
+const ENVIRONMENT: [(&str, &str); 13] = [
     ("NCCL_SOCKET_IFNAME", "lo"),
     ("NCCL_NET", "Socket"),
     ("NCCL_IB_DISABLE", "1"),
@@ -32,6 +34,8 @@ const ENVIRONMENT: [(&str, &str); 11] = [
     ("NCCL_CUMEM_HOST_ENABLE", "0"),
     ("NCCL_P2P_LEVEL", "SYS"),
     ("NCCL_DEBUG", "WARN"),
+    ("NCCL_BUFFSIZE", "1048576"),
+    ("NCCL_LL128_BUFFSIZE", "1228800"),
 ];
 
 /// Releases for which the plugin does not request kernel events on its own, because NCCL may wait

@@ -63,7 +63,7 @@ fn one_all_reduce_gives_exactly_the_events_that_nccl_made() {
     for version in RELEASES {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let folder = tempfile::tempdir().unwrap();
-        product.run(folder.path(), &nccl, &["allreduce:1048576"]);
+        product.run(folder.path(), &nccl, &["allreduce:262144"]);
         let report = product.report(folder.path());
         assert_eq!(array(&report, "ranks").len(), 2, "{report}");
         for rank in array(&report, "ranks") {
@@ -101,13 +101,13 @@ fn one_all_reduce_gives_exactly_the_events_that_nccl_made() {
         {
             assert_eq!(operation[field], value);
         }
-        assert_eq!((&operation["bytes"], &operation["channels"]), (&4_194_304.into(), &2.into()));
+        assert_eq!((&operation["bytes"], &operation["channels"]), (&1_048_576.into(), &2.into()));
         assert_eq!((&operation["count"], &operation["open"]), (&1.into(), &0.into()));
         assert_eq!(operation["timing"], "kernel", "KernelCh has pTimer: {operation}");
         assert!(operation["duration_ns"]["min"].as_u64() > Some(0));
         let peers = array(&report, "peers");
         assert_eq!(peers.len(), 2);
-        assert!(peers.iter().all(|p| p["bytes"] == 4_194_304 && p["transfers"] == 8), "{peers:?}");
+        assert!(peers.iter().all(|p| p["bytes"] == 1_048_576 && p["transfers"] == 8), "{peers:?}");
         assert_eq!(report["lost"]["total"], 0);
     }
 }
