@@ -85,14 +85,9 @@ const JOBS: &[Job] = &[
     // spends more time on that than the tests take.
     Job {
         name: "model",
-        command: "cargo test --release --package ncclscope-recorder --test loom --target-dir \
-                  target/loom -- --test-threads 1",
-        env: &[
-            ("RUSTFLAGS", "--cfg loom"),
-            ("CARGO_PROFILE_RELEASE_LTO", "off"),
-            ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
-            ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2"),
-        ],
+        command: "cargo test --profile model --package ncclscope-recorder --test loom \
+                  --target-dir target/loom -- --test-threads 1",
+        env: &[("RUSTFLAGS", "--cfg loom")],
         with: Some(TESTS),
         ..Job::NONE
     },

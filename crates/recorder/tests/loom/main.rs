@@ -3,7 +3,7 @@
 The recorder in every order that its threads can take, with loom in the place of the processor:
 
 ```sh
-RUSTFLAGS="--cfg loom" cargo test --release --package ncclscope-recorder --test loom \
+RUSTFLAGS="--cfg loom" cargo test --profile model --package ncclscope-recorder --test loom \
     --target-dir target/loom
 ```
 
