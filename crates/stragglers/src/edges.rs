@@ -7,9 +7,10 @@ Wire time is the time from the network's acceptance of a send to its completion 
 does not include the time that the sender's GPU or the receiver's buffers take, nor the time in
 which the previous send on the same link was still in flight. A link is compared with others that
 move pieces of about the same size: those of its communicator, or of all small communicators that
-use as many channels for a link, because the channels of a link share its interface. If the slow
-links are all links of one rank (outgoing, incoming or both), its interface is slow; else each
-slow link is reported by itself.
+use as many channels for a link, because the channels of a link share its interface. In a mesh of
+three or four ranks, where a slow interface leaves no usual link, the links that touch one rank are
+compared with those that do not. If the slow links are all links of one rank (outgoing, incoming or
+both), its interface is slow; else each slow link is reported by itself.
 
 NCCL's events of profiler API v4 to v7 do not name the interface of a channel, so a channel stands
 for a rail.
@@ -19,7 +20,7 @@ use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
 use crate::onset::Onset;
-use crate::robust::{count, median_mad, median_of_others};
+use crate::robust::{count, median, median_mad, median_of_others};
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{to_f64, to_u64};
@@ -40,10 +41,24 @@ const LATENCIES: f64 = 10.0;
 const ERRORS: f64 = 3.5;
 const CHANCE: f64 = 0.02;
 
+/// Of a small mesh, each link of a slow interface takes this many times as long as any other link.
+const FAR: f64 = 2.0;
+
 /// A slow edge, and the usual cost in its pool.
 struct SlowEdge {
     at: usize,
     usual: f64,
+    /// Most edges of its pool have about the usual cost.
+    is_sure: bool,
+}
+
+impl SlowEdge {
+    /// Whether its excess costs the run enough, and is neither usual nor chance.
+    fn matters(&self, edge: &LinkTraffic, span: f64, limits: &Limits) -> bool {
+        let extra = (edge.cost() - self.usual) * to_f64(edge.bytes);
+        let is_chance = extra < CHANCE * span && varies(edge, self.usual);
+        extra > limits.min_extra * span && !is_usual_latency(edge, self.usual) && !is_chance
+    }
 }
 
 /// All slow edges, and the indices of some of them.
@@ -51,11 +66,14 @@ type Slow<'a> = (&'a [SlowEdge], &'a [usize]);
 
 /// Finds the slow links and interfaces of a job that took `span` ns.
 pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec<Finding> {
-    let slow = outliers(&job.edges, pools, span, limits);
-    let mut nics = Nics::new(job, &slow);
+    let (slow, judged) = outliers(job, pools, span, limits);
+    let mut nics = Nics::new(job, &slow, &judged);
     let mut found = Vec::new();
     while let Some((nic, covered)) = nics.take_worst(job, &slow) {
-        found.push(nic_finding(job, nic, (&slow, &covered), span));
+        let mut finding = nic_finding(job, nic, (&slow, &covered), span);
+        // What its links that are not judged cost is unknown.
+        finding.most_lost_share.take_if(|_| !nics.surely_slow.contains(&nic));
+        found.push(finding);
     }
     for (pair, covered) in nics.take_pairs(job, &slow) {
         found.push(pair_finding(job, &pair, (&slow, &covered), span));
@@ -69,25 +87,60 @@ pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec
     found
 }
 
-/// The edges that are slower than the others of their pool.
-fn outliers(edges: &[LinkTraffic], pools: &[Pool], span: f64, limits: &Limits) -> Vec<SlowEdge> {
-    let mut slow = Vec::new();
+/// The edges that are slower than the others of their pool, and the edges of all pools that could
+/// be judged.
+fn outliers(
+    job: &Job,
+    pools: &[Pool],
+    span: f64,
+    limits: &Limits,
+) -> (Vec<SlowEdge>, BTreeSet<usize>) {
+    let (mut slow, mut judged) = (Vec::new(), BTreeSet::new());
     for pool in pools {
-        let mut costs: Vec<f64> = pool.iter().map(|&at| edges[at].cost()).collect();
+        let edges = || pool.iter().map(|&at| (at, &job.edges[at]));
+        let mut costs: Vec<f64> = edges().map(|(_, edge)| edge.cost()).collect();
         let Some((_, mad)) = median_mad(&mut costs) else { continue };
-        for &at in pool {
-            let edge = &edges[at];
+        let beyond = |(at, edge): (usize, &LinkTraffic)| {
             let usual = median_of_others(&costs, edge.cost());
             let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
-            let extra = (edge.cost() - usual) * to_f64(edge.bytes);
-            let is_worth = edge.cost() > limit && extra > limits.min_extra * span;
-            let is_chance = extra < CHANCE * span && varies(edge, usual);
-            if is_worth && !is_usual_latency(edge, usual) && !is_chance {
-                slow.push(SlowEdge { at, usual });
-            }
+            (edge.cost() > limit).then_some(SlowEdge { at, usual, is_sure: true })
+        };
+        let of_mesh = in_mesh(job, pool, limits);
+        if of_mesh.is_some() || is_judged(&job.edges, pool, limits) {
+            judged.extend(pool);
         }
+        let found = of_mesh.unwrap_or_else(|| edges().filter_map(beyond).collect());
+        slow.extend(found.into_iter().filter(|of| of.matters(&job.edges[of.at], span, limits)));
     }
-    slow
+    (slow, judged)
+}
+
+/// The edges of a small mesh that touch one worker, if each of them takes far longer than any edge
+/// between the others: so few links have no usual time.
+fn in_mesh(job: &Job, pool: &[usize], limits: &Limits) -> Option<Vec<SlowEdge>> {
+    let is_remote = |edge: &LinkTraffic| {
+        let [src, dst] = ends(edge).map(|worker| &job.workers[worker].machine);
+        src.is_empty() || src != dst
+    };
+    let remote = || pool.iter().filter(|&&at| is_remote(&job.edges[at]));
+    busy(&job.edges, pool).into_iter().find_map(|worker| {
+        let touches = |at: &usize| ends(&job.edges[*at]).contains(&worker);
+        let (own, others): (Vec<usize>, Vec<usize>) = remote().partition(|at| touches(at));
+        let peers = |side| {
+            let nic = Nic { worker, side };
+            let of = own.iter().map(|&at| &job.edges[at]);
+            let of = of.filter(|edge| Nic::of(edge).contains(&nic));
+            of.map(|edge| nic.peer(edge)).collect::<BTreeSet<usize>>().len()
+        };
+        let is_mesh = peers(NicLinks::Out) > 1 && peers(NicLinks::In) > 1;
+        let cost = |&at: &usize| job.edges[at].cost();
+        let fastest = own.iter().map(cost).fold(f64::MAX, f64::min);
+        let slowest = others.iter().map(cost).fold(0.0, f64::max);
+        let usual = median(&mut others.iter().map(cost).collect::<Vec<_>>())?;
+        let is_far = links(&job.edges, &others) >= limits.min_peers && fastest >= FAR * slowest;
+        let slow = |at: usize| SlowEdge { at, usual, is_sure: false };
+        (is_mesh && is_far).then(|| own.iter().copied().map(slow).collect())
+    })
 }
 
 /// Whether a link of small pieces takes no longer for one than the threads at its ends may: which
@@ -109,17 +162,19 @@ fn varies(edge: &LinkTraffic, usual: f64) -> bool {
 /// link in either direction, and neither may be the usual link of the pool.
 pub(crate) fn unjudged(edges: &[LinkTraffic], pools: &[Pool], limits: &Limits) -> usize {
     let enough = (0..edges.len()).filter(|&at| edges[at].is_enough(limits));
-    let has_majority = |pool: &&Pool| {
-        links(edges, pool) > 2 * limits.min_peers && 2 * busiest(edges, pool) < links(edges, pool)
-    };
-    let judged = pools.iter().filter(has_majority).flatten().copied();
+    let judged = pools.iter().filter(|pool| is_judged(edges, pool, limits)).flatten().copied();
     let pairs = |at: usize| (edges[at].src, edges[at].dst);
     let judged: BTreeSet<(usize, usize)> = judged.map(pairs).collect();
     enough.map(pairs).filter(|pair| !judged.contains(pair)).collect::<BTreeSet<_>>().len()
 }
 
-/// A communicator with at least this many links is a pool of its own: enough that its median link
-/// is not a slow one.
+/// Whether there are enough links in a pool to say which are slow, whichever interface is.
+fn is_judged(edges: &[LinkTraffic], pool: &[usize], limits: &Limits) -> bool {
+    links(edges, pool) > 2 * limits.min_peers && has_majority(edges, pool)
+}
+
+/// A communicator with at least this many links is a pool of its own, if its median link is a
+/// healthy one whichever interface is slow.
 const LINKS: usize = 8;
 
 /// Sets of comparable edges: the edges of a communicator with pieces of about the same size. If
@@ -136,7 +191,7 @@ pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
     let (mut pools, mut rest) = (Vec::new(), BTreeMap::<((u32, bool), usize), Vec<usize>>::new());
     for ((_, size), pool) in by_comm {
         let links = links(edges, &pool);
-        if links >= LINKS {
+        if links >= LINKS && has_majority(edges, &pool) {
             pools.push(pool);
         } else {
             let channels = pool.len().div_ceil(links.max(1));
@@ -147,16 +202,23 @@ pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
     pools
 }
 
-/// The largest number of links of a pool that one worker's interface carries. Of a full mesh of
-/// four, that is half of them: if it is slow, its links are as usual as the others.
-fn busiest(edges: &[LinkTraffic], pool: &[usize]) -> usize {
-    let mut links: BTreeMap<usize, BTreeSet<(usize, usize)>> = BTreeMap::new();
+/// Whether most links in a pool are healthy, whichever interface is slow.
+fn has_majority(edges: &[LinkTraffic], pool: &[usize]) -> bool {
+    busy(edges, pool).is_empty()
+}
+
+/// The workers, four at most, at an end of half of the links of a pool or more, as in a full mesh
+/// of four: if the interface of one is slow, slow links are as usual as others.
+fn busy(edges: &[LinkTraffic], pool: &[usize]) -> Vec<usize> {
+    let mut by_worker: BTreeMap<usize, BTreeSet<(usize, usize)>> = BTreeMap::new();
     for edge in pool.iter().map(|&at| &edges[at]) {
         for end in [edge.src, edge.dst] {
-            links.entry(end).or_default().insert((edge.src, edge.dst));
+            by_worker.entry(end).or_default().insert((edge.src, edge.dst));
         }
     }
-    links.values().map(BTreeSet::len).max().unwrap_or(0)
+    let all = links(edges, pool);
+    by_worker.retain(|_, links| 2 * links.len() >= all);
+    by_worker.into_keys().collect()
 }
 
 /// Number of links (pairs of workers) in a pool.
@@ -203,34 +265,42 @@ struct Nics {
     left: BTreeSet<usize>,
     /// The slow edges of each interface, of those in `left`.
     covered: BTreeMap<Nic, BTreeSet<usize>>,
-    /// The interfaces that send at least three quarters of their bytes over slow edges.
+    /// The interfaces that send at least three quarters of their bytes over slow edges, of those on
+    /// edges that could be judged.
     mostly_slow: BTreeSet<Nic>,
+    /// Those that do so of all their bytes.
+    surely_slow: BTreeSet<Nic>,
     /// The number of slow edges of those that lead to at least two peers.
     candidates: BTreeMap<Nic, usize>,
 }
 
 impl Nics {
-    fn new(job: &Job, slow: &[SlowEdge]) -> Nics {
+    fn new(job: &Job, slow: &[SlowEdge], judged: &BTreeSet<usize>) -> Nics {
         let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
-        let mut bytes: BTreeMap<Nic, (u64, u64)> = BTreeMap::new();
+        let mut bytes: BTreeMap<Nic, [u64; 3]> = BTreeMap::new();
         for (at, edge) in job.edges.iter().enumerate() {
+            let is_slow = is_slow.contains(&at);
+            let counts = [is_slow, is_slow || judged.contains(&at), true];
             for nic in Nic::of(edge) {
-                let (all, bad) = bytes.entry(nic).or_default();
-                *all += edge.bytes;
-                *bad += if is_slow.contains(&at) { edge.bytes } else { 0 };
+                let sums = bytes.entry(nic).or_default().iter_mut();
+                sums.zip(counts).for_each(|(sum, counts)| *sum += u64::from(counts) * edge.bytes);
             }
         }
+        let mostly = |of: usize| {
+            let is_most = |(_, sums): &(&Nic, &[u64; 3])| 4 * sums[0] >= 3 * sums[of];
+            bytes.iter().filter(is_most).map(|(&nic, _)| nic).collect::<BTreeSet<Nic>>()
+        };
         let mut covered: BTreeMap<Nic, BTreeSet<usize>> = BTreeMap::new();
         for (at, slow) in slow.iter().enumerate() {
             for nic in Nic::of(&job.edges[slow.at]) {
                 covered.entry(nic).or_default().insert(at);
             }
         }
-        bytes.retain(|_, (all, bad)| 4 * *bad >= 3 * *all);
         let mut nics = Nics {
             left: (0..slow.len()).collect(),
             covered,
-            mostly_slow: bytes.into_keys().collect(),
+            mostly_slow: mostly(1),
+            surely_slow: mostly(2),
             candidates: BTreeMap::new(),
         };
         nics.mostly_slow.clone().into_iter().for_each(|nic| nics.update(job, slow, nic));
@@ -279,7 +349,7 @@ impl Nics {
         let mut pairs: Vec<Vec<usize>> = pairs.into_values().collect();
         pairs.sort_unstable_by_key(|covered| covered.first().copied());
         let is_nic_slow =
-            |&worker: &usize| self.mostly_slow.contains(&Nic { worker, side: NicLinks::Both });
+            |&worker: &usize| self.surely_slow.contains(&Nic { worker, side: NicLinks::Both });
         let slow_pair = |covered: Vec<usize>| {
             let sources: BTreeSet<usize> =
                 covered.iter().map(|&at| job.edges[slow[at].at].src).collect();
@@ -347,6 +417,11 @@ fn onset(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Option<Onset> {
     of.iter().filter_map(since).min().map(Onset::Real)
 }
 
+fn confidence(slow: &[SlowEdge], of: &[usize]) -> Confidence {
+    let is_sure = of.iter().any(|&at| slow[at].is_sure);
+    if is_sure { Confidence::Confirmed } else { Confidence::Suspect }
+}
+
 /// Additional time of the links in `of`, as a share of the run of `span` ns. Links of one
 /// communicator are slow at the same time; the times of several communicators are added.
 fn most_lost(job: &Job, (slow, of): Slow<'_>, span: f64) -> Option<f64> {
@@ -372,7 +447,7 @@ fn nic_finding(job: &Job, nic: Nic, (slow, of): Slow<'_>, span: f64) -> Finding 
             "the network interface of rank {}{host} is slow: its {side} are",
             worker.rank
         ),
-        confidence: Confidence::Confirmed,
+        confidence: confidence(slow, of),
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
         most_lost_share: most_lost(job, (slow, of), span),
@@ -407,7 +482,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), (slow, of): Slow<'_>, spa
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
     Finding {
         title: format!("the link from rank {src} to rank {dst} is slow"),
-        confidence: Confidence::Confirmed,
+        confidence: confidence(slow, of),
         root_ranks: vec![src, dst],
         edge: Some([src, dst]),
         factor: Some(factor(job, slow, of)),
@@ -563,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_mesh_of_four_a_slow_interface_is_not_judged() {
+    fn a_mesh_of_four_without_a_finding_is_not_judged() {
         let unjudged_of = |ranks: u32| {
             let pairs = (0..ranks).flat_map(|src| (0..ranks).map(move |dst| (src, dst)));
             let flows: Vec<Flow> =
@@ -592,8 +667,8 @@ mod tests {
         let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));
         let job = Job { edges: all.map(edge).collect(), ..Job::default() };
         let slow: Vec<SlowEdge> =
-            (0..job.edges.len()).map(|at| SlowEdge { at, usual: 1e-3 }).collect();
-        let mut nics = Nics::new(&job, &slow);
+            (0..job.edges.len()).map(|at| SlowEdge { at, usual: 1e-3, is_sure: true }).collect();
+        let mut nics = Nics::new(&job, &slow, &BTreeSet::new());
         let start = std::time::Instant::now();
         let found = std::iter::from_fn(|| nics.take_worst(&job, &slow)).count();
         let took = start.elapsed();

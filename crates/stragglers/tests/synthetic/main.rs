@@ -5,6 +5,7 @@ mod buckets;
 mod finds;
 mod graphs;
 mod hosts;
+mod links;
 mod missing;
 mod pipeline;
 mod pxn;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Slow links and interfaces of healthy ranks.
+
+use crate::pipeline::{Shape, play};
+use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_stragglers::input::table::job;
+use ncclscope_stragglers::model::{Job, LinkTraffic};
+use ncclscope_stragglers::time_blocks::TimeBlocks;
+use ncclscope_stragglers::{Limits, SlowReport, analyze};
+
+/// A healthy job of so many replicas, which takes some seconds, with this traffic.
+fn report(replicas: u32, edges: Vec<LinkTraffic>) -> SlowReport {
+    let shape = Shape { dp: replicas, pp: 1, microbatches: 4 };
+    let time = |_, _, is_forward| if is_forward { 0.1 } else { 0.2 };
+    let rows: Vec<_> = (0..16).flat_map(|step| play(shape, step, &time).0).collect();
+    analyze(&Job { edges, ..job(&rows) }, &Limits::default())
+}
+
+/// The traffic from each of these ranks to each other one, at `factor` times the usual cost.
+fn mesh(comm: &str, ranks: &[usize], factor: impl Fn(usize, usize) -> f64) -> Vec<LinkTraffic> {
+    let pairs = ranks.iter().flat_map(|&src| ranks.iter().map(move |&dst| (src, dst)));
+    let edge = |(src, dst): (usize, usize)| LinkTraffic {
+        comm: comm.into(),
+        src,
+        dst,
+        channel: 0,
+        transfers: 1_000,
+        bytes: 1 << 30,
+        wire_ns: 1e9 * factor(src, dst),
+        blocks: TimeBlocks::default(),
+        is_first: false,
+    };
+    pairs.filter(|(src, dst)| src != dst).map(edge).collect()
+}
+
+fn found(report: &SlowReport) -> Vec<(FindingClass, Vec<u32>, Confidence)> {
+    report.findings.iter().map(|f| (f.class, f.root_ranks.clone(), f.confidence)).collect()
+}
+
+/// In a mesh of three, two links of six do not touch a slow interface, in one of four half of them.
+#[test]
+fn a_slow_interface_of_a_small_mesh_is_a_suspect() {
+    for ranks in 3..=4_u32 {
+        let all: Vec<usize> = (0..ranks as usize).collect();
+        for slow in 0..ranks {
+            let edges = |factor: f64| {
+                // Healthy links differ by a third.
+                let usual = |src, dst| 1.0 + (src * 7 + dst * 5) as f64 % 3.0 / 6.0;
+                let is_slow = |src, dst| [src, dst].contains(&(slow as usize));
+                let slow = |src, dst| if is_slow(src, dst) { factor } else { 1.0 };
+                mesh("ep", &all, |src, dst| usual(src, dst) * slow(src, dst))
+            };
+            let nic = (FindingClass::SlowNic, vec![slow], Confidence::Suspect);
+            assert_eq!(found(&report(ranks, edges(6.0))), [nic]);
+            for healthy in [1.0, 1.2] {
+                let report = report(ranks, edges(healthy));
+                let links = all.len() * (all.len() - 1);
+                assert_eq!((found(&report), report.unjudged.links), (vec![], links));
+            }
+        }
+    }
+}
+
+/// A ring of four has two links that do not touch a slow interface. It may well be slow, too.
+#[test]
+fn what_a_slow_interface_costs_on_links_that_are_not_judged_is_unknown() {
+    let all: Vec<usize> = (0..4).collect();
+    let edges = mesh("ep", &all, |src, dst| if [src, dst].contains(&2) { 6.0 } else { 1.0 });
+    let is_next = |edge: &&LinkTraffic| edge.dst == (edge.src + 1) % 4;
+    let ring = edges.iter().filter(is_next).map(|edge| LinkTraffic {
+        comm: "dp".into(),
+        bytes: 8 * edge.bytes,
+        wire_ns: 8.0 * edge.wire_ns,
+        ..edge.clone()
+    });
+    let report = report(4, edges.iter().cloned().chain(ring).collect());
+    assert_eq!(found(&report), [(FindingClass::SlowNic, vec![2], Confidence::Suspect)]);
+    assert_eq!(report.findings[0].help.cost, None);
+}
+
+/// Meshes that are each too small to show a usual link do so together. The ring of all ranks has
+/// the slow interface, too.
+#[test]
+fn small_meshes_are_compared_with_one_another() {
+    for slow in [None, Some(5)] {
+        let factor =
+            |src, dst| if slow.is_some_and(|slow| [src, dst].contains(&slow)) { 6.0 } else { 1.0 };
+        let groups: Vec<Vec<usize>> = (0..4).map(|of| (4 * of..4 * of + 4).collect()).collect();
+        let all: Vec<usize> = (0..16).collect();
+        let meshes = groups.iter().enumerate();
+        let mut edges: Vec<LinkTraffic> =
+            meshes.flat_map(|(at, group)| mesh(&format!("ep{at}"), group, factor)).collect();
+        let ring = mesh("dp", &all, factor).into_iter();
+        edges.extend(ring.filter(|edge| edge.dst == (edge.src + 1) % 16));
+        let report = report(16, edges);
+        let nic = slow.map(|_| (FindingClass::SlowNic, vec![5], Confidence::Confirmed));
+        assert_eq!(found(&report), nic.into_iter().collect::<Vec<_>>());
+        assert_eq!(report.unjudged.links, 0);
+    }
+}
