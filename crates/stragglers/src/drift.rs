@@ -194,7 +194,7 @@ pub(crate) fn unjudged(job: &Job, samples: &Samples, limits: &Limits) -> usize {
 /// S5: communicators without network traffic that are slower than comparable ones.
 fn inside(job: &Job, samples: &Samples, span: f64, limits: &Limits) -> Vec<Finding> {
     let alike = alike(job, samples, limits);
-    merged(alike.values().filter_map(|classes| compare(job, classes, span, limits)).collect())
+    merged(alike.values().flat_map(|classes| compare(job, classes, span, limits)).collect())
 }
 
 /// The comparable classes of communicators without network traffic, with their times.
@@ -222,23 +222,24 @@ fn alike<'s>(
     alike
 }
 
-/// Merges the findings if one rank is suspect in all of them.
+/// Merges findings of which one rank is a suspect in all.
 fn merged(found: Vec<Finding>) -> Vec<Finding> {
-    let common = found.iter().map(|f| f.root_ranks.iter().copied().collect::<BTreeSet<u32>>());
-    let common = common.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
-    if common.is_empty() {
-        return found;
+    let mut paths: Vec<Finding> = Vec::new();
+    for one in found {
+        let is_same =
+            |path: &&mut Finding| path.root_ranks.iter().any(|r| one.root_ranks.contains(r));
+        let Some(path) = paths.iter_mut().find(is_same) else {
+            paths.push(one);
+            continue;
+        };
+        path.root_ranks.retain(|rank| one.root_ranks.contains(rank));
+        path.comm_texts.extend(one.comm_texts);
+        path.evidence.extend(one.evidence);
+        path.factor = path.factor.zip(one.factor).map(|(a, b)| a.max(b));
+        path.most_lost_share = path.most_lost_share.zip(one.most_lost_share).map(|(a, b)| a + b);
+        path.onset = path.onset.or(one.onset);
     }
-    let merge = |mut all: Finding, one: Finding| {
-        all.comm_texts.extend(one.comm_texts);
-        all.evidence.extend(one.evidence);
-        all.factor = all.factor.zip(one.factor).map(|(a, b)| a.max(b));
-        all.most_lost_share = all.most_lost_share.zip(one.most_lost_share).map(|(a, b)| a + b);
-        all.onset = all.onset.or(one.onset);
-        all
-    };
-    let one = found.into_iter().reduce(merge);
-    one.map(|f| Finding { root_ranks: common.into_iter().collect(), ..f }).into_iter().collect()
+    paths
 }
 
 /// A class, its collectives, and their median time, ns.
@@ -248,59 +249,65 @@ struct ClassTime<'s> {
     usual: f64,
 }
 
-fn compare(job: &Job, classes: &[ClassTime<'_>], span: f64, limits: &Limits) -> Option<Finding> {
+/// The slow paths that comparable classes show: one for all slow classes with a common member.
+fn compare(job: &Job, classes: &[ClassTime<'_>], span: f64, limits: &Limits) -> Vec<Finding> {
     let mut times: Vec<f64> = classes.iter().map(|kind| kind.usual).collect();
-    let (_, mad) = median_mad(&mut times)?;
-    let is_slow = |at: usize| {
-        let ClassTime { list, usual: time, .. } = classes[at];
-        let usual = median_of_others(&times, time);
-        let limit = (usual + limits.mads * mad).max(limits.drift_factor * usual);
-        time > limit && count(list.len()) * (time - usual) > limits.min_extra * span
+    let Some((_, mad)) = median_mad(&mut times).filter(|_| classes.len() > limits.min_peers) else {
+        return Vec::new();
     };
-    if classes.len() <= limits.min_peers {
-        return None;
+    let is_slow = |one: &&ClassTime<'_>| {
+        let usual = median_of_others(&times, one.usual);
+        let limit = (usual + limits.mads * mad).max(limits.drift_factor * usual);
+        one.usual > limit && count(one.list.len()) * (one.usual - usual) > limits.min_extra * span
+    };
+    let (slow, healthy): (Vec<&ClassTime<'_>>, Vec<_>) = classes.iter().partition(is_slow);
+    let mut paths: Vec<(BTreeSet<usize>, Vec<&ClassTime<'_>>)> = Vec::new();
+    for one in slow {
+        let own = members(job, one.class);
+        match paths.iter_mut().find(|(common, _)| !common.is_disjoint(&own)) {
+            Some((common, of)) => {
+                common.retain(|worker| own.contains(worker));
+                of.push(one);
+            }
+            None => paths.push((own, vec![one])),
+        }
     }
-    let (slow, healthy): (Vec<usize>, Vec<usize>) = (0..classes.len()).partition(|&at| is_slow(at));
-    if slow.is_empty() {
-        return None;
-    }
-    let members = |at: &usize| members(job, classes[*at].class);
-    let mut suspects = members(slow.first()?);
-    for at in &slow[1..] {
-        suspects = suspects.intersection(&members(at)).copied().collect();
-    }
-    for at in &healthy {
-        let good = members(at);
-        suspects.retain(|worker| !good.contains(worker));
-    }
-    let usual = median(&mut healthy.iter().map(|&at| classes[at].usual).collect::<Vec<_>>())?;
-    let line = |&at: &usize| {
-        let ClassTime { class, usual: time, .. } = classes[at];
+    let good: BTreeSet<usize> = healthy.iter().flat_map(|one| members(job, one.class)).collect();
+    let Some(usual) = median(&mut healthy.iter().map(|one| one.usual).collect::<Vec<_>>()) else {
+        return Vec::new();
+    };
+    let path = |(common, of): (BTreeSet<usize>, Vec<&ClassTime<'_>>)| {
+        let suspects = common.difference(&good).map(|&worker| job.workers[worker].rank).collect();
+        Finding { root_ranks: suspects, ..slow_path(job, &of, usual, span) }
+    };
+    paths.into_iter().map(path).collect()
+}
+
+/// A slow path, by the classes that it slows down and the usual time of the others, ns.
+fn slow_path(job: &Job, slow: &[&ClassTime<'_>], usual: f64, span: f64) -> Finding {
+    let line = |one: &&ClassTime<'_>| {
         let text = format!(
             "{} takes {}, on others {}",
-            describe(job, class),
-            human::duration(time),
+            describe(job, one.class),
+            human::duration(one.usual),
             human::duration(usual)
         );
-        let figures = [("own_ns", time), ("others_ns", usual)];
+        let figures = [("own_ns", one.usual), ("others_ns", usual)];
         Evidence::about(FindingClass::SlowNodePath, text).with(figures)
     };
-    let comms = slow.iter().map(|&at| job.classes[classes[at].class].comm.clone());
     // Communicators that run in parallel lose the same time.
-    let extra = |&at: &usize| count(classes[at].list.len()) * (classes[at].usual - usual);
-    let onsets =
-        slow.iter().filter_map(|&at| first(classes[at].list, (usual * classes[at].usual).sqrt()));
-    Some(Finding {
+    let extra = |one: &&ClassTime<'_>| count(one.list.len()) * (one.usual - usual);
+    let onsets = slow.iter().filter_map(|one| first(one.list, (usual * one.usual).sqrt()));
+    Finding {
         title: "a path inside a node is slow".into(),
         confidence: Confidence::Suspect,
-        root_ranks: suspects.iter().map(|&worker| job.workers[worker].rank).collect(),
-        factor: Some(slow.iter().map(|&at| classes[at].usual).fold(0.0, f64::max) / usual),
+        factor: Some(slow.iter().map(|one| one.usual).fold(0.0, f64::max) / usual),
         most_lost_share: (span > 0.0).then(|| slow.iter().map(extra).fold(0.0, f64::max) / span),
         onset: median(&mut onsets.collect::<Vec<_>>()).map(Onset::Job),
-        comm_texts: comms.collect(),
+        comm_texts: slow.iter().map(|one| job.classes[one.class].comm.clone()).collect(),
         evidence: slow.iter().map(line).collect(),
         ..Finding::of(FindingClass::SlowNodePath)
-    })
+    }
 }
 
 fn members(job: &Job, class: usize) -> BTreeSet<usize> {

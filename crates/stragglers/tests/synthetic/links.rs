@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Slow links and interfaces of healthy ranks.
+//! Slow links and interfaces of healthy ranks, and slow paths inside nodes.
 
 use crate::pipeline::{Shape, play};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_stragglers::input::table::job;
-use ncclscope_stragglers::model::{Job, LinkTraffic};
+use ncclscope_stragglers::model::{
+    Collective, CollectiveClass, EndSync, Job, LinkTraffic, Part, Worker,
+};
 use ncclscope_stragglers::time_blocks::TimeBlocks;
 use ncclscope_stragglers::{Limits, SlowReport, analyze};
 
@@ -97,4 +99,49 @@ fn small_meshes_are_compared_with_one_another() {
         assert_eq!(found(&report), nic.into_iter().collect::<Vec<_>>());
         assert_eq!(report.unjudged.links, 0);
     }
+}
+
+/// 40 steps of 100 ms of eight nodes with two ranks each. In each step each node has two
+/// collectives of 1 ms, or of 6 ms in the slow nodes.
+fn nodes(slow: &[usize]) -> Job {
+    let workers = (0..16).map(|rank| Worker::new(rank, format!("node{}", rank / 2))).collect();
+    let shapes = vec![String::new()];
+    let mut job = Job { is_kernel_timed: true, workers, shapes, ..Job::default() };
+    for func in ["AllReduce", "AllGather"] {
+        let class = |node: u32| CollectiveClass {
+            comm: format!("tp{node}"),
+            func: func.into(),
+            bytes: Some(1 << 20),
+            members: 2,
+        };
+        job.classes.extend((0..8).map(class));
+    }
+    for step in 0..40 {
+        for class in 0..16 {
+            let node = class % 8;
+            let start = f64::from(step) * 1e8 + if class < 8 { 0.0 } else { 1e7 };
+            let end = start + if slow.contains(&node) { 6e6 } else { 1e6 };
+            job.collectives.push(Collective {
+                class,
+                shape: 0,
+                step: Some(step.into()),
+                ends: EndSync::Together,
+                has_ends: true,
+                parts: [2 * node, 2 * node + 1].map(|worker| Part { worker, start, end }).into(),
+            });
+        }
+    }
+    job
+}
+
+#[test]
+fn slow_paths_inside_several_nodes_are_told_apart() {
+    let of = |slow: &[usize]| {
+        let report = analyze(&nodes(slow), &Limits::default());
+        assert!(report.findings.iter().all(|of| of.class == FindingClass::SlowNodePath));
+        report.findings.into_iter().map(|of| of.root_ranks).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[]), [[0; 0]; 0]);
+    assert_eq!(of(&[1]), [[2, 3]]);
+    assert_eq!(of(&[1, 5]), [[2, 3], [10, 11]]);
 }
