@@ -19,7 +19,7 @@ use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{coverage, drift, edges, shared_gpu, shortage, slow, stalls};
 use jiff::Timestamp;
-use ncclscope_findings::{CommId, Cost, FindingClass, Help, RankLocation};
+use ncclscope_findings::{CommId, Confidence, Cost, Evidence, FindingClass, Help, RankLocation};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use serde::Serialize;
@@ -212,6 +212,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     findings.extend(drifts);
     let mut findings = without_effects(findings, stalls_and_shortages(job, &list, span, limits));
     worst_first(&mut findings);
+    doubt_ends(&mut findings);
     notes.extend(shortage::doubt(job, limits, &mut findings));
     shared_gpu::doubt(job, &mut findings);
     help(job, list.first(), &mut findings);
@@ -283,6 +284,28 @@ fn worst_first(findings: &mut [Finding]) {
     findings.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
 }
 
+/// Lowers slow ranks to suspicions, and puts them last, if a slow link ends there that may cost as
+/// much: a rank that sends or receives slowly is late, too.
+fn doubt_ends(findings: &mut Vec<Finding>) {
+    let links: Vec<([u32; 2], f64)> =
+        findings.iter().filter_map(|of| of.edge.zip(of.most_lost_share)).collect();
+    let link = |of: &Finding| {
+        let is_cause = |(ends, cost): &&([u32; 2], f64)| {
+            ends.iter().any(|rank| of.root_ranks.contains(rank)) && of.lost_share <= Some(*cost)
+        };
+        let is_late = matches!(of.class, FindingClass::SlowRank | FindingClass::SlowLaunch);
+        links.iter().find(is_cause).filter(|_| is_late).map(|(ends, _)| *ends)
+    };
+    findings.sort_by_key(|of| link(of).is_some());
+    for finding in findings {
+        if let Some([src, dst]) = link(finding) {
+            finding.confidence = Confidence::Suspect;
+            let text = format!("the slow link from rank {src} to rank {dst} may be why");
+            finding.evidence.push(Evidence::about(finding.class, text));
+        }
+    }
+}
+
 /// Adds to each finding where its ranks run, since when, and the cost.
 fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
     let workers: BTreeMap<u32, &Worker> = job.workers.iter().map(|one| (one.rank, one)).collect();
@@ -325,20 +348,23 @@ fn in_words(ns: i128) -> Option<String> {
 
 /// Removes findings about slow links of a rank that is itself slow, or that is suspected because a
 /// communicator inside its node is slow, and adds notes: after a pause, a connection is slow on its
-/// own account, and such a rank sends after pauses.
+/// own account, and such a rank sends after pauses. A link that may cost more is not an effect.
 fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
     use FindingClass::{SlowLaunch, SlowNodePath, SlowRank};
-    let late = slow.iter().filter(|it| matches!(it.class, SlowRank | SlowLaunch | SlowNodePath));
-    let late: BTreeMap<u32, FindingClass> =
-        late.flat_map(|it| it.root_ranks.iter().map(|&rank| (rank, it.class))).collect();
+    let late = |of: &&Finding| matches!(of.class, SlowRank | SlowLaunch | SlowNodePath);
+    let cost = |of: &Finding| of.lost_share.or(of.most_lost_share);
     let mut own = Vec::new();
     for link in links {
-        let sender = link.edge.and_then(|[src, dst]| Some((src, dst, late.get(&src)?)));
-        let Some((src, dst, class)) = sender else {
+        let is_cause = |of: &&Finding| {
+            let is_sender = link.edge.is_some_and(|[src, _]| of.root_ranks.contains(&src));
+            is_sender && cost(of) >= cost(&link)
+        };
+        let cause = slow.iter().filter(late).find(is_cause);
+        let Some(([src, dst], cause)) = link.edge.zip(cause) else {
             own.push(link);
             continue;
         };
-        let why = match class {
+        let why = match cause.class {
             SlowNodePath => "is inside a slow node communicator",
             _ => "sends after pauses",
         };
