@@ -36,6 +36,10 @@ const ERRORS: f64 = 3.5;
 /// Minimum share of slow steps after the first slow one.
 const STAYS: f64 = 0.5;
 
+/// A suspect is waited for this many times as long as the mean of the others: its own time may
+/// include waits that were not recorded, but those are not waited for.
+const WAITED: f64 = 2.0;
+
 /// Workers that are compared as a unit: a worker, a stage, or a data-parallel rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct WorkerGroup {
@@ -56,11 +60,16 @@ struct Excess {
     slow: Vec<(f64, bool)>,
     /// The standard error of the mean excess.
     error: f64,
+    /// How long the group is waited for in these steps, ns.
+    waited: f64,
+    /// The mean of the same of the others.
+    others_waited: f64,
 }
 
 impl Excess {
     fn none(known: Known) -> Excess {
-        Excess { known, lost: Vec::new(), hits: 0, slow: Vec::new(), error: 0.0 }
+        let (lost, slow) = (Vec::new(), Vec::new());
+        Excess { known, lost, hits: 0, slow, error: 0.0, waited: 0.0, others_waited: 0.0 }
     }
 
     fn is_slow(&self, limits: &Limits) -> bool {
@@ -68,6 +77,7 @@ impl Excess {
             && count(self.hits) >= limits.min_steps_share * count(self.lost.len())
             && self.mean() >= limits.min_lost
             && self.mean() > ERRORS * self.error
+            && (self.known == Known::Whole || self.waited >= WAITED * self.others_waited)
     }
 
     /// Mean excess over these steps. Random effects cancel out in many steps, because the excess
@@ -192,9 +202,12 @@ fn excesses_where(
         let all: f64 = level.iter().map(|group| own(group, blame)).sum();
         let gate = limits.min_lateness_ns.max(limits.min_lost * step.duration);
         for (&at, busy) in groups.iter().zip(busy) {
-            let (group, excess) = (&level[at], &mut found[at]);
+            let excess = &mut found[at];
             let more = busy - median_of_others(&sorted, busy);
-            let is_waited_for = own(group, blame) * count(level.len()) > all;
+            let waited = own(&level[at], blame);
+            excess.waited += waited;
+            excess.others_waited += (all - waited) / (count(level.len()) - 1.0);
+            let is_waited_for = waited * count(level.len()) > all;
             let is_hit = more >= gate && is_waited_for && step.duration > 0.0;
             excess.hits += usize::from(is_hit);
             excess.slow.push((step.start, is_hit));

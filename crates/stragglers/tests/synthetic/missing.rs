@@ -2,16 +2,24 @@
 //! Jobs in which some ranks were not recorded, or not for the whole time.
 
 use ncclscope_findings::Confidence;
-use ncclscope_stragglers::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
+use ncclscope_stragglers::model::{
+    Collective, CollectiveClass, EndSync, Job, P2pBatch, Part, Worker,
+};
 use ncclscope_stragglers::{Limits, SlowReport, analyze};
 
 const MS: f64 = 1e6;
 const STEPS: u32 = 40;
 
 /// 40 steps of 100 ms of four ranks on four hosts. In each step, `slow` works 30 ms longer than the
-/// others; then ranks 0 and 1, and ranks 2 and 3, have a collective, and finally all four. Of rank
-/// 3 only the first steps are recorded.
+/// others. Of rank 3 only the first steps are recorded.
 fn job(slow: usize, steps_of_3: u32) -> Job {
+    let work = |worker| if worker == slow { 70.0 } else { 40.0 };
+    job_of([0, 1, 2, 3].map(work), steps_of_3)
+}
+
+/// The same with ranks that work for so many ms in each step; then ranks 0 and 1, and ranks 2 and
+/// 3, have a collective, and finally all four.
+fn job_of(work: [f64; 4], steps_of_3: u32) -> Job {
     let class =
         |comm: &str, members| CollectiveClass { comm: comm.into(), members, ..Default::default() };
     let mut job = Job { is_kernel_timed: true, shapes: vec![String::new()], ..Job::default() };
@@ -27,7 +35,7 @@ fn job(slow: usize, steps_of_3: u32) -> Job {
             let (ends, step) = (EndSync::Together, Some(i64::from(step)));
             job.collectives.push(Collective { class, shape: 0, step, ends, has_ends: true, parts });
         };
-        let at = |worker| if worker == slow { 70.0 * MS } else { 40.0 * MS };
+        let at = |worker: usize| work[worker] * MS;
         let low = at(0).max(at(1)) + MS;
         let high = at(2).max(at(3)) + MS;
         add(0, &[(0, at(0)), (1, at(1))], low);
@@ -69,4 +77,24 @@ fn a_slow_rank_is_a_suspicion_where_members_were_not_recorded() {
     assert_eq!(found(&report), [(vec![1], Confidence::Suspect)]);
     let evidence = &report.findings[0].evidence;
     assert!(evidence.iter().any(|line| line.text.contains("were not recorded")), "{evidence:?}");
+}
+
+/// Rank 2 waits for sends that were not recorded, which looks like work, and others wait for it,
+/// but less than for rank 1.
+#[test]
+fn a_rank_that_others_hardly_wait_for_is_no_suspect() {
+    let mut job = job_of([40.0, 70.0, 60.0, 40.0], STEPS);
+    let batch = |step: u32, worker: usize| {
+        let start = f64::from(step) * 100.0 * MS;
+        P2pBatch {
+            class: None,
+            part: Part { worker, start, end: start + MS },
+            step: Some(i64::from(step)),
+            partners: vec![],
+            is_lacking: false,
+            has_end: true,
+        }
+    };
+    job.batches = (0..STEPS).flat_map(|step| (0..4).map(move |of| batch(step, of))).collect();
+    assert_eq!(found(&analyze(&job, &Limits::default())), [(vec![1], Confidence::Suspect)]);
 }
