@@ -61,3 +61,20 @@ fn a_missing_host_makes_no_rank_slow_beyond_a_suspicion() {
     let (summary, _) = found(without(2, "slow-gpu", "node-0003-").path(), 1);
     assert_eq!(summary, [["S1", "suspect", "[8]"]]);
 }
+
+/// Why nothing is said of a rank is told once.
+#[test]
+fn a_rank_with_a_damaged_recording_is_mentioned_once() {
+    let directory = simulate("seed = 9\n[job]\nranks = 16\n");
+    let files = std::fs::read_dir(directory.path().join("run")).unwrap();
+    let is_of_5 = |path: &std::path::PathBuf| path.to_string_lossy().ends_with("-10320.nscope");
+    let path = files.map(|file| file.unwrap().path()).find(is_of_5).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.len() / 20 * 19;
+    bytes[at..at + 200].fill(0x5a);
+    std::fs::write(path, bytes).unwrap();
+    let (summary, notes) = found(directory.path(), 3);
+    assert_eq!(summary, [[""; 3]; 0]);
+    assert!(notes.contains("whether 1 rank is slow is not said"), "{notes}");
+    assert_eq!(notes.matches("were not recorded").count(), 1, "{notes}");
+}

@@ -653,13 +653,6 @@ impl JobPart {
                 human::count(overwritten, "process")
             ));
         }
-        if !self.job.gappy.is_empty() {
-            self.job.notes.push(format!(
-                "some operations of {} were not recorded: {} not called slow",
-                human::count(self.job.gappy.len(), "process"),
-                human::if_one(self.job.gappy.len(), "it is", "these are")
-            ));
-        }
         if self.unjudged > 0 {
             self.job.notes.push(format!(
                 "{} not judged: in most transfers there one of the two processes was short of \
