@@ -35,8 +35,10 @@ const DEPTH: usize = 4;
 pub(crate) const SAVED_MAX: u64 = 1 << 30;
 /// Minimum number of files that must be possible to keep open.
 const LEAST_FILES: usize = 8;
+/// The file in which `ncclscope run` describes a run, in its directory.
+pub(crate) const ABOUT_RUN: &str = "run.json";
 /// JSON files beside recordings that are not reports.
-const NOT_REPORTS: [&str; 2] = ["run.json", "truth.json"];
+const NOT_REPORTS: [&str; 2] = [ABOUT_RUN, "truth.json"];
 /// Extensions of archives.
 const ARCHIVES: [&str; 7] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".tar.bz2", ".zip"];
 /// Maximum size of a `run.json` that is read, bytes: Linux limits a command to 2 MiB.
@@ -435,7 +437,7 @@ pub(crate) fn keep_recording(path: &Path) -> Result<(), Failure> {
 /// The content of `run.json` in this directory; `None` if there is none.
 pub(crate) fn about_run(directory: &Path) -> Option<serde_json::Value> {
     let mut bytes = Vec::new();
-    let file = open_to_read(&directory.join("run.json")).ok()?;
+    let file = open_to_read(&directory.join(ABOUT_RUN)).ok()?;
     file.take(ABOUT_MAX).read_to_end(&mut bytes).ok()?;
     serde_json::from_slice(&bytes).ok()
 }

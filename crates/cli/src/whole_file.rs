@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Output files that appear complete or not at all, and that never replace a recording.
+//! Output files that appear complete or not at all, and that never replace a recording or what the
+//! verb reads.
 
 use crate::failure::Failure;
 use crate::fresh;
-use crate::input::keep_recording;
+use crate::input::{ABOUT_RUN, keep_recording};
 use crate::pipe;
 use ncclscope_kineto::file::Output;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Refuses paths that cannot be written, before minutes of reading.
@@ -27,6 +29,25 @@ pub(crate) fn is_place(path: &Path) -> Result<(), Failure> {
         return Err(Failure::environment(text));
     }
     keep_recording(path)
+}
+
+/// Refuses to replace a file that is read, which may be the only copy. A directory in `inputs`
+/// stands for its `run.json`: [`is_place`] protects its recordings.
+pub(crate) fn keep_inputs(inputs: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Failure> {
+    let file_of = |path: &Path| {
+        let about = std::fs::metadata(path).ok()?;
+        about.is_file().then(|| (about.dev(), about.ino()))
+    };
+    let read = |input: &PathBuf| file_of(input).or_else(|| file_of(&input.join(ABOUT_RUN)));
+    let inputs: BTreeSet<(u64, u64)> = inputs.iter().filter_map(read).collect();
+    let is_input = |path: &&PathBuf| file_of(path).is_some_and(|file| inputs.contains(&file));
+    match outputs.iter().find(is_input) {
+        Some(path) => {
+            let path = path.display();
+            Err(Failure::usage(format!("{path} is one of the inputs: name another file")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Writes a file that gets its name when it is complete. Until then it has no name if the file

@@ -12,7 +12,7 @@ use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal::{self, Watched};
 use crate::text::{self, Page};
-use crate::whole_file::is_place;
+use crate::whole_file::{is_place, keep_inputs};
 use ncclscope_compare::input::saved;
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
@@ -24,6 +24,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 
 /// The kind of input for a side.
 #[derive(Debug)]
@@ -47,6 +48,13 @@ impl Source {
             Source::Saved(_) => &[],
         };
         runs.iter().flat_map(|run| &run.recordings)
+    }
+
+    fn saved(&self) -> &[PathBuf] {
+        match self {
+            Source::Recordings(_) => &[],
+            Source::Saved(files) => files,
+        }
     }
 }
 
@@ -81,6 +89,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     }
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
+    if let Some(file) = &args.html {
+        let saved: Vec<PathBuf> = sources.iter().flat_map(Source::saved).cloned().collect();
+        keep_inputs(&saved, slice::from_ref(file))?;
+    }
     // A saved report has other times than recordings, which are therefore converted to reports,
     // too.
     let has_saved = sources.iter().any(|source| matches!(source, Source::Saved(_)));

@@ -8,7 +8,7 @@ use crate::failure::{Failure, tell, warn};
 use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
 use crate::terminal::Watched;
-use crate::whole_file::{self, create_packed, is_packed};
+use crate::whole_file::{self, create_packed, is_packed, keep_inputs};
 use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{Shown, archive, chrome, pftrace};
@@ -16,9 +16,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::slice;
 
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(args)?;
+    keep_inputs(&args.inputs, slice::from_ref(&args.output))?;
     let mut input = Input::open(&args.inputs, args.run.id())?;
     input.leave_out_clockless();
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Needed)?;

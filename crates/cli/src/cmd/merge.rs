@@ -6,7 +6,7 @@ use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
 use crate::terminal::Watched;
-use crate::whole_file::create_packed;
+use crate::whole_file::{create_packed, keep_inputs};
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
 use ncclscope_kineto::write::WriteError;
@@ -15,8 +15,6 @@ use ncclscope_operations::Timeline;
 use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::Recording;
 use ncclscope_trace::names::is_recording_path;
-use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -122,23 +120,6 @@ fn outputs(files: &[PathBuf], output: &Path) -> Result<Vec<PathBuf>, Failure> {
         outputs.push(path);
     }
     Ok(outputs)
-}
-
-/// Refuses to replace an input trace, which may be the only copy.
-fn keep_inputs(files: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Failure> {
-    let file_of = |path: &PathBuf| {
-        let about = std::fs::metadata(path).ok()?;
-        about.is_file().then(|| (about.dev(), about.ino()))
-    };
-    let inputs: BTreeSet<(u64, u64)> = files.iter().filter_map(file_of).collect();
-    let is_input = |path: &&PathBuf| file_of(path).is_some_and(|file| inputs.contains(&file));
-    match outputs.iter().find(is_input) {
-        Some(path) => {
-            let path = path.display();
-            Err(Failure::usage(format!("{path} is a trace to merge: name another place with -o")))
-        }
-        None => Ok(()),
-    }
 }
 
 fn has_ending(path: &Path, end: &str) -> bool {

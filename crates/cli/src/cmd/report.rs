@@ -13,13 +13,14 @@ use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal;
 use crate::text::{self, Content, Page};
-use crate::whole_file::is_place;
+use crate::whole_file::{is_place, keep_inputs};
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
+use std::slice;
 use std::time::Duration;
 
 /// What `--format json` prints: the report, its answer, the filter of its figures, and the content
@@ -36,6 +37,7 @@ struct Printed<'a> {
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.html {
         is_place(file)?;
+        keep_inputs(&args.inputs, slice::from_ref(file))?;
     }
     let mut input = Input::open(&args.inputs, args.run.id())?;
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;

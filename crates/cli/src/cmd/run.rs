@@ -15,7 +15,7 @@ mod why;
 use crate::args::RunArgs;
 use crate::cmd::report;
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
-use crate::input::{Input, about_run, host_name, recordings_in};
+use crate::input::{ABOUT_RUN, Input, about_run, host_name, recordings_in};
 use crate::loading::Loading;
 use ncclscope_answer::Moment;
 use ncclscope_control::directories::above_placeholders;
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let (code, seen) = execute(args, &loading, &directory, says)?;
     // If the command did not start, that was reported.
     if seen.is_none() && is_new && writes {
-        let _ = std::fs::remove_file(directory.join("run.json"));
+        let _ = std::fs::remove_file(directory.join(ABOUT_RUN));
         let _ = std::fs::remove_dir(&directory);
         return Ok(ExitCode::from(code));
     }
@@ -148,7 +148,7 @@ fn prepare(args: &RunArgs, task: Option<Task>) -> Result<(PathBuf, bool), Failur
 fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
     let mut bytes = serde_json::to_vec_pretty(file)?;
     bytes.push(b'\n');
-    std::fs::write(directory.join("run.json"), bytes)
+    std::fs::write(directory.join(ABOUT_RUN), bytes)
 }
 
 /// Runs the command. Returns its exit code as a shell would, and its processes that loaded NCCL, if

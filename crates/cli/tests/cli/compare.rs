@@ -263,6 +263,21 @@ fn saved_reports_tell_only_with_several_runs() {
 }
 
 #[test]
+fn a_saved_report_that_is_compared_is_not_replaced_by_the_page() {
+    let jobs = Jobs::new();
+    let [a, b] = ["a.json", "saved/b.json"].map(|name| jobs.path(name));
+    let saved = jobs.path("saved");
+    std::fs::create_dir(&saved).unwrap();
+    [&a, &b].into_iter().for_each(|file| std::fs::write(file, "{}").unwrap());
+    for file in [&a, &b] {
+        let refused = ncclscope(&["compare", &a, &saved, "--html", file]).ends_with(2);
+        let why = "is one of the inputs: name another file\n";
+        assert!(refused.stderr.ends_with(why) && refused.stdout.is_empty(), "{refused:#?}");
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "{}");
+    }
+}
+
+#[test]
 fn the_filter_of_a_saved_report_is_shown() {
     let jobs = Jobs::new();
     let a = jobs.add("a", 1, "");

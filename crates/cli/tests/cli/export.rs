@@ -337,6 +337,19 @@ fn what_cannot_be_written_is_code_4_and_leaves_nothing() {
 }
 
 #[test]
+fn the_description_of_a_run_is_not_replaced() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let about = run.file("run.json");
+    std::fs::write(&about, "{}").unwrap();
+    for (verb, option) in [("export", "-o"), ("report", "--html")] {
+        let outcome = ncclscope(&[verb, run.text(), option, about.to_str().unwrap()]).ends_with(2);
+        let why = "run.json is one of the inputs: name another file\n";
+        assert!(outcome.stderr.ends_with(why) && outcome.stdout.is_empty(), "{outcome:#?}");
+        assert_eq!(std::fs::read_to_string(&about).unwrap(), "{}");
+    }
+}
+
+#[test]
 fn no_recording_is_replaced_by_a_trace() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
     let files = std::fs::read_dir(run.path()).unwrap().map(|entry| entry.unwrap().path());

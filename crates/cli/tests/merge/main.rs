@@ -239,7 +239,7 @@ fn a_trace_that_is_read_is_not_replaced_by_chance() {
         &["--merged", "--kineto", "rank0.json", "rank1.json", "run", "-o", "rank1.json"],
     ] {
         let said = job.fails(2, words);
-        assert!(said.contains("json is a trace to merge: name another place with -o"), "{said}");
+        assert!(said.contains("json is one of the inputs: name another file"), "{said}");
     }
     for rank in 0..2 {
         let whole = read(&job.path(&format!("rank{rank}.json")));
