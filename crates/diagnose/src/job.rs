@@ -56,7 +56,7 @@ pub enum ProcessStatus {
     Ended,
     /// It exists but is stopped.
     Stopped(Stop),
-    /// There is no input from it.
+    /// There is no input from it, or only a damaged one that ends early.
     Silent,
 }
 

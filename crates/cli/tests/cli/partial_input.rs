@@ -78,7 +78,24 @@ fn a_recording_that_is_cut_off_weakens_no_verdict_about_another() {
     job.cut(1_390_000);
     let diagnosis = run(&["diagnose"], &job.path(), 3);
     assert!(diagnosis.contains("\nH1b process-gone  rank 4 (node-0001,"), "{diagnosis}");
-    assert!(diagnosis.contains("\nH1b process-gone (suspect)  rank 9 (node-0002,"), "{diagnosis}");
+    assert!(!diagnosis.contains("(suspect)"), "{diagnosis}");
+    assert!(diagnosis.contains("node-0002-10576.nscope is damaged: "), "{diagnosis}");
+}
+
+/// Rank 7 seems not to have entered the operation that rank 5 did not finish.
+#[test]
+fn what_a_cut_recording_lacks_is_no_evidence() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let fault = ["--fault", "gpu-dead", "--ranks", "16", "--steps", "8", "--rank", "5"];
+    ncclscope(&[&["simulate", "-o", out.to_str().unwrap()], &fault[..]].concat()).ends_with(0);
+    cut(&out.join("node-0001-10448.nscope"), 1_300_000);
+    let diagnosis = run(&["diagnose"], &out, 3);
+    assert!(diagnosis.contains("\nH3c gpu-dead (suspect)  rank 5 (node-0001,"), "{diagnosis}");
+    assert!(diagnosis.contains("\nH1b process-gone (suspect)  rank 7 (node-0001,"), "{diagnosis}");
+    assert!(diagnosis.contains("\n  or           only its input is missing, "), "{diagnosis}");
+    let why = "the recording of rank 7 ends early, and its end may be lost\n";
+    assert!(diagnosis.contains(why), "{diagnosis}");
 }
 
 #[test]

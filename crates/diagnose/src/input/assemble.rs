@@ -87,16 +87,35 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     }
     name_damage(&snapshots, &mut job);
     job.notes.extend((!settings.is_checked).then(|| unread(&snapshots)).flatten());
-    let groups: Vec<Vec<PlacedMember<'_>>> = groups.into_values().collect();
+    let (groups, cut) = take_cut(groups.into_values().collect(), &job);
     for members in &groups {
         add_group(members, &mut job);
     }
-    let silent = add_silent(&mut job);
+    let silent = add_silent(&mut job, &cut);
     for (at, members) in groups.iter().enumerate() {
         add_pairs(members, at, &silent, &mut job);
         calls::add(members, at, &mut job);
     }
     Ok(job)
+}
+
+/// Takes the members whose recordings are cut off out of the groups. What such a recording lacks is
+/// no evidence, so that its last counts say nothing.
+fn take_cut<'a>(
+    mut groups: Vec<Vec<PlacedMember<'a>>>,
+    job: &Job,
+) -> (Vec<Vec<PlacedMember<'a>>>, SilentRanks) {
+    let is_cut = |&(process, ..): &PlacedMember<'_>| {
+        job.processes[process as usize].status == ProcessStatus::Silent
+    };
+    let mut cut = SilentRanks::new();
+    groups.retain(|members| !members.iter().all(is_cut));
+    for (at, members) in groups.iter_mut().enumerate() {
+        let of = members.iter().filter(|placed| is_cut(placed));
+        cut.extend(of.map(|&(process, member, _)| ((at, member.rank), process)));
+        members.retain(|placed| !is_cut(placed));
+    }
+    (groups, cut)
 }
 
 /// The processes of one run, sorted by rank; a note names the runs that are left out.
@@ -287,7 +306,7 @@ impl HostEnds {
 
     /// Whether the process runs, and a doubt about that. Only its own host shows that it ended, by
     /// the end of its recording or by other recordings that continue, unless ranks of that host
-    /// waited for it while it was still recorded.
+    /// waited for it while it was still recorded. A damaged one that ends early shows neither.
     fn status(
         &self,
         snapshot: &Snapshot,
@@ -329,6 +348,11 @@ impl HostEnds {
         let is_late = on_host.unwrap_or(anywhere && !is_behind_host);
         if !is_behind_host && !is_behind || is_late || goes_on(snapshot) {
             return (ProcessStatus::Running, None);
+        }
+        if !snapshot.damage.is_empty() {
+            let rank = snapshot.rank;
+            let doubt = format!("the recording of rank {rank} ends early, and its end may be lost");
+            return (ProcessStatus::Silent, Some(doubt));
         }
         if is_behind_host && !(anywhere && on_host.is_none()) {
             return (ProcessStatus::Dead, None);
@@ -566,10 +590,11 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
 
 /// Processes without input, by communicator (position in [`Job::comms`]) and rank in the
 /// communicator.
-type SilentRanks = BTreeMap<(usize, u32), u32>;
+pub(super) type SilentRanks = BTreeMap<(usize, u32), u32>;
 
-/// Adds the processes without input that must exist as members of communicators.
-pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
+/// Adds the processes without input that must exist as members of communicators. Those in `cut` are
+/// known.
+pub(super) fn add_silent(job: &mut Job, cut: &SilentRanks) -> SilentRanks {
     let known = job.processes.iter().zip(0u32..);
     let mut known: BTreeMap<u32, u32> = known.filter_map(|(p, at)| Some((p.rank?, at))).collect();
     let mut silent = SilentRanks::new();
@@ -585,8 +610,14 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
         let missing: Vec<u32> = (0..comm.nranks).filter(|rank| !there.contains(rank)).collect();
         let layout = layouts.of(job, comm);
         // Two members are not one process.
-        let mut taken: BTreeSet<u32> = BTreeSet::new();
+        let known_here = cut.range((at, 0)..=(at, u32::MAX)).map(|(_, &process)| process);
+        let mut taken: BTreeSet<u32> = known_here.filter_map(|one| job.known_rank(one)).collect();
         for rank in missing {
+            if let Some(&process) = cut.get(&(at, rank)) {
+                silent.insert((at, rank), process);
+                job.comms[at].silent.push(process);
+                continue;
+            }
             let process = |global: u32| known.get(&global).copied();
             // A process with input is not in this communicator: a guess that names it is wrong.
             let has_no_input = |at: u32| job.processes[at as usize].status == ProcessStatus::Silent;
@@ -748,7 +779,7 @@ mod tests {
         let process = |rank| Process { rank: Some(rank), ..Process::default() };
         let mut job = Job { processes: (0..ranks - 1).map(process).collect(), ..Job::default() };
         add_group(&placed, &mut job);
-        let silent = add_silent(&mut job);
+        let silent = add_silent(&mut job, &SilentRanks::new());
         add_pairs(&placed, 0, &silent, &mut job);
         assert_eq!(job.comms.len(), ranks as usize);
         let sides = |comm: &Communicator| {

@@ -40,7 +40,8 @@ pub(super) struct FirstEnd {
 pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<FirstEnd> {
     let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     for (snapshot, process) in snapshots.iter().zip(processes) {
-        if process.status == ProcessStatus::Running {
+        // The end of a damaged recording may be lost.
+        if process.status == ProcessStatus::Running && snapshot.damage.is_empty() {
             by_machine.entry(snapshot.facts.identity.machine()).or_default().push(snapshot);
         }
     }
@@ -163,6 +164,18 @@ mod tests {
         assert_eq!(found(&[open(8900), closed(8960), open(8500)]), None, "after them");
         assert_eq!(found(&[closed(8900), closed(8960), open(9000)]), None, "all were to end");
         assert_eq!(found(&[closed(8900), closed(8960)]), None);
+        let mut damaged = [9000, 7000, 9400, 9100].map(|end| Snapshot {
+            end_ns: end * MS,
+            damage: vec!["it is cut off".into()],
+            ..Snapshot::default()
+        });
+        let processes = vec![Process::default(); damaged.len()];
+        assert!(find(&damaged, &processes).is_none(), "their ends may be lost");
+        damaged.iter_mut().zip(0..).for_each(|(one, at)| {
+            one.damage.clear();
+            one.facts.path = PathBuf::from(format!("{at}.nscope"));
+        });
+        assert!(find(&damaged, &processes).is_some());
         let mut apart = [Snapshot { is_closed: true, ..Snapshot::default() }, Snapshot::default()];
         apart[1].facts.identity.host = Some("other".into());
         assert_eq!(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables of vectors (`*.vectors`): jobs of which only counters are known.
 
+use super::assemble::{SilentRanks, add_silent};
 use super::file::load;
 use super::vector_checks::{keep_one_of_each, keep_possible};
 use super::vector_jobs::{Finder, JobVectors, split};
@@ -188,7 +189,7 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
         add(&mut job.comms[comm], vector, u32::try_from(at).unwrap_or(u32::MAX));
     }
     doubt_calls(&mut job);
-    let _ = super::assemble::add_silent(&mut job);
+    let _ = add_silent(&mut job, &SilentRanks::new());
     job
 }
 
