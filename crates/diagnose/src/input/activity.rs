@@ -42,15 +42,37 @@ impl Activities {
     }
 
     /// Adds the latest calls of communicators by their heartbeats, `beats`, after all events. They
-    /// are up to a second late: they are used where calls are missing in the recording.
-    pub(super) fn finish(&mut self, beats: &[u64], has_all_calls: bool) {
+    /// are used where calls are missing in the recording. A heartbeat tells a call up to `late`
+    /// ticks after it was made, when others may have begun to wait. The call counts as made at the
+    /// beginning of that time.
+    pub(super) fn finish(&mut self, beats: &[u64], late: u64, has_all_calls: bool) {
         let latest = beats.iter().max().unwrap_or(&0);
         let all = std::iter::once((&mut self.process, latest));
         for (of, &beat) in all.chain(self.comms.iter_mut().zip(beats)) {
             if of.call == 0 || !has_all_calls {
-                of.call = of.call.max(beat);
+                of.call = of.call.max(beat.saturating_sub(late));
+                of.change = of.change.max(beat);
             }
             of.change = of.change.max(of.call);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_tells_a_call_late_and_only_where_calls_are_missing() {
+        let found = |call: u64, beat: u64, has_all_calls: bool| {
+            let mut all = Activities::new(1);
+            all.comms[0].call = call;
+            all.finish(&[beat], 100, has_all_calls);
+            (all.comms[0].call, all.comms[0].change)
+        };
+        assert_eq!(found(950, 1000, false), (950, 1000), "the call of which it tells");
+        assert_eq!(found(950, 3000, false), (2900, 3000), "a call that was not recorded");
+        assert_eq!(found(950, 3000, true), (950, 950));
+        assert_eq!((found(0, 3000, true), found(0, 0, true)), ((2900, 3000), (0, 0)));
     }
 }

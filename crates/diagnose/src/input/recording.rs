@@ -196,7 +196,9 @@ impl<'t, 'a> Progression<'t, 'a> {
         let is_partial = timeline.has_gaps() || recording.has_hole();
         let calls = notes.comms.iter().map(|of| of.progress.map_or(0, |progress| progress.beat));
         let calls: Vec<u64> = calls.collect();
-        notes.activities.finish(&calls, !is_partial && recording.is_whole());
+        // The recorder looks for calls once a second.
+        let late = recording.header().hz;
+        notes.activities.finish(&calls, late, !is_partial && recording.is_whole());
         Progression {
             recording,
             timeline,
