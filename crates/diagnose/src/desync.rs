@@ -221,6 +221,7 @@ fn first_hash_difference(comm: &Communicator) -> Option<(u64, CallGroups)> {
 mod tests {
     use super::*;
     use crate::job::Process;
+    use std::sync::Arc;
 
     fn call(func: &str, count: u64) -> Call {
         Call { func: func.into(), count: Some(count), ..Call::default() }
@@ -229,7 +230,7 @@ mod tests {
     fn comm(calls: &[&[Call]]) -> Communicator {
         let vectors =
             calls.iter().map(|calls| Vector { enqueued: calls.len() as u64, ..Vector::default() });
-        let numbered = |calls: &&[Call]| (1..).zip(calls.iter().cloned()).collect();
+        let numbered = |calls: &&[Call]| Arc::new((1..).zip(calls.iter().cloned()).collect());
         Communicator {
             vectors: vectors.collect(),
             calls: (0..).zip(calls.iter().map(numbered)).collect(),
@@ -276,7 +277,7 @@ mod tests {
         let mut comm = comm(&[&right, &right, &right]);
         // The calls of the last member are numbered one too low.
         let shifted = right.iter().cloned().zip(0..).map(|(call, at)| (at, call)).collect();
-        comm.calls.insert(2, shifted);
+        comm.calls.insert(2, Arc::new(shifted));
         assert_eq!(found(comm.clone())[0].accused, [2]);
         comm.hashes = vec![(0, 2, 7), (2, 2, 7)];
         assert_eq!(found(comm.clone()), []);
@@ -294,7 +295,7 @@ mod tests {
         let mut comm = comm(&[&enqueued, &enqueued, &api]);
         comm.vectors[..2].iter_mut().for_each(|vector| vector.is_captured = true);
         assert_eq!(found(comm.clone()), []);
-        comm.calls.insert(1, (1..).zip(api[1..].to_vec()).collect());
+        comm.calls.insert(1, Arc::new((1..).zip(api[1..].to_vec()).collect()));
         assert_eq!((found(comm.clone())[0].index, &found(comm)[0].accused[..]), (2, &[0, 1][..]));
     }
 

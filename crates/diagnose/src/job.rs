@@ -9,6 +9,7 @@ format and on no rule.
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_operations::threads::Role;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Value of [`Job::source`] for recordings.
 pub(crate) const RECORDINGS: &str = "recordings";
@@ -194,8 +195,9 @@ pub struct Communicator {
     pub flights: BTreeMap<u32, InFlightOp>,
     /// Rolling hashes: (position in `vectors`, number of operations, hash).
     pub hashes: Vec<(u32, u64, u64)>,
-    /// The latest calls of members, by position in `vectors` and then by number.
-    pub calls: BTreeMap<u32, BTreeMap<u64, Call>>,
+    /// The latest calls of members, by position in `vectors` and then by number. Thousands of
+    /// members have many, so that they are not copied.
+    pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Call>>>,
     /// (number, bytes) of the latest sends or receives of a pair, by position in `vectors`.
     pub sizes: BTreeMap<u32, Vec<(u64, u64)>>,
 }

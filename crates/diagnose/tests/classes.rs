@@ -10,6 +10,7 @@ use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::threads::Role;
 use proptest::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 const MINUTE: Option<u64> = Some(60_000_000_000);
@@ -280,7 +281,7 @@ fn h2_another_datatype() {
     for member in 0..3 {
         let datatype = if member == 1 { "ncclInt8" } else { "ncclFloat32" }.to_owned();
         let call = Call { func: "AllReduce".into(), datatype, ..Call::default() };
-        comm.calls.insert(member, [(5, call)].into());
+        comm.calls.insert(member, Arc::new([(5, call)].into()));
     }
     job.comms.push(comm);
     let verdict = expect(&job, FindingClass::CallMismatch, &[1]);

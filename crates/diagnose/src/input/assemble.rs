@@ -21,6 +21,7 @@ use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
 use ncclscope_trace::{open_to_read, read_header};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A process that writes no record for this time (three heartbeat periods) counts as gone, ns.
 const SILENCE_NS: u64 = 3_500_000_000;
@@ -518,7 +519,7 @@ fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
     for (&(process, member, now), at) in members.iter().zip(0u32..) {
         comm.vectors.push(vector(process, member, now));
         comm.hashes.extend(member.hashes.iter().map(|&(count, hash)| (at, count, hash)));
-        comm.calls.insert(at, member.calls.clone());
+        comm.calls.insert(at, Arc::clone(&member.calls));
         if let Some(flight) = &member.flight {
             comm.flights.insert(at, flight.clone());
         }

@@ -18,6 +18,7 @@ use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Process, Process
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Maximum number of members of all groups of a dump.
 const MAX_MEMBERS: usize = 1 << 20;
@@ -340,7 +341,7 @@ impl GroupBuilder<'_> {
         let mut comm = self.named();
         let silent = self.members.iter().filter(|rank| !self.dumps.ranks.contains_key(rank));
         comm.silent = silent.map(|&rank| self.process(rank)).collect();
-        let mut may_be_cut = Vec::new();
+        let (mut all_calls, mut may_be_cut) = (BTreeMap::new(), Vec::new());
         for (rank, job, dump) in self.known() {
             let Some(vector) = self.vector(rank, job, dump, use_status) else { continue };
             let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
@@ -359,10 +360,11 @@ impl GroupBuilder<'_> {
             }
             may_be_cut
                 .extend(calls.keys().next().filter(|_| dump.lacks_older).map(|&seq| (at, seq)));
-            comm.calls.insert(at, calls);
+            all_calls.insert(at, calls);
             comm.vectors.push(vector);
         }
-        drop_cut(&mut comm.calls, &may_be_cut);
+        drop_cut(&mut all_calls, &may_be_cut);
+        comm.calls = all_calls.into_iter().map(|(at, calls)| (at, Arc::new(calls))).collect();
         comm
     }
 

@@ -12,7 +12,6 @@ use ncclscope_operations::joiner::{At, Consumer};
 use ncclscope_operations::operation::Completion;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::{Event, EventId, Operation, Timeline};
-use ncclscope_trace::handle::LANES;
 use ncclscope_trace::progress::{Checkpoints, Heartbeat, OpProgress, Progress, progress_flags};
 use ncclscope_trace::record::{ApiCall, Coll};
 use ncclscope_trace::{Detail, EventKind, Handle, Record, Recording, State, StrId};
@@ -172,6 +171,14 @@ pub(super) struct GroupNote {
     pub(super) calls: Vec<(usize, Option<bool>)>,
 }
 
+/// What is noted of a thread.
+#[derive(Debug, Default)]
+struct LaneNotes {
+    group: Option<GroupNote>,
+    /// The groups that the application ended last, and when, in ticks.
+    ends: Vec<(Handle, u64)>,
+}
+
 /// Collects what shows the progress of a process while its recording is read.
 #[derive(Debug)]
 pub struct SnapshotReader<'a> {
@@ -181,9 +188,8 @@ pub struct SnapshotReader<'a> {
     /// Number of operations of each communicator before the latest sweep.
     swept: Vec<usize>,
     pub(super) activities: Activities,
-    groups: [Option<GroupNote>; LANES],
-    /// The groups that the application of each lane ended last, and when, in ticks.
-    group_ends: [Vec<(Handle, u64)>; LANES],
+    /// By lane; most processes use few.
+    lanes: Vec<LaneNotes>,
     /// Start of the latest launch of a kernel, in ticks, and whether it has stopped.
     pub(super) latest_launch: Option<(u64, bool)>,
     /// Some ProxyOps are for other processes (PXN).
@@ -208,8 +214,7 @@ impl<'a> SnapshotReader<'a> {
             comms: CommNotes::all(recording),
             swept: vec![0; comms],
             activities: Activities::new(comms),
-            groups: [const { None }; LANES],
-            group_ends: [const { Vec::new() }; LANES],
+            lanes: Vec::new(),
             latest_launch: None,
             has_foreign: false,
             in_progress_ops,
@@ -227,17 +232,24 @@ impl<'a> SnapshotReader<'a> {
 
     /// The latest group of each thread.
     pub(super) fn groups(&self) -> impl Iterator<Item = &GroupNote> {
-        self.groups.iter().flatten()
+        self.lanes.iter().filter_map(|lane| lane.group.as_ref())
     }
 
     /// When the application ended this group, in ticks; `None` if it has not.
     pub(super) fn end_of(&self, group: &GroupNote) -> Option<u64> {
-        let mut ends = self.group_ends.iter().flatten().rev();
+        let mut ends = self.lanes.iter().flat_map(|lane| &lane.ends).rev();
         ends.find(|(handle, _)| *handle == group.handle).map(|(_, end)| *end)
     }
 
+    fn lane(&mut self, lane: usize) -> &mut LaneNotes {
+        if self.lanes.len() <= lane {
+            self.lanes.resize_with(lane + 1, LaneNotes::default);
+        }
+        &mut self.lanes[lane]
+    }
+
     fn add_group(&mut self, timeline: &Timeline<'_>, (id, event): (EventId, &Event)) {
-        let Some(latest) = self.groups.get_mut(usize::from(event.lane)) else { return };
+        let latest = &mut self.lane(usize::from(event.lane)).group;
         if latest.as_ref().is_some_and(|latest| latest.start >= event.start.ticks) {
             return;
         }
@@ -370,9 +382,8 @@ impl<'a> SnapshotReader<'a> {
 impl Consumer for SnapshotReader<'_> {
     #[inline]
     fn record(&mut self, at: &At<'_, '_>, record: &Record) {
-        if let Record::State { handle, ticks, state: State::GROUP_END_API_START, .. } = *record
-            && let Some(ends) = self.group_ends.get_mut(at.lane)
-        {
+        if let Record::State { handle, ticks, state: State::GROUP_END_API_START, .. } = *record {
+            let ends = &mut self.lane(at.lane).ends;
             // The records of a later group may be lost.
             if ends.len() == ENDS {
                 ends.remove(0);

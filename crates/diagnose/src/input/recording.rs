@@ -41,6 +41,7 @@ use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
 use ncclscope_trace::{Comm, Recording};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Minimum time between two samples of a thread that show whether it runs, ns.
 const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
@@ -309,7 +310,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         // all ranks, but the calls are not.
         let calls = if member.is_captured { &[][..] } else { notes.calls.all() };
         if progress.flags & flags::PARTIAL == 0 && has_all_calls(self.recording) {
-            member.calls = self.latest_calls(position, (member.api, calls), member.enqueued);
+            let calls = self.latest_calls(position, (member.api, calls), member.enqueued);
+            member.calls = Arc::new(calls);
         }
         if is_partial {
             // Without the age, the rank would look as if it waited for nothing.

@@ -5,6 +5,7 @@ use crate::job::{Call, InFlightOp, ThreadState};
 use ncclscope_findings::rank::Pending;
 use ncclscope_trace::runs::ProcessFacts;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// The progress of one process.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +94,7 @@ pub(super) struct Member {
     pub(super) sees_kernels: bool,
     pub(super) flight: Option<InFlightOp>,
     pub(super) hashes: Vec<(u64, u64)>,
-    pub(super) calls: BTreeMap<u64, Call>,
+    pub(super) calls: Arc<BTreeMap<u64, Call>>,
     /// Number of the latest send or receive on the communicator, if known.
     pub(super) p2p_enqueued: Option<u64>,
     /// Sends and receives, by (is a send, rank of the other side).
