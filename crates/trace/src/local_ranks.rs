@@ -9,7 +9,7 @@ devices are unknown, or several ranks share one (which NCCL permits from 2.30.3 
 */
 
 use crate::reader::Recording;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A process in a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,19 +30,21 @@ pub struct LocalMember<'a> {
 /// rank. `None` if the process has one rank.
 #[must_use]
 pub fn local_ranks(members: &[LocalMember<'_>]) -> Option<Vec<u32>> {
-    let mut ranks: HashMap<(u64, &str), i32> = HashMap::new();
-    let mut on_device: HashMap<(u64, &str, Option<u32>), i32> = HashMap::new();
-    let mut shared = BTreeSet::new();
+    // Most processes have one rank and few communicators.
+    let mut ranks: BTreeMap<(u64, &str), i32> = BTreeMap::new();
     let mut has_several = false;
-    for member in members {
-        let LocalMember { hash, name, rank, device, .. } = *member;
+    for &LocalMember { hash, name, rank, .. } in members {
         has_several |= *ranks.entry((hash, name)).or_insert(rank) != rank;
-        if *on_device.entry((hash, name, device)).or_insert(rank) != rank {
-            shared.insert(device);
-        }
     }
     if !has_several {
         return None;
+    }
+    let mut on_device: BTreeMap<(u64, &str, Option<u32>), i32> = BTreeMap::new();
+    let mut shared = BTreeSet::new();
+    for &LocalMember { hash, name, rank, device, .. } in members {
+        if *on_device.entry((hash, name, device)).or_insert(rank) != rank {
+            shared.insert(device);
+        }
     }
     let most = members.iter().map(|member| member.nranks).max();
     let of_most = members.iter().filter(|member| Some(member.nranks) == most);
