@@ -8,7 +8,8 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::threads::roles;
 use ncclscope_trace::identity::is_number;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::{EventKind, Recording, TickMap};
+use ncclscope_trace::{EventKind, Recording, State, TickMap};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// An empty row of a process in a communicator.
@@ -80,7 +81,9 @@ pub(crate) fn fill_counts(row: &mut RankRow, counts: &Counts, dropped: &[u64; KI
             row.events.insert(kind.name(), events);
         }
     }
-    row.states = counts.states().map(|(state, count)| (state.to_string(), count)).collect();
+    let name =
+        |state: State| state.name().map_or_else(|| Cow::Owned(state.to_string()), Cow::Borrowed);
+    row.states = counts.states().map(|(state, count)| (name(state), count)).collect();
 }
 
 /// Number of events that were not recorded, by kind.

@@ -9,6 +9,7 @@ given another meaning. An unknown value is `null`. Bandwidths and sizes are thos
 
 use crate::buckets::Latency;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Value of [`Report::schema`].
@@ -86,7 +87,7 @@ pub struct RankRow {
     /// Counts by kind of event; kinds that never occurred are left out.
     pub events: BTreeMap<&'static str, EventCounts>,
     /// Count of each state, including those of steps.
-    pub states: BTreeMap<String, u64>,
+    pub states: BTreeMap<Cow<'static, str>, u64>,
     /// Roles of the process's threads, one for each lane used.
     pub threads: Vec<&'static str>,
     /// Its clocks.

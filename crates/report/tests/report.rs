@@ -87,7 +87,7 @@ fn one_all_reduce_is_counted_as_nccl_did_it() {
             ("ProxyStepSendPeerWait", 24),
             ("ProxyStepSendWait", 8),
         ];
-        let seen: Vec<(&str, u64)> = row.states.iter().map(|(s, n)| (s.as_str(), *n)).collect();
+        let seen: Vec<(&str, u64)> = row.states.iter().map(|(s, n)| (&**s, *n)).collect();
         assert_eq!(seen, states);
         // Callbacks come at least 30 ns after the GPU's time stamp, and the launch 2 µs before it.
         let error = row.clock.gpu_error_ns.unwrap();
