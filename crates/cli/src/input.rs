@@ -25,6 +25,10 @@ use std::process::ExitCode;
 
 /// Maximum number of damaged recordings that are named.
 const NAMED: usize = 8;
+/// Least number of parts in which recordings are opened by several threads, and most recordings of
+/// a part.
+const PARTS: usize = 64;
+const MOST_AT_ONCE: usize = 16;
 /// Maximum number of directories with recordings that are named.
 const PLACES: usize = 3;
 /// Maximum number of directory entries that are looked at to find such directories.
@@ -158,7 +162,7 @@ impl Input {
             let _ = recording.last_ticks();
             Ok::<_, ncclscope_trace::Error>(recording)
         };
-        in_order(files, open, |index, recording| {
+        let mut take = |index: usize, recording| {
             progress.at(index as u64 + 1);
             let file = &files[index];
             terminal::say(2, || format!("opened {}", file.display()));
@@ -180,6 +184,13 @@ impl Input {
                     input.bad += 1;
                 }
             }
+        };
+        // Passing each of thousands from thread to thread would take longer than to open it.
+        let at_once = (files.len() / PARTS).clamp(1, MOST_AT_ONCE);
+        let parts: Vec<&[PathBuf]> = files.chunks(at_once).collect();
+        let open_all = |part: &&[PathBuf]| part.iter().map(open).collect::<Vec<_>>();
+        in_order(&parts, open_all, |at, opened| {
+            opened.into_iter().zip(at * at_once..).for_each(|(one, index)| take(index, one));
         });
         drop(progress);
         if let Some(line) = failed {

@@ -20,6 +20,7 @@ mod dynolog;
 mod failure;
 mod fresh;
 mod http;
+mod indented;
 mod input;
 mod loading;
 mod narrow;

@@ -3,9 +3,11 @@
 
 pub(crate) use crate::printable::in_a_line;
 
+use crate::indented::Indented;
 use crate::printable::Printable;
 use crate::terminal;
 use serde::Serialize;
+use serde_json::Serializer;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -82,7 +84,7 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
 /// Prints a value as indented JSON with a newline.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     let mut out = screen();
-    serde_json::to_writer_pretty(&mut out, value)?;
+    value.serialize(&mut Serializer::with_formatter(&mut out, Indented::default()))?;
     writeln!(out)?;
     out.flush()
 }

@@ -18,6 +18,7 @@ use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
 use serde::Serialize;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::process::ExitCode;
 use std::slice;
@@ -39,7 +40,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         is_place(file)?;
         keep_inputs(&args.inputs, slice::from_ref(file))?;
     }
-    let mut input = Input::open(&args.inputs, args.run.id())?;
+    // Neither is freed before the process ends: of thousands of ranks that would take a while.
+    let mut input = ManuallyDrop::new(Input::open(&args.inputs, args.run.id())?);
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;
     if args.by.contains(&By::Channel) && args.by.len() > 1 {
         return Err(Failure::usage(
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         ));
     }
     let assessment = Assessment::of(&input, (&narrowed, &args.by), args.hang.hang_sec);
+    let assessment = ManuallyDrop::new(assessment);
     let report = &assessment.report;
     if report.operations.is_empty() && report.open_operations.is_empty() {
         no_operation(&narrowed)?;
