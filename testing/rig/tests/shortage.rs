@@ -106,7 +106,7 @@ fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     let steps = match what {
         Trouble::Quota => "repeat:50:allreduce:100000",
         Trouble::BusyCore => "repeat:25:allreduce:100000",
-        _ => "repeat:400:allreduce:100000",
+        _ => "repeat:250:allreduce:100000",
     };
     let running = job.steps([steps]).start().expect("ranks start");
     let (pid, over) = (running.pid(SHORT), AtomicBool::new(false));

@@ -18,7 +18,7 @@ const INDENT: &str = "  ";
 const LABEL: usize = 6;
 
 /// Lines under headings.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Page {
     text: String,
     has_colour: bool,
@@ -39,6 +39,11 @@ impl Page {
     /// An empty page in GitHub's Markdown.
     pub(crate) fn markdown() -> Page {
         Page { text: String::new(), has_colour: false, columns: None, is_markdown: true }
+    }
+
+    /// Number of lines.
+    pub(super) fn height(&self) -> usize {
+        self.text.lines().count()
     }
 
     pub(super) fn into_text(self) -> String {

@@ -9,25 +9,51 @@ use ncclscope_operations::human::{bytes, duration, percent};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::schema::{RoleRow, SizeRow};
 
-/// Maximum number of rows of the table of times, and of that of sizes.
-const ROWS: usize = 8;
-/// Maximum number of ranks that are named, and of sentences in a section.
-const FEW: usize = 3;
+/// Maximum number of lines, if the terminal has the usual width.
+const LINES: usize = 60;
+
+/// How much is shown.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Maximum number of rows of the table of times, and of that of sizes.
+    rows: usize,
+    /// Maximum number of ranks that are named, and of sentences in a section.
+    few: usize,
+}
+
+/// The choices, of which the first is taken that needs at most [`LINES`].
+const ROOMS: [Room; 4] = [
+    Room { rows: 8, few: 3 },
+    Room { rows: 8, few: 2 },
+    Room { rows: 6, few: 2 },
+    Room { rows: 4, few: 1 },
+];
 
 pub(super) fn write(page: &mut Page, content: Content<'_>) {
+    let before = page.clone();
+    for room in ROOMS {
+        *page = before.clone();
+        write_in(page, content, room);
+        if page.height() <= LINES {
+            break;
+        }
+    }
+}
+
+fn write_in(page: &mut Page, content: Content<'_>, room: Room) {
     let report = content.report;
     head::write(page, report, content.run, head::Room::Screen);
-    roles(page, content);
-    sizes(page, &report.sizes);
-    late::write(page, content, FEW);
-    more(page, report.late_ranks.len(), FEW);
-    few(page, "PROBLEMS", &report.problems);
-    losses::write(page, report.lost.losses.get(..FEW).unwrap_or(&report.lost.losses));
-    few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable);
+    roles(page, content, room.rows);
+    sizes(page, &report.sizes, room.rows);
+    late::write(page, content, room.few);
+    more(page, report.late_ranks.len(), room.few);
+    few(page, "PROBLEMS", &report.problems, room.few);
+    losses::write(page, report.lost.losses.get(..room.few).unwrap_or(&report.lost.losses));
+    few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable, room.few);
 }
 
 /// The section about time in NCCL by role.
-fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>) {
+fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>, most: usize) {
     let rows: &[RoleRow] = &report.roles;
     let of = match filter {
         Some(_) => {
@@ -48,7 +74,7 @@ fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>) {
         ("time", Align::Right),
         ("of it waiting for ranks", Align::Right),
     ]);
-    for row in rows.iter().take(ROWS) {
+    for row in rows.iter().take(most) {
         let waiting = row.total_waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
         table.row(vec![
             row.role.clone(),
@@ -60,8 +86,8 @@ fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>) {
         ]);
     }
     page.table(&table);
-    more(page, rows.len(), ROWS);
-    explain_bounds(page, rows.get(..ROWS).unwrap_or(rows));
+    more(page, rows.len(), most);
+    explain_bounds(page, rows.get(..most).unwrap_or(rows));
 }
 
 /// Explains why shares are bounds or unknown.
@@ -85,7 +111,7 @@ fn explain_bounds(page: &mut Page, rows: &[RoleRow]) {
 }
 
 /// Sizes with bandwidths, as nccl-tests prints them.
-fn sizes(page: &mut Page, rows: &[SizeRow]) {
+fn sizes(page: &mut Page, rows: &[SizeRow], most: usize) {
     if rows.is_empty() {
         return;
     }
@@ -101,7 +127,7 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
         ("busbw", Align::Right),
         ("lowest", Align::Right),
     ]);
-    for row in rows.iter().take(ROWS) {
+    for row in rows.iter().take(most) {
         table.row(vec![
             row.bytes.map_or_else(|| "unknown".into(), bytes),
             row.func.clone(),
@@ -115,13 +141,13 @@ fn sizes(page: &mut Page, rows: &[SizeRow]) {
         ]);
     }
     page.table(&table);
-    more(page, rows.len(), ROWS);
+    more(page, rows.len(), most);
 }
 
 /// The first sentences of a section.
-fn few(page: &mut Page, title: &str, sentences: &[String]) {
-    page.sentences(title, sentences.get(..FEW).unwrap_or(sentences));
-    more(page, sentences.len(), FEW);
+fn few(page: &mut Page, title: &str, sentences: &[String], most: usize) {
+    page.sentences(title, sentences.get(..most).unwrap_or(sentences));
+    more(page, sentences.len(), most);
 }
 
 fn more(page: &mut Page, all: usize, shown: usize) {

@@ -205,4 +205,7 @@ fn one_screen_whatever_the_number_of_ranks() {
         rows.as_array().unwrap().iter().filter_map(|row| row["count"].as_u64()).sum()
     };
     assert_eq!(count(&json["sizes"]), count(&json["operations"]));
+    // All sections are full.
+    let (large, _) = report(&["--ranks", "64", "--fault", "p2p-unmatched"]);
+    assert!((56..=60).contains(&large.len()), "{large:#?}");
 }
