@@ -174,9 +174,9 @@ pub(crate) const ROWS: [Row; 24] = [
         code: "N4",
         name: "flush-stalled",
         title: "received data is not flushed to the GPU: PCIe, IOMMU",
-        explanation: "Data arrived, and its flush to the GPU's memory does not end. With GDRCopy the \
-                      proxy thread itself waits for a flush, so that one that does not end shows \
-                      as P1.",
+        explanation: "Data arrived, and its flush to the GPU's memory does not end. With GDRCopy \
+                      the proxy thread itself waits for a flush, so that one that does not end \
+                      shows as P1.",
         advice: "look at PCIe (ACS, IOMMU, `lspci -vv`, AER messages in `dmesg`).",
         verb: "report --full",
         tools: ONE_RANK,

@@ -112,8 +112,8 @@ pub static METRICS: &[Metric] = &[
         "Total time of the network transfers of operations, send side"),
     metric!("nccl.operation.gap", Histogram, "s", OF_RANK,
         Source::Rank(|r| Value::histogram(&r.gap)),
-        "Time from an operation's end to the start of the communicator's next, 0 if they overlap; an \
-         operation starts when it is enqueued"),
+        "Time from an operation's end to the start of the communicator's next, 0 if they overlap; \
+         an operation starts when it is enqueued"),
     metric!("nccl.operations.in_flight", Sum, "{operation}", OF_RANK,
         Source::Rank(|r| Some(Value::Count(r.in_flight))),
         "Operations that began and have not ended"),
