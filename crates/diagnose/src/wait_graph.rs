@@ -44,8 +44,7 @@ connected component that no edge leaves. There are four kinds:
 - one node *inside*: the operation does not end although all members are in it. Kernels and
   transfers show why;
 - several processes: a *cycle*. A process in it that is unfinished, or called something different,
-  explains it. Otherwise it is a deadlock, or a pair of sends and receives that do not match. A
-  cycle of collectives alone is a root even if an edge leaves it ([`GraphSearch::add_knots`]).
+  explains it. Otherwise it is a deadlock, or a pair of sends and receives that do not match.
 
 A root is *confirmed* when its own counts prove it, which needs its own input. A root whose counters
 still advance is slow, not stuck: it becomes a note, not a verdict, unless others have waited for it
@@ -432,7 +431,6 @@ impl<'a> GraphSearch<'a> {
             }
         }
         self.add_cycles(&cycles, &graph, &components, &mut found);
-        self.add_knots(&components, &leads_on, &mut found);
         let weak = self.weakly_held(&found);
         for (index, progress) in self.comm_progress.iter().enumerate() {
             let Some(node) = progress.inside else { continue };
@@ -534,39 +532,6 @@ impl<'a> GraphSearch<'a> {
                 self.add_cycle(cycle, graph, nodes, found);
             }
         }
-    }
-
-    /// Adds cycles that stand beside another cause: their component leads on to it, but they would
-    /// remain without it. That is certain of processes that wait for each other in collectives
-    /// alone: each has issued one that another lacks, so that no order fits all. Sends and receives
-    /// may be issued long before their turn.
-    fn add_knots(&self, components: &[u32], leads_on: &[bool], found: &mut WaitRoots) {
-        let mut is_transfer = vec![false; self.nodes as usize];
-        let all = self.job.comms.iter().zip(0u32..);
-        for (_, at) in all.filter(|(comm, _)| comm.kind != CommKind::Collectives) {
-            self.nodes_of(at).for_each(|node| is_transfer[node as usize] = true);
-        }
-        let is_within = |&&(from, to): &&(u32, u32)| {
-            let [from, to] = [from, to].map(|node| node as usize);
-            let here = components[from];
-            here == components[to]
-                && leads_on[here as usize]
-                && !is_transfer[from]
-                && !is_transfer[to]
-        };
-        let edges: Vec<(u32, u32)> = self.edges.iter().filter(is_within).copied().collect();
-        if edges.is_empty() {
-            return;
-        }
-        let graph = Graph::new(self.nodes as usize, &edges);
-        let components = graph.components();
-        let mut knots: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (&component, process) in components.iter().zip(0..to_u32(self.job.processes.len())) {
-            knots.entry(component).or_default().push(process);
-        }
-        let is_unfinished = |process: &u32| self.unfinished.contains_key(process);
-        knots.retain(|_, knot| knot.len() > 1 && !knot.iter().any(is_unfinished));
-        self.add_cycles(&knots, &graph, &components, found);
     }
 
     /// Adds the root of a cycle: a member that did not finish what its peers finished, or that made

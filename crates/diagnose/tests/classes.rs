@@ -614,25 +614,6 @@ fn deadlock_of_two_orders() {
     expect(&job, FindingClass::Deadlock, &[0, 1]);
 }
 
-/// Ranks 0 and 1 use two communicators in another order; one of them also waits for rank 3, which
-/// does not come.
-#[test]
-fn a_deadlock_beside_another_cause_is_named_too() {
-    let mut job = job(4);
-    job.comms.push(comm("a", &[(0, 5, None, 4), (1, 4, None, 4)]));
-    job.comms.push(comm("b", &[(0, 8, None, 8), (1, 9, None, 8)]));
-    job.comms.push(comm("c", &[(1, 3, None, 2), (2, 3, None, 2), (3, 2, None, 2)]));
-    let named = |job: &Job| -> Vec<(FindingClass, Vec<u32>)> {
-        run(job).findings.into_iter().map(|one| (one.class, one.root_ranks)).collect()
-    };
-    let late = (FindingClass::HostStuck, vec![3]);
-    assert_eq!(named(&job), [late.clone(), (FindingClass::Deadlock, vec![0, 1])]);
-    // A receive may be posted long before its turn: rank 0 sends once rank 3 has come.
-    job.comms[0] = pair((0, 4, 4), (1, 5, 4));
-    job.comms[1] = comm("b", &[(0, 9, None, 8), (1, 8, None, 8)]);
-    assert_eq!(named(&job), [late]);
-}
-
 #[test]
 fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     let mut job = job(4);
