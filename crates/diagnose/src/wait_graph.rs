@@ -147,6 +147,8 @@ struct GraphSearch<'a> {
     comm_progress: Vec<CommProgress>,
     waits: Vec<Wait>,
     unfinished: BTreeMap<u32, Vec<Wait>>,
+    /// Processes in an operation that members without input may hold up.
+    may_wait_for_silent: BTreeSet<u32>,
     edges: Vec<(u32, u32)>,
     nodes: u32,
     /// The processes of [`SearchParams::accused`].
@@ -179,6 +181,7 @@ impl<'a> GraphSearch<'a> {
             comm_progress: Vec::new(),
             waits: Vec::new(),
             unfinished: BTreeMap::new(),
+            may_wait_for_silent: BTreeSet::new(),
             edges: Vec::new(),
             nodes: to_u32(job.processes.len()),
             accused: params.accused.iter().map(|&(_, process)| process).collect(),
@@ -333,8 +336,12 @@ impl<'a> GraphSearch<'a> {
             self.edges.push((process, node));
         } else if below > 0 {
             self.edges.push((process, progress.first_node + to_u32(below) - 1));
-        } else if progress.finished >= front && !progress.may_be_silent_fault {
-            self.unfinished.entry(process).or_default().push(wait);
+        } else if progress.finished >= front {
+            if progress.may_be_silent_fault {
+                self.may_wait_for_silent.insert(process);
+            } else {
+                self.unfinished.entry(process).or_default().push(wait);
+            }
         }
     }
 
@@ -426,7 +433,7 @@ impl<'a> GraphSearch<'a> {
                 cycles.entry(components[process as usize]).or_default().push(process);
             } else if let Some(waits) = self.unfinished.get(&process) {
                 found.unfinished.push((process, waits.clone()));
-            } else if is_waited[here] {
+            } else if is_waited[here] && !self.may_wait_for_silent.contains(&process) {
                 self.add_late(process, &overdue, &mut found);
             }
         }

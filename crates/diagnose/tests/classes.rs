@@ -630,6 +630,20 @@ fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     expect(&job, FindingClass::HostStuck, &[2]);
 }
 
+/// Rank 0 lacks in the second communicator, because it waits in the first.
+#[test]
+fn a_rank_that_may_wait_for_a_silent_one_is_not_stuck_outside_nccl() {
+    let mut job = job(4);
+    job.processes[3].status = ProcessStatus::Silent;
+    let mut first = comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 5)]);
+    first.silent.push(3);
+    let mut second = comm("b", &[(0, 7, Some(7), 7), (1, 8, Some(7), 7), (2, 8, Some(7), 7)]);
+    second.silent.push(3);
+    job.comms.extend([first, second]);
+    let verdict = expect(&job, FindingClass::ProcessGone, &[3]);
+    assert_eq!(verdict.confidence, Confidence::Suspect);
+}
+
 #[test]
 fn a_rank_whose_counters_advance_is_not_stuck() {
     let mut slow = late();
