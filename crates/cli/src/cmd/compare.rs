@@ -90,8 +90,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
     if let Some(file) = &args.html {
-        let saved: Vec<PathBuf> = sources.iter().flat_map(Source::saved).cloned().collect();
-        keep_inputs(&saved, slice::from_ref(file))?;
+        let saved = sources.iter().flat_map(Source::saved);
+        let inputs: Vec<PathBuf> = saved.chain([&args.a, &args.b]).cloned().collect();
+        keep_inputs(&inputs, slice::from_ref(file))?;
     }
     // A saved report has other times than recordings, which are therefore converted to reports,
     // too.

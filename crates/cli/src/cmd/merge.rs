@@ -42,6 +42,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     if args.output == Path::new("-") {
         return Err(Failure::usage("merge writes files: name one with -o"));
     }
+    keep_inputs(&runs, std::slice::from_ref(&args.output))?;
     let mut input = Input::open(&runs, args.of_run.id())?;
     input.leave_out_clockless();
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;

@@ -341,8 +341,14 @@ fn the_description_of_a_run_is_not_replaced() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
     let about = run.file("run.json");
     std::fs::write(&about, "{}").unwrap();
-    for (verb, option) in [("export", "-o"), ("report", "--html")] {
-        let outcome = ncclscope(&[verb, run.text(), option, about.to_str().unwrap()]).ends_with(2);
+    let (run, output) = (run.text(), about.to_str().unwrap());
+    for words in [
+        &["export", run, "-o"][..],
+        &["report", run, "--html"],
+        &["compare", run, run, "--html"],
+        &["merge", run, "--kineto", "x.json", "-o"],
+    ] {
+        let outcome = ncclscope(&[words, &[output]].concat()).ends_with(2);
         let why = "run.json is one of the inputs: name another file\n";
         assert!(outcome.stderr.ends_with(why) && outcome.stdout.is_empty(), "{outcome:#?}");
         assert_eq!(std::fs::read_to_string(&about).unwrap(), "{}");
@@ -360,6 +366,10 @@ fn no_recording_is_replaced_by_a_trace() {
         assert!(outcome.ends_with(2).stderr.contains("is a recording: name another file"));
         assert!(std::fs::read(&file).unwrap() == before, "{output}");
     }
+    let new = run.file("x.nscope");
+    let outcome = ncclscope(&["report", run.text(), "--html", new.to_str().unwrap()]);
+    assert!(outcome.ends_with(2).stderr.contains("is named like a recording: use another name"));
+    assert!(!new.exists());
 }
 
 #[test]
