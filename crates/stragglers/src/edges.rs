@@ -71,8 +71,11 @@ pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec
     let mut found = Vec::new();
     while let Some((nic, covered)) = nics.take_worst(job, &slow) {
         let mut finding = nic_finding(job, nic, (&slow, &covered), span);
-        // What its links that are not judged cost is unknown.
-        finding.most_lost_share.take_if(|_| !nics.surely_slow.contains(&nic));
+        // Whether its other links are slow, and what they cost, is unknown.
+        if !nics.surely_slow.contains(&nic) {
+            finding.confidence = Confidence::Suspect;
+            finding.most_lost_share = None;
+        }
         found.push(finding);
     }
     for (pair, covered) in nics.take_pairs(job, &slow) {
@@ -180,22 +183,25 @@ const LINKS: usize = 8;
 /// Sets of comparable edges: the edges of a communicator with pieces of about the same size. If
 /// those are few links, the edges of all such communicators with the same number of channels.
 pub(crate) fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Pool> {
-    let mut by_comm: BTreeMap<(&str, (u32, bool)), Vec<usize>> = BTreeMap::new();
+    let mut by_comm: BTreeMap<(&str, u64, bool), Vec<usize>> = BTreeMap::new();
+    // All of them share the interface, however many transfers each has.
+    let mut sharing: BTreeMap<&str, BTreeSet<(usize, usize, u8)>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
+        sharing.entry(&edge.comm).or_default().insert((edge.src, edge.dst, edge.channel));
         if edge.is_enough(limits) {
             let size = to_u64(edge.piece().log2());
-            let size = (u32::try_from(size).unwrap_or(0), edge.is_first);
-            by_comm.entry((&edge.comm, size)).or_default().push(at);
+            by_comm.entry((&edge.comm, size, edge.is_first)).or_default().push(at);
         }
     }
-    let (mut pools, mut rest) = (Vec::new(), BTreeMap::<((u32, bool), usize), Vec<usize>>::new());
-    for ((_, size), pool) in by_comm {
-        let links = links(edges, &pool);
-        if links >= LINKS && has_majority(edges, &pool) {
+    let (mut pools, mut rest) = (Vec::new(), BTreeMap::<(u64, bool, usize), Vec<usize>>::new());
+    for ((comm, size, is_first), pool) in by_comm {
+        if links(edges, &pool) >= LINKS && has_majority(edges, &pool) {
             pools.push(pool);
         } else {
-            let channels = pool.len().div_ceil(links.max(1));
-            rest.entry((size, channels)).or_default().extend(pool);
+            let all = &sharing[comm];
+            let pairs: BTreeSet<(usize, usize)> = all.iter().map(|&(a, b, _)| (a, b)).collect();
+            let channels = all.len().div_ceil(pairs.len().max(1));
+            rest.entry((size, is_first, channels)).or_default().extend(pool);
         }
     }
     pools.extend(rest.into_values().filter(|pool| links(edges, pool) > limits.min_peers));
@@ -599,6 +605,12 @@ mod tests {
         let found = findings(&job);
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!((found[0].class, found[0].edge), (FindingClass::SlowLink, Some([0, 8])));
+        job.edges[0].wire_ns /= 3.0;
+        // A channel shares the interface however few of its transfers are known.
+        for edge in job.edges.iter_mut().filter(|edge| edge.channel == 1) {
+            (edge.transfers, edge.bytes, edge.wire_ns) = (2, 2 << 20, f64::from(4 << 20));
+        }
+        assert!(findings(&job).is_empty());
     }
 
     #[test]
