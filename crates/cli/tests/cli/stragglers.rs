@@ -200,6 +200,18 @@ fn healthy_simulated_jobs_are_left_alone() {
     }
 }
 
+/// Data of a receive arrives, and a buffer for a send comes free, long before their turn.
+#[test]
+fn a_pipeline_that_waits_for_its_network_has_no_slow_gpu() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, run] = ["job.toml", "run"].map(|name| directory.path().join(name));
+    let job = "[job]\nranks = 6\ntp = 1\npp = 2\ndp = 3\nper_host = 1\n";
+    std::fs::write(&file, format!("{job}[machine]\nforward_us = 500\n")).unwrap();
+    let (file, run) = (file.to_str().unwrap(), run.to_str().unwrap());
+    ncclscope(&["simulate", file, "-o", run, "--seed", "1"]).ends_with(0);
+    assert_eq!(json(run, 0)["findings"], Value::Array(vec![]));
+}
+
 /// A rank whose operations were overwritten must not look as if it had worked on its own.
 #[test]
 fn recordings_that_were_too_small_make_no_rank_slow() {

@@ -70,6 +70,8 @@ struct Steps {
     bytes: u64,
     /// Number of its operation; [`NONE`] until that is known.
     operation: u32,
+    /// The operation is a collective.
+    is_collective: bool,
 }
 
 /// A link, and when the processes at its ends were short of processor time.
@@ -155,6 +157,7 @@ impl<'p> Network<'p> {
                 latest: NONE,
                 bytes: 0,
                 operation: NONE,
+                is_collective: false,
             };
             self.ops.push(steps);
         }
@@ -182,10 +185,12 @@ impl<'p> Network<'p> {
 
     /// Notes which ProxyOps belong to an operation, and the operation's number.
     pub(super) fn end(&mut self, timeline: &Timeline<'_>, operation: EventId, number: u32) {
+        let is_collective = matches!(timeline.event(operation).start.detail, Detail::Coll(_));
         for child in timeline.children(operation) {
             let place = self.places.get(child.index()).map(|&place| place as usize);
             if let Some(steps) = place.and_then(|place| self.ops.get_mut(place)) {
                 steps.operation = number;
+                steps.is_collective = is_collective;
             }
         }
     }
@@ -222,7 +227,8 @@ impl<'p> Network<'p> {
     }
 
     /// The waits for the GPU of the steps whose ProxyOp belongs to a known kernel, by the number of
-    /// its operation.
+    /// its operation. Only a collective sends what it receives: a receive and a send of a pipeline
+    /// wait each for its own turn.
     pub(super) fn gpu_waits(&self, kernels: &[Option<Span>]) -> GpuWaits {
         let mut waits = GpuWaits::default();
         let several = self.several();
@@ -241,7 +247,10 @@ impl<'p> Network<'p> {
             channels.map(|of| (of.completed > 0).then(|| channel(of)).flatten()).collect();
         let ns = |ticks| i64::try_from(self.clock.realtime_ns(ticks)).unwrap_or(i64::MAX);
         for Waited { op, from, to } in &self.waited {
-            if let Some((channel, is_send, kernel)) = channels[*op as usize] {
+            let place = *op as usize;
+            if let Some((channel, is_send, kernel)) = channels[place]
+                && self.ops[place].is_collective
+            {
                 waits.add(channel, is_send, (ns(*from), ns(*to)), kernel);
             }
         }
