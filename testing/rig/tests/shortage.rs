@@ -105,7 +105,7 @@ fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     // With a quota, each operation takes longer, so there are fewer.
     let steps = match what {
         Trouble::Quota => "repeat:50:allreduce:100000",
-        Trouble::BusyCore => "repeat:25:allreduce:100000",
+        Trouble::BusyCore => "repeat:50:allreduce:100000",
         _ => "repeat:250:allreduce:100000",
     };
     let running = job.steps([steps]).start().expect("ranks start");
