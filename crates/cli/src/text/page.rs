@@ -41,9 +41,9 @@ impl Page {
         Page { text: String::new(), has_colour: false, columns: None, is_markdown: true }
     }
 
-    /// Number of lines.
-    pub(super) fn height(&self) -> usize {
-        self.text.lines().count()
+    /// Whether it has at most so many lines. Markdown is for no screen, and always fits.
+    pub(super) fn fits(&self, lines: usize) -> bool {
+        self.is_markdown || self.text.lines().count() <= lines
     }
 
     pub(super) fn into_text(self) -> String {
@@ -214,5 +214,20 @@ pub(super) fn rank_cell(rank: Option<u32>, comm_rank: Option<i32>) -> String {
         (Some(rank), _) => rank.to_string(),
         (None, Some(rank)) => format!("comm {rank}"),
         (None, None) => "-".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_has_a_last_line_and_markdown_has_none() {
+        for (mut page, always) in [(Page::new(false), false), (Page::markdown(), true)] {
+            page.line("one");
+            page.line("two");
+            assert!(page.fits(2));
+            assert_eq!(page.fits(1), always);
+        }
     }
 }

@@ -14,7 +14,7 @@ const LINES: usize = 60;
 
 /// How much is shown.
 #[derive(Clone, Copy)]
-struct Room {
+struct Most {
     /// Maximum number of rows of the table of times, and of that of sizes.
     rows: usize,
     /// Maximum number of ranks that are named, and of sentences in a section.
@@ -22,34 +22,34 @@ struct Room {
 }
 
 /// The choices, of which the first is taken that needs at most [`LINES`].
-const ROOMS: [Room; 4] = [
-    Room { rows: 8, few: 3 },
-    Room { rows: 8, few: 2 },
-    Room { rows: 6, few: 2 },
-    Room { rows: 4, few: 1 },
+const CHOICES: [Most; 4] = [
+    Most { rows: 8, few: 3 },
+    Most { rows: 8, few: 2 },
+    Most { rows: 6, few: 2 },
+    Most { rows: 4, few: 1 },
 ];
 
 pub(super) fn write(page: &mut Page, content: Content<'_>) {
     let before = page.clone();
-    for room in ROOMS {
+    for most in CHOICES {
         *page = before.clone();
-        write_in(page, content, room);
-        if page.height() <= LINES {
+        write_in(page, content, most);
+        if page.fits(LINES) {
             break;
         }
     }
 }
 
-fn write_in(page: &mut Page, content: Content<'_>, room: Room) {
+fn write_in(page: &mut Page, content: Content<'_>, most: Most) {
     let report = content.report;
     head::write(page, report, content.run, head::Room::Screen);
-    roles(page, content, room.rows);
-    sizes(page, &report.sizes, room.rows);
-    late::write(page, content, room.few);
-    more(page, report.late_ranks.len(), room.few);
-    few(page, "PROBLEMS", &report.problems, room.few);
-    losses::write(page, report.lost.losses.get(..room.few).unwrap_or(&report.lost.losses));
-    few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable, room.few);
+    roles(page, content, most.rows);
+    sizes(page, &report.sizes, most.rows);
+    late::write(page, content, most.few);
+    more(page, report.late_ranks.len(), most.few);
+    few(page, "PROBLEMS", &report.problems, most.few);
+    losses::write(page, report.lost.losses.get(..most.few).unwrap_or(&report.lost.losses));
+    few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable, most.few);
 }
 
 /// The section about time in NCCL by role.
