@@ -14,6 +14,7 @@ This crate does **not** diagnose: it knows the names of the classes, not the too
 mod error;
 mod fault;
 mod func;
+mod identity;
 mod inject;
 mod job;
 mod layout;

@@ -10,12 +10,13 @@ communicator have begun the same collective.
 
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::identity::identity;
 use crate::layout::Layout;
 use crate::scenario::{Planted, Scenario};
 use crate::time::mix;
 use crate::truth::{JobSizes, SCHEMA, Truth, Verdict};
 use ncclscope_trace::progress::{name_hash, roll};
-use ncclscope_trace::vectors::{Vector, vector_flags};
+use ncclscope_trace::vectors::{Vector, job_number, origin_number, vector_flags};
 use std::collections::HashMap;
 
 /// Number of communicators of a rank.
@@ -264,6 +265,8 @@ impl Counting<'_> {
             let silent = [Fault::Killed, Fault::Exit, Fault::Sigstop]
                 .iter()
                 .any(|f| self.hit(rank, *f).is_some());
+            let identity = identity(scenario.seed, self.layout, rank);
+            let (job, origin) = (job_number(&identity), origin_number(&identity));
             for (kind, &[api, enqueued, started, done]) in counts.iter().enumerate() {
                 let place = self.place(rank, kind);
                 let is_open = enqueued > done;
@@ -284,6 +287,8 @@ impl Counting<'_> {
                     hash_at: api,
                     flags,
                     peer: -1,
+                    job,
+                    origin,
                     ..Vector::default()
                 });
             }

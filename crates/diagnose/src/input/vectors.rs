@@ -4,7 +4,7 @@
 use super::assemble::{SilentRanks, add_silent};
 use super::file::load;
 use super::vector_checks::{keep_one_of_each, keep_possible};
-use super::vector_jobs::{Finder, JobVectors, split};
+use super::vector_jobs::{Finder, JobVectors, ProcessKey, split};
 use crate::job::{Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, Vector};
 use ncclscope_findings::rank::Transfer;
 use ncclscope_operations::human;
@@ -188,9 +188,23 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
         });
         add(&mut job.comms[comm], vector, u32::try_from(at).unwrap_or(u32::MAX));
     }
+    doubt_processes(&mut job, keys);
     doubt_calls(&mut job);
     let _ = add_silent(&mut job, &SilentRanks::new());
     job
+}
+
+/// Notes which processes may be processes of several jobs, because nothing identifies them.
+fn doubt_processes(job: &mut Job, keys: &[ProcessKey]) {
+    for (process, key) in job.processes.iter_mut().zip(keys) {
+        if (key.0, key.2) == (0, 0) {
+            process.doubts.push(
+                "the table of vectors identifies neither its job nor its process: ranks of two \
+                 jobs would be one here"
+                    .into(),
+            );
+        }
+    }
 }
 
 /// Notes which processes are in a call.
@@ -328,6 +342,19 @@ mod tests {
         let job = build(&all, &BTreeMap::new());
         let ranks: Vec<Option<u32>> = job.processes.iter().map(|process| process.rank).collect();
         assert_eq!(ranks, [None; 8], "a rank that two have is not that in the job");
+    }
+
+    /// Two jobs whose processes have the same numbers are one to us if nothing identifies them.
+    #[test]
+    fn of_processes_without_identity_nothing_is_confirmed() {
+        let late = |job, late| (0..4).map(move |rank| vector(job, rank, rank == late));
+        let mut all: Vec<vectors::Vector> = late(7, 3).chain(late(9, 2)).collect();
+        all.iter_mut().for_each(|vector| (vector.job, vector.origin) = (0, 0));
+        let job = build(&all, &BTreeMap::new());
+        assert_eq!(job.processes.len(), 4);
+        let found = ranks_of(&job);
+        assert!(!found.is_empty());
+        assert!(found.iter().all(|it| it.1 == Confidence::Suspect), "{found:?}");
     }
 
     #[test]

@@ -7,41 +7,15 @@ use super::events::{OpLifetime, RankRecorder};
 use super::heartbeats;
 use super::job::Job;
 use crate::error::Error;
+use crate::identity::{API, NCCL, identity};
 use crate::layout::Role;
-use crate::time::{SECOND, Time, before, mix};
-use ncclscope_trace::identity::{Identity, nccl_version};
+use crate::time::{SECOND, Time, before};
+use ncclscope_trace::identity::Identity;
 use ncclscope_trace::kind::DEFAULT_EVENTS;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{ClockSource, Comm, Definition, Mark, MarkKind, StrId, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// The NCCL version of all ranks: 2.30.7, with version 6 of the profiler API.
-const NCCL: u32 = 23_007;
-const API: u32 = 6;
-
-/// The identity of a rank's process. It depends only on the scenario, so that the same scenario
-/// gives the same recordings.
-fn identity(job: &Job<'_>, rank: u32) -> Identity {
-    let (host, local) = (job.layout.host(rank), rank % job.layout.per_host.max(1));
-    let seed = job.scenario.seed;
-    Identity {
-        job: Some(format!("simulated-{seed}")),
-        run: Some(format!("simulated-{seed}")),
-        boot_id: Some(format!("00000000-0000-4000-8000-{host:012x}")),
-        start_ticks: Some(100_000 + u64::from(local)),
-        nonce: Some(format!("{:08x}", mix(seed, rank.into(), 0x6e6f_6e63) >> 32)),
-        rank: Some(rank),
-        local_rank: Some(local),
-        node_rank: Some(host),
-        world_size: Some(job.layout.ranks),
-        device: Some(local),
-        device_pci: Some(format!("0000:{:02x}:00.0", 0x10 + local % 0xe0)),
-        nccl: nccl_version(NCCL),
-        profiler_api: Some(API),
-        ..Identity::default()
-    }
-}
 
 /// Writes the recording of a rank into `dir`.
 pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf, Error> {
@@ -124,7 +98,7 @@ fn write(
     let ring = u64::from(job.scenario.job.ring_mib.max(1)) << 20;
     let needed = if job.scenario.job.ring_mib == 0 { 64 << 20 } else { ring };
     let mut writer = Writer::create(path, header, needed)?;
-    for fact in identity(job, recorder.rank).since(&Identity::default()) {
+    for fact in identity(job.scenario.seed, job.layout, recorder.rank).since(&Identity::default()) {
         writer.define(&fact)?;
     }
     for (index, own) in job.layout.of_rank[recorder.rank as usize].iter().enumerate() {
