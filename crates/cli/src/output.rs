@@ -24,7 +24,11 @@ pub(crate) struct Shown<W: Write> {
 
 /// Standard output for text and JSON.
 pub(crate) fn screen() -> Screen {
-    BufWriter::with_capacity(64 << 10, Shown::new(io::stdout().lock()))
+    buffered(io::stdout().lock())
+}
+
+fn buffered<W: Write>(to: W) -> Screen<W> {
+    BufWriter::with_capacity(64 << 10, Shown::new(to))
 }
 
 impl<W: Write> Shown<W> {
@@ -128,6 +132,34 @@ mod tests {
         let text = shown(serde_json::to_string_pretty(&value).unwrap().as_bytes());
         assert!(!text.contains(crate::printable::is_active));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    /// Each write that reaches the terminal or the pipe.
+    #[derive(Default)]
+    struct Writes(Vec<usize>);
+
+    impl Write for Writes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A report of thousands of ranks has millions of numbers.
+    #[test]
+    fn json_is_written_in_large_pieces() {
+        let rows: Vec<_> = (0..20_000).map(|n| serde_json::json!({"rank": n, "ms": 1.5})).collect();
+        let mut out = buffered(Writes::default());
+        rows.serialize(&mut Serializer::with_formatter(&mut out, Indented::default())).unwrap();
+        out.flush().unwrap();
+        let writes = &out.get_ref().to.0;
+        let bytes: usize = writes.iter().sum();
+        assert!(bytes > 500_000, "{bytes}");
+        assert!(writes.len() <= bytes / (32 << 10), "{} writes of {bytes} bytes", writes.len());
     }
 
     /// A CSV writer passes on its buffer whenever it is full, perhaps within a character.
