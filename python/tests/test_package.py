@@ -2,19 +2,23 @@
 """The package without torch and without NCCL. NCCLSCOPE_PLUGIN names the plugin, which has the tool
 beside it."""
 
+import contextlib
 import ctypes
+import errno
 import os
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import warnings
 from pathlib import Path
 from unittest import mock
 
 import ncclscope
-from ncclscope import _plugin, _tool
+from ncclscope import _kineto, _plugin, _tool
 
 PLUGIN = os.environ["NCCLSCOPE_PLUGIN"]
 
@@ -370,6 +374,53 @@ class Calling(unittest.TestCase):
             ours = _plugin.library()
         address = ctypes.cast(library.ncclscope_stop, ctypes.c_void_p).value
         self.assertEqual(ours.address("ncclscope_stop"), address)
+
+
+class Exporting(unittest.TestCase):
+    """Profiles of torch, without torch: a module of its name, and a profiler that only exports."""
+
+    def test_a_place_that_cannot_be_written_costs_the_tracks_only(self) -> None:
+        no_room = OSError(errno.ENOSPC, "No space left on device")
+        no_right = PermissionError(errno.EACCES, "Permission denied")
+        for error in (no_room, no_right, None):
+            # Nothing can be made in /proc.
+            path = "/proc/trace.json" if error is None else "/tmp/trace.json"
+            failing = mock.patch("tempfile.mkdtemp", side_effect=error)
+            with failing if error else contextlib.nullcontext():
+                result, said = self.export(path)
+            self.assertEqual(result, "exported")
+            self.assertEqual(len(said), 1, said)
+            self.assertRegex(said[0], f"no NCCL tracks in {path}: .+")
+
+    def export(self, path: str) -> tuple[str, list[str]]:
+        """What an export returns, and the warnings."""
+        fake = types.ModuleType("torch")
+        fake.__file__ = "/nowhere/torch/__init__.py"
+        profiler = types.SimpleNamespace(
+            execution_trace_observer=None, export_chrome_trace=lambda path: "exported"
+        )
+        with mock.patch.dict(sys.modules, torch=fake):
+            import ncclscope.torch
+
+            with warnings.catch_warnings(record=True):
+                hooked = ncclscope.torch.profile_hook(profiler, live=False)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                result = hooked.export_chrome_trace(path)
+        return result, [str(warning.message) for warning in caught]
+
+    def test_the_compiler_may_have_words_around_it(self) -> None:
+        for told, words in (
+            ("g++", ["g++"]),
+            ("ccache g++ -m64", ["ccache", "g++", "-m64"]),
+            ("'/opt/my tools/c++' -O0", ["/opt/my tools/c++", "-O0"]),
+        ):
+            with mock.patch.dict(os.environ, CXX=told):
+                self.assertEqual(_kineto._compiler(), words)
+        for told, says in (("'g++", "no shell understands"), (" ", "name one in CXX")):
+            with mock.patch.dict(os.environ, CXX=told):
+                with self.assertRaisesRegex(ncclscope.Error, says):
+                    _kineto._compiler()
 
 
 class Tool(unittest.TestCase):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from . import _tool
-from ._plugin import OFF, SYSTEM, Error, Library, is_off_at_first, library
+from ._plugin import BAD, OFF, SYSTEM, Error, Library, is_off_at_first, library
 
 SOURCE = Path(__file__).with_name("kineto_session.cpp")
 # A larger recording would delay the end of a profile for too long.
@@ -174,6 +174,19 @@ def _ranks() -> Optional[tuple[int, int]]:
     return None
 
 
+def _compiler() -> list[str]:
+    """The C++ compiler, with the words around it that ``CXX`` may have, such as ccache or -m64."""
+    names = ("c++", "g++", "clang++")
+    command = os.environ.get("CXX") or next(filter(shutil.which, names), "")
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Error(BAD, f"CXX is {command!r}, which no shell understands: {error}") from None
+    if not words:
+        raise Error(SYSTEM, "there is no C++ compiler: install g++, or name one in CXX")
+    return words
+
+
 def build() -> Path:
     """The session for the installed torch; compiled the first time (`~/.cache/ncclscope`)."""
     import torch
@@ -182,9 +195,7 @@ def build() -> Path:
     include = root / "include"
     if not (include / "kineto/libkineto.h").is_file():
         raise Error(SYSTEM, f"torch {torch.__version__} does not contain the headers of Kineto")
-    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
-    if compiler is None:
-        raise Error(SYSTEM, "there is no C++ compiler: install g++, or name one in CXX")
+    compiler = _compiler()
     abi = int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
     flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-DFMT_HEADER_ONLY"]
     flags += [f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{include}", f"-L{root / 'lib'}"]
@@ -200,12 +211,11 @@ def build() -> Path:
         # Several ranks of a host may compile at the same time: each compiles its own file, and the
         # last one stays.
         new = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-        # The compiler may have words before it, such as ccache.
-        command = [*shlex.split(compiler), *flags, str(SOURCE), "-ltorch_cpu", "-lc10", "-o", str(new)]
+        command = [*compiler, *flags, str(SOURCE), "-ltorch_cpu", "-lc10", "-o", str(new)]
         try:
             done = subprocess.run(command, capture_output=True, check=False)
         except OSError as error:
-            raise Error(SYSTEM, f"cannot run {compiler}: {error}") from None
+            raise Error(SYSTEM, f"cannot run {shlex.join(compiler)}: {error}") from None
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             first = next((line for line in said if "error" in line), "the compiler gave no reason")
