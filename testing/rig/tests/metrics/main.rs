@@ -120,6 +120,46 @@ fn of_dashboard(name: &str, value: &Value, queries: &mut Vec<Query>) {
     }
 }
 
+/// The panels of a dashboard: title, unit, and query.
+fn panels(board: &Value) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    for panel in board["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap_or_default();
+        let unit = panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap_or_default();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            found.push((title.to_owned(), unit.to_owned(), query.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn ranks_of_a_communicator_are_shown_of_one_communicator_only() {
+    let mut by_rank = 0;
+    for name in ["job.json", "communicator.json", "peers.json", "hang.json"] {
+        let board = std::fs::read(dashboards().join(name)).unwrap();
+        let board: Value = serde_json::from_slice(&board).unwrap();
+        let variables = board["templating"]["list"].as_array().unwrap();
+        let of = |name: &str| variables.iter().find(|variable| variable["name"] == name);
+        for (title, unit, query) in panels(&board) {
+            if query.contains("by (nccl_rank") || query.contains("by (le, nccl_rank") {
+                by_rank += 1;
+                assert!(query.contains("$communicator"), "{name}: {title}: {query}");
+                let communicator = of("communicator").unwrap();
+                for choice in ["includeAll", "multi"] {
+                    assert_eq!(communicator[choice], false, "{name}: {choice}");
+                }
+            }
+            // The busy time of several threads a second may be more than one second.
+            if query.contains("busy_time") {
+                assert_eq!(unit, "short", "{name}: {title}");
+            }
+        }
+    }
+    assert!(by_rank >= 8, "{by_rank}");
+}
+
 /// The query as Grafana sends it, with all values selected.
 fn without_variables(text: &str) -> String {
     let text = text.replace("$__rate_interval", "30s");
