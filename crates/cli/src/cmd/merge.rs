@@ -15,6 +15,7 @@ use ncclscope_operations::Timeline;
 use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::Recording;
 use ncclscope_trace::names::is_recording_path;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -111,15 +112,13 @@ fn outputs(files: &[PathBuf], output: &Path) -> Result<Vec<PathBuf>, Failure> {
             files.len()
         )));
     }
-    std::fs::create_dir_all(output).map_err(|e| Failure::write(output, &e))?;
-    let mut outputs: Vec<PathBuf> = Vec::new();
-    for file in files {
-        let path = output.join(file.file_name().unwrap_or_default());
-        if outputs.contains(&path) {
-            return Err(Failure::usage(format!("two traces are called {}", path.display())));
-        }
-        outputs.push(path);
+    let outputs: Vec<PathBuf> =
+        files.iter().map(|file| output.join(file.file_name().unwrap_or_default())).collect();
+    let mut names = HashSet::new();
+    if let Some(path) = outputs.iter().find(|path| !names.insert(*path)) {
+        return Err(Failure::usage(format!("two traces are called {}", path.display())));
     }
+    std::fs::create_dir_all(output).map_err(|e| Failure::write(output, &e))?;
     Ok(outputs)
 }
 

@@ -231,6 +231,16 @@ fn recordings_may_be_in_several_directories() {
 }
 
 #[test]
+fn two_traces_of_one_name_are_not_written_to_one_file() {
+    let job = Job::new("AllReduce");
+    std::fs::create_dir(job.path("more")).unwrap();
+    std::fs::copy(job.path("rank1.json"), job.path("more/rank0.json")).unwrap();
+    let words = ["--kineto", "rank0.json", "more/rank0.json", "run", "-o", "merged"];
+    let said = job.fails(2, &words);
+    assert!(said.contains("two traces are called merged/rank0.json"), "{said}");
+}
+
+#[test]
 fn a_trace_that_is_read_is_not_replaced_by_chance() {
     let job = Job::new("AllReduce");
     for words in [
