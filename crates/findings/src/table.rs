@@ -263,8 +263,9 @@ pub(crate) const ROWS: [Row; 24] = [
         class: C::SlowNodePath,
         code: "S5",
         name: "slow-node-path",
-        title: "a path inside a node is slow",
-        explanation: "A communicator without network traffic is slower than comparable ones.",
+        title: "a path between GPUs is slow: NVLink, PCIe or shared memory",
+        explanation: "A communicator without network traffic, inside a node or over NVLink across \
+                      nodes (MNNVL), is slower than comparable ones.",
         advice: "look at NVLink and PCIe of the named ranks (`nvidia-smi nvlink -s`, `topo -m`).",
         verb: "report --by comm,func",
         tools: SLOW,

@@ -299,7 +299,7 @@ fn slow_path(job: &Job, slow: &[&ClassTime<'_>], usual: f64, span: f64) -> Findi
     let extra = |one: &&ClassTime<'_>| count(one.list.len()) * (one.usual - usual);
     let onsets = slow.iter().filter_map(|one| first(one.list, (usual * one.usual).sqrt()));
     Finding {
-        title: "a path inside a node is slow".into(),
+        title: FindingClass::SlowNodePath.title().into(),
         confidence: Confidence::Suspect,
         factor: Some(slow.iter().map(|one| one.usual).fold(0.0, f64::max) / usual),
         most_lost_share: (span > 0.0).then(|| slow.iter().map(extra).fold(0.0, f64::max) / span),

@@ -347,7 +347,7 @@ fn in_words(ns: i128) -> Option<String> {
 }
 
 /// Removes findings about slow links of a rank that is itself slow, or that is suspected because a
-/// communicator inside its node is slow, and adds notes: after a pause, a connection is slow on its
+/// communicator without network is slow, and adds notes: after a pause, a connection is slow on its
 /// own account, and such a rank sends after pauses. A link that may cost more is not an effect.
 fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
     use FindingClass::{SlowLaunch, SlowNodePath, SlowRank};
@@ -365,7 +365,7 @@ fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> 
             continue;
         };
         let why = match cause.class {
-            SlowNodePath => "is inside a slow node communicator",
+            SlowNodePath => "is in a slow communicator without network",
             _ => "sends after pauses",
         };
         let factor = link.factor.unwrap_or(1.0);
