@@ -97,7 +97,7 @@ impl Excess {
 /// Finds slow groups of workers.
 pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits) -> Vec<Finding> {
     let mut found: Vec<(WorkerGroup, Finding)> = Vec::new();
-    for level in levels(&job.workers) {
+    for (level, is_of_workers) in levels(&job.workers) {
         // If all members of a group are slow, the group is reported.
         for group in level.iter().filter(|group| group.workers.len() > 1) {
             let is_inside = |of: &WorkerGroup| of.workers.iter().all(|w| group.workers.contains(w));
@@ -113,7 +113,10 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         // A group is not slow because of one slow member, so that members already found are left
         // out.
         let left = without(level, &found, &job.gappy);
-        for (group, excess) in left.iter().zip(excesses(&left, blames, steps, limits)) {
+        let all = excesses(&left, blames, steps, limits);
+        // A worker that is alone in its group was compared with all workers before.
+        let is_new = |group: &WorkerGroup| is_of_workers || group.workers.len() > 1;
+        for (group, excess) in left.iter().zip(all).filter(|(group, _)| is_new(group)) {
             if excess.is_slow(limits) {
                 found.push((group.clone(), finding(job, group, &excess, blames)));
             }
@@ -140,14 +143,14 @@ fn without(
     reduced.filter(|group| !group.workers.is_empty()).collect()
 }
 
-/// The sets of groups to compare: workers, then stages, then data-parallel ranks. A set has at
-/// least two groups.
-fn levels(workers: &[Worker]) -> Vec<Vec<WorkerGroup>> {
+/// The sets of groups to compare: workers (true), then stages, then data-parallel ranks. A set has
+/// at least two groups.
+fn levels(workers: &[Worker]) -> Vec<(Vec<WorkerGroup>, bool)> {
     let alone = |(at, worker): (usize, &Worker)| WorkerGroup {
         root: SlowPart::of(worker),
         workers: vec![at],
     };
-    let mut levels = vec![workers.iter().enumerate().map(alone).collect::<Vec<_>>()];
+    let mut levels = vec![(workers.iter().enumerate().map(alone).collect::<Vec<_>>(), true)];
     for is_stage in [true, false] {
         let key = |worker: &Worker| if is_stage { worker.stage } else { worker.dp_rank };
         let keys: BTreeSet<u32> = workers.iter().filter_map(key).collect();
@@ -155,9 +158,9 @@ fn levels(workers: &[Worker]) -> Vec<Vec<WorkerGroup>> {
             root: if is_stage { SlowPart::stage(number) } else { SlowPart::dp_rank(number) },
             workers: (0..workers.len()).filter(|&at| key(&workers[at]) == Some(number)).collect(),
         };
-        levels.push(keys.iter().map(group).collect());
+        levels.push((keys.iter().map(group).collect(), false));
     }
-    levels.retain(|level| level.len() > 1);
+    levels.retain(|(level, _)| level.len() > 1);
     levels
 }
 
@@ -374,6 +377,23 @@ mod tests {
             };
             assert_eq!(found(ranks, work), [1], "{ranks} ranks");
         }
+    }
+
+    /// Three replicas of one rank each, of which only rank 0 makes others wait for long. Rank 1 is
+    /// within the limits of all ranks. Without rank 0 it would exceed those of rank 2 alone.
+    #[test]
+    fn a_rank_is_compared_with_all_ranks_and_not_again_with_those_left() {
+        let worker = |rank| Worker { dp_rank: Some(rank), ..Worker::new(rank, "") };
+        let job = Job { workers: (0..3).map(worker).collect(), ..Job::default() };
+        let (number, duration) = (0, 1e9);
+        let steps: Vec<Step> = (0..20_u32)
+            .map(|at| Step { number, start: duration * f64::from(at), duration, count: 1 })
+            .collect();
+        let (own, busy) = (vec![3e8, 1e7, 0.0], vec![8e8, 6e8, 5e8]);
+        let known = vec![Known::Whole; 3];
+        let blame = Blame { total: own.iter().sum(), own, busy, known, ..Blame::none(0) };
+        let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
+        assert_eq!(all.iter().map(|one| &one.root_ranks[..]).collect::<Vec<_>>(), [[0]]);
     }
 
     #[test]
