@@ -25,6 +25,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Minimum number of samples of one class in a third of the run; [`Limits::min_samples`] applies to
 /// all slowed classes together.
 const FEWEST: usize = 5;
+/// With fewer samples, S2 is a suspicion: this many of a class in a third of the run, and of all
+/// slowed classes together.
+const FEW: (usize, usize) = (3, 6);
+/// It then takes that each of the last third lasted this many times as long as the longest of the
+/// first third, and a cost of this share of the run.
+const APART: (f64, f64) = (1.5, 0.02);
 
 /// Minimum share of slow samples after the first slow one.
 const STAYS: f64 = 0.8;
@@ -54,11 +60,7 @@ pub(crate) fn find(
         .iter()
         .filter_map(|(&(class, shape), list)| slower((class, shape), list, limits))
         .collect();
-    let lost = most_lost(job, &slower);
-    let seen: usize = slower.iter().map(|it| it.before).sum();
-    if seen as u64 >= limits.min_samples && lost >= limits.min_extra * span {
-        found.push(drifted(job, &slower));
-    }
+    found.extend(drifted(job, slower, span, limits));
     found.extend(inside(job, &samples, span, limits));
     found.extend(reconfigured(job, clocks, limits));
     found
@@ -97,12 +99,14 @@ struct SlowedClass {
     extra: f64,
     /// Time of the first slow sample, ns.
     since: Option<f64>,
+    /// No sample of the last third is near one of the first third.
+    is_apart: bool,
 }
 
 /// S2: compares the last third with the first third.
 fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> Option<SlowedClass> {
     let third = list.len() / 3;
-    if third < FEWEST {
+    if third < FEW.0 {
         return None;
     }
     let values = |part: &[Sample]| part.iter().map(|sample| sample.1).collect::<Vec<_>>();
@@ -114,8 +118,25 @@ fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> O
     let limit = (usual + limits.mads * mad).max(limits.drift_factor * often);
     let extra = (now - usual) * count(third);
     let since = first(list, (usual * now).sqrt());
+    let slowest = list[..third].iter().map(|sample| sample.1).fold(0.0, f64::max);
+    let is_apart = list[list.len() - third..].iter().all(|sample| sample.1 >= APART.0 * slowest);
     let before = third;
-    (now > limit).then_some(SlowedClass { class, shape, before, usual, mad, now, extra, since })
+    let found = SlowedClass { class, shape, before, usual, mad, now, extra, since, is_apart };
+    (now > limit).then_some(found)
+}
+
+/// The finding if the slowed classes have enough samples, or, as a suspicion, if the times of few
+/// are far apart.
+fn drifted(job: &Job, slower: Vec<SlowedClass>, span: f64, limits: &Limits) -> Option<Finding> {
+    let seen = |of: &[SlowedClass]| of.iter().map(|it| it.before).sum::<usize>();
+    let (many, few): (Vec<_>, Vec<_>) = slower.into_iter().partition(|it| it.before >= FEWEST);
+    if seen(&many) as u64 >= limits.min_samples {
+        let is_costly = most_lost(job, &many) >= limits.min_extra * span;
+        return is_costly.then(|| slowed(job, &many, Confidence::Confirmed));
+    }
+    let apart: Vec<_> = many.into_iter().chain(few).filter(|it| it.is_apart).collect();
+    let is_enough = seen(&apart) >= FEW.1 && most_lost(job, &apart) >= APART.1 * span;
+    is_enough.then(|| slowed(job, &apart, Confidence::Suspect))
 }
 
 /// Time from which transfers take longer than `limit`.
@@ -141,7 +162,7 @@ fn high(samples: &[Sample]) -> f64 {
 }
 
 /// One finding for all slowed classes, because the likely cause is one network or one switch.
-fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
+fn slowed(job: &Job, slower: &[SlowedClass], confidence: Confidence) -> Finding {
     let factors = slower.iter().map(|it| it.now / it.usual);
     let comms: BTreeSet<&String> = slower.iter().map(|it| &job.classes[it.class].comm).collect();
     let line = |it: &SlowedClass| {
@@ -162,7 +183,7 @@ fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
             "transfers became slower during the run, on {}",
             human::count(comms.len(), "communicator")
         ),
-        confidence: Confidence::Confirmed,
+        confidence,
         factor: median(&mut factors.collect::<Vec<_>>()),
         // The median, because with many classes some look early or late by chance.
         onset: median(&mut slower.iter().filter_map(|it| it.since).collect::<Vec<_>>())

@@ -122,6 +122,38 @@ fn a_card_that_is_a_little_slow_is_one_finding() {
     assert_eq!(found(|_| 1.2), []);
 }
 
+/// Twelve steps of 20 ms of two ranks, with two collectives each, which are slower from the sixth
+/// step on.
+fn short_run(factor: f64) -> Job {
+    let workers = [Worker::new(0, "a"), Worker::new(1, "b")].into();
+    let mut job = Job { is_kernel_timed: true, workers, ..Job::default() };
+    job.shapes.push(String::new());
+    for (class, func) in ["AllReduce", "AllGather"].into_iter().enumerate() {
+        let (comm, bytes) = ("dp".to_owned(), Some(1 << 20));
+        job.classes.push(CollectiveClass { comm, func: func.into(), bytes, members: 2 });
+        for step in 0..12_u32 {
+            let start = 2e7 * f64::from(step) + 1e7 * class as f64;
+            let end = start + if step < 6 { 1e6 } else { 1e6 * factor };
+            job.collectives.push(Collective {
+                class,
+                shape: 0,
+                step: Some(step.into()),
+                ends: EndSync::Together,
+                has_ends: true,
+                parts: [0, 1].map(|worker| Part { worker, start, end }).into(),
+            });
+        }
+    }
+    job
+}
+
+#[test]
+fn few_transfers_that_became_far_slower_are_a_suspicion() {
+    let of = |factor| found(&analyze(&short_run(factor), &Limits::default()));
+    assert_eq!(of(6.0), [(FindingClass::TransfersSlowed, vec![], Confidence::Suspect)]);
+    assert_eq!(of(1.3), []);
+}
+
 /// 40 steps of 100 ms of eight nodes with two ranks each. In each step each node has two
 /// collectives of 1 ms, or of 6 ms in the slow nodes.
 fn nodes(slow: &[usize]) -> Job {
