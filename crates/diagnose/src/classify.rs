@@ -246,14 +246,16 @@ impl<'a> Classifier<'a> {
         if let Some((comm, cause)) = self.stalled.get(&process) {
             return Some((Some(*comm), cause.clone()));
         }
-        waits.iter().find_map(|wait| {
-            let cause = stuck_operation::cause_at_one(
-                self.job,
-                self.comm(wait.comm),
-                wait.member as usize,
-            )?;
+        type At = fn(&Job, &Communicator, usize) -> Option<Cause>;
+        let at = |wait: &Wait, of: At| {
+            let cause = of(self.job, self.comm(wait.comm), wait.member as usize)?;
             Some((Some(wait.comm), cause))
-        })
+        };
+        let inside = waits.iter().find_map(|wait| at(wait, stuck_operation::cause_at_one));
+        // One kernel that runs on may hold up the others.
+        let are_over = waits.iter().all(|wait| self.may_be_over(wait));
+        let next = || waits.iter().find_map(|wait| at(wait, stuck_operation::next_not_started));
+        inside.or_else(|| are_over.then(next).flatten())
     }
 
     /// True if the operation runs inside one host without recorded transfers (NVLink or shared

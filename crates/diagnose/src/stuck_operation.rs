@@ -24,6 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const MAY_BE_OVER: &str = "its kernel has stopped on all channels, which need not be \
     its end: it may be over, and other work on the stream keeps the next one from starting (H3a)";
 
+/// What else may keep the next kernel from starting after one has stopped on all channels.
+const STOPPED_BUT_DEAD: &str = "the stop of a kernel on all channels need not be its end: its GPU \
+    may not have finished it (H3c)";
+
 /// Where else the cause may be if the input does not show transfers, and what to do.
 pub(crate) const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links and \
     NICs, and diagnose recordings of these ranks, which show network transfers";
@@ -129,6 +133,11 @@ pub(crate) fn cause_at_one(job: &Job, comm: &Communicator, member: usize) -> Opt
         ) => Some(stuck.cause_by_transfer(member, class, &link)),
         _ => None,
     })
+}
+
+/// H3a, if a member's kernel has stopped on all channels and a later one has not started.
+pub(crate) fn next_not_started(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
+    StuckOperation::new(job, comm).next_not_started(member)
 }
 
 /// The cause if the process's proxy thread makes no progress, according to its state in one
@@ -527,6 +536,9 @@ impl<'a> StuckOperation<'a> {
     /// The cause if other members have finished the operation and nothing shows why this member has
     /// not.
     fn left_behind(&self, at: usize) -> Cause {
+        if let Some(blocked) = self.next_not_started(at) {
+            return blocked;
+        }
         let vector = self.vector(at);
         let finished = self.finished(vector.front());
         let text = format!(
@@ -543,6 +555,30 @@ impl<'a> StuckOperation<'a> {
             cause.alternatives.push(MAY_BE_OVER.into());
         }
         cause
+    }
+
+    /// H3a, if the member's kernel has stopped on all channels and a later one has not started: the
+    /// GPU ran this one, so that it is likelier that the operation is over than that the GPU is
+    /// dead.
+    fn next_not_started(&self, at: usize) -> Option<Cause> {
+        let vector = self.vector(at);
+        let later = vector.enqueued.saturating_sub(vector.started?);
+        if !self.may_be_over(at) || later == 0 {
+            return None;
+        }
+        let text = format!(
+            "{}: the kernel of {} has stopped on all channels, and {} of this communicator {} not \
+             started ({})",
+            words::rank(self.job, vector.process),
+            words::number(self.comm.number(vector)),
+            human::count(later, "later one"),
+            human::if_one(later, "has", "have"),
+            words::counts_of(self.comm, self.unseen_calls(), vector),
+        );
+        let mut cause = self.cause(FindingClass::KernelNotStarted, at, text);
+        cause.confidence = Confidence::Suspect;
+        cause.alternatives.push(STOPPED_BUT_DEAD.into());
+        Some(cause)
     }
 
     fn may_be_over(&self, at: usize) -> bool {
