@@ -170,16 +170,20 @@ impl<'a> Classifier<'a> {
         for ((class, confidence, _), processes) in groups {
             verdicts.push(self.verdict_by_counts(class, confidence, processes));
         }
+        let stalled: BTreeSet<u32> = self.stalled.keys().copied().collect();
         for &(comm, ref members) in &self.wait_roots.inside {
             let vectors = members.iter().map(|&at| &self.comm(comm).vectors[at as usize]);
-            let stalled = vectors.filter_map(|v| Some(self.stalled.get(&v.process)?.1.clone()));
-            let mut found: Vec<Cause> = stalled.collect();
+            let of_threads = vectors.filter_map(|v| Some(self.stalled.get(&v.process)?.1.clone()));
+            let mut found: Vec<Cause> = of_threads.collect();
             // A member without input may be the reason that no transfers have begun.
             if !self.comm(comm).silent.is_empty() {
                 found.clear();
             }
             if found.is_empty() {
                 found = stuck_operation::causes_inside(self.job, self.comm(comm), members);
+            } else {
+                let (job, of) = (self.job, self.comm(comm));
+                found.extend(stuck_operation::causes_beside(job, of, members, &stalled));
             }
             causes.extend(found.into_iter().map(|cause| (Some(comm), cause)));
         }

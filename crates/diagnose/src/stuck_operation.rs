@@ -94,17 +94,7 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
         return causes;
     }
     if !comm.silent.is_empty() {
-        // Only causes that a rank's own transfers prove, regardless of the silent members.
-        let root = |&at: &usize| match stuck.next(at) {
-            NextHop::Root(
-                class @ (FindingClass::ReceiverNotReady
-                | FindingClass::NetworkStalled
-                | FindingClass::FlushStalled),
-                link,
-            ) => Some(stuck.cause_by_transfer(at, class, &link)),
-            _ => None,
-        };
-        return members.iter().filter_map(root).collect();
+        return stuck.proven(&members, &BTreeSet::new());
     }
     let causes = stuck.follow_links(&members);
     if !causes.is_empty() {
@@ -116,6 +106,18 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
     // More than half of the GPUs do not fail at the same time: the cause is between them.
     let are_many = left.len() > 1 && 2 * left.len() > comm.vectors.len();
     if left.is_empty() || are_many { vec![stuck.unexplained(&members)] } else { left }
+}
+
+/// The causes in this operation, which these members are in, that processes with a stalled proxy
+/// thread do not explain.
+pub(crate) fn causes_beside(
+    job: &Job,
+    comm: &Communicator,
+    members: &[u32],
+    stalled: &BTreeSet<u32>,
+) -> Vec<Cause> {
+    let members: Vec<usize> = members.iter().map(|&at| at as usize).collect();
+    StuckOperation::new(job, comm).proven(&members, stalled)
 }
 
 /// The cause that holds up a member whose peers have finished the operation, if its kernel or its
@@ -378,6 +380,24 @@ impl<'a> StuckOperation<'a> {
             by_host
         });
         by_host.get(host).map_or(&[], Vec::as_slice)
+    }
+
+    /// The causes that a member's own transfers prove, whatever holds up the other members. Those of
+    /// the processes in `but`, and those with them, prove nothing.
+    fn proven(&self, members: &[usize], but: &BTreeSet<u32>) -> Vec<Cause> {
+        let counts = |at: usize| !but.contains(&self.vector(at).process);
+        let root = |&at: &usize| match self.next(at) {
+            NextHop::Root(
+                class @ (FindingClass::ReceiverNotReady
+                | FindingClass::NetworkStalled
+                | FindingClass::FlushStalled),
+                link,
+            ) if self.member_of_rank(link.peer).is_none_or(counts) => {
+                Some(self.cause_by_transfer(at, class, &link))
+            }
+            _ => None,
+        };
+        members.iter().filter(|&&at| counts(at)).filter_map(root).collect()
     }
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {

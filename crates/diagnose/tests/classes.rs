@@ -599,6 +599,20 @@ fn p1_by_its_transfers_or_its_thread() {
         role: Role::Proxy,
     });
     expect(&job, FindingClass::ProxyStalled, &[2]);
+    // What was sent to it may have arrived, but not what rank 0 sent to rank 1.
+    let thread = job.processes[2].threads.clone();
+    for (states, beside) in [
+        ([(Some(1), Some(1)), (Some(3), Some(1)), (Some(1), Some(1))], None),
+        ([(Some(3), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))], Some([0, 1])),
+    ] {
+        let mut job = ring(states);
+        job.processes[2].threads.clone_from(&thread);
+        let found = run(&job).findings;
+        let edges: Vec<_> = found.iter().map(|one| (one.class, one.edge)).collect();
+        let beside = beside.map(|edge| (FindingClass::NetworkStalled, Some(edge)));
+        let thread = (FindingClass::ProxyStalled, None);
+        assert_eq!(edges, beside.into_iter().chain([thread]).collect::<Vec<_>>());
+    }
 }
 
 #[test]
