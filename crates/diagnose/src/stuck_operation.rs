@@ -532,7 +532,9 @@ impl<'a> StuckOperation<'a> {
             }
         );
         let line = Evidence::about(FindingClass::KernelNotEnding, text);
-        let is_known = all_run && !is_told;
+        // A member of which the input shows no part may not have started.
+        let is_hidden = self.comm.vectors.iter().any(|vector| self.job.shows_no_part(vector));
+        let is_known = all_run && !is_told && !is_hidden;
         // A member that has finished may be one end of the path at fault.
         let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process).collect();
         let is_sure = is_known && !may_be_over && !hides_transfers;

@@ -4,7 +4,8 @@
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::job;
 use ncclscope_diagnose::job::CommKind;
-use ncclscope_trace::EventKind;
+use ncclscope_trace::record::{KernelCh, P2p};
+use ncclscope_trace::{Detail, EventKind, Handle};
 use scripts::{Call, Process};
 use std::path::PathBuf;
 
@@ -49,4 +50,30 @@ fn where_some_were_lost_the_sides_are_not_compared() {
         let kinds: Vec<CommKind> = pairs(answers, true).into_iter().map(|(kind, _)| kind).collect();
         assert_eq!(kinds, [CommKind::Sequence; 2]);
     }
+}
+
+/// Rank 0 receives, and its kernel runs. Rank 1 sends, and no kernel of it has started there, nor
+/// has any other send or receive: that shows neither that it is over nor that it is not.
+#[test]
+fn a_send_without_any_event_is_not_known_to_be_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |rank: i32| {
+        let mut process = Process::new(rank, 2);
+        process.collective(Call::ALL_REDUCE);
+        let func = process.string(if rank == 0 { "Recv" } else { "Send" });
+        let (datatype, peer) = (process.string("ncclFloat32"), 1 - rank);
+        let call = P2p { func, datatype, count: 1 << 10, peer, channels: 1, ..P2p::default() };
+        let p2p = process.start(0, Handle::NULL, Detail::P2p(call));
+        process.stop(0, p2p);
+        if rank == 0 {
+            let ptimer = process.ptimer();
+            process.start(1, p2p, Detail::KernelCh(KernelCh { channel: 0, ptimer }));
+        }
+        process.write(dir.path()).unwrap()
+    };
+    let job = job(&[0, 1].map(write), &InputOptions::default(), &mut Vec::new()).unwrap();
+    let pair = job.comms.iter().find(|comm| comm.parent.is_some()).unwrap();
+    let of = |rank| pair.vectors.iter().find(|vector| vector.rank == rank).unwrap();
+    assert!(of(0).is_inside() && !of(0).is_blind, "{pair:#?}");
+    assert!(of(1).is_blind && !of(1).is_inside(), "{pair:#?}");
 }

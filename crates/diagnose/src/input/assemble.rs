@@ -579,8 +579,9 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
             let born_ns = side.born_ns.map(|born| now.saturating_sub(born));
             let runs = side.flight.kernel.map_or(0, |(_, started, _)| started) > 0;
             let started = member.sees_kernels.then_some(done + u64::from(runs));
-            let p2p_number = side.number;
+            let (p2p_number, is_blind) = (side.number, side.is_unseen);
             let base = Vector { process, rank, enqueued, done, age_ns, ..Vector::default() };
+            let base = Vector { is_blind, ..base };
             comm.vectors.push(Vector { api: enqueued, born_ns, started, p2p_number, ..base });
             comm.flights.insert(at, side.flight);
             comm.sizes.insert(at, side.sizes.into());

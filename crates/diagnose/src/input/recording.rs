@@ -489,6 +489,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             } else if side.open == 0 {
                 side.done += 1;
             }
+            side.is_unseen = side.open == 0 && op.completion == Completion::Unseen;
         }
     }
 

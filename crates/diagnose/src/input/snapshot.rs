@@ -134,6 +134,8 @@ pub(super) struct PairSide {
     pub(super) issued: u64,
     pub(super) done: u64,
     pub(super) open: u64,
+    /// No record shows the end of the latest one, so that it is unknown whether all are done.
+    pub(super) is_unseen: bool,
     /// Number of the first open one among all sends and receives on the communicator, if known.
     pub(super) number: Option<u64>,
     pub(super) since_ns: Option<u64>,
