@@ -382,8 +382,8 @@ impl<'a> StuckOperation<'a> {
         by_host.get(host).map_or(&[], Vec::as_slice)
     }
 
-    /// The causes that a member's own transfers prove, whatever holds up the other members. Those of
-    /// the processes in `but`, and those with them, prove nothing.
+    /// The causes that a member's own transfers prove, whatever holds up the other members. Those
+    /// of the processes in `but`, and those with them, prove nothing.
     fn proven(&self, members: &[usize], but: &BTreeSet<u32>) -> Vec<Cause> {
         let counts = |at: usize| !but.contains(&self.vector(at).process);
         let root = |&at: &usize| match self.next(at) {
