@@ -499,8 +499,27 @@ impl<'a> StuckOperation<'a> {
         has_some || !self.job.is_dump && hosts.len() < 2
     }
 
+    /// The cause if the only rank of a communicator does not finish an operation: it waits for no
+    /// other rank and has no link.
+    fn alone(&self, at: usize) -> Cause {
+        let vector = self.vector(at);
+        let text = format!(
+            "{}: in {}{} of a communicator that has no other rank",
+            words::rank(self.job, vector.process),
+            words::number(self.comm.number(vector)),
+            words::since(self.job, vector.age_ns),
+        );
+        self.cause(FindingClass::GpuDead, at, text)
+    }
+
     /// The cause if all members are in the operation and nothing more is known.
     fn unexplained(&self, members: &[usize]) -> Cause {
+        if let [at] = *members
+            && self.comm.nranks == 1
+            && self.vector(at).has_started() == Some(true)
+        {
+            return self.alone(at);
+        }
         let vectors = || members.iter().map(|&at| self.vector(at));
         let run = vectors().filter(|v| v.has_started() == Some(true)).count();
         let all_run = run == members.len();

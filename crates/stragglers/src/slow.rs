@@ -40,11 +40,21 @@ const STAYS: f64 = 0.5;
 /// include waits that were not recorded, but those are not waited for.
 const WAITED: f64 = 2.0;
 
+/// The rest of a group that has a slow worker is slow, too, if its excess is this share of that
+/// worker's. Less is the worker's effect: those next to it wait for it in part of their own time.
+const REST: f64 = 0.5;
+
 /// Workers that are compared as a unit: a worker, a stage, or a data-parallel rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct WorkerGroup {
     root: SlowPart,
     workers: Vec<usize>,
+}
+
+impl WorkerGroup {
+    fn contains(&self, other: &WorkerGroup) -> bool {
+        other.workers.iter().all(|worker| self.workers.contains(worker))
+    }
 }
 
 /// How much more own time a group has than the others, in the steps where that is known.
@@ -100,7 +110,7 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
     for (level, is_of_workers) in levels(&job.workers) {
         // If all members of a group are slow, the group is reported.
         for group in level.iter().filter(|group| group.workers.len() > 1) {
-            let is_inside = |of: &WorkerGroup| of.workers.iter().all(|w| group.workers.contains(w));
+            let is_inside = |of: &WorkerGroup| group.contains(of);
             let inside = found.iter().filter(|(of, _)| is_inside(of));
             let named: usize = inside.map(|(of, _)| of.workers.len()).sum();
             if named == group.workers.len() {
@@ -112,33 +122,45 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         }
         // A group is not slow because of one slow member, so that members already found are left
         // out.
-        let left = without(level, &found, &job.gappy);
+        let left = without(&level, &found, &job.gappy);
         let all = excesses(&left, blames, steps, limits);
         // A worker that is alone in its group was compared with all workers before.
         let is_new = |group: &WorkerGroup| is_of_workers || group.workers.len() > 1;
-        for (group, excess) in left.iter().zip(all).filter(|(group, _)| is_new(group)) {
-            if excess.is_slow(limits) {
-                found.push((group.clone(), finding(job, group, &excess, blames)));
-            }
-        }
+        let worst = |root: SlowPart| {
+            let whole = level.iter().find(|group| group.root == root);
+            whole.map_or(0.0, |group| worst_inside(group, &found))
+        };
+        let new = left.iter().zip(all).filter(|(group, excess)| {
+            let is_slow = is_new(group) && excess.is_slow(limits);
+            is_slow && excess.mean() >= REST * worst(group.root)
+        });
+        let new = new.map(|(group, excess)| (group.clone(), finding(job, group, &excess, blames)));
+        let new: Vec<_> = new.collect();
+        found.extend(new);
     }
     let mut findings: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
     host_bound(job, &mut findings);
     findings
 }
 
+/// The greatest excess of what was found inside a group, as a share of the step.
+fn worst_inside(group: &WorkerGroup, found: &[(WorkerGroup, Finding)]) -> f64 {
+    let inside = found.iter().filter(|(of, _)| group.contains(of));
+    inside.filter_map(|(_, finding)| finding.lost_share).fold(0.0, f64::max)
+}
+
 /// The groups without workers that were already found or whose recordings have gaps.
 fn without(
-    level: Vec<WorkerGroup>,
+    level: &[WorkerGroup],
     found: &[(WorkerGroup, Finding)],
     gappy: &BTreeSet<usize>,
 ) -> Vec<WorkerGroup> {
     let mut out: BTreeSet<usize> =
         found.iter().flat_map(|(group, _)| &group.workers).copied().collect();
     out.extend(gappy);
-    let reduced = level.into_iter().map(|group| WorkerGroup {
-        workers: group.workers.into_iter().filter(|worker| !out.contains(worker)).collect(),
-        ..group
+    let reduced = level.iter().map(|group| WorkerGroup {
+        root: group.root,
+        workers: group.workers.iter().copied().filter(|worker| !out.contains(worker)).collect(),
     });
     reduced.filter(|group| !group.workers.is_empty()).collect()
 }
@@ -394,6 +416,29 @@ mod tests {
         let blame = Blame { total: own.iter().sum(), own, busy, known, ..Blame::none(0) };
         let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
         assert_eq!(all.iter().map(|one| &one.root_ranks[..]).collect::<Vec<_>>(), [[0]]);
+    }
+
+    /// Two stages of two ranks. Rank 0 is three times as slow, and rank 1, which shares its stage,
+    /// waits for it in part of its own time.
+    #[test]
+    fn the_rest_of_a_stage_is_not_slow_because_of_its_slow_rank() {
+        let worker = |rank| Worker { stage: Some(rank / 2), ..Worker::new(rank, "") };
+        let job = Job { workers: (0..6).map(worker).collect(), ..Job::default() };
+        let (number, duration) = (0, 1e9);
+        let steps: Vec<Step> = (0..20_u32)
+            .map(|at| Step { number, start: duration * f64::from(at), duration, count: 1 })
+            .collect();
+        let found = |rest: f64| {
+            let (own, busy) = (vec![6e8, rest, 0.0, 0.0, 0.0, 0.0], vec![9e8, 3e8 + rest]);
+            let busy = [busy, vec![3e8; 4]].concat();
+            let (total, known) = (own.iter().sum(), vec![Known::Whole; 6]);
+            let blame = Blame { total, own, busy, known, ..Blame::none(0) };
+            let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
+            all.into_iter().map(|one| one.root_ranks).collect::<Vec<_>>()
+        };
+        assert_eq!(found(8e7), [[0]]);
+        // As slow as rank 0, half as slow.
+        assert_eq!(found(6e8), [[0, 1]]);
     }
 
     #[test]

@@ -25,12 +25,8 @@ pub(crate) fn find(job: &Job, (steps, span): (usize, f64), limits: &Limits) -> V
     if steps < limits.min_steps && span < limits.min_span_ns {
         return Vec::new();
     }
-    let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
-    for stall in job.stalls.iter().filter(|stall| stall.transfers >= limits.min_samples) {
-        comms.entry(&stall.comm).or_default().push(stall);
-    }
     let mut slow: BTreeMap<usize, Vec<(&GpuStall, f64)>> = BTreeMap::new();
-    for stalls in comms.into_values() {
+    for stalls in comparable(job, limits) {
         let mut all: Vec<f64> = stalls.iter().map(|stall| stall.ns).collect();
         all.sort_unstable_by(f64::total_cmp);
         for stall in stalls {
@@ -45,6 +41,16 @@ pub(crate) fn find(job: &Job, (steps, span): (usize, f64), limits: &Limits) -> V
     slow.iter().map(|(&worker, of)| finding(job, worker, of, lost(of) / span)).collect()
 }
 
+/// The stalls of each communicator in which those of several GPUs are known.
+fn comparable<'j>(job: &'j Job, limits: &Limits) -> impl Iterator<Item = Vec<&'j GpuStall>> {
+    let is_enough = |stall: &&GpuStall| stall.has_both && stall.transfers >= limits.min_samples;
+    let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
+    for stall in job.stalls.iter().filter(is_enough) {
+        comms.entry(&stall.comm).or_default().push(stall);
+    }
+    comms.into_values().filter(|stalls| stalls.len() > 1)
+}
+
 /// The least share of a GPU's network traffic in which its part must be known: a slow GPU does not
 /// show in a small collective now and then.
 const KNOWN_SHARE: f64 = 0.1;
@@ -52,13 +58,8 @@ const KNOWN_SHARE: f64 = 0.1;
 /// Number of workers whose GPUs cannot be judged: their part in transfers is not known, or there is
 /// no other GPU to compare with.
 pub(crate) fn unjudged(job: &Job, limits: &Limits) -> usize {
-    let is_enough = |stall: &&GpuStall| stall.has_both && stall.transfers >= limits.min_samples;
-    let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
-    for stall in job.stalls.iter().filter(is_enough) {
-        comms.entry(&stall.comm).or_default().push(stall);
-    }
     let mut known: BTreeMap<usize, f64> = BTreeMap::new();
-    for stall in comms.into_values().filter(|stalls| stalls.len() > 1).flatten() {
+    for stall in comparable(job, limits).flatten() {
         *known.entry(stall.worker).or_default() += to_f64(stall.bytes);
     }
     let mut all: BTreeMap<usize, f64> = BTreeMap::new();
@@ -121,6 +122,29 @@ mod tests {
         let ring = GpuStall { bytes: 118 << 30, has_both: false, ..stall("e", 1, 0.0) };
         let job = Job { stalls: [job.stalls, vec![ring]].concat(), ..job };
         assert_eq!(unjudged(&job, &Limits::default()), 5);
+    }
+
+    /// A ring of 24 ranks on hosts of three, of which two have network on both sides.
+    #[test]
+    fn a_gpu_is_not_compared_with_those_of_which_nothing_is_known() {
+        let one_way = |worker| GpuStall { has_both: false, ..stall("c", worker, 0.0) };
+        let job = |both: &[(usize, f64)]| Job {
+            workers: (0..6).map(|rank| Worker::new(rank, "")).collect(),
+            stalls: (0..6)
+                .map(|worker| match both.iter().find(|(at, _)| *at == worker) {
+                    Some(&(_, ns)) => stall("c", worker, ns),
+                    None => one_way(worker),
+                })
+                .collect(),
+            ..Job::default()
+        };
+        let found = |both: &[(usize, f64)]| {
+            let all = find(&job(both), (20, 1e9), &Limits::default());
+            all.into_iter().flat_map(|finding| finding.root_ranks).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[(2, 4e7)]), [0; 0]);
+        assert_eq!(found(&[(2, 4e7), (4, 4e7)]), [0; 0]);
+        assert_eq!(found(&[(2, 4e7), (4, 4e8)]), [4]);
     }
 
     #[test]

@@ -357,6 +357,17 @@ mod tests {
         assert!(found.iter().all(|it| it.1 == Confidence::Suspect), "{found:?}");
     }
 
+    /// Rank 2 is in an operation of its own tensor-parallel group, which has no other rank.
+    #[test]
+    fn a_rank_that_is_alone_in_an_operation_has_a_dead_gpu_and_no_slow_link() {
+        let mut all: Vec<vectors::Vector> = (0..4).map(|rank| vector(7, rank, rank == 2)).collect();
+        let alone = vectors::Vector { comm: 5, rank: 0, nranks: 1, ..vector(7, 2, false) };
+        all[2].flags = vector_flags::BUSY_ELSEWHERE;
+        all.push(alone);
+        let dead = (FindingClass::GpuDead, Confidence::Confirmed, vec![2]);
+        assert_eq!(ranks_of(&build(&all, &BTreeMap::new())), [dead]);
+    }
+
     #[test]
     fn a_rank_that_sends_or_receives_is_a_suspect_at_most() {
         let mut all: Vec<vectors::Vector> = (0..4).map(|rank| vector(7, rank, rank == 3)).collect();
