@@ -57,7 +57,7 @@ pub(crate) struct Input {
     pub(crate) run: Option<serde_json::Value>,
     /// If there are two runs: the readable recordings of the other one.
     pub(crate) other: Vec<Recording>,
-    /// Why recordings cannot be read: one line each, up to [`NAMED`].
+    /// Why recordings cannot be read or are left out: one line each, up to [`NAMED`] of a kind.
     pub(crate) unreadable: Vec<String>,
     /// Number of recordings that could not be read.
     bad: usize,
@@ -102,6 +102,22 @@ impl Input {
         input.name_clockless();
         terminal::say(1, || input.summary(files.len()));
         Ok(input)
+    }
+
+    /// Names recordings of which nothing says whose they are.
+    fn name_nameless(&mut self, facts: &[ProcessFacts], nameless: &[usize]) {
+        for &at in nameless.iter().take(NAMED) {
+            let line = format!("{} {NAMELESS}", facts[at].path.display());
+            warn(&line);
+            self.unreadable.push(line);
+        }
+        if let more @ 1.. = nameless.len().saturating_sub(NAMED) {
+            let line =
+                format!("{} left out for the same reason", human::are(more, "more recording"));
+            warn(&line);
+            self.unreadable.push(line);
+        }
+        self.bad += nameless.len();
     }
 
     /// Names recordings whose clock is not known although that of others is: their end was cut off.
@@ -213,7 +229,7 @@ impl Input {
         let runs = Runs::split(&facts);
         let Some(chosen) = runs.choose(run).map_err(Failure::input)? else { return Ok(()) };
         runs.notes(&facts, chosen).iter().for_each(tell);
-        self.bad += runs.nameless.len();
+        self.name_nameless(&facts, &runs.nameless);
         let other = match &runs.runs[..] {
             [a, b] if a.id == chosen.id => &b.members[..],
             [a, _] => &a.members,

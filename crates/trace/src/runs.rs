@@ -190,13 +190,6 @@ impl Runs {
             let more = self.repeated.len() - NAMED;
             notes.push(format!("{more} more recordings are left out, of the same processes"));
         }
-        for &at in self.nameless.iter().take(NAMED) {
-            notes.push(format!("{} {NAMELESS}", name(&all[at].path)));
-        }
-        if self.nameless.len() > NAMED {
-            let more = self.nameless.len() - NAMED;
-            notes.push(format!("{more} more recordings are left out for the same reason"));
-        }
         if self.runs.len() > 1 {
             let is = |run: Option<&Run>| run.is_some_and(|run| run.id == chosen.id);
             let which = match (is(self.runs.last()), is(self.main())) {

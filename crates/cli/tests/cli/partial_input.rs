@@ -123,6 +123,27 @@ fn an_answer_from_damaged_recordings_says_so() {
 }
 
 #[test]
+fn a_recording_that_is_left_out_is_a_problem_of_the_report() {
+    let job = Killed::new();
+    let file = job.path().join("node-0002-10576.nscope");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let name = b"simulated-3";
+    let at = bytes.windows(name.len()).position(|part| part == name).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let says = "node-0002-10576.nscope is left out: it is damaged, and nothing is left that says";
+    for verb in [&["report"][..], &["stragglers"], &["diagnose"]] {
+        let said = run(verb, &job.path(), 3);
+        assert!(said.contains("warning: ") && said.contains(says), "{verb:?}: {said}");
+    }
+    let report = ncclscope(&["report", job.path().to_str().unwrap()]).ends_with(3).stdout;
+    assert!(report.contains("nothing that was counted, but see PROBLEMS"), "{report}");
+    let json = ncclscope(&["report", "--format", "json", job.path().to_str().unwrap()]);
+    let json: serde_json::Value = serde_json::from_str(&json.ends_with(3).stdout).unwrap();
+    assert!(json["problems"][0].as_str().unwrap().contains(says), "{}", json["problems"]);
+}
+
+#[test]
 fn runs_below_a_directory_are_named() {
     let job = Killed::new();
     for verb in ["report", "diagnose", "stragglers"] {
