@@ -44,31 +44,20 @@ const CHANCE: f64 = 0.02;
 /// Of a small mesh, each link of a slow interface takes this many times as long as any other link.
 const FAR: f64 = 2.0;
 
-/// One link of a slow interface need not exceed the limits by itself. It is about as slow as the
-/// others, with this share of their excess or more; and so it is of the limits.
-const ALIKE: f64 = 0.5;
-
-/// An edge that is slower than the others of its pool, and the usual cost there.
+/// A slow edge, and the usual cost in its pool.
 struct SlowEdge {
     at: usize,
     usual: f64,
     /// Most edges of its pool have about the usual cost.
     is_sure: bool,
-    /// It is slow by itself. Others are slow only if their interface is ([`ALIKE`]).
-    is_proven: bool,
 }
 
 impl SlowEdge {
-    /// Whether its excess costs the run enough, and is not by chance.
+    /// Whether its excess costs the run enough, and is neither usual nor chance.
     fn matters(&self, edge: &LinkTraffic, span: f64, limits: &Limits) -> bool {
         let extra = (edge.cost() - self.usual) * to_f64(edge.bytes);
         let is_chance = extra < CHANCE * span && varies(edge, self.usual);
-        extra > limits.min_extra * span && !is_chance
-    }
-
-    /// By how many times the usual cost it costs more.
-    fn excess(&self, job: &Job) -> f64 {
-        job.edges[self.at].cost() / self.usual.max(1e-9) - 1.0
+        extra > limits.min_extra * span && !is_usual_latency(edge, self.usual) && !is_chance
     }
 }
 
@@ -93,7 +82,7 @@ pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec
         found.push(pair_finding(job, &pair, (&slow, &covered), span));
     }
     let mut links: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
-    for at in nics.left.into_iter().filter(|&at| slow[at].is_proven) {
+    for at in nics.left {
         let edge = &job.edges[slow[at].at];
         links.entry((edge.src, edge.dst)).or_default().push(at);
     }
@@ -116,21 +105,15 @@ fn outliers(
         let Some((_, mad)) = median_mad(&mut costs) else { continue };
         let beyond = |(at, edge): (usize, &LinkTraffic)| {
             let usual = median_of_others(&costs, edge.cost());
-            let limit = (limits.mads * mad).max((limits.edge_factor - 1.0) * usual);
-            let excess = edge.cost() - usual;
-            let is_proven = excess > limit;
-            (excess > ALIKE * limit).then_some(SlowEdge { at, usual, is_sure: true, is_proven })
+            let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
+            (edge.cost() > limit).then_some(SlowEdge { at, usual, is_sure: true })
         };
         let of_mesh = in_mesh(job, pool, limits);
         if of_mesh.is_some() || is_judged(&job.edges, pool, limits) {
             judged.extend(pool);
         }
         let found = of_mesh.unwrap_or_else(|| edges().filter_map(beyond).collect());
-        let found = found.into_iter().filter(|of| !is_usual_latency(&job.edges[of.at], of.usual));
-        slow.extend(found.map(|of| {
-            let is_proven = of.is_proven && of.matters(&job.edges[of.at], span, limits);
-            SlowEdge { is_proven, ..of }
-        }));
+        slow.extend(found.into_iter().filter(|of| of.matters(&job.edges[of.at], span, limits)));
     }
     (slow, judged)
 }
@@ -158,7 +141,7 @@ fn in_mesh(job: &Job, pool: &[usize], limits: &Limits) -> Option<Vec<SlowEdge>> 
         let slowest = others.iter().map(cost).fold(0.0, f64::max);
         let usual = median(&mut others.iter().map(cost).collect::<Vec<_>>())?;
         let is_far = links(&job.edges, &others) >= limits.min_peers && fastest >= FAR * slowest;
-        let slow = |at: usize| SlowEdge { at, usual, is_sure: false, is_proven: true };
+        let slow = |at: usize| SlowEdge { at, usual, is_sure: false };
         (is_mesh && is_far).then(|| own.iter().copied().map(slow).collect())
     })
 }
@@ -299,16 +282,12 @@ struct Nics {
 
 impl Nics {
     fn new(job: &Job, slow: &[SlowEdge], judged: &BTreeSet<usize>) -> Nics {
-        let covered = covered(job, slow);
-        let places: BTreeMap<usize, usize> =
-            slow.iter().enumerate().map(|(place, slow)| (slow.at, place)).collect();
+        let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
         let mut bytes: BTreeMap<Nic, [u64; 3]> = BTreeMap::new();
         for (at, edge) in job.edges.iter().enumerate() {
-            let place = places.get(&at);
+            let is_slow = is_slow.contains(&at);
+            let counts = [is_slow, is_slow || judged.contains(&at), true];
             for nic in Nic::of(edge) {
-                let of_nic = place.and_then(|place| covered.get(&nic)?.get(place));
-                let is_slow = of_nic.is_some();
-                let counts = [is_slow, is_slow || judged.contains(&at), true];
                 let sums = bytes.entry(nic).or_default().iter_mut();
                 sums.zip(counts).for_each(|(sum, counts)| *sum += u64::from(counts) * edge.bytes);
             }
@@ -317,6 +296,12 @@ impl Nics {
             let is_most = |(_, sums): &(&Nic, &[u64; 3])| 4 * sums[0] >= 3 * sums[of];
             bytes.iter().filter(is_most).map(|(&nic, _)| nic).collect::<BTreeSet<Nic>>()
         };
+        let mut covered: BTreeMap<Nic, BTreeSet<usize>> = BTreeMap::new();
+        for (at, slow) in slow.iter().enumerate() {
+            for nic in Nic::of(&job.edges[slow.at]) {
+                covered.entry(nic).or_default().insert(at);
+            }
+        }
         let mut nics = Nics {
             left: (0..slow.len()).collect(),
             covered,
@@ -334,8 +319,7 @@ impl Nics {
         let Some(covered) = self.covered.get(&nic) else { return };
         let peers: BTreeSet<usize> =
             covered.iter().map(|&at| nic.peer(&job.edges[slow[at].at])).collect();
-        let is_proven = covered.iter().any(|&at| slow[at].is_proven);
-        if is_proven && peers.len() >= 2 && self.mostly_slow.contains(&nic) {
+        if peers.len() >= 2 && self.mostly_slow.contains(&nic) {
             self.candidates.insert(nic, covered.len());
         }
     }
@@ -377,8 +361,7 @@ impl Nics {
                 covered.iter().map(|&at| job.edges[slow[at].at].src).collect();
             let first = ends(&job.edges[slow[*covered.first()?].at]);
             let nics: Vec<usize> = first.into_iter().filter(is_nic_slow).collect();
-            let is_proven = covered.iter().any(|&at| slow[at].is_proven);
-            (is_proven && sources.len() == 2 && !nics.is_empty()).then_some((nics, covered))
+            (sources.len() == 2 && !nics.is_empty()).then_some((nics, covered))
         };
         let found: Vec<(Vec<usize>, Vec<usize>)> =
             pairs.into_iter().filter_map(slow_pair).collect();
@@ -387,27 +370,6 @@ impl Nics {
         }
         found
     }
-}
-
-/// The slow edges of each interface: those that are slow by themselves, and those that are slow
-/// like these.
-fn covered(job: &Job, slow: &[SlowEdge]) -> BTreeMap<Nic, BTreeSet<usize>> {
-    let of_nics = |of: &SlowEdge| Nic::of(&job.edges[of.at]);
-    let mut least: BTreeMap<Nic, f64> = BTreeMap::new();
-    for of in slow.iter().filter(|of| of.is_proven) {
-        for nic in of_nics(of) {
-            let least = least.entry(nic).or_insert(f64::MAX);
-            *least = least.min(ALIKE * of.excess(job));
-        }
-    }
-    let mut covered: BTreeMap<Nic, BTreeSet<usize>> = BTreeMap::new();
-    for (at, of) in slow.iter().enumerate() {
-        let is_alike = |nic: &Nic| least.get(nic).is_some_and(|&least| of.excess(job) >= least);
-        for nic in of_nics(of).into_iter().filter(is_alike) {
-            covered.entry(nic).or_default().insert(at);
-        }
-    }
-    covered
 }
 
 fn ends(edge: &LinkTraffic) -> [usize; 2] {
@@ -458,7 +420,7 @@ fn onset(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Option<Onset> {
         let (edge, usual) = (&job.edges[slow[at].at], slow[at].usual);
         edge.blocks.since((edge.cost() * usual).sqrt())
     };
-    of.iter().filter(|&&at| slow[at].is_proven).filter_map(since).min().map(Onset::Real)
+    of.iter().filter_map(since).min().map(Onset::Real)
 }
 
 fn confidence(slow: &[SlowEdge], of: &[usize]) -> Confidence {
@@ -716,9 +678,8 @@ mod tests {
         };
         let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));
         let job = Job { edges: all.map(edge).collect(), ..Job::default() };
-        let slow: Vec<SlowEdge> = (0..job.edges.len())
-            .map(|at| SlowEdge { at, usual: 1e-3, is_sure: true, is_proven: true })
-            .collect();
+        let slow: Vec<SlowEdge> =
+            (0..job.edges.len()).map(|at| SlowEdge { at, usual: 1e-3, is_sure: true }).collect();
         let mut nics = Nics::new(&job, &slow, &BTreeSet::new());
         let start = std::time::Instant::now();
         let found = std::iter::from_fn(|| nics.take_worst(&job, &slow)).count();

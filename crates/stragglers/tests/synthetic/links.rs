@@ -101,27 +101,6 @@ fn small_meshes_are_compared_with_one_another() {
     }
 }
 
-/// Of a card that is slower by a quarter, half of the links exceed the limit of a slow link by
-/// themselves.
-#[test]
-fn a_card_that_is_a_little_slow_is_one_finding() {
-    let all: Vec<usize> = (0..8).collect();
-    let found = |of_five: fn(usize) -> f64| {
-        let factor = |src, dst| match [src, dst].contains(&5) {
-            true => of_five(src + dst - 5),
-            false => 1.0,
-        };
-        found(&report(8, mesh("ep", &all, factor)))
-    };
-    let card = (FindingClass::SlowNic, vec![5], Confidence::Confirmed);
-    assert_eq!(found(|peer| if peer % 2 == 0 { 1.3 } else { 1.2 }), [card]);
-    // Links that are far less slow than another are not slow because of it.
-    let [to, from] = [vec![2, 5], vec![5, 2]];
-    let link = |ranks| (FindingClass::SlowLink, ranks, Confidence::Confirmed);
-    assert_eq!(found(|peer| if peer == 2 { 6.0 } else { 1.2 }), [link(to), link(from)]);
-    assert_eq!(found(|_| 1.2), []);
-}
-
 /// Twelve steps of 20 ms of two ranks, with two collectives each, which are slower from the sixth
 /// step on.
 fn short_run(factor: f64) -> Job {
