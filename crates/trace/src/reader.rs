@@ -246,6 +246,10 @@ impl Recording {
                 let at = scratch.rings + (index * RING_BYTES) as u64;
                 rings.push((index, read_up_to(&scratch.file, at, RING_BYTES)?));
             }
+            if header.is_damaged {
+                let text = "its counts of lost events are impossible, and left out";
+                self.problems.push(format!("lane {index} is damaged: {text}"));
+            }
             self.lanes[index].header = header;
         }
         Ok((table, rings))

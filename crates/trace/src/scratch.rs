@@ -21,7 +21,7 @@ second and third state recorded, and its size given.
 use crate::bytes::{u32_at, u64_at};
 use crate::codec::KindCounts;
 use crate::handle::{Handle, STEPS_IN_FLIGHT};
-use crate::kind::{EventKind, KINDS};
+use crate::kind::{EventKind, KINDS, MOST_KINDS};
 use crate::layout::{LANE_STRIDE, MOST_COUNTED, RING_BYTES, SLOT_BYTES, later_kinds};
 use crate::record::{Record, STEP_SHIFT, Step, step_flags};
 use crate::schema::Schema;
@@ -47,7 +47,7 @@ pub mod lane {
     /// Events lost, by kind.
     pub const LOST: usize = 256;
     /// Stops and states lost, by kind.
-    pub const LOST_ENDS: usize = LOST + 8 * crate::kind::MOST_KINDS;
+    pub const LOST_ENDS: usize = LOST + 8 * super::MOST_KINDS;
 }
 
 /// Offsets within a slot and its steps.
@@ -103,6 +103,9 @@ pub struct LaneHeader {
     pub lost_ends: KindCounts,
     /// Sums of `lost` and `lost_ends` for kinds of a later version, by the kind's number.
     pub later_kinds: BTreeMap<u8, u64>,
+    /// Some counts are larger than any process can have counted: the bytes are damaged. These
+    /// counts are left out.
+    pub is_damaged: bool,
 }
 
 impl LaneHeader {
@@ -110,13 +113,17 @@ impl LaneHeader {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<LaneHeader> {
         let bytes = bytes.get(..LANE_STRIDE)?;
+        let possible = |count: &u64| *count <= MOST_COUNTED;
         let counts = |at: usize| {
             let mut counts = [0; KINDS];
             for (kind, count) in counts.iter_mut().enumerate() {
-                *count = u64_at(bytes, at + 8 * kind).unwrap_or(0).min(MOST_COUNTED);
+                *count = u64_at(bytes, at + 8 * kind).filter(possible).unwrap_or(0);
             }
             counts
         };
+        let losses = (0..2 * MOST_KINDS).filter_map(|kind| u64_at(bytes, lane::LOST + 8 * kind));
+        let mut later_kinds = later_kinds(bytes, &[lane::LOST, lane::LOST_ENDS]);
+        later_kinds.retain(|_, count| possible(count));
         let head = u64_at(bytes, lane::HEAD)?;
         Some(LaneHeader {
             used: u32_at(bytes, lane::STATE)? != 0 || head != 0,
@@ -127,7 +134,8 @@ impl LaneHeader {
             hidden: u64_at(bytes, lane::HIDDEN)?,
             lost: counts(lane::LOST),
             lost_ends: counts(lane::LOST_ENDS),
-            later_kinds: later_kinds(bytes, &[lane::LOST, lane::LOST_ENDS]),
+            later_kinds,
+            is_damaged: losses.into_iter().any(|count| !possible(&count)),
         })
     }
 }

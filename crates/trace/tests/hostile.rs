@@ -47,6 +47,33 @@ fn words_without_number_are_torn() {
     assert!(recording.problems()[0].contains("torn tail"), "{:?}", recording.problems());
 }
 
+/// Nothing else shows that the lane table is damaged.
+#[test]
+fn counts_that_no_process_can_have_are_damage_and_no_losses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("h-1.nscope");
+    let header = Header { segments: 4, closed: true, ..Header::default() };
+    fs::write(&path, header.encode()).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(header.slab_offset(0)).unwrap();
+    let count = |at: usize, count: u64| {
+        file.write_all_at(&count.to_le_bytes(), LANE_TABLE + at as u64).unwrap();
+    };
+    count(lane::LOST, 7);
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!((recording.lanes()[0].header.lost[0], recording.damage()), (7, &[][..]));
+    let later = lane::LOST + 8 * 60;
+    for at in [lane::LOST + 8, lane::LOST_ENDS, later] {
+        count(at, 1 << 61);
+        let recording = Recording::open(&path).unwrap();
+        let lane = &recording.lanes()[0].header;
+        assert_eq!((lane.lost.iter().sum::<u64>(), lane.lost_ends.iter().sum::<u64>()), (7, 0));
+        assert!(lane.later_kinds.is_empty());
+        assert!(recording.damage()[0].starts_with("lane 0 is damaged: "), "{at}");
+        count(at, 0);
+    }
+}
+
 /// A ring of 256 GiB, all of which except one page is a hole.
 #[test]
 fn holes_are_not_read() {
