@@ -475,7 +475,12 @@ pub(crate) fn about_run(directory: &Path) -> Option<serde_json::Value> {
 
 /// Names the damaged recordings, one line each up to [`NAMED`], and returns their number.
 pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) -> usize {
-    let damaged: Vec<String> = recordings.into_iter().filter_map(damage).collect();
+    warn_of_damaged(recordings.into_iter().filter_map(damage))
+}
+
+/// Prints these lines, up to [`NAMED`], and returns their number.
+pub(crate) fn warn_of_damaged(lines: impl Iterator<Item = String>) -> usize {
+    let damaged: Vec<String> = lines.collect();
     damaged.iter().take(NAMED).for_each(warn);
     if damaged.len() > NAMED {
         let more = human::are(damaged.len() - NAMED, "more recording");

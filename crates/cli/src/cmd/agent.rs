@@ -28,12 +28,13 @@ mod vectors;
 
 use crate::args::{AgentArgs, Label};
 use crate::failure::{BAD_INPUT, Failure, tell, warn, warn_lines};
-use crate::input::{allow_open_files, host_name};
+use crate::input::{allow_open_files, damage, host_name, warn_of_damaged};
 use crate::unrecorded::{Patience, Unrecorded};
 use ncclscope_control::table;
 use ncclscope_metrics::encode::Labels;
 use ncclscope_metrics::send::environment::place;
 use ncclscope_metrics::send::{Sender, part_of};
+use ncclscope_trace::Recording;
 use node::Node;
 use output::Output;
 use page::Page;
@@ -70,7 +71,11 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         node.close(Instant::now(), true);
         let text = output.prometheus(&node, 0);
         std::io::stdout().lock().write_all(text.as_bytes())?;
-        let is_whole = node.count().unreadable == 0 && node.unreadable().next().is_none();
+        let is_readable = node.count().unreadable == 0 && node.unreadable().next().is_none();
+        // Of a recording that is still written the end is missing, too.
+        let opened = node.complete().filter_map(|path| Recording::open(path).ok());
+        let damaged = warn_of_damaged(opened.filter_map(|recording| damage(&recording)));
+        let is_whole = is_readable && damaged == 0;
         return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) });
     }
     let interval = interval(args)?;

@@ -109,6 +109,23 @@ fn once_fails_after_the_rest_if_a_recording_cannot_be_read() {
 }
 
 #[test]
+fn once_names_recordings_of_which_a_part_is_missing() {
+    let job = tempfile::tempdir().unwrap();
+    let run = job.path().join("run");
+    let args = ["simulate", "--ranks", "8", "--seed", "3", "-o", run.to_str().unwrap()];
+    ncclscope(&args).ends_with(0);
+    let once = ["agent", "--once", "--any-host", "--dir", run.to_str().unwrap()];
+    assert_eq!(ncclscope(&once).ends_with(0).stderr, "");
+    let mut files = std::fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.find(|path| path.extension() == Some("nscope".as_ref())).unwrap();
+    let length = std::fs::metadata(&file).unwrap().len();
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length / 2).unwrap();
+    let stderr = ncclscope(&once).ends_with(3).stderr;
+    assert!(stderr.contains(&format!("{} is damaged: ", file.display())), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
 fn copies_are_told_of_by_their_originals() {
     let run = two_operations();
     let dumps = run.file("dump-1");

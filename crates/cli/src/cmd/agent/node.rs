@@ -184,6 +184,11 @@ impl Node {
         self.processes.values().map(of).collect()
     }
 
+    /// The recordings to which nothing more will be written.
+    pub(crate) fn complete(&self) -> impl Iterator<Item = &Path> {
+        self.processes.iter().filter(|(_, process)| process.is_closed()).map(|(path, _)| &**path)
+    }
+
     /// The processes, including those that ended recently.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.values()
