@@ -111,9 +111,14 @@ fn parse(name: String, json: &[u8], what: &str) -> Result<Run, String> {
     }
     if schema != CURRENT {
         return Err(format!(
-            "it is a report of a version that this ncclscope does not read ({CURRENT}): use the \
-             ncclscope that printed it, or a newer one"
+            "it is a report of a version that this ncclscope does not read ({schema}; this one \
+             reads {CURRENT}): use the ncclscope that printed it, or a newer one"
         ));
+    }
+    if !value["operations"].is_array() {
+        return Err("it is not a whole report: it has no `operations`; make it again with \
+                    `ncclscope report --format json`"
+            .into());
     }
     let saved: Saved = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let mut run = of_saved(name, &saved);
@@ -205,6 +210,8 @@ mod tests {
     use super::*;
     use ncclscope_report::ReportBuilder;
 
+    const HEAD: &str = r#""schema": "ncclscope.report/3", "operations": []"#;
+
     #[test]
     fn medians_of_communicators_are_values_of_their_role() {
         let json = r#"{"schema": "ncclscope.report/3", "later": 1,
@@ -227,7 +234,7 @@ mod tests {
     #[test]
     fn a_report_of_a_part_says_so() {
         let of = |filter: &str| {
-            let json = format!(r#"{{"schema": "ncclscope.report/3", "filter": {filter}}}"#);
+            let json = format!(r#"{{{HEAD}, "filter": {filter}}}"#);
             read("x.json".into(), json.as_bytes()).unwrap()
         };
         let text = "steps 1-5; 16 of 16 recordings";
@@ -259,7 +266,8 @@ mod tests {
             let why = why(&format!(r#"{{"schema": "{old}", "operations": []}}"#));
             assert!(why.contains("make it again") && why.contains(CURRENT), "{why}");
         }
-        assert!(why(r#"{"schema": "ncclscope.report/3", "ranks": 1}"#).contains("invalid type"));
+        assert!(why(&format!(r#"{{{HEAD}, "ranks": 1}}"#)).contains("invalid type"));
+        assert!(why(r#"{"schema": "ncclscope.report/3"}"#).contains("it has no `operations`"));
         assert!(why(r#"{"schema": "ncclscope.report/99"}"#).contains("does not read"));
     }
 }
