@@ -353,6 +353,14 @@ fn steps(text: &mut String, report: &SlowReport, is_part: bool) {
 fn without_finding(report: &SlowReport, is_part: bool) -> String {
     let mut text = String::from("  Ranks wait for one another in every job");
     let is_unsure = !report.quiet.is_empty();
+    // The last stage of a pipeline leads the table of a healthy job, too.
+    let shows = |of: &Finding| report.steps.iter().any(|step| step.root == of.root);
+    let is_hidden = !report.findings.iter().any(shows);
+    if !is_unsure && is_hidden && report.findings.iter().any(is_of_one_rank) {
+        return text
+            + ".\n  The table has the rank to which most of a step's waiting leads; the findings \
+               above compare ranks with their peers.\n";
+    }
     // A rank's row does not show what its stage or its link does.
     if !report.findings.iter().all(is_of_one_rank) {
         text += ".\n  The table counts the own work of single ranks only; the findings above also \

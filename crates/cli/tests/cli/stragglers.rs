@@ -154,6 +154,22 @@ fn findings_of_links_and_stages_are_not_contradicted_by_the_table() {
     assert!(!text.contains(narrow), "{text}");
 }
 
+/// In each step most waiting leads to the last stage. Only the slow rank is slower than its peers.
+#[test]
+fn a_slow_rank_that_no_row_of_the_table_names_is_not_denied_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let run = run.to_str().unwrap();
+    let job = ["simulate", "--ranks", "128", "--pp", "8", "--steps", "12", "--seed", "1"];
+    ncclscope(&[&job[..], &["--fault", "slow-gpu", "-o", run]].concat()).ends_with(0);
+    let text = ncclscope(&["stragglers", run]).ends_with(1).stdout;
+    let (findings, table) = text.split_once("CAUSES OF THE WAITING").unwrap();
+    let table = table.split_once("LAST TO ARRIVE").unwrap().0;
+    assert!(findings.contains("S1 slow-rank") && !table.contains("S1"), "{text}");
+    assert!(table.contains("the findings above compare ranks with their peers.\n"), "{text}");
+    assert!(!table.contains("within the limits"), "{text}");
+}
+
 #[test]
 fn a_host_that_launches_slowly_is_shown_by_times_with_units() {
     let directory = tempfile::tempdir().unwrap();
