@@ -145,7 +145,10 @@ impl Input {
     pub(crate) fn leave_out_clockless(&mut self) {
         if self.recordings.iter().any(Recording::has_clock) {
             let lacks_all = |one: &&Recording| !one.has_clock() && one.first_ticks() == 0;
-            self.bad += name_damaged(self.recordings.iter().filter(lacks_all));
+            let damaged = self.recordings.iter().filter(lacks_all).filter_map(damage);
+            let left_out =
+                damaged.map(|line| format!("{line}; it is left out, as nothing of it has a time"));
+            self.bad += warn_of_damaged(left_out);
             self.recordings.retain(Recording::has_clock);
         }
     }

@@ -123,6 +123,21 @@ fn an_answer_from_damaged_recordings_says_so() {
 }
 
 #[test]
+fn a_trace_without_a_damaged_process_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let args = ["simulate", "--ranks", "4", "--seed", "3", "-o", path.to_str().unwrap()];
+    ncclscope(&args).ends_with(0);
+    let file = path.join("node-0000-10000.nscope");
+    let all = std::fs::metadata(&file).unwrap().len();
+    cut(&file, all / 2);
+    let trace = dir.path().join("x.pftrace");
+    let said = run(&["export", "-o", trace.to_str().unwrap()], &path, 3);
+    assert!(said.contains("; it is left out, as nothing of it has a time"), "{said}");
+    assert!(said.contains("3 processes"), "{said}");
+}
+
+#[test]
 fn a_recording_that_is_left_out_is_a_problem_of_the_report() {
     let job = Killed::new();
     let file = job.path().join("node-0002-10576.nscope");
