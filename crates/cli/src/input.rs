@@ -106,17 +106,10 @@ impl Input {
 
     /// Names recordings of which nothing says whose they are.
     fn name_nameless(&mut self, facts: &[ProcessFacts], nameless: &[usize]) {
-        for &at in nameless.iter().take(NAMED) {
-            let line = format!("{} {NAMELESS}", facts[at].path.display());
-            warn(&line);
-            self.unreadable.push(line);
-        }
-        if let more @ 1.. = nameless.len().saturating_sub(NAMED) {
-            let line =
-                format!("{} left out for the same reason", human::are(more, "more recording"));
-            warn(&line);
-            self.unreadable.push(line);
-        }
+        let line = |&at: &usize| format!("{} {NAMELESS}", facts[at].path.display());
+        let lines = first_of(nameless.iter().map(line), "left out for the same reason");
+        lines.iter().for_each(warn);
+        self.unreadable.extend(lines);
         self.bad += nameless.len();
     }
 
@@ -127,17 +120,15 @@ impl Input {
         }
         // A process that was killed at its start has no records.
         let lacks_clock = |one: &&Recording| !one.has_clock() && one.first_ticks() != 0;
-        let count = self.recordings.iter().filter(lacks_clock).count();
-        for recording in self.recordings.iter().filter(lacks_clock).take(NAMED) {
-            let path = recording.path().display();
-            warn(format_args!(
+        let line = |one: &Recording| {
+            let path = one.path().display();
+            format!(
                 "{path} is cut off: no comparison of its clock is left, and its times are unknown"
-            ));
-        }
-        if let more @ 1.. = count.saturating_sub(NAMED) {
-            warn(format_args!("{} cut off in the same way", human::are(more, "more recording")));
-        }
-        self.bad += count;
+            )
+        };
+        let cut_off = self.recordings.iter().filter(lacks_clock);
+        self.bad += cut_off.clone().count();
+        first_of(cut_off.map(line), "cut off in the same way").iter().for_each(warn);
     }
 
     /// Leaves out recordings whose clock is not known, which would be far from the others in a
@@ -484,12 +475,18 @@ pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recordin
 /// Prints these lines, up to [`NAMED`], and returns their number.
 pub(crate) fn warn_of_damaged(lines: impl Iterator<Item = String>) -> usize {
     let damaged: Vec<String> = lines.collect();
-    damaged.iter().take(NAMED).for_each(warn);
-    if damaged.len() > NAMED {
-        let more = human::are(damaged.len() - NAMED, "more recording");
-        warn(format_args!("{more} damaged"));
+    let count = damaged.len();
+    first_of(damaged.into_iter(), "damaged").iter().for_each(warn);
+    count
+}
+
+/// The first [`NAMED`] lines of one for each recording, and one on how many more are `alike`.
+fn first_of(mut lines: impl Iterator<Item = String>, alike: &str) -> Vec<String> {
+    let mut first: Vec<String> = lines.by_ref().take(NAMED).collect();
+    if let more @ 1.. = lines.count() {
+        first.push(format!("{} {alike}", human::are(more, "more recording")));
     }
-    damaged.len()
+    first
 }
 
 /// The damage of a recording that was read, as a line; `None` if there is none.

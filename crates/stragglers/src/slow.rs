@@ -110,11 +110,10 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
     for (level, is_of_workers) in levels(&job.workers) {
         // If all members of a group are slow, the group is reported.
         for group in level.iter().filter(|group| group.workers.len() > 1) {
-            let is_inside = |of: &WorkerGroup| group.contains(of);
-            let inside = found.iter().filter(|(of, _)| is_inside(of));
+            let inside = found.iter().filter(|(of, _)| group.contains(of));
             let named: usize = inside.map(|(of, _)| of.workers.len()).sum();
             if named == group.workers.len() {
-                found.retain(|(of, _)| !is_inside(of));
+                found.retain(|(of, _)| !group.contains(of));
                 let excess = excesses(&level, blames, steps, limits);
                 let of = level.iter().zip(excess).find(|(of, _)| *of == group);
                 found.extend(of.map(|(_, of)| (group.clone(), finding(job, group, &of, blames))));
@@ -126,13 +125,9 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         let all = excesses(&left, blames, steps, limits);
         // A worker that is alone in its group was compared with all workers before.
         let is_new = |group: &WorkerGroup| is_of_workers || group.workers.len() > 1;
-        let worst = |root: SlowPart| {
-            let whole = level.iter().find(|group| group.root == root);
-            whole.map_or(0.0, |group| worst_inside(group, &found))
-        };
         let new = left.iter().zip(all).filter(|(group, excess)| {
             let is_slow = is_new(group) && excess.is_slow(limits);
-            is_slow && excess.mean() >= REST * worst(group.root)
+            is_slow && excess.mean() >= REST * worst_inside(group.root, &level, &found)
         });
         let new = new.map(|(group, excess)| (group.clone(), finding(job, group, &excess, blames)));
         let new: Vec<_> = new.collect();
@@ -143,9 +138,11 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
     findings
 }
 
-/// The greatest excess of what was found inside a group, as a share of the step.
-fn worst_inside(group: &WorkerGroup, found: &[(WorkerGroup, Finding)]) -> f64 {
-    let inside = found.iter().filter(|(of, _)| group.contains(of));
+/// The greatest excess of what was found inside the whole group with this root, as a share of the
+/// step.
+fn worst_inside(root: SlowPart, level: &[WorkerGroup], found: &[(WorkerGroup, Finding)]) -> f64 {
+    let whole = level.iter().find(|group| group.root == root);
+    let inside = found.iter().filter(|(of, _)| whole.is_some_and(|whole| whole.contains(of)));
     inside.filter_map(|(_, finding)| finding.lost_share).fold(0.0, f64::max)
 }
 

@@ -47,7 +47,7 @@ pub mod lane {
     /// Events lost, by kind.
     pub const LOST: usize = 256;
     /// Stops and states lost, by kind.
-    pub const LOST_ENDS: usize = LOST + 8 * super::MOST_KINDS;
+    pub const LOST_ENDS: usize = LOST + 8 * crate::kind::MOST_KINDS;
 }
 
 /// Offsets within a slot and its steps.
@@ -121,7 +121,7 @@ impl LaneHeader {
             }
             counts
         };
-        let losses = (0..2 * MOST_KINDS).filter_map(|kind| u64_at(bytes, lane::LOST + 8 * kind));
+        let mut losses = (0..2 * MOST_KINDS).filter_map(|at| u64_at(bytes, lane::LOST + 8 * at));
         let mut later_kinds = later_kinds(bytes, &[lane::LOST, lane::LOST_ENDS]);
         later_kinds.retain(|_, count| possible(count));
         let head = u64_at(bytes, lane::HEAD)?;
@@ -135,7 +135,7 @@ impl LaneHeader {
             lost: counts(lane::LOST),
             lost_ends: counts(lane::LOST_ENDS),
             later_kinds,
-            is_damaged: losses.into_iter().any(|count| !possible(&count)),
+            is_damaged: losses.any(|count| !possible(&count)),
         })
     }
 }

@@ -101,6 +101,18 @@ fn small_meshes_are_compared_with_one_another() {
     }
 }
 
+/// A collective of two ranks that begin and end it together.
+fn together(class: usize, step: u32, workers: [usize; 2], [start, end]: [f64; 2]) -> Collective {
+    Collective {
+        class,
+        shape: 0,
+        step: Some(step.into()),
+        ends: EndSync::Together,
+        has_ends: true,
+        parts: workers.map(|worker| Part { worker, start, end }).into(),
+    }
+}
+
 /// Twelve steps of 20 ms of two ranks, with two collectives each, which are slower from the sixth
 /// step on.
 fn short_run(factor: f64) -> Job {
@@ -113,14 +125,7 @@ fn short_run(factor: f64) -> Job {
         for step in 0..12_u32 {
             let start = 2e7 * f64::from(step) + 1e7 * class as f64;
             let end = start + if step < 6 { 1e6 } else { 1e6 * factor };
-            job.collectives.push(Collective {
-                class,
-                shape: 0,
-                step: Some(step.into()),
-                ends: EndSync::Together,
-                has_ends: true,
-                parts: [0, 1].map(|worker| Part { worker, start, end }).into(),
-            });
+            job.collectives.push(together(class, step, [0, 1], [start, end]));
         }
     }
     job
@@ -153,14 +158,7 @@ fn nodes(slow: &[usize]) -> Job {
             let node = class % 8;
             let start = f64::from(step) * 1e8 + if class < 8 { 0.0 } else { 1e7 };
             let end = start + if slow.contains(&node) { 6e6 } else { 1e6 };
-            job.collectives.push(Collective {
-                class,
-                shape: 0,
-                step: Some(step.into()),
-                ends: EndSync::Together,
-                has_ends: true,
-                parts: [2 * node, 2 * node + 1].map(|worker| Part { worker, start, end }).into(),
-            });
+            job.collectives.push(together(class, step, [2 * node, 2 * node + 1], [start, end]));
         }
     }
     job
