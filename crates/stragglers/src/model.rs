@@ -196,9 +196,10 @@ pub struct GpuStall {
     pub ns: f64,
     /// Bytes of these transfers.
     pub bytes: u64,
-    /// It received and sent over the network in one operation on one channel. Else the time is 0,
+    /// Of these, those whose waits show what the GPU did: twice those of the lesser direction, on
+    /// channels on which one operation both received and sent over the network. If 0, the time is 0
     /// whether the GPU is slow or not.
-    pub has_both: bool,
+    pub shown: u64,
 }
 
 /// A job in the form that all kinds of input are converted to: the workers, and their parts in

@@ -41,14 +41,24 @@ pub(crate) fn find(job: &Job, (steps, span): (usize, f64), limits: &Limits) -> V
     slow.iter().map(|(&worker, of)| finding(job, worker, of, lost(of) / span)).collect()
 }
 
-/// The stalls of each communicator in which those of several GPUs are known.
+/// A GPU is compared with others if its transfers show as much of what it did as this share of the
+/// transfers that show most: in a host whose other GPUs have no network in a ring, one may have it
+/// on both sides there, and the others only in small trees.
+const ALIKE: f64 = 0.5;
+
+/// The stalls of each communicator in which those of several GPUs are known equally well.
 fn comparable<'j>(job: &'j Job, limits: &Limits) -> impl Iterator<Item = Vec<&'j GpuStall>> {
-    let is_enough = |stall: &&GpuStall| stall.has_both && stall.transfers >= limits.min_samples;
+    let is_enough = |stall: &&GpuStall| stall.shown > 0 && stall.transfers >= limits.min_samples;
     let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
     for stall in job.stalls.iter().filter(is_enough) {
         comms.entry(&stall.comm).or_default().push(stall);
     }
-    comms.into_values().filter(|stalls| stalls.len() > 1)
+    let alike = comms.into_values().map(|mut stalls| {
+        let most = stalls.iter().map(|stall| stall.shown).max().unwrap_or_default();
+        stalls.retain(|stall| to_f64(stall.shown) >= ALIKE * to_f64(most));
+        stalls
+    });
+    alike.filter(|stalls| stalls.len() > 1)
 }
 
 /// The least share of a GPU's network traffic in which its part must be known: a slow GPU does not
@@ -105,12 +115,12 @@ mod tests {
 
     fn stall(comm: &str, worker: usize, ns: f64) -> GpuStall {
         let bytes = 118 << 20;
-        GpuStall { comm: comm.into(), worker, transfers: 118, bytes, ns, has_both: true }
+        GpuStall { comm: comm.into(), worker, transfers: 118, bytes, ns, shown: bytes }
     }
 
     #[test]
     fn a_gpu_without_both_directions_or_without_others_is_not_judged() {
-        let one_way = GpuStall { has_both: false, ..stall("c", 2, 0.0) };
+        let one_way = GpuStall { shown: 0, ..stall("c", 2, 0.0) };
         let few = GpuStall { transfers: 3, ..stall("c", 3, 0.0) };
         let job = Job {
             workers: (0..6).map(|rank| Worker::new(rank, "")).collect(),
@@ -119,7 +129,7 @@ mod tests {
         };
         assert_eq!(unjudged(&job, &Limits::default()), 4);
         // Rank 1 sends much more in a ring in which nothing shows its part.
-        let ring = GpuStall { bytes: 118 << 30, has_both: false, ..stall("e", 1, 0.0) };
+        let ring = GpuStall { bytes: 118 << 30, shown: 0, ..stall("e", 1, 0.0) };
         let job = Job { stalls: [job.stalls, vec![ring]].concat(), ..job };
         assert_eq!(unjudged(&job, &Limits::default()), 5);
     }
@@ -127,7 +137,7 @@ mod tests {
     /// A ring of 24 ranks on hosts of three, of which two have network on both sides.
     #[test]
     fn a_gpu_is_not_compared_with_those_of_which_nothing_is_known() {
-        let one_way = |worker| GpuStall { has_both: false, ..stall("c", worker, 0.0) };
+        let one_way = |worker| GpuStall { shown: 0, ..stall("c", worker, 0.0) };
         let job = |both: &[(usize, f64)]| Job {
             workers: (0..6).map(|rank| Worker::new(rank, "")).collect(),
             stalls: (0..6)
@@ -145,6 +155,29 @@ mod tests {
         assert_eq!(found(&[(2, 4e7)]), [0; 0]);
         assert_eq!(found(&[(2, 4e7), (4, 4e7)]), [0; 0]);
         assert_eq!(found(&[(2, 4e7), (4, 4e8)]), [4]);
+    }
+
+    /// Four ranks on hosts of three: rank 3 has network on both sides of the ring, ranks 0 and 2 only
+    /// in small trees.
+    #[test]
+    fn a_gpu_in_a_ring_is_not_compared_with_those_in_small_trees() {
+        let tree = |worker| GpuStall { shown: 1 << 20, ..stall("c", worker, 1e4) };
+        let job = |rings: &[(usize, f64)]| Job {
+            workers: (0..5).map(|rank| Worker::new(rank, "")).collect(),
+            stalls: rings
+                .iter()
+                .map(|&(worker, ns)| stall("c", worker, ns))
+                .chain([0, 2].map(tree))
+                .collect(),
+            ..Job::default()
+        };
+        let found = |rings: &[(usize, f64)]| {
+            let all = find(&job(rings), (20, 1e9), &Limits::default());
+            all.into_iter().flat_map(|finding| finding.root_ranks).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[(3, 4e7)]), [0; 0]);
+        assert_eq!(found(&[(3, 4e7), (4, 4e8)]), [4]);
+        assert_eq!(unjudged(&job(&[(3, 4e7), (4, 4e7)]), &Limits::default()), 3);
     }
 
     #[test]

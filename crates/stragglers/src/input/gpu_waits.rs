@@ -16,7 +16,8 @@ pub(super) type Span = (i64, i64);
 #[derive(Debug, Default)]
 struct Channel {
     transfers: u64,
-    bytes: u64,
+    received: u64,
+    sent: u64,
     receives: Vec<Span>,
     sends: Vec<Span>,
     /// One of its operations both receives and sends.
@@ -46,8 +47,9 @@ pub(super) struct GpuWaitSum {
     pub(super) bytes: u64,
     /// For how long both directions waited at the same time, ns (mean of its channels).
     pub(super) ns: f64,
-    /// An operation both received and sent on one channel.
-    pub(super) has_both: bool,
+    /// Twice the bytes of the lesser direction of channels on which an operation both received and
+    /// sent.
+    pub(super) shown: u64,
 }
 
 /// The channels of all ranks, by communicator, rank and channel.
@@ -72,7 +74,8 @@ impl GpuWaits {
         });
         let sums = &mut self.channels[channel];
         sums.transfers += completed;
-        sums.bytes = sums.bytes.saturating_add(bytes);
+        let sum = if is_send { &mut sums.sent } else { &mut sums.received };
+        *sum = sum.saturating_add(bytes);
         sums.add_direction(operation, is_send);
         channel
     }
@@ -93,9 +96,12 @@ impl GpuWaits {
             let channel = std::mem::take(&mut self.channels[number]);
             let (sum, channels) = sums.entry((comm, rank)).or_default();
             sum.transfers += channel.transfers;
-            sum.bytes = sum.bytes.saturating_add(channel.bytes);
+            let bytes = channel.received.saturating_add(channel.sent);
+            sum.bytes = sum.bytes.saturating_add(bytes);
+            let lesser = channel.received.min(channel.sent);
+            let shown = if channel.has_both { lesser.saturating_mul(2) } else { 0 };
+            sum.shown = sum.shown.saturating_add(shown);
             sum.ns += to_f64(common(channel.receives, channel.sends));
-            sum.has_both |= channel.has_both;
             *channels += 1;
         }
         let mean = |(sum, channels): (GpuWaitSum, u64)| GpuWaitSum {

@@ -523,9 +523,8 @@ impl Adding<'_> {
         for ((comm, rank), sum) in network.gpu_waits(kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
-            let GpuWaitSum { transfers, bytes, ns, has_both } = sum;
-            let stall =
-                worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, has_both });
+            let GpuWaitSum { transfers, bytes, ns, shown } = sum;
+            let stall = worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, shown });
             self.part.job.stalls.extend(stall);
         }
         let min_samples = Limits::default().min_samples;
