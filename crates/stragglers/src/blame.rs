@@ -67,6 +67,8 @@ pub struct Blame {
     /// Own time of each worker, ns: its recorded work, else the step without its waits and
     /// transfers.
     pub busy: Vec<f64>,
+    /// The most that this may be: a GPU may work while the proxy still sends its last data.
+    pub busy_at_most: Vec<f64>,
     /// How well the own time of each worker is known.
     pub known: Vec<Known>,
 }
@@ -78,6 +80,7 @@ impl Blame {
             transfer: vec![0.0; workers],
             total: 0.0,
             busy: vec![0.0; workers],
+            busy_at_most: vec![0.0; workers],
             known: vec![Known::Nothing; workers],
         }
     }
@@ -115,11 +118,13 @@ fn own_time(blames: &mut [Blame], job: &Job, clocks: &Clocks, steps: &Steps, wai
     if !job.own.is_empty() {
         for ((part, _), &step) in job.own.iter().zip(&steps.of_own) {
             blames[step].busy[part.worker] += part.end - part.start;
+            blames[step].busy_at_most[part.worker] += part.end - part.start;
         }
         return;
     }
-    for (worker, step, time) in waits.idle() {
-        blames[step].busy[worker] -= time;
+    for (worker, step, idle) in waits.idle() {
+        blames[step].busy[worker] -= idle.most;
+        blames[step].busy_at_most[worker] -= idle.least;
     }
     let mut spans = vec![vec![(f64::MAX, f64::MIN); job.workers.len()]; blames.len()];
     for (part, step) in steps.parts(job) {
@@ -130,7 +135,9 @@ fn own_time(blames: &mut [Blame], job: &Job, clocks: &Clocks, steps: &Steps, wai
     let mut last: Vec<Option<f64>> = vec![None; job.workers.len()];
     for (blame, spans) in blames.iter_mut().zip(spans) {
         for (worker, (start, end)) in spans.into_iter().enumerate().filter(|(_, s)| s.0 <= s.1) {
-            blame.busy[worker] += (end - last[worker].unwrap_or(start)).max(0.0);
+            let span = (end - last[worker].unwrap_or(start)).max(0.0);
+            blame.busy[worker] += span;
+            blame.busy_at_most[worker] += span;
             last[worker] = (!job.steps_restart).then_some(end);
         }
     }
@@ -194,6 +201,7 @@ mod tests {
         let batch = |&(part, other): &(Part, usize)| P2pBatch {
             class: None,
             part,
+            released: (part.end, part.end),
             step: Some(0),
             partners: vec![other],
             is_lacking: false,
@@ -246,9 +254,10 @@ mod tests {
 
     #[test]
     fn neither_unknown_partners_nor_steps_that_are_not_whole_make_work() {
-        let alone = |part, step| P2pBatch {
+        let alone = |part: Part, step| P2pBatch {
             class: None,
             part,
+            released: (part.end, part.end),
             step: Some(step),
             partners: vec![],
             is_lacking: false,

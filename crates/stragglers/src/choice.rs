@@ -138,6 +138,7 @@ mod tests {
         P2pBatch {
             class: None,
             part: part(start),
+            released: (start + 1.0, start + 1.0),
             step: Some(step),
             partners,
             is_lacking: false,

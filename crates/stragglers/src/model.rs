@@ -115,6 +115,9 @@ pub struct P2pBatch {
     pub class: Option<usize>,
     /// The worker and its times.
     pub part: Part,
+    /// The earliest and the latest time from which its GPU does other work, ns by the worker's own
+    /// clock: until the end, the last data that it sends may be in the proxy's buffers.
+    pub released: (f64, f64),
     /// The training step, if known.
     pub step: Option<i64>,
     /// The batches at the other ends, as indices into [`Job::batches`].

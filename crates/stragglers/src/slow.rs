@@ -218,14 +218,15 @@ fn excesses_where(
         if groups.len() < 2 || 2 * groups.len() < level.len() {
             continue;
         }
-        let busy: Vec<f64> = groups.iter().map(|&at| busy(&level[at], blame)).collect();
-        let mut sorted = busy.clone();
+        let busy = |of: &[f64]| groups.iter().map(|&at| mean(&level[at], of)).collect::<Vec<_>>();
+        let (least, most) = (busy(&blame.busy), busy(&blame.busy_at_most));
+        let mut sorted = most.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let all: f64 = level.iter().map(|group| own(group, blame)).sum();
         let gate = limits.min_lateness_ns.max(limits.min_lost * step.duration);
-        for (&at, busy) in groups.iter().zip(busy) {
+        for ((&at, busy), busy_at_most) in groups.iter().zip(least).zip(most) {
             let excess = &mut found[at];
-            let more = busy - median_of_others(&sorted, busy);
+            let more = busy - median_of_others(&sorted, busy_at_most);
             let waited = own(&level[at], blame);
             excess.waited += waited;
             excess.others_waited += (all - waited) / (count(level.len()) - 1.0);
@@ -253,9 +254,9 @@ fn set_errors(all: &mut [Excess]) {
     }
 }
 
-/// A group's own time per worker, ns.
-fn busy(group: &WorkerGroup, blame: &Blame) -> f64 {
-    let sum: f64 = group.workers.iter().map(|&worker| blame.busy[worker]).sum();
+/// The mean of a group's workers.
+fn mean(group: &WorkerGroup, of: &[f64]) -> f64 {
+    let sum: f64 = group.workers.iter().map(|&worker| of[worker]).sum();
     sum / count(group.workers.len()).max(1.0)
 }
 
@@ -368,7 +369,14 @@ mod tests {
             let known = vec![Known::Whole; busy.len()];
             let least = busy.iter().copied().fold(f64::MAX, f64::min);
             let own: Vec<f64> = busy.iter().map(|busy| busy - least).collect();
-            Blame { total: own.iter().sum(), own, busy, known, ..Blame::none(0) }
+            Blame {
+                total: own.iter().sum(),
+                own,
+                busy_at_most: busy.clone(),
+                busy,
+                known,
+                ..Blame::none(0)
+            }
         };
         let blames: Vec<Blame> = (0..20).map(blame).collect();
         let all = find(&job, &blames, &steps, &Limits::default());
@@ -410,7 +418,14 @@ mod tests {
             .collect();
         let (own, busy) = (vec![3e8, 1e7, 0.0], vec![8e8, 6e8, 5e8]);
         let known = vec![Known::Whole; 3];
-        let blame = Blame { total: own.iter().sum(), own, busy, known, ..Blame::none(0) };
+        let blame = Blame {
+            total: own.iter().sum(),
+            own,
+            busy_at_most: busy.clone(),
+            busy,
+            known,
+            ..Blame::none(0)
+        };
         let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
         assert_eq!(all.iter().map(|one| &one.root_ranks[..]).collect::<Vec<_>>(), [[0]]);
     }
@@ -429,7 +444,8 @@ mod tests {
             let (own, busy) = (vec![6e8, rest, 0.0, 0.0, 0.0, 0.0], vec![9e8, 3e8 + rest]);
             let busy = [busy, vec![3e8; 4]].concat();
             let (total, known) = (own.iter().sum(), vec![Known::Whole; 6]);
-            let blame = Blame { total, own, busy, known, ..Blame::none(0) };
+            let blame =
+                Blame { total, own, busy_at_most: busy.clone(), busy, known, ..Blame::none(0) };
             let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
             all.into_iter().map(|one| one.root_ranks).collect::<Vec<_>>()
         };

@@ -337,7 +337,15 @@ mod tests {
             let part = Part { worker, start: at, end: at + 5.0 };
             let partners = vec![partner];
             let (is_lacking, has_end) = (false, true);
-            let batch = P2pBatch { class: None, part, step, partners, is_lacking, has_end };
+            let batch = P2pBatch {
+                class: None,
+                part,
+                released: (part.end, part.end),
+                step,
+                partners,
+                is_lacking,
+                has_end,
+            };
             job.batches.push(batch);
         };
         for step in 0..3u8 {

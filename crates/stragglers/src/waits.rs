@@ -33,10 +33,21 @@ pub struct Wait {
 pub struct Transfer {
     /// The arrival of the last member, ns.
     pub from: f64,
-    /// The end, ns.
+    /// The end, ns; of sends, the latest time at which the GPU has done its part.
     pub to: f64,
+    /// The earliest time at which the GPU has done its part, ns.
+    pub released: f64,
     /// Index of the step.
     pub step: usize,
+}
+
+/// Time in which a worker waited or moved data, ns.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Idle {
+    /// Without the ends of transfers in which its GPU may do other work.
+    pub(crate) least: f64,
+    /// With them.
+    pub(crate) most: f64,
 }
 
 /// The waits and transfers of a worker by the job's clock, each list sorted and without overlap.
@@ -98,13 +109,11 @@ impl Waits {
         &mut self.timelines[at]
     }
 
-    /// The lengths of all waits and transfers: (worker, step, ns).
-    pub(crate) fn idle(&self) -> impl Iterator<Item = (usize, usize, f64)> {
+    /// The lengths of all waits and transfers, without what they share: (worker, step, time).
+    pub(crate) fn idle(&self) -> impl Iterator<Item = (usize, usize, Idle)> {
         let workers = self.workers.max(1);
         self.timelines.iter().enumerate().flat_map(move |(at, line)| {
-            let waits = line.waits.iter().map(|wait| (wait.step, wait.to - wait.from));
-            let transfers = line.transfers.iter().map(|t| (t.step, t.to - t.from));
-            waits.chain(transfers).map(move |(step, time)| (at % workers, step, time))
+            line.idle().into_iter().map(move |(step, time)| (at % workers, step, time))
         })
     }
 
@@ -127,7 +136,8 @@ impl Waits {
             EndSync::Apart => clocks.error,
         };
         for part in &parts {
-            self.add(part, lasts[&clocks.group(part.worker)], error, step);
+            let released = (part.end, part.end);
+            self.add(part, released, lasts[&clocks.group(part.worker)], error, step);
         }
     }
 
@@ -138,12 +148,16 @@ impl Waits {
         let partners = batch.partners.iter().map(|&p| on_clock(&job.batches[p].part, clocks));
         let last = partners.filter(is_comparable).max_by(|a, b| a.start.total_cmp(&b.start));
         // With an unknown partner it is unknown whether the worker waited, but it did not work.
-        self.add(&part, &last.unwrap_or(part), clocks.error, step);
+        let (earliest, latest) = batch.released;
+        let time = |ns| clocks.time(part.worker, ns);
+        let released = (time(earliest), time(latest));
+        self.add(&part, released, &last.unwrap_or(part), clocks.error, step);
     }
 
-    /// Adds a worker's part in an operation at which `last` arrived last.
-    fn add(&mut self, part: &Part, last: &Part, error: f64, step: usize) {
-        let to = last.start.min(part.end);
+    /// Adds a worker's part in an operation at which `last` arrived last, and which `released` its
+    /// GPU at the earliest and at the latest.
+    fn add(&mut self, part: &Part, released: (f64, f64), last: &Part, error: f64, step: usize) {
+        let to = last.start.min(released.1);
         let at = self.at(part.worker, step);
         let timeline = &mut self.timelines[at];
         let mut from = part.start;
@@ -152,14 +166,16 @@ impl Waits {
             timeline.waits.push(Wait { from, to, on: last.worker, step });
             from = to;
         }
-        if part.end > from {
-            timeline.transfers.push(Transfer { from, to: part.end, step });
+        if released.1 > from {
+            let (released, to) = (released.0.max(from), released.1);
+            timeline.transfers.push(Transfer { from, to, released, step });
         }
     }
 }
 
 impl Timeline {
-    /// Sorts both lists and removes overlaps, in favour of the earlier entry.
+    /// Sorts both lists and removes overlaps, in favour of the earlier entry; but a transfer from
+    /// which the GPU is released ends where the next begins.
     fn settle(&mut self) {
         self.waits.sort_unstable_by(|a, b| a.from.total_cmp(&b.from));
         let mut end = f64::MIN;
@@ -169,12 +185,33 @@ impl Timeline {
             wait.to > wait.from
         });
         self.transfers.sort_unstable_by(|a, b| a.from.total_cmp(&b.from));
+        let starts: Vec<f64> = self.transfers.iter().skip(1).map(|next| next.from).collect();
+        for (transfer, next) in self.transfers.iter_mut().zip(starts) {
+            transfer.to = transfer.to.min(next.max(transfer.released));
+        }
         let mut end = f64::MIN;
         self.transfers.retain_mut(|transfer| {
             transfer.from = transfer.from.max(end);
+            transfer.released = transfer.released.max(transfer.from);
             end = end.max(transfer.to);
             transfer.to > transfer.from
         });
+    }
+
+    /// The length of each wait and transfer, less what those before it cover, and its step.
+    fn idle(&self) -> Vec<(usize, Idle)> {
+        let waits = self.waits.iter().map(|wait| (wait.from, wait.to, wait.to, wait.step));
+        let transfers = self.transfers.iter().map(|t| (t.from, t.released, t.to, t.step));
+        let mut all: Vec<_> = waits.chain(transfers).collect();
+        all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut least_end, mut most_end) = (f64::MIN, f64::MIN);
+        let lengths = all.into_iter().map(|(from, released, to, step)| {
+            let least = (released - from.max(least_end)).max(0.0);
+            let most = (to - from.max(most_end)).max(0.0);
+            (least_end, most_end) = (least_end.max(released), most_end.max(to));
+            (step, Idle { least, most })
+        });
+        lengths.collect()
     }
 }
 
@@ -219,4 +256,27 @@ pub fn last_arrivers(job: &Job, clocks: &Clocks) -> Vec<LastArriver> {
         found.push(LastArriver { collective: at, worker, late });
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A GPU that has delivered its data at 14 may work while the proxy sends until 20.
+    #[test]
+    fn time_in_which_a_gpu_may_work_is_told_apart_and_none_counts_twice() {
+        let transfer = |from, released, to| Transfer { from, to, released, step: 0 };
+        let idle = |transfers: &[Transfer]| {
+            let waits = vec![Wait { from: 0.0, to: 10.0, on: 1, step: 0 }];
+            let mut line = Timeline { waits, transfers: transfers.to_vec() };
+            line.settle();
+            let sum = |of: fn(&Idle) -> f64| line.idle().iter().map(|(_, idle)| of(idle)).sum();
+            let sums: (f64, f64) = (sum(|idle| idle.least), sum(|idle| idle.most));
+            sums
+        };
+        assert_eq!(idle(&[transfer(5.0, 14.0, 20.0)]), (14.0, 20.0));
+        // Its next transfer begins at 16, and ends before the proxy has sent all.
+        assert_eq!(idle(&[transfer(5.0, 14.0, 20.0), transfer(16.0, 18.0, 18.0)]), (16.0, 18.0));
+        assert_eq!(idle(&[transfer(5.0, 14.0, 20.0), transfer(12.0, 24.0, 24.0)]), (24.0, 24.0));
+    }
 }

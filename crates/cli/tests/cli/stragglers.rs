@@ -217,16 +217,26 @@ fn healthy_simulated_jobs_are_left_alone() {
     }
 }
 
-/// Data of a receive arrives, and a buffer for a send comes free, long before their turn.
+/// Data of a receive arrives, and a buffer for a send comes free, long before their turn. An inner
+/// stage sends twice as much as an outer one, and its GPU works while the proxy sends the rest.
 #[test]
 fn a_pipeline_that_waits_for_its_network_has_no_slow_gpu() {
     let directory = tempfile::tempdir().unwrap();
-    let [file, run] = ["job.toml", "run"].map(|name| directory.path().join(name));
-    let job = "[job]\nranks = 6\ntp = 1\npp = 2\ndp = 3\nper_host = 1\n";
-    std::fs::write(&file, format!("{job}[machine]\nforward_us = 500\n")).unwrap();
-    let (file, run) = (file.to_str().unwrap(), run.to_str().unwrap());
-    ncclscope(&["simulate", file, "-o", run, "--seed", "1"]).ends_with(0);
-    assert_eq!(json(run, 0)["findings"], Value::Array(vec![]));
+    let jobs = [
+        "ranks = 6\ntp = 1\npp = 2\ndp = 3\nper_host = 1\n[machine]\nforward_us = 500\n",
+        "ranks = 3\ntp = 1\npp = 3\nper_host = 1\nsteps = 13\nmicrobatches = 2\n\
+         [machine]\nnetwork_gb_s = 1.25\nforward_us = 2000\njitter = 0.0\n",
+        "ranks = 8\ntp = 2\npp = 4\nper_host = 4\nsteps = 30\n\
+         [machine]\nnetwork_gb_s = 6.0\nforward_us = 500\njitter = 0.0\n",
+    ];
+    for (number, job) in jobs.iter().enumerate() {
+        let [file, run] =
+            ["toml", "run"].map(|end| directory.path().join(format!("{number}.{end}")));
+        std::fs::write(&file, format!("[job]\n{job}")).unwrap();
+        let (file, run) = (file.to_str().unwrap(), run.to_str().unwrap());
+        ncclscope(&["simulate", file, "-o", run, "--seed", "1"]).ends_with(0);
+        assert_eq!(json(run, 0)["findings"], Value::Array(vec![]), "{job}");
+    }
 }
 
 /// A rank whose operations were overwritten must not look as if it had worked on its own.

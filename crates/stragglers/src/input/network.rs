@@ -65,6 +65,9 @@ struct Steps {
     channel: u8,
     is_send: bool,
     completed: u32,
+    /// When the GPU had delivered the data of the latest completed step of a send, in ticks;
+    /// [`u64::MAX`] if that is unknown of one.
+    delivered: u64,
     /// Index of its latest time in [`Network::waited`]; [`NONE`] without one.
     latest: u32,
     bytes: u64,
@@ -154,6 +157,7 @@ impl<'p> Network<'p> {
                 channel: op.channel,
                 is_send: op.is_send,
                 completed: 0,
+                delivered: 0,
                 latest: NONE,
                 bytes: 0,
                 operation: NONE,
@@ -168,6 +172,7 @@ impl<'p> Network<'p> {
     fn add_stopped(&mut self, at: usize, step: &Step) {
         let steps = &mut self.ops[at];
         steps.completed += 1;
+        steps.delivered = step.ready().map_or(u64::MAX, |ticks| ticks.max(steps.delivered));
         if step.has(step_flags::SIZED) {
             steps.bytes = steps.bytes.saturating_add(step.size.into());
         }
@@ -270,6 +275,20 @@ impl<'p> Network<'p> {
             }
         }
         several
+    }
+
+    /// When the GPU had delivered all data of each send, in ticks, by the operation's number. It
+    /// lacks those of which that is not known.
+    pub(super) fn delivered(&self) -> Map<u32, u64> {
+        let mut delivered: Map<u32, u64> = Map::default();
+        let sends = self.ops.iter().filter(|of| of.is_send && !of.is_collective);
+        for steps in sends.filter(|of| of.operation != NONE) {
+            let known = if steps.completed > 0 { steps.delivered } else { u64::MAX };
+            let latest = delivered.entry(steps.operation).or_default();
+            *latest = known.max(*latest);
+        }
+        delivered.retain(|_, ticks| *ticks != u64::MAX);
+        delivered
     }
 
     /// The links over which the process sent: the transfers, and those after an idle time.

@@ -131,6 +131,33 @@ fn end_of(
     }
 }
 
+/// The earliest and the latest time at which the GPU has done its part in the sends and receives of
+/// a kernel, ns since 1970, given the kernel's stop and their end. What it receives arrives before;
+/// what it sends may still be in the proxy's buffers. The stop is that of the first thread, which
+/// takes part in one of them only: it is exact for a single send.
+fn released(
+    process: &Process<'_, '_>,
+    transfers: &[&OpFacts],
+    (stop, end): (i64, i64),
+) -> (i64, i64) {
+    let is_send = |o: &&OpFacts| process.timeline.string(o.func) == "Send";
+    let times = transfers.iter().map(|o| if is_send(o) { o.delivered } else { o.done });
+    let known = times.clone().flatten().map(|ticks| signed(process.timeline.ns(ticks)));
+    let earliest = known.fold(stop, i64::max).min(end);
+    let is_single = transfers.len() == 1 && is_send(&transfers[0]);
+    let is_exact = is_single || times.into_iter().all(|ticks| ticks.is_some());
+    (earliest, if is_exact { earliest } else { end })
+}
+
+/// Sends and receives of one kernel.
+#[derive(Debug)]
+struct Batch {
+    this: PlacedPart,
+    /// The earliest and the latest time at which the GPU has done its part, ns.
+    released: (f64, f64),
+    class: Option<P2pClass>,
+}
+
 /// The contribution of one or several processes to a job.
 #[derive(Debug, Default)]
 pub struct JobPart {
@@ -139,7 +166,7 @@ pub struct JobPart {
     collectives: Collectives,
     own: Vec<OwnPart>,
     names: BTreeMap<CommKey, String>,
-    batches: Vec<(PlacedPart, Option<P2pClass>)>,
+    batches: Vec<Batch>,
     /// Batches of sends (and of receives) between two ranks of a communicator, in order.
     sends: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
     receives: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
@@ -166,7 +193,10 @@ struct OpFacts {
     channels: Option<u8>,
     seq: Option<u64>,
     peer: Option<i32>,
-    is_done: bool,
+    /// When its last child stopped, in ticks; `None` if it has not ended.
+    done: Option<u64>,
+    /// When the GPU had delivered all data of a send, in ticks; `None` if unknown.
+    delivered: Option<u64>,
     timing: Timing,
     duration_ns: Option<f64>,
     has_gpu_times: bool,
@@ -184,7 +214,11 @@ impl OpFacts {
             channels: operation.channels,
             seq: operation.seq,
             peer: operation.peer,
-            is_done: matches!(operation.completion, Completion::Done(_)),
+            done: match operation.completion {
+                Completion::Done(ticks) => Some(ticks),
+                Completion::Open | Completion::Unseen => None,
+            },
+            delivered: None,
             timing: operation.timing,
             duration_ns: operation.duration_ns,
             has_gpu_times: operation.has_gpu_times,
@@ -379,9 +413,15 @@ struct Adding<'p> {
 
 impl Adding<'_> {
     fn add(&mut self, reader: ProcessReader<'_>, Joined { timeline, clocks, .. }: &Joined<'_>) {
-        let ProcessReader { place, from, network, first, foreign, operations, launches, .. } =
-            reader;
+        let ProcessReader {
+            place, from, network, first, foreign, mut operations, launches, ..
+        } = reader;
         let recording = timeline.recording();
+        if !is_lossy(recording, &[EventKind::ProxyStep]) {
+            for (number, ticks) in network.delivered() {
+                operations[number as usize].delivered = Some(ticks);
+            }
+        }
         self.part.foreign = foreign;
         let workers = self.plan.workers(place);
         let all: BTreeSet<usize> = workers.iter().copied().collect();
@@ -436,12 +476,12 @@ impl Adding<'_> {
     ) -> Option<f64> {
         let operations: Vec<&OpFacts> =
             launch.operations.iter().map(|&at| &process.operations[at]).collect();
-        if !operations.iter().all(|o| o.is_done) {
+        if !operations.iter().all(|o| o.done.is_some()) {
             return None;
         }
         let kernel = launch.gpu.filter(|_| operations.iter().all(|o| o.has_gpu_times));
-        let (start, end) = kernel.unwrap_or((launch.start_ns, launch.end_ns));
-        let (end, has_end) = end_of(&operations, launch, (start, end));
+        let span @ (start, _) = kernel.unwrap_or((launch.start_ns, launch.end_ns));
+        let (end, has_end) = end_of(&operations, launch, span);
         let worker = process.worker(launch.comm);
         let part = Part { worker, start: self.since(start), end: self.since(end) };
         let step = process.step(launch.call_ns);
@@ -458,7 +498,11 @@ impl Adding<'_> {
             operations.iter().copied().filter(|o| o.peer.is_some()).collect();
         if !transfers.is_empty() {
             let batch = self.part.batches.len();
-            self.part.batches.push((this, self.p2p_class(process, &transfers)));
+            let released =
+                kernel.map_or((end, end), |(_, stop)| released(process, &transfers, (stop, end)));
+            let released = (self.since(released.0), self.since(released.1));
+            let class = self.p2p_class(process, &transfers);
+            self.part.batches.push(Batch { this, released, class });
             transfers.iter().for_each(|o| self.add_transfer(process, o, batch));
         }
         Some(part.start)
@@ -558,7 +602,7 @@ impl JobPart {
     /// The job, after all processes were added.
     #[must_use]
     pub fn finish(mut self) -> Job {
-        let parts = self.collectives.parts().chain(self.batches.iter().map(|(part, _)| part));
+        let parts = self.collectives.parts().chain(self.batches.iter().map(|batch| &batch.this));
         let (timed, all) =
             parts.fold((0, 0), |(timed, all), part| (timed + usize::from(part.2), all + 1));
         // If most kernels have times, the few without are ignored.
@@ -613,7 +657,7 @@ impl JobPart {
             for (pair, sends) in &self.sends {
                 let receives = self.receives.get(pair).map_or(&[][..], Vec::as_slice);
                 for (&send, &receive) in sends.iter().zip(receives) {
-                    if (self.batches[send].0.2 && self.batches[receive].0.2) || !is_timed {
+                    if self.batches[send].this.2 && self.batches[receive].this.2 || !is_timed {
                         for (of, other) in [(send, receive), (receive, send)] {
                             partners[of].push(other);
                             lacking[of] -= 1;
@@ -624,13 +668,12 @@ impl JobPart {
         }
         let mut classes: BTreeMap<P2pClass, usize> = BTreeMap::new();
         let ends = partners.into_iter().zip(lacking);
-        for (((part, step, _, has_end), class), (partners, lacking)) in
-            self.batches.drain(..).zip(ends)
-        {
+        for (batch, (partners, lacking)) in self.batches.drain(..).zip(ends) {
             let next = classes.len();
-            let class = class.map(|class| *classes.entry(class).or_insert(next));
-            let is_lacking = lacking > 0;
-            let batch = P2pBatch { class, part, step, partners, is_lacking, has_end };
+            let class = batch.class.map(|class| *classes.entry(class).or_insert(next));
+            let (is_lacking, released) = (lacking > 0, batch.released);
+            let (part, step, _, has_end) = batch.this;
+            let batch = P2pBatch { class, part, released, step, partners, is_lacking, has_end };
             self.job.batches.push(batch);
         }
         self.job.p2p_classes = by_index(classes);

@@ -266,6 +266,7 @@ impl JobBuilder {
             self.job.batches.push(P2pBatch {
                 class: None,
                 part,
+                released: (part.end, part.end),
                 step: Some(step),
                 partners: Vec::new(),
                 is_lacking: false,

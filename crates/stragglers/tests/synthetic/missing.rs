@@ -89,6 +89,7 @@ fn a_rank_that_others_hardly_wait_for_is_no_suspect() {
         P2pBatch {
             class: None,
             part: Part { worker, start, end: start + MS },
+            released: (start + MS, start + MS),
             step: Some(i64::from(step)),
             partners: vec![],
             is_lacking: false,
