@@ -93,6 +93,7 @@ fn a_healthy_job_ends_with_nothing_open_and_equal_counts() {
     let mut sent = 0;
     for recording in &recordings {
         assert!(recording.header().closed && recording.problems().is_empty());
+        assert!(recording.header().lanes_checksum.is_some());
         let timeline = Timeline::read(recording, false);
         for (_, event) in timeline.events() {
             assert!(event.stop.is_some(), "{event:?}");

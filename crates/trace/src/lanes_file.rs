@@ -340,7 +340,7 @@ fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Resul
         copy(file, at, used, recording, header.ring_offset(lane))?;
     }
     copy(file, SLABS_AT, (SLABS * SLAB_BYTES) as u64, recording, header.slab_offset(0))?;
-    Header::take_lanes_in(&mut page);
+    Header::take_lanes_in(&mut page, &table);
     recording.write_all_at(&page, 0)?;
     Ok(Found::Its(Adopted::Kept))
 }

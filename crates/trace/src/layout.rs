@@ -25,9 +25,10 @@ use crate::handle::{LANES, SLOTS};
 use crate::kind::{KINDS, MOST_KINDS};
 use crate::version::{CURRENT, FormatVersion};
 use header::{
-    CHECKSUM, COMMS_LOST, DEFINITIONS_LOST, FREEZES, GARBAGE_WORDS, HOST, HOST_MAX, LANES_FILE,
-    LANES_FILE_MAX, LANES_SHARED, LEFT_OUT, MORE_DEFINITIONS, OVERWRITTEN, OVERWRITTEN_BLOCKS,
-    PANICS, STALE, STRINGS_LOST, UNKNOWN_EVENTS, UNWRITTEN, WITHOUT_LANE, WITHOUT_SLOT,
+    CHECKSUM, COMMS_LOST, DEFINITIONS_LOST, FREEZES, GARBAGE_WORDS, HOST, HOST_MAX, LANES_CHECKSUM,
+    LANES_FILE, LANES_FILE_MAX, LANES_SHARED, LEFT_OUT, MORE_DEFINITIONS, OVERWRITTEN,
+    OVERWRITTEN_BLOCKS, PANICS, STALE, STRINGS_LOST, UNKNOWN_EVENTS, UNWRITTEN, WITHOUT_LANE,
+    WITHOUT_SLOT,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -134,6 +135,9 @@ pub struct Header {
     pub strings_lost: u64,
     /// The file is a copy that was made while recording continued ([`crate::dump`]).
     pub copy: bool,
+    /// The checksum of the lane table ([`lanes_checksum`]); `None` if the recording was not ended
+    /// in order, or by a version without it.
+    pub lanes_checksum: Option<u32>,
     /// Operations that were left out because they were not in the sample (`sample=1/N`).
     pub left_out: u64,
     /// Events lost because more threads than lanes made callbacks, by kind.
@@ -174,6 +178,7 @@ impl Default for Header {
             stale: 0,
             strings_lost: 0,
             copy: false,
+            lanes_checksum: None,
             left_out: 0,
             without_lane: [0; KINDS],
             without_slot: [0; KINDS],
@@ -195,6 +200,7 @@ pub(crate) mod header {
     pub(crate) const STALE: usize = 112;
     pub(crate) const STRINGS_LOST: usize = 120;
     pub(crate) const LEFT_OUT: usize = 128;
+    pub(super) const LANES_CHECKSUM: usize = 140;
     pub(super) const FREEZES: usize = 228;
     pub(super) const MORE_DEFINITIONS: usize = 232;
     pub(super) const OVERWRITTEN_BLOCKS: usize = 240;
@@ -248,6 +254,9 @@ impl Header {
         put(STRINGS_LOST, &self.strings_lost.to_le_bytes());
         put(LEFT_OUT, &self.left_out.to_le_bytes());
         put(136, &u32::from(self.copy).to_le_bytes());
+        if let Some(crc) = self.lanes_checksum {
+            put(LANES_CHECKSUM, &lanes_seal(crc));
+        }
         put(FREEZES, &self.freezes.to_le_bytes());
         put(MORE_DEFINITIONS, &self.more_definitions.to_le_bytes());
         put(OVERWRITTEN_BLOCKS, &self.overwritten_blocks.to_le_bytes());
@@ -339,6 +348,7 @@ impl Header {
             strings_lost: count(STRINGS_LOST),
             left_out: count(LEFT_OUT),
             copy: u32_(136) != 0,
+            lanes_checksum: (u32_(LANES_CHECKSUM + 4) == 1).then(|| u32_(LANES_CHECKSUM)),
             without_lane: std::array::from_fn(|k| count(WITHOUT_LANE + 8 * k)),
             without_slot: std::array::from_fn(|k| count(WITHOUT_SLOT + 8 * k)),
             later_kinds: later_kinds(bytes, &[OVERWRITTEN, UNWRITTEN, WITHOUT_LANE, WITHOUT_SLOT]),
@@ -352,9 +362,12 @@ impl Header {
         Ok(header)
     }
 
-    /// Sets `lanes_shared` in the bytes of a header and updates the checksum. All other bytes stay,
-    /// because the writer's version may be later.
-    pub(crate) fn take_lanes_in(page: &mut [u8]) {
+    /// Sets `lanes_shared` and the checksum of the lane table in the bytes of a header, and updates
+    /// its own checksum. All other bytes stay, because the writer's version may be later.
+    pub(crate) fn take_lanes_in(page: &mut [u8], table: &[u8]) {
+        if let Some(seal) = page.get_mut(LANES_CHECKSUM..LANES_CHECKSUM + 8) {
+            seal.copy_from_slice(&lanes_seal(lanes_checksum(table)));
+        }
         page.iter_mut().skip(LANES_FILE).take(LANES_FILE_MAX).for_each(|byte| *byte = 0);
         if let Some(flag) = page.get_mut(LANES_SHARED..LANES_SHARED + 4) {
             flag.copy_from_slice(&1_u32.to_le_bytes());
@@ -386,6 +399,20 @@ impl Header {
     pub fn slab_offset(&self, slab: usize) -> u64 {
         self.scratch_offset() + (LANES * RING_BYTES + slab * SLAB_BYTES) as u64
     }
+}
+
+/// The checksum of a lane table (IEEE 802.3): over its bytes up to the last that is not zero, because
+/// its end may be a hole of the file.
+#[must_use]
+pub fn lanes_checksum(table: &[u8]) -> u32 {
+    let used = table.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    crc32fast::hash(&table[..used])
+}
+
+/// The bytes of the checksum of the lane table in the header: the checksum, and 1.
+fn lanes_seal(crc: u32) -> [u8; 8] {
+    let [crc, one] = [crc, 1].map(u32::to_le_bytes);
+    std::array::from_fn(|at| if at < 4 { crc[at] } else { one[at - 4] })
 }
 
 /// The checksum of a header: over all of its bytes but those of the checksum and its seal.
@@ -505,8 +532,12 @@ mod tests {
         let lanes_file = Some("/dev/shm/ncclscope-7-1.lanes".into());
         let header = Header { segments: 4, lanes_file, ..Header::default() };
         let mut bytes = header.encode();
-        Header::take_lanes_in(&mut bytes);
+        Header::take_lanes_in(&mut bytes, &[7, 0, 0]);
         let taken = Header::decode(&bytes).unwrap();
-        assert_eq!(taken, Header { lanes_shared: true, lanes_file: None, ..header });
+        let lanes_checksum = Some(crc32fast::hash(&[7]));
+        assert_eq!(
+            taken,
+            Header { lanes_shared: true, lanes_file: None, lanes_checksum, ..header }
+        );
     }
 }

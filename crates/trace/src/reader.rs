@@ -27,7 +27,7 @@ use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
     BLOCKS, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
-    SLAB_BYTES, SLABS, SLOT_BYTES,
+    SLAB_BYTES, SLABS, SLOT_BYTES, lanes_checksum,
 };
 use crate::mark::Mark;
 use crate::pairs::PairCount;
@@ -83,6 +83,8 @@ pub struct Recording {
     unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
     has_hole: bool,
+    /// The checksum of the lane table is wrong.
+    has_wrong_lanes: bool,
     /// The latest time stamp in blocks of [`META_LANE`], in ticks.
     last_own: u64,
     /// The latest time stamp of all records, in ticks.
@@ -201,6 +203,7 @@ impl Recording {
             unknown: BTreeMap::new(),
             problems: Vec::new(),
             has_hole: false,
+            has_wrong_lanes: false,
             last_own: 0,
             last_ticks: OnceLock::new(),
             block_numbers: Vec::new(),
@@ -238,6 +241,12 @@ impl Recording {
         let own = self.file.get()?;
         let (file, at) = scratch.map_or((&*own, LANE_TABLE), |s| (&s.file, s.table));
         let mut table = read_around_holes(file, at, LANES * LANE_STRIDE)?;
+        let expected = self.header.lanes_checksum;
+        self.has_wrong_lanes = expected.is_some_and(|expected| expected != lanes_checksum(&table));
+        if self.has_wrong_lanes {
+            let text = "counts of lost events and numbers of threads may be wrong";
+            self.problems.push(format!("the lane table is missing or damaged: {text}"));
+        }
         table.resize(table.len().next_multiple_of(LANE_STRIDE), 0);
         let mut rings = Vec::new();
         for (index, bytes) in table.chunks(LANE_STRIDE).enumerate() {
@@ -359,7 +368,7 @@ impl Recording {
         let untold = |lane: &&Lane| !lane.header.used && !lane.blocks.is_empty();
         let untold = self.lanes.iter().filter(untold).count();
         let is_last = self.header.closed && !self.header.copy;
-        if untold != 0 && (is_last || self.header.lanes_shared) {
+        if untold != 0 && (is_last || self.header.lanes_shared) && !self.has_wrong_lanes {
             self.problems.push(format!(
                 "the lane table is missing or damaged: losses of {untold} lanes are not known"
             ));

@@ -4,10 +4,11 @@
 use crate::clock::ClockSync;
 use crate::codec::{Block, Encoder, KindCounts, META_LANE};
 use crate::define::{Definition, LINK_BYTES, link};
-use crate::files::Files;
+use crate::files::{Files, read_around_holes};
+use crate::handle::LANES;
 use crate::layout::{
     BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE,
-    LANE_TABLE, RING_LIMITS, SEGMENT,
+    LANE_TABLE, RING_LIMITS, SEGMENT, lanes_checksum,
 };
 use crate::pairs::AllPairs;
 use crate::record::Record;
@@ -389,11 +390,16 @@ impl Writer {
         self.file.write_all_at(bytes, LANE_TABLE + (lane * LANE_STRIDE) as u64)
     }
 
-    /// Writes the header with its counters.
+    /// Writes the header with its counters; of a closed recording also the checksum of its lane
+    /// table, which must not change afterwards.
     ///
     /// # Errors
     /// An error of the system.
     pub fn sync_header(&mut self) -> io::Result<()> {
+        if self.header.closed {
+            let table = read_around_holes(&self.file, LANE_TABLE, LANES * LANE_STRIDE);
+            self.header.lanes_checksum = table.ok().map(|table| lanes_checksum(&table));
+        }
         self.file.write_all_at(&self.header.encode(), 0)
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files that would exhaust a reader or make it wait: each is read, or is an error, at once.
 
+use ncclscope_trace::handle::LANES;
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
 use ncclscope_trace::record::{Detail, KernelLaunch};
 use ncclscope_trace::schema::Schema;
@@ -146,7 +147,34 @@ fn a_hole_instead_of_the_lane_table_is_told() {
     let sparse = Recording::open(&path).unwrap();
     assert_eq!(sparse.records(1).count(), 300);
     let [problem] = sparse.problems() else { panic!("{:?}", sparse.problems()) };
+    let what = "counts of lost events and numbers of threads may be wrong";
+    assert_eq!(problem, &format!("the lane table is missing or damaged: {what}"));
+    // Recordings of earlier versions have no checksum of the table.
+    let mut header = whole.header().clone();
+    (header.lanes_checksum, header.version.minor) = (None, 3);
+    file.write_all_at(&header.encode(), 0).unwrap();
+    let sparse = Recording::open(&path).unwrap();
+    let [problem] = sparse.problems() else { panic!("{:?}", sparse.problems()) };
     assert_eq!(problem, "the lane table is missing or damaged: losses of 1 lanes are not known");
+}
+
+#[test]
+fn any_changed_byte_of_a_lane_table_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = recording(folder.path(), 3);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let first = LANE_STRIDE as u64;
+    for at in
+        (first..first + 256).chain([first + LANE_STRIDE as u64 - 1, DEFINITIONS - LANE_TABLE - 1])
+    {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, LANE_TABLE + at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], LANE_TABLE + at).unwrap();
+        let changed = Recording::open(&path).unwrap();
+        let told = changed.damage().first().is_some_and(|told| told.starts_with("the lane table"));
+        assert_eq!(told, at < (LANES * LANE_STRIDE) as u64, "{at}: {:?}", changed.problems());
+        file.write_all_at(&byte, LANE_TABLE + at).unwrap();
+    }
 }
 
 /// Counts the records, and truncates the file to a given length after the first block.

@@ -5,7 +5,7 @@ mod common;
 
 use common::lanes_file;
 use ncclscope_trace::lanes_file::{Adopted, Owner, SLABS_AT, TABLE, adopt};
-use ncclscope_trace::layout::{HEADER_BYTES, Header, SLAB_BYTES};
+use ncclscope_trace::layout::{HEADER_BYTES, Header, LANE_TABLE, SLAB_BYTES};
 use ncclscope_trace::scratch::{lane, slot};
 use ncclscope_trace::{Detail, Handle, Recording, Start, Writer};
 use std::fs::{File, OpenOptions};
@@ -74,6 +74,11 @@ fn lanes_are_read_where_they_are_and_after_they_were_adopted() {
     expect_whole(&case);
     let header = Recording::open(&case.recording).unwrap().header().clone();
     assert_eq!((header.lanes_shared, header.lanes_file), (true, None));
+    let file = OpenOptions::new().write(true).open(&case.recording).unwrap();
+    file.write_all_at(&[1], LANE_TABLE + lane::THREAD as u64).unwrap();
+    let changed = Recording::open(&case.recording).unwrap();
+    let told = |problem: &String| problem.starts_with("the lane table is missing or damaged");
+    assert_eq!(changed.problems().iter().filter(|problem| told(problem)).count(), 1);
 }
 
 #[test]
