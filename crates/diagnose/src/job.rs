@@ -43,6 +43,9 @@ pub struct Job {
     pub notes: Vec<String>,
     /// One line for each damaged recording, up to a limit; also contained in the notes.
     pub damaged: Vec<String>,
+    /// Lines about recordings and runs that are left out because of others; also contained in the
+    /// notes.
+    pub left_out: Vec<String>,
 }
 
 /// Whether a process still runs.

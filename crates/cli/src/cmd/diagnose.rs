@@ -65,6 +65,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     for line in warnings.iter().chain(&job.damaged) {
         warn(line);
     }
+    // As in other verbs, also where standard output is read by a script.
+    job.left_out.iter().for_each(tell);
     if let Some(directory) = &args.fr_out {
         flight_recorder(&job, directory, &args.inputs)?;
     }
@@ -78,7 +80,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = FindingsNote::new(&args.filter, (shown.shown, shown.of), "all ranks judged");
     if matches!(args.format, TableFormat::Csv | TableFormat::Md) {
         tell_filter(filter.as_ref().map(|note| note.text.as_str()));
-        found.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
+        let untold = found.notes.iter().filter(|note| !job.left_out.contains(note));
+        untold.for_each(|note| tell(format_args!("note: {note}")));
     }
     match args.format {
         TableFormat::Json => output::json(&Printed { found: &found, filter })?,

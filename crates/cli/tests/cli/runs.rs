@@ -101,6 +101,15 @@ fn a_process_counts_once() {
     assert_eq!(verdicts, [json!(["H1a", [5], "confirmed"])]);
     assert!(notes.contains("z-copy.nscope is left out: it is of the same process as"), "{notes}");
     let (text, file) = (run.to_str().unwrap(), files[2].to_str().unwrap());
+    // Each verb says so on standard error, once, in the same words.
+    let line = "ncclscope: z-copy.nscope is left out: it is of the same process as ";
+    for format in ["text", "json", "csv", "md"] {
+        let told = ncclscope(&["diagnose", text, "--format", format]).ends_with(1).stderr;
+        assert_eq!(told.matches("z-copy.nscope is left out").count(), 1, "{format}: {told}");
+        assert!(told.contains(line), "{format}: {told}");
+    }
+    let told = ncclscope(&["report", text, "--format", "json"]).stderr;
+    assert!(told.contains(line), "{told}");
     let report = ncclscope(&["stragglers", text, file]);
     assert!(report.stdout.starts_with("16 workers"), "{report:?}");
     assert_eq!(report.stderr.matches("is left out").count(), 3, "{report:?}");

@@ -128,7 +128,8 @@ fn one_run(
     let facts: Vec<ProcessFacts> = all.iter().map(|snapshot| snapshot.facts.clone()).collect();
     let runs = Runs::split(&facts);
     let Some(run) = runs.choose(settings.run.as_deref())? else { return Ok(Vec::new()) };
-    job.notes.extend(runs.notes(&facts, run));
+    job.left_out = runs.notes(&facts, run);
+    job.notes.extend(job.left_out.iter().cloned());
     let members: Vec<&ProcessFacts> = run.members.iter().map(|&at| &facts[at]).collect();
     let ranks: HashMap<usize, u32> = run.members.iter().copied().zip(ranks(&members)).collect();
     let of_run = |(at, mut snapshot): (usize, Snapshot)| {
