@@ -16,7 +16,7 @@ mod server;
 use super::export;
 use crate::args::{TraceFormat, ViewArgs};
 use crate::failure::{Failure, tell};
-use crate::input::{Input, host_name};
+use crate::input::{Input, host_name, own_json};
 use crate::narrow::{Keep, Narrowed};
 use server::{Server, Trace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -117,6 +117,11 @@ impl Prepared {
                 "a trace is shown as it is: choose a run and filter when you export it, or name \
                  its recordings",
             ));
+        }
+        if let Some((path, what)) = trace.and_then(|path| Some((path.display(), own_json(path)?))) {
+            return Err(Failure::input(format!(
+                "{path} is {what}, not a trace: name recordings, or a trace that `export` wrote"
+            )));
         }
         let recordings = match trace {
             Some(_) => None,

@@ -168,6 +168,33 @@ fn bad_input_is_one_line() {
     assert!(outcome.stderr.contains("is not the address of a page"), "{outcome:#?}");
 }
 
+/// Perfetto's UI would only say that it cannot open the file.
+#[test]
+fn json_of_ncclscope_that_is_no_trace_is_not_shown() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let saved = run.file("saved.json");
+    let report = ncclscope(&["report", run.text(), "--format", "json"]).stdout;
+    std::fs::write(&saved, report).unwrap();
+    let truth = run.file("truth.json");
+    std::fs::write(&truth, r#"{"schema": "ncclscope.truth/1", "fault": "none"}"#).unwrap();
+    for (path, what) in [
+        (saved, "saved.json is a saved report (ncclscope.report/3), not a trace: name "),
+        (truth, "truth.json is the truth about a simulated job (ncclscope.truth/1), not a trace"),
+    ] {
+        let outcome = ncclscope(&["view", "--no-open", path.to_str().unwrap()]).ends_with(3);
+        assert!(outcome.stderr.contains(what), "{outcome:#?}");
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.lines().count()), ("", 1));
+    }
+    // A trace in JSON is.
+    let trace = run.file("trace.json");
+    ncclscope(&["export", run.text(), "-o", trace.to_str().unwrap()]).ends_with(0);
+    let temporary = tempfile::tempdir().unwrap();
+    let viewer = Viewer::start(&[trace.to_str().unwrap(), "--no-open"], temporary.path());
+    assert_eq!(viewer.ask("GET", "trace").1, std::fs::read(&trace).unwrap());
+    viewer.ask("POST", "done");
+    viewer.ends();
+}
+
 #[test]
 fn the_browser_of_the_user_is_opened() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
