@@ -12,7 +12,7 @@ use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal::{self, Watched};
 use crate::text::{self, Page};
-use crate::whole_file::{is_place, keep_inputs};
+use crate::whole_file::keep_inputs;
 use ncclscope_compare::input::saved;
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
@@ -84,9 +84,7 @@ const ROW: [&str; 21] = [
 ];
 
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
-    if let Some(file) = &args.html {
-        is_place(file)?;
-    }
+    page_file::check(args.html.as_deref(), args.format)?;
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
     if let Some(file) = &args.html {

@@ -2,7 +2,9 @@
 //! The file of `report --html` and `compare --html`.
 
 use super::export::to_file;
+use crate::args::TableFormat;
 use crate::failure::{Failure, tell};
+use crate::whole_file::is_place;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -11,6 +13,18 @@ const STDOUT: &str = "-";
 /// True if the page goes to standard output, which must then contain nothing else.
 pub(super) fn is_alone(file: Option<&Path>) -> bool {
     file == Some(Path::new(STDOUT))
+}
+
+/// Refuses another format where the page goes to standard output; checks the place of a file.
+pub(super) fn check(file: Option<&Path>, format: TableFormat) -> Result<(), Failure> {
+    match file {
+        Some(_) if is_alone(file) && format != TableFormat::Text => Err(Failure::usage(
+            "--html - writes the page to standard output, and --format something else: name a \
+             file with --html FILE",
+        )),
+        Some(file) => is_place(file),
+        None => Ok(()),
+    }
 }
 
 /// Writes a page to a file, completely or not at all; never replaces a recording.

@@ -13,7 +13,7 @@ use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal;
 use crate::text::{self, Content, Page};
-use crate::whole_file::{is_place, keep_inputs};
+use crate::whole_file::keep_inputs;
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
@@ -36,8 +36,8 @@ struct Printed<'a> {
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
+    page_file::check(args.html.as_deref(), args.format)?;
     if let Some(file) = &args.html {
-        is_place(file)?;
         keep_inputs(&args.inputs, slice::from_ref(file))?;
     }
     // Neither is freed before the process ends: of thousands of ranks that would take a while.

@@ -61,6 +61,25 @@ fn the_file_is_there_whole_or_not_at_all_and_no_recording_is_replaced() {
     assert_eq!(left, 3, "two recordings, the page, and no temporary file");
 }
 
+/// Standard output has one result; a page in a file is a second one.
+#[test]
+fn a_page_on_standard_output_has_no_other_format_beside_it() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let file = run.file("page.html");
+    for verb in [&["report", run.text()][..], &["compare", run.text(), run.text()]] {
+        for format in ["json", "csv", "md"] {
+            let options = ["--format", format, "--html"];
+            let both = ncclscope(&[verb, &options, &["-"]].concat()).ends_with(2);
+            let why = "--html - writes the page to standard output, and --format something else";
+            assert!(both.stdout.is_empty() && both.stderr.contains(why), "{both:#?}");
+            let beside = [verb, &options, &[file.to_str().unwrap()]].concat();
+            let printed = ncclscope(&beside).ends_with(0).stdout;
+            assert_eq!(printed, ncclscope(&[verb, &options[..2]].concat()).stdout, "{format}");
+            assert!(std::fs::read_to_string(&file).unwrap().starts_with("<!DOCTYPE html>"));
+        }
+    }
+}
+
 /// Opens the page, which must report no errors and request nothing. Returns its figures.
 fn opened(page: &mut Devtools, file: &Path) -> Value {
     let url = page.open(file);
