@@ -480,7 +480,7 @@ pub(crate) struct SimulateArgs {
     /// Scenario file: docs/simulate.md
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: Option<PathBuf>,
-    /// Directory for the recordings and truth.json; must not contain recordings
+    /// Directory for the recordings and truth.json; must contain neither
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Processes, one GPU each

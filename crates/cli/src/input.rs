@@ -13,8 +13,7 @@ use ncclscope_control::directories;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_stragglers::input::kineto::is_archive;
-use ncclscope_trace::layout::MAGIC;
-use ncclscope_trace::names::{is_recording, is_recording_path};
+use ncclscope_trace::names::is_recording;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, descriptors, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -444,21 +443,6 @@ fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Below> 
     }
     files.sort();
     Ok(Below { files, unreadable })
-}
-
-/// Refuses to write to a file that is a recording, or would be read as one.
-pub(crate) fn keep_recording(path: &Path) -> Result<(), Failure> {
-    let mut first = Vec::new();
-    let read = open_to_read(path).and_then(|file| file.take(8).read_to_end(&mut first));
-    if read.is_ok() && first == MAGIC {
-        let path = path.display();
-        return Err(Failure::usage(format!("{path} is a recording: name another file")));
-    }
-    if is_recording_path(path) {
-        let path = path.display();
-        return Err(Failure::usage(format!("{path} is named like a recording: use another name")));
-    }
-    Ok(())
 }
 
 /// What a JSON file of ncclscope is, by its start; `None` if it is another file.

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Output files that appear complete or not at all, and that never replace a recording or what the
-//! verb reads.
+//! Output files that appear complete or not at all, and that never replace a recording, what else
+//! is kept of a run, or what the verb reads.
 
 use crate::failure::Failure;
 use crate::fresh;
-use crate::input::{ABOUT_RUN, keep_recording};
+use crate::input::{ABOUT_RUN, own_json};
 use crate::pipe;
 use ncclscope_kineto::file::Output;
+use ncclscope_trace::layout::MAGIC;
+use ncclscope_trace::names::is_recording_path;
+use ncclscope_trace::{open_to_read, vectors};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -28,11 +31,31 @@ pub(crate) fn is_place(path: &Path) -> Result<(), Failure> {
         let text = format!("cannot write {path}: there is no directory {folder}: make it first");
         return Err(Failure::environment(text));
     }
-    keep_recording(path)
+    keep_run(path)
+}
+
+/// Refuses to replace what is kept of a run (a recording, `run.json`, `truth.json`, a table of
+/// vectors, a saved report), and a name of recordings. Any verb's own results may be replaced.
+fn keep_run(path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    let mut first = Vec::new();
+    let read = open_to_read(path).and_then(|file| file.take(8).read_to_end(&mut first));
+    let what = match read {
+        Ok(_) if first == MAGIC => Some("a recording".to_owned()),
+        Ok(_) if vectors::is_table(&first) => Some("a table of vectors".to_owned()),
+        _ => own_json(path),
+    };
+    if let Some(what) = what {
+        return Err(Failure::usage(format!("{shown} is {what}: name another file")));
+    }
+    if is_recording_path(path) {
+        return Err(Failure::usage(format!("{shown} is named like a recording: use another name")));
+    }
+    Ok(())
 }
 
 /// Refuses to replace a file that is read, which may be the only copy. A directory in `inputs`
-/// stands for its `run.json`: [`is_place`] protects its recordings.
+/// stands for its `run.json`: [`is_place`] protects the rest of it.
 pub(crate) fn keep_inputs(inputs: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Failure> {
     let file_of = |path: &Path| {
         let about = std::fs::metadata(path).ok()?;

@@ -15,8 +15,11 @@ use crate::time::{NEVER, SECOND, Time};
 use crate::truth::{JobSizes, SCHEMA, Truth};
 use crate::vectors;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
+
+/// The file with the true causes.
+const TRUTH: &str = "truth.json";
 
 /// A summary of the simulation.
 #[derive(Clone, Debug)]
@@ -46,6 +49,7 @@ pub fn run(scenario: &Scenario, dir: &Path) -> Result<Summary, Error> {
     }
     let prepared = Prepared::new(&scenario, &layout)?;
     fs::create_dir_all(dir).map_err(|error| Error::write(dir, error))?;
+    keep_truth(dir)?;
     write_recordings(&prepared.job(&scenario, &layout), dir)?;
     let truth = prepared.truth(&scenario, &layout);
     write_truth(&truth, dir)?;
@@ -60,6 +64,7 @@ pub fn run(scenario: &Scenario, dir: &Path) -> Result<Summary, Error> {
 fn count(scenario: &Scenario, layout: &Layout, dir: &Path) -> Result<Summary, Error> {
     let (vectors, truth) = vectors::table(scenario, layout)?;
     fs::create_dir_all(dir).map_err(|error| Error::write(dir, error))?;
+    keep_truth(dir)?;
     let path = dir.join("job.vectors");
     let file = fs::File::create_new(&path).map_err(|error| Error::write(&path, error))?;
     let mut out = std::io::BufWriter::new(file);
@@ -290,8 +295,20 @@ fn write_recordings(job: &Job<'_>, dir: &Path) -> Result<(), Error> {
     })
 }
 
+/// Fails if the truth about another job is there, before anything is written.
+fn keep_truth(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(TRUTH);
+    match path.exists() {
+        true => {
+            let error = io::Error::new(io::ErrorKind::AlreadyExists, "File exists");
+            Err(Error::write(&path, error))
+        }
+        false => Ok(()),
+    }
+}
+
 fn write_truth(truth: &Truth, dir: &Path) -> Result<(), Error> {
-    let path = dir.join("truth.json");
+    let path = dir.join(TRUTH);
     let text = serde_json::to_string_pretty(truth)
         .map_err(|error| Error::write(&path, std::io::Error::other(error)))?;
     fs::write(&path, text + "\n").map_err(|error| Error::write(&path, error))

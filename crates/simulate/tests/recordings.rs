@@ -174,6 +174,8 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
 fn a_directory_with_recordings_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     run(&scenario(Fault::Healthy, 2), dir.path()).unwrap();
-    let again = run(&scenario(Fault::Healthy, 2), dir.path()).unwrap_err();
-    assert!(again.to_string().contains(".nscope"), "{again}");
+    let again = || run(&scenario(Fault::Healthy, 2), dir.path()).unwrap_err().to_string();
+    assert!(again().contains("truth.json"), "{}", again());
+    std::fs::remove_file(dir.path().join("truth.json")).unwrap();
+    assert!(again().contains(".nscope"), "{}", again());
 }

@@ -372,6 +372,42 @@ fn no_recording_is_replaced_by_a_trace() {
     assert!(!new.exists());
 }
 
+/// They are kept whether or not the verb reads them, and also beside a run of the user's.
+#[test]
+fn what_else_is_kept_of_a_run_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let file = |name: &str| dir.path().join(name);
+    let report = ncclscope(&["report", run.text(), "--format", "json"]).stdout;
+    std::fs::write(file("saved.json"), report).unwrap();
+    std::fs::write(file("run.json"), "{\n  \"schema\": \"ncclscope.run/1\"}").unwrap();
+    let counters = dir.path().join("counters");
+    let counters = counters.to_str().unwrap();
+    ncclscope(&["simulate", "-o", counters, "--ranks", "8", "--counters"]).ends_with(0);
+    let trace = file("trace.json");
+    ncclscope(&["export", run.text(), "-o", trace.to_str().unwrap()]).ends_with(0);
+    for (path, what) in [
+        (file("saved.json"), "saved.json is a saved report (ncclscope.report/3)"),
+        (file("run.json"), "run.json is the description of a run (ncclscope.run/1)"),
+        (file("counters/truth.json"), "truth.json is the truth about a simulated job"),
+        (file("counters/job.vectors"), "job.vectors is a table of vectors"),
+    ] {
+        let (before, output) = (std::fs::read(&path).unwrap(), path.to_str().unwrap());
+        for words in [
+            &["export", run.text(), "--to", "chrome", "-o"][..],
+            &["report", run.text(), "--html"],
+            &["compare", run.text(), run.text(), "--html"],
+        ] {
+            let outcome = ncclscope(&[words, &[output]].concat()).ends_with(2);
+            assert!(outcome.stderr.contains(what), "{outcome:#?}");
+            assert!(outcome.stderr.contains(": name another file"), "{outcome:#?}");
+            assert!(std::fs::read(&path).unwrap() == before, "{output}");
+        }
+    }
+    // A verb's own result of an earlier time is.
+    ncclscope(&["export", run.text(), "-o", trace.to_str().unwrap()]).ends_with(0);
+}
+
 #[test]
 fn a_limit_of_file_sizes_is_an_error_and_leaves_nothing() {
     let run = Run::new(|process| {
