@@ -5,6 +5,7 @@ mod filter;
 mod global;
 mod tables;
 mod top;
+mod value;
 
 pub(crate) use filter::{Edge, FilterArgs};
 pub(crate) use global::{CompletionsArgs, GlobalArgs, ManArgs};
@@ -18,6 +19,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use value::{number, seconds, value};
 
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 findings, 2 wrong usage, 3 unreadable input, 4 \
                           environment. `run` ends with the command's own.";
@@ -215,7 +217,12 @@ pub(crate) struct ViewArgs {
     pub(crate) no_open: bool,
     /// Port of this machine to serve the trace at, for a tunnel:
     /// `ssh -L PORT:127.0.0.1:PORT HOST` [default: a free one]
-    #[arg(long, value_name = "PORT")]
+    #[arg(
+        long,
+        value_name = "PORT",
+        allow_negative_numbers = true,
+        value_parser = number::<u16>("a port such as 9001")
+    )]
     pub(crate) port: Option<u16>,
     /// Address of the viewer; for tests and for copies of the Perfetto UI
     #[arg(long, hide = true, value_name = "URL", default_value = "https://ui.perfetto.dev")]
@@ -284,8 +291,7 @@ pub(crate) struct CompareArgs {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok().filter(|p| (0.1..=100.0).contains(p));
-    percent.ok_or_else(|| "expected a percentage from 0.1 to 100".into())
+    value("a percentage from 0.1 to 100", |p| (0.1..=100.0).contains(p))(text)
 }
 
 #[derive(Debug, clap::Args)]
@@ -320,7 +326,12 @@ pub(crate) struct LsArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
     /// The process with this id; may be repeated
-    #[arg(long, value_name = "PID")]
+    #[arg(
+        long,
+        value_name = "PID",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a process id such as 4711; `ncclscope ls` lists them")
+    )]
     pub(crate) pid: Vec<u32>,
     /// The processes of this job (SLURM_JOB_ID, or torchrun's run id)
     #[arg(long, value_name = "ID")]
@@ -340,13 +351,23 @@ pub(crate) struct Window {
     #[arg(long = "for", value_name = "TIME", value_parser = length)]
     pub(crate) length: Option<Duration>,
     /// Number of training steps, starting with the next one
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = value("a number of training steps such as 10", |n: &u64| *n > 0)
+    )]
     pub(crate) steps: Option<u64>,
     /// Start time: seconds since 1970, the same on all hosts, or +10s from now
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub(crate) at: Option<When>,
     /// Record only every N-th operation
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = value("a number such as 10, for every tenth", |n: &u32| *n > 0)
+    )]
     pub(crate) sample: Option<u32>,
 }
 
@@ -433,13 +454,23 @@ pub(crate) struct AgentArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) dir: Vec<PathBuf>,
     /// Seconds between two exports [default: OTEL_METRIC_EXPORT_INTERVAL, else 15]
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_negative_numbers = true,
+        value_parser = seconds
+    )]
     pub(crate) interval: Option<f64>,
     /// Collector to send OTLP to, http:// or https:// [default: OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,
     /// Serve /metrics for Prometheus
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        allow_negative_numbers = true,
+        value_parser = number::<SocketAddr>("an address and a port such as 0.0.0.0:9417")
+    )]
     pub(crate) prom_listen: Option<SocketAddr>,
     /// Write ncclscope.prom for the node exporter's textfile collector
     #[arg(long, value_name = "DIR")]
@@ -448,7 +479,13 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LABEL,…")]
     pub(crate) labels: Vec<Label>,
     /// The most series to export; the rest becomes one overflow series for each metric
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20_000,
+        allow_negative_numbers = true,
+        value_parser = number::<usize>("a number of series such as 20000")
+    )]
     pub(crate) max_series: usize,
     /// Follow the recordings of all hosts, not only of this one
     #[arg(long)]
@@ -469,11 +506,6 @@ pub(crate) enum Label {
     Channel,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|s| (0.1..=86_400.0).contains(s));
-    seconds.ok_or_else(|| "expected seconds from 0.1 to 86400".into())
-}
-
 /// Arguments of `simulate`. An option that is not given has the scenario's value, or a default.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimulateArgs {
@@ -484,34 +516,81 @@ pub(crate) struct SimulateArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Processes, one GPU each
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a number of ranks such as 16")
+    )]
     pub(crate) ranks: Option<u32>,
     /// Tensor parallel ranks
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a number of ranks such as 4")
+    )]
     pub(crate) tp: Option<u32>,
     /// Pipeline stages
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a number of stages such as 4")
+    )]
     pub(crate) pp: Option<u32>,
     /// Data parallel ranks
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a number of ranks such as 4")
+    )]
     pub(crate) dp: Option<u32>,
     /// Expert parallel ranks, a divisor of the data parallel ones
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a number of ranks such as 2")
+    )]
     pub(crate) ep: Option<u32>,
     /// Training steps
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a number of training steps such as 10")
+    )]
     pub(crate) steps: Option<u32>,
     /// Faults to plant instead of the scenario's; up to three
     #[arg(long, value_name = "NAME", value_parser = fault)]
     pub(crate) fault: Vec<ncclscope_simulate::Fault>,
     /// The rank with the fault [default: random]
-    #[arg(long, value_name = "RANK", requires = "fault")]
+    #[arg(
+        long,
+        value_name = "RANK",
+        requires = "fault",
+        allow_negative_numbers = true,
+        value_parser = number::<u32>("a rank such as 3")
+    )]
     pub(crate) rank: Option<u32>,
     /// Slowdown factor of a slow fault
-    #[arg(long, value_name = "F", requires = "fault", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "F",
+        requires = "fault",
+        allow_negative_numbers = true,
+        value_parser = number::<f64>("a factor such as 1.5")
+    )]
     pub(crate) factor: Option<f64>,
     /// Seed of all random choices
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<u64>("a seed such as 7")
+    )]
     pub(crate) seed: Option<u64>,
     /// Write a table of counters instead of recordings, for very many ranks
     #[arg(long)]

@@ -16,7 +16,13 @@ const PLAUSIBLE: Duration = Duration::from_secs(100_000_000);
 #[command(next_help_heading = "Filters (see docs/filters.md)")]
 pub(crate) struct FilterArgs {
     /// Only these ranks of the job: 0,3,8-15
-    #[arg(long, value_name = "RANKS", value_delimiter = ',', value_parser = ranks)]
+    #[arg(
+        long,
+        value_name = "RANKS",
+        value_delimiter = ',',
+        allow_negative_numbers = true,
+        value_parser = ranks
+    )]
     pub(crate) rank: Vec<RangeInclusive<u32>>,
     /// Only these hosts; `*` and `?` stand for any characters, and any one
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
@@ -38,7 +44,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "TIME", value_parser = edge, allow_hyphen_values = true)]
     pub(crate) until: Option<Edge>,
     /// Only these training steps: 100-120
-    #[arg(long, value_name = "A-B", value_parser = steps)]
+    #[arg(long, value_name = "A-B", allow_negative_numbers = true, value_parser = steps)]
     pub(crate) steps: Option<(u64, u64)>,
     /// Only these kinds of events, by their names in docs/glossary.md: Coll,P2p,KernelCh
     #[arg(

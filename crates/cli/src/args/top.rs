@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arguments of `top`.
 
-use super::{Format, hang_seconds, seconds};
+use super::value::seconds;
+use super::{Format, hang_seconds};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -26,6 +26,33 @@ fn an_unknown_mode_starts_nothing() {
     assert!(["flight", "trace", "metrics", "hang"].iter().all(|mode| help.contains(mode)));
 }
 
+/// Not in the words of the parser of numbers, which have no example.
+#[test]
+fn a_wrong_value_is_told_what_is_expected() {
+    for (words, expected) in [
+        ("start --pid abc", "a process id such as 4711; `ncclscope ls` lists them"),
+        ("stop --pid -1", "a process id such as 4711; `ncclscope ls` lists them"),
+        ("start --steps 0", "a number of training steps such as 10"),
+        ("snapshot --sample -2", "a number such as 10, for every tenth"),
+        ("view x --port 99999", "a port such as 9001"),
+        ("agent --prom-listen 9417", "an address and a port such as 0.0.0.0:9417"),
+        ("agent --interval -1", "seconds from 0.1 to 86400"),
+        ("agent --max-series many", "a number of series such as 20000"),
+        ("simulate --ranks -4", "a number of ranks such as 16"),
+        ("simulate --pp 1.5", "a number of stages such as 4"),
+        ("simulate --fault killed --rank -1", "a rank such as 3"),
+        ("simulate --fault slow-gpu --factor x", "a factor such as 1.5"),
+        ("simulate --seed x", "a seed such as 7"),
+        ("report x --rank -1", "ranks such as 0,3,8-15"),
+        ("export x -o y.json --steps -1", "training steps such as 100-120"),
+        ("stragglers x --threshold 0", "a percentage from 0.1 to 100"),
+    ] {
+        let refused = ncclscope(&words.split(' ').collect::<Vec<_>>()).ends_with(2).stderr;
+        let line = refused.lines().next().unwrap_or_default();
+        assert!(line.ends_with(&format!(": expected {expected}")), "{words}: {refused}");
+    }
+}
+
 #[test]
 fn a_viewer_serves_at_the_port_that_the_user_names() {
     let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
