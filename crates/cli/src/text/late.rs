@@ -25,6 +25,6 @@ pub(super) fn write(page: &mut Page, Content { report, answer, .. }: Content<'_>
         let name = rank_text(late.rank, late.comm_rank);
         let time = duration(to_f64(late.waiting_ns));
         let share = percent(late.share);
-        page.line(&format!("  {name}{comm}{host}: {time}, {share} of the time in collectives"));
+        page.entry(&format!("{name}{comm}{host}: {time}, {share} of the time in collectives"));
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn open(page: &mut Page, report: &Report) {
     page.heading(&format!("OPEN: {} {what} did not complete", operations.len()));
     for operation in operations.iter().take(LIST_MAX) {
         let rank = rank_text(operation.rank, operation.comm_rank);
-        let mut line = format!("  {rank} ({} {})  ", operation.host, operation.pid);
+        let mut line = format!("{rank} ({} {})  ", operation.host, operation.pid);
         if let Some(number) = operation.number {
             line.push_str(&format!("operation {number}: "));
         }
@@ -49,7 +49,7 @@ pub(super) fn open(page: &mut Page, report: &Report) {
         if let Some(comm) = &operation.comm {
             line.push_str(&format!(", comm {comm}{}", quoted_role(report, comm)));
         }
-        page.line(&format!("{line}: started {} before the end", ns(operation.age_ns)));
+        page.entry(&format!("{line}: started {} before the end", ns(operation.age_ns)));
         for what in &operation.waits_for {
             page.wrapped("      ", what);
         }

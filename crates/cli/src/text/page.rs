@@ -75,6 +75,14 @@ impl Page {
         self.text.push('\n');
     }
 
+    /// Adds an entry of a list, which is wrapped on a narrow terminal.
+    pub(super) fn entry(&mut self, entry: &str) {
+        match self.columns.filter(|&columns| columns_of(entry) + INDENT.len() > columns) {
+            Some(columns) => self.lines(lines_of((INDENT, INDENT.len()), LABEL, entry, columns)),
+            None => self.line(&format!("{INDENT}{entry}")),
+        }
+    }
+
     /// Adds a line with a label, which may have a colour. It is cut at 160 columns, and wrapped
     /// on a narrow terminal.
     pub(super) fn labelled(&mut self, label: &str, colour: Option<Colour>, text: &str) {

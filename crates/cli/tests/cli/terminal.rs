@@ -66,10 +66,11 @@ fn findings_fit_the_terminal() {
         let out = out.to_str().unwrap();
         let job = ["--ranks", "16", "--steps", "12", "--fault", fault];
         Outcome::of(with(&["simulate", "-o", out]).args(job)).ends_with(0);
-        for verb in ["report", verb] {
-            let text = pty::run(&mut with(&[verb, "--color", "never", out]), 80).0;
+        for words in [&["report"][..], &["report", "--full"], &[verb]] {
+            let args = [words, &["--no-pager", "--color", "never", out]].concat();
+            let text = pty::run(&mut with(&args), 80).0;
             let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
-            assert!(long.is_empty(), "{verb}: {long:#?}");
+            assert!(long.is_empty(), "{words:?}: {long:#?}");
         }
         let text = pty::run(&mut with(&[verb, "--color", "never", out]), 80).0;
         assert!(text.contains(label), "{text}");
