@@ -3,7 +3,7 @@
 
 use super::content::Content;
 use super::page::{Page, rank_text};
-use ncclscope_answer::State;
+use ncclscope_answer::{Answer, State};
 use ncclscope_operations::human::{duration, percent};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::schema::LateRank;
@@ -15,8 +15,8 @@ pub(super) fn write(page: &mut Page, Content { report, answer, .. }: Content<'_>
         return;
     }
     page.heading("LATE RANKS, and how long all others together waited for them in collectives");
-    if answer.state == State::Fine {
-        page.line("  ranks wait for one another in every job; none of these is slow");
+    if let Some(text) = explanation(answer, ranks) {
+        page.wrapped("  ", text);
     }
     for late in ranks.iter().take(most) {
         let host = late.host.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
@@ -26,5 +26,26 @@ pub(super) fn write(page: &mut Page, Content { report, answer, .. }: Content<'_>
         let time = duration(to_f64(late.waiting_ns));
         let share = percent(late.share);
         page.entry(&format!("{name}{comm}{host}: {time}, {share} of the time in collectives"));
+    }
+}
+
+/// What the rows are, if the answer names other ranks than the first of them.
+fn explanation(answer: &Answer, rows: &[LateRank]) -> Option<&'static str> {
+    let is_named =
+        |late: &LateRank| late.rank.is_some_and(|rank| answer.root_ranks.contains(&rank));
+    if rows.iter().take(answer.root_ranks.len().max(1)).all(is_named) {
+        return None;
+    }
+    match answer.state {
+        State::Fine => Some("ranks wait for one another in every job; none of these is slow"),
+        State::Slow => Some(
+            "these came last to collectives, whatever delayed them; the answer above names what \
+             slows the job down",
+        ),
+        State::Hung => Some(
+            "these came last to collectives that completed; the answer above names what holds up \
+             those that did not",
+        ),
+        State::Unknown => None,
     }
 }

@@ -50,6 +50,31 @@ fn a_hang_is_the_first_word_with_its_rank_cause_and_cost() {
     assert!(lines[0].contains(since), "{since}");
 }
 
+/// Late ranks that the answer does not name first are no contradiction, and the report says so.
+#[test]
+fn other_late_ranks_than_the_answers_are_explained() {
+    for (faults, root, why) in [
+        (&["slow-gpu"][..], 10, None),
+        (&["slow-nic"], 13, Some("these came last to collectives, whatever delayed them; the ")),
+        (&["host-stuck", "slow-gpu"], 5, Some("these came last to collectives that completed; ")),
+        (&["jitter"], -1, Some("ranks wait for one another in every job; none of these is slow")),
+    ] {
+        let args: Vec<&str> = faults.iter().flat_map(|fault| ["--fault", fault]).collect();
+        let (lines, json) = report(&args);
+        let roots = if root < 0 { json!([]) } else { json!([root]) };
+        assert_eq!(json["answer"]["root_ranks"], roots, "{faults:?}");
+        let is_first = json["late_ranks"][0]["rank"] == root;
+        assert_eq!(is_first, why.is_none(), "{faults:?}: {lines:#?}");
+        let heading = lines.iter().position(|line| line.starts_with("LATE RANKS")).unwrap();
+        let below = lines[heading + 1].trim();
+        match why {
+            Some(why) => assert!(below.starts_with(why), "{faults:?}: {lines:#?}"),
+            None => assert!(below.starts_with("rank 10 "), "{faults:?}: {lines:#?}"),
+        }
+        assert!(lines.len() <= 60, "{faults:?}: {}", lines.len());
+    }
+}
+
 /// The ranks take turns on one GPU: while rank 1 has it, data waits for rank 0, which is true and
 /// costs little. The cause that costs most comes first, with its rank. That they share the GPU
 /// makes both suspicions.
