@@ -17,6 +17,7 @@ use crate::whole_file::keep_inputs;
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
+use ncclscope_trace::EventKind;
 use serde::Serialize;
 use std::mem::ManuallyDrop;
 use std::path::Path;
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let assessment = ManuallyDrop::new(assessment);
     let report = &assessment.report;
     if report.operations.is_empty() && report.open_operations.is_empty() {
-        no_operation(&narrowed)?;
+        no_operation(&narrowed, args.filter.kinds())?;
     }
     let is_page_alone = page_file::is_alone(args.html.as_deref());
     let answer = match narrowed.is_part() {
@@ -123,6 +124,8 @@ pub(super) fn words(paths: &[impl AsRef<Path>], run: Option<&str>) -> String {
     paths.chain(run).collect::<Vec<_>>().join(" ")
 }
 
+/// The kinds of events that are operations.
+const OPERATIONS: [EventKind; 3] = [EventKind::Coll, EventKind::P2p, EventKind::CeColl];
 /// The fields of an operation's row that the table shows.
 const OPERATION: [&str; 27] = [
     "comm",
@@ -184,9 +187,20 @@ fn sheet(report: &Report) -> Result<Sheet, Failure> {
 }
 
 /// An error if a filter leaves no operation; a run without operations is no error.
-fn no_operation(narrowed: &Narrowed) -> Result<(), Failure> {
+fn no_operation(narrowed: &Narrowed, kinds: Option<u32>) -> Result<(), Failure> {
+    let operations = OPERATIONS.map(EventKind::bit).iter().sum::<u32>();
+    let advice = match kinds {
+        Some(kinds) if kinds & operations == 0 => {
+            let [first, second, third] = OPERATIONS.map(EventKind::name);
+            format!(
+                ": a report is of {first}, {second} and {third}; `ncclscope export` shows events \
+                 of other kinds"
+            )
+        }
+        _ => String::new(),
+    };
     narrowed.text().map_or(Ok(()), |text| {
-        Err(Failure::usage(format!("the filter leaves no operation: {text}")))
+        Err(Failure::usage(format!("the filter leaves no operation: {text}{advice}")))
     })
 }
 

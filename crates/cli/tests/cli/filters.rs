@@ -208,6 +208,12 @@ fn a_filter_that_matches_nothing_names_what_there_is() {
             assert_eq!(alike.stderr, outcome.stderr, "each verb says the same");
         }
     }
+    let kind = job.run("report", &["--events", "KernelCh,ProxyStep"]).ends_with(2).stderr;
+    let advice = "a report is of Coll, P2p and CeColl; `ncclscope export` shows events of other";
+    assert!(kind.contains(advice), "{kind}");
+    let other = ["--events", "P2p", "--func", "AllReduce"];
+    let none = job.run("report", &other).ends_with(2).stderr;
+    assert!(none.contains("the filter leaves no operation") && !none.contains(advice), "{none}");
     let func = job.run("diagnose", &["--func", "allred"]).ends_with(2).stderr;
     assert!(func.contains("no operation is called `allred`: the run has AllGather, "), "{func}");
     let none = job.run("export", &["-o", "-", "--to", "chrome", "--rank", "0", "--host", "*3"]);
