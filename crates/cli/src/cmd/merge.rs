@@ -43,7 +43,11 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     if args.output == Path::new("-") {
         return Err(Failure::usage("merge writes files: name one with -o"));
     }
-    keep_inputs(&runs, std::slice::from_ref(&args.output))?;
+    let outputs = outputs(&files, args)?;
+    // A single trace may be replaced by the merged one if the user names it as the output.
+    let is_free = !args.merged && outputs.iter().eq([&args.output]);
+    let kept: &[PathBuf] = if is_free { &[] } else { &files };
+    keep_inputs(&[&runs[..], kept].concat(), &outputs)?;
     let mut input = Input::open(&runs, args.of_run.id())?;
     input.leave_out_clockless();
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;
@@ -52,26 +56,27 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     }
     let names: Vec<String> = runs.iter().map(|run| run.display().to_string()).collect();
     let source = Source { input: &input, narrowed: &narrowed, name: names.join(" and ") };
-    let done = merge(args, &files, &source);
+    let done = merge(args, (&files, &outputs), &source);
     // Damage may be the reason that a trace could not be merged.
     let code = input.finish();
     Ok(if done? { code } else { ExitCode::from(BAD_INPUT) })
 }
 
 /// Merges the traces. False if some could not be.
-fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<bool, Failure> {
+fn merge(
+    args: &MergeArgs,
+    (files, outputs): (&[PathBuf], &[PathBuf]),
+    source: &Source<'_>,
+) -> Result<bool, Failure> {
     if args.merged {
-        keep_inputs(files, std::slice::from_ref(&args.output))?;
         let _progress = Watched::by_traces("merging traces", files, PASSES);
         return into_one(files, source, &args.output).map(|()| true);
     }
-    let outputs = outputs(files, &args.output)?;
-    // A single trace may be replaced by the merged one if the user names it as the output.
-    if args.output.is_dir() {
-        keep_inputs(files, &outputs)?;
+    if !outputs.contains(&args.output) {
+        std::fs::create_dir_all(&args.output).map_err(|e| Failure::write(&args.output, &e))?;
     }
     let mut last = LastRead::default();
-    if let ([file], [output]) = (files, outputs.as_slice()) {
+    if let ([file], [output]) = (files, outputs) {
         let _progress = Watched::by_traces("merging the trace", files, PASSES);
         return match one(file, source, (output, &mut last))? {
             true => Ok(true),
@@ -80,7 +85,7 @@ fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<boo
     }
     let (mut failed, mut left_out) = (0, 0);
     let progress = Watched::by_traces("merging traces", files, PASSES);
-    for (file, output) in files.iter().zip(&outputs) {
+    for (file, output) in files.iter().zip(outputs) {
         match one(file, source, (output, &mut last)) {
             Ok(is_written) => left_out += usize::from(!is_written),
             Err(failure) => {
@@ -99,9 +104,10 @@ fn merge(args: &MergeArgs, files: &[PathBuf], source: &Source<'_>) -> Result<boo
     Ok(failed == 0)
 }
 
-/// The output path of each merged trace.
-fn outputs(files: &[PathBuf], output: &Path) -> Result<Vec<PathBuf>, Failure> {
-    if files.len() == 1 && !output.is_dir() {
+/// The output path of each merged trace, or of the one of all ranks.
+fn outputs(files: &[PathBuf], args: &MergeArgs) -> Result<Vec<PathBuf>, Failure> {
+    let output = &args.output;
+    if args.merged || files.len() == 1 && !output.is_dir() {
         return Ok(vec![output.into()]);
     }
     let is_named_as_file = [".json", ".gz"].iter().any(|end| has_ending(output, end));
@@ -118,7 +124,6 @@ fn outputs(files: &[PathBuf], output: &Path) -> Result<Vec<PathBuf>, Failure> {
     if let Some(path) = outputs.iter().find(|path| !names.insert(*path)) {
         return Err(Failure::usage(format!("two traces are called {}", path.display())));
     }
-    std::fs::create_dir_all(output).map_err(|e| Failure::write(output, &e))?;
     Ok(outputs)
 }
 

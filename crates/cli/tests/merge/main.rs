@@ -247,6 +247,8 @@ fn a_trace_that_is_read_is_not_replaced_by_chance() {
         &["--kineto", "rank0.json", "run", "-o", "."][..],
         &["--kineto", "rank0.json", "rank1.json", "run", "-o", "."],
         &["--merged", "--kineto", "rank0.json", "rank1.json", "run", "-o", "rank1.json"],
+        // It refuses before it reads, which may take minutes.
+        &["--merged", "--kineto", "rank0.json", "rank1.json", "absent", "-o", "rank1.json"],
     ] {
         let said = job.fails(2, words);
         assert!(said.contains("json is one of the inputs: name another file"), "{said}");
