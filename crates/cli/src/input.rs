@@ -371,6 +371,7 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     let Input { recordings, bad, .. } = Input::open_all(&files, &named)?;
     let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
     let runs = Runs::split(&facts);
+    runs.copies(&facts).iter().for_each(tell);
     for &at in &runs.nameless {
         warn(format_args!("{} {NAMELESS}", facts[at].path.display()));
     }

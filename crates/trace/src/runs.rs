@@ -173,10 +173,9 @@ impl Runs {
         beside.chain([newest]).max_by_key(|run| (run.members.len(), run.begin_ns))
     }
 
-    /// Lines about the recordings and runs that are left out, but for [`Runs::nameless`] ones,
-    /// which are damaged.
+    /// Lines about the recordings that are left out because their process has another one.
     #[must_use]
-    pub fn notes(&self, all: &[ProcessFacts], chosen: &Run) -> Vec<String> {
+    pub fn copies(&self, all: &[ProcessFacts]) -> Vec<String> {
         let mut notes = Vec::new();
         for &(at, kept) in self.repeated.iter().take(NAMED) {
             let paths = [at, kept].map(|at| all[at].path.as_path());
@@ -191,6 +190,14 @@ impl Runs {
             let more = self.repeated.len() - NAMED;
             notes.push(format!("{more} more recordings are left out, of the same processes"));
         }
+        notes
+    }
+
+    /// Lines about the recordings and runs that are left out, but for [`Runs::nameless`] ones,
+    /// which are damaged.
+    #[must_use]
+    pub fn notes(&self, all: &[ProcessFacts], chosen: &Run) -> Vec<String> {
+        let mut notes = self.copies(all);
         if self.runs.len() > 1 {
             let is = |run: Option<&Run>| run.is_some_and(|run| run.id == chosen.id);
             let which = match (is(self.runs.last()), is(self.main())) {

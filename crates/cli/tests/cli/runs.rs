@@ -110,6 +110,8 @@ fn a_process_counts_once() {
     }
     let told = ncclscope(&["report", text, "--format", "json"]).stderr;
     assert!(told.contains(line), "{told}");
+    let told = ncclscope(&["compare", text, text]).stderr;
+    assert_eq!(told.matches(line).count(), 2, "once for each side: {told}");
     let report = ncclscope(&["stragglers", text, file]);
     assert!(report.stdout.starts_with("16 workers"), "{report:?}");
     assert_eq!(report.stderr.matches("is left out").count(), 3, "{report:?}");
