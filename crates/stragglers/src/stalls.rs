@@ -157,8 +157,8 @@ mod tests {
         assert_eq!(found(&[(2, 4e7), (4, 4e8)]), [4]);
     }
 
-    /// Four ranks on hosts of three: rank 3 has network on both sides of the ring, ranks 0 and 2 only
-    /// in small trees.
+    /// Four ranks on hosts of three: rank 3 has network on both sides of the ring, ranks 0 and 2
+    /// only in small trees.
     #[test]
     fn a_gpu_in_a_ring_is_not_compared_with_those_in_small_trees() {
         let tree = |worker| GpuStall { shown: 1 << 20, ..stall("c", worker, 1e4) };

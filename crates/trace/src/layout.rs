@@ -401,8 +401,8 @@ impl Header {
     }
 }
 
-/// The checksum of a lane table (IEEE 802.3): over its bytes up to the last that is not zero, because
-/// its end may be a hole of the file.
+/// The checksum of a lane table (IEEE 802.3): over its bytes up to the last that is not zero,
+/// because its end may be a hole of the file.
 #[must_use]
 pub fn lanes_checksum(table: &[u8]) -> u32 {
     let used = table.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);

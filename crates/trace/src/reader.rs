@@ -83,8 +83,6 @@ pub struct Recording {
     unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
     has_hole: bool,
-    /// The checksum of the lane table is wrong.
-    has_wrong_lanes: bool,
     /// The latest time stamp in blocks of [`META_LANE`], in ticks.
     last_own: u64,
     /// The latest time stamp of all records, in ticks.
@@ -203,7 +201,6 @@ impl Recording {
             unknown: BTreeMap::new(),
             problems: Vec::new(),
             has_hole: false,
-            has_wrong_lanes: false,
             last_own: 0,
             last_ticks: OnceLock::new(),
             block_numbers: Vec::new(),
@@ -241,9 +238,8 @@ impl Recording {
         let own = self.file.get()?;
         let (file, at) = scratch.map_or((&*own, LANE_TABLE), |s| (&s.file, s.table));
         let mut table = read_around_holes(file, at, LANES * LANE_STRIDE)?;
-        let expected = self.header.lanes_checksum;
-        self.has_wrong_lanes = expected.is_some_and(|expected| expected != lanes_checksum(&table));
-        if self.has_wrong_lanes {
+        let is_wrong = |expected| expected != lanes_checksum(&table);
+        if self.header.lanes_checksum.is_some_and(is_wrong) {
             let text = "counts of lost events and numbers of threads may be wrong";
             self.problems.push(format!("the lane table is missing or damaged: {text}"));
         }
@@ -364,11 +360,11 @@ impl Recording {
         self.problems.extend(missing.lines());
         self.has_hole = missing.first != 0 || missing.inside != 0;
         // A process writes the lane table before it closes the recording, and [`lanes_file::adopt`]
-        // copies it.
+        // copies it. Before 2.4 it has no checksum.
         let untold = |lane: &&Lane| !lane.header.used && !lane.blocks.is_empty();
         let untold = self.lanes.iter().filter(untold).count();
         let is_last = self.header.closed && !self.header.copy;
-        if untold != 0 && (is_last || self.header.lanes_shared) && !self.has_wrong_lanes {
+        if untold != 0 && (is_last || self.header.lanes_shared) {
             self.problems.push(format!(
                 "the lane table is missing or damaged: losses of {untold} lanes are not known"
             ));

@@ -146,9 +146,10 @@ fn a_hole_instead_of_the_lane_table_is_told() {
     assert!(blocks(&file) < before, "it is a hole");
     let sparse = Recording::open(&path).unwrap();
     assert_eq!(sparse.records(1).count(), 300);
-    let [problem] = sparse.problems() else { panic!("{:?}", sparse.problems()) };
+    let [wrong, untold] = sparse.problems() else { panic!("{:?}", sparse.problems()) };
     let what = "counts of lost events and numbers of threads may be wrong";
-    assert_eq!(problem, &format!("the lane table is missing or damaged: {what}"));
+    assert_eq!(wrong, &format!("the lane table is missing or damaged: {what}"));
+    assert_eq!(untold, "the lane table is missing or damaged: losses of 1 lanes are not known");
     // Recordings of earlier versions have no checksum of the table.
     let mut header = whole.header().clone();
     (header.lanes_checksum, header.version.minor) = (None, 3);
