@@ -118,6 +118,9 @@ const CALL_LIMIT_NS: i64 = 5_000_000;
 const WITHIN_NS: i64 = 500_000;
 /// Tolerance by which a kernel may lie outside of the recorded time of its launch.
 const KERNEL_SLACK_NS: i64 = 1_000_000;
+/// A kernel is compared with that many launches of its External id. An API call makes few; more
+/// come only with a trace that is forged, in which each kernel must not be compared with all.
+const MOST_OF_ID: usize = 256;
 /// Greatest distance of the starts of a pair that is found by time alone.
 const KERNEL_LIMIT_NS: i64 = 200_000_000;
 
@@ -248,9 +251,12 @@ impl Joiner<'_> {
             let own = kernel.external_id.into_iter();
             let of_op = op.into_iter().flat_map(|op| op.external_id.iter().chain(&op.aliases));
             let found = own.chain(of_op.copied()).find_map(|id| {
-                let launches = by_id.get(&id)?;
-                let mut free = launches.iter().rev().copied().filter(|&l| !self.is_used[l]);
-                free.find(|&launch| self.can_be(kernel, launch))
+                let launches = by_id.get_mut(&id)?;
+                while launches.last().is_some_and(|&launch| self.is_used[launch]) {
+                    launches.pop();
+                }
+                let free = launches.iter().rev().copied().filter(|&l| !self.is_used[l]);
+                free.take(MOST_OF_ID).find(|&launch| self.can_be(kernel, launch))
             });
             if let Some(launch) = found {
                 self.pair((at, launch), Key::ExternalId, Confidence::Exact);
@@ -571,6 +577,31 @@ mod tests {
 
     fn pairs(joined: &Joined) -> Vec<(usize, usize)> {
         joined.pairs.iter().map(|pair| (pair.kernel, pair.launch)).collect()
+    }
+
+    /// All launches fit, or only those after very many of another function.
+    #[test]
+    fn kernels_of_one_external_id_take_time_in_proportion() {
+        for others in [0, 100_000] {
+            let kernels = (0..200_000).map(|at| {
+                let external_id = Some(7);
+                let facts = Facts { kind: Some(Kind::AllReduce), ..Facts::default() };
+                Kernel { external_id, facts, ..kernel(0, at * 2_000, None) }
+            });
+            let launches = (0..200_000).map(|at| {
+                let is_other = at < others;
+                let external_ids = vec![7];
+                let kinds = if is_other { vec![Kind::AllGather] } else { Vec::new() };
+                Launch { external_ids, kinds, ..launch(at * 2_000, 0) }
+            });
+            let (trace, launches) =
+                (trace(kernels.collect(), Vec::new()), launches.collect::<Vec<_>>());
+            let begin = Instant::now();
+            let joined = join(&trace, &launches, &[Comm::default()]);
+            assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+            let by_id = joined.count(Key::ExternalId);
+            assert_eq!(by_id, if others == 0 { 200_000 } else { 0 });
+        }
     }
 
     #[test]
