@@ -129,13 +129,40 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
             let is_slow = is_new(group) && excess.is_slow(limits);
             is_slow && excess.mean() >= REST * worst_inside(group.root, &level, &found)
         });
-        let new = new.map(|(group, excess)| (group.clone(), finding(job, group, &excess, blames)));
+        let of_workers = |group: &WorkerGroup| slow_members(group, job, blames, steps, limits);
+        let new = new.flat_map(|(group, excess)| match of_workers(group) {
+            Some(members) => members,
+            None => vec![(group.clone(), excess)],
+        });
+        let new = new.map(|(group, of)| (group.clone(), finding(job, &group, &of, blames)));
         let new: Vec<_> = new.collect();
         found.extend(new);
     }
     let mut findings: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
     host_bound(job, &mut findings);
     findings
+}
+
+/// The workers that make a group slow, each alone; `None` if all of them do. Beside a rank that is
+/// much slower, a slow one is hardly waited for, but its group is.
+fn slow_members(
+    group: &WorkerGroup,
+    job: &Job,
+    blames: &[Blame],
+    steps: &[Step],
+    limits: &Limits,
+) -> Option<Vec<(WorkerGroup, Excess)>> {
+    if group.workers.len() < 2 {
+        return None;
+    }
+    let alone = |at: usize| WorkerGroup { root: SlowPart::of(&job.workers[at]), workers: vec![at] };
+    let all: Vec<WorkerGroup> = (0..job.workers.len()).map(alone).collect();
+    let all = all.iter().cloned().zip(excesses(&all, blames, steps, limits));
+    let mut members: Vec<(WorkerGroup, Excess)> =
+        all.filter(|(one, _)| group.contains(one)).collect();
+    let most = members.iter().map(|(_, excess)| excess.mean()).fold(0.0, f64::max);
+    members.retain(|(_, excess)| excess.mean() >= REST * most);
+    (1..group.workers.len()).contains(&members.len()).then_some(members)
 }
 
 /// The greatest excess of what was found inside the whole group with this root, as a share of the
@@ -452,6 +479,28 @@ mod tests {
         assert_eq!(found(8e7), [[0]]);
         // As slow as rank 0, half as slow.
         assert_eq!(found(6e8), [[0, 1]]);
+    }
+
+    /// Two stages of two ranks. Rank 1 makes others wait for most of the time, and of stage 1 only
+    /// rank 2 is slow.
+    #[test]
+    fn a_stage_is_not_slow_because_of_one_rank_that_is_hardly_waited_for() {
+        let worker = |rank| Worker { stage: Some(rank / 2), ..Worker::new(rank, "") };
+        let job = Job { workers: (0..4).map(worker).collect(), ..Job::default() };
+        let (number, duration) = (0, 1e9);
+        let steps: Vec<Step> = (0..20_u32)
+            .map(|at| Step { number, start: duration * f64::from(at), duration, count: 1 })
+            .collect();
+        let found = |last: f64| {
+            let (own, busy) = (vec![0.0, 6e8, 1e8, 1e7], vec![2e8, 9e8, 4e8, last]);
+            let (total, known) = (own.iter().sum(), vec![Known::Whole; 4]);
+            let blame =
+                Blame { total, own, busy_at_most: busy.clone(), busy, known, ..Blame::none(0) };
+            let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
+            all.into_iter().map(|one| one.root_ranks).collect::<Vec<_>>()
+        };
+        assert_eq!(found(2e8), [vec![1], vec![2]]);
+        assert_eq!(found(4e8), [vec![1], vec![2, 3]]);
     }
 
     #[test]
