@@ -47,6 +47,8 @@ pub struct ProcessFacts {
     pub end_ns: u64,
     /// It is a copy that was made while recording continued.
     pub is_copy: bool,
+    /// It is damaged, as far as that is known before all of it is read.
+    pub is_damaged: bool,
     /// It is damaged, and nothing in it identifies its run.
     pub is_nameless: bool,
 }
@@ -86,6 +88,7 @@ impl ProcessFacts {
         let first = comms.clone().map(|comm| comm.ticks);
         let first = first.chain(recording.heartbeats().first().map(|beat| beat.ticks()));
         let first = first.chain(recording.marks().first().map(|mark| mark.ticks)).min();
+        let is_damaged = !recording.damage().is_empty();
         let ns = |ticks| if recording.has_clock() { clock.realtime_ns(ticks) } else { 0 };
         ProcessFacts {
             path: recording.path().to_owned(),
@@ -94,9 +97,10 @@ impl ProcessFacts {
             begin_ns: ns(first.unwrap_or(last)),
             end_ns: ns(last),
             is_copy: recording.header().copy,
-            is_nameless: recording.comms().is_empty()
-                && recording.identity().nonce.is_none()
-                && !recording.damage_in_short().is_empty(),
+            is_damaged,
+            is_nameless: is_damaged
+                && recording.comms().is_empty()
+                && recording.identity().nonce.is_none(),
         }
     }
 
@@ -281,7 +285,7 @@ fn distinct(all: &[ProcessFacts]) -> (Vec<usize>, Vec<(usize, usize)>) {
     }
     let (mut kept, mut repeated) = (Vec::new(), Vec::new());
     for same in by_process.into_values() {
-        let length = |&at: &usize| (all[at].end_ns, !all[at].is_copy);
+        let length = |&at: &usize| (all[at].end_ns, !all[at].is_damaged, !all[at].is_copy);
         // Of equal ones the first by path.
         let best = same.iter().copied().reduce(|best, at| {
             let is_better = length(&at)
@@ -473,6 +477,7 @@ mod tests {
             begin_ns: at * SECOND,
             end_ns: (at + 60) * SECOND,
             is_copy: false,
+            is_damaged: false,
             is_nameless: false,
         }
     }
@@ -627,6 +632,9 @@ mod tests {
             notes[1],
             "z.nscope is left out: it is of the same process as node-103.nscope100"
         );
+        // Of two that end together, the one that is not damaged.
+        all[4].is_damaged = true;
+        assert_eq!(Runs::split(&all).repeated, [(0, 2), (4, 5)]);
         // Processes in containers may share host name and process id, and here have no nonce.
         for one in &mut all {
             one.identity.set("nonce", "");

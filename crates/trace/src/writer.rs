@@ -390,13 +390,13 @@ impl Writer {
         self.file.write_all_at(bytes, LANE_TABLE + (lane * LANE_STRIDE) as u64)
     }
 
-    /// Writes the header with its counters; of a closed recording also the checksum of its lane
-    /// table, which must not change afterwards.
+    /// Writes the header with its counters; of a recording that is closed or has its lanes also the
+    /// checksum of the lane table, which must not change afterwards.
     ///
     /// # Errors
     /// An error of the system.
     pub fn sync_header(&mut self) -> io::Result<()> {
-        if self.header.closed {
+        if self.header.closed || self.header.lanes_shared {
             let table = read_around_holes(&self.file, LANE_TABLE, LANES * LANE_STRIDE);
             self.header.lanes_checksum = table.ok().map(|table| lanes_checksum(&table));
         }
