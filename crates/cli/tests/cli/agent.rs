@@ -2,9 +2,11 @@
 //! `ncclscope agent`: what it refuses, which recordings it finds, and where it exports.
 
 use crate::common::{Outcome, Run, ncclscope, tool};
+use ncclscope_trace::layout::BLOCKS;
 use scripts::{Call, Process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -123,6 +125,28 @@ fn once_names_recordings_of_which_a_part_is_missing() {
     let stderr = ncclscope(&once).ends_with(3).stderr;
     assert!(stderr.contains(&format!("{} is damaged: ", file.display())), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+/// Processes that were killed close no recording, and here left no lanes.
+#[test]
+fn once_names_damaged_recordings_of_killed_processes() {
+    let job = tempfile::tempdir().unwrap();
+    let run = job.path().join("run");
+    let args = ["simulate", "--ranks", "4", "--fault", "killed", "-o", run.to_str().unwrap()];
+    ncclscope(&args).ends_with(0);
+    let once = ["agent", "--once", "--any-host", "--dir", run.to_str().unwrap()];
+    assert_eq!(ncclscope(&once).ends_with(0).stderr, "");
+    let mut files = std::fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().path());
+    let path = files.find(|path| path.extension() == Some("nscope".as_ref())).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let place = BLOCKS + 100;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], place).unwrap();
+    for verb in [&once[..], &["report", run.to_str().unwrap()]] {
+        let stderr = ncclscope(verb).ends_with(3).stderr;
+        assert!(stderr.contains(&format!("{} is damaged: ", path.display())), "{stderr}");
+    }
 }
 
 #[test]

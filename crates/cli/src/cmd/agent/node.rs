@@ -186,7 +186,7 @@ impl Node {
 
     /// The recordings to which nothing more will be written.
     pub(crate) fn complete(&self) -> impl Iterator<Item = &Path> {
-        self.processes.iter().filter(|(_, process)| process.is_closed()).map(|(path, _)| &**path)
+        self.processes.iter().filter(|(_, process)| process.is_complete()).map(|(path, _)| &**path)
     }
 
     /// The processes, including those that ended recently.

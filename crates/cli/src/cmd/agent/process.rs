@@ -14,7 +14,7 @@ use ncclscope_trace::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// A process without clock comparison for this time counts as silent. A live process compares its
 /// clocks once a second; a silent one is stopped, or was killed without a lanes file that the agent
@@ -409,6 +409,17 @@ impl Process {
     pub(super) fn is_closed(&self) -> bool {
         let header = self.follower.header();
         header.closed || header.lanes_shared
+    }
+
+    /// True if nothing more will be written to the recording: it is closed, or no living process
+    /// is known to hold it, and its latest time is long ago.
+    pub(super) fn is_complete(&self) -> bool {
+        let is_old = || {
+            let latest = self.follower.tick_map().realtime_ns(self.follower.last_ticks());
+            let latest = UNIX_EPOCH + Duration::from_nanos(latest);
+            latest.elapsed().is_ok_and(|age| age > SILENT_AFTER)
+        };
+        self.is_closed() || self.follower.owner_is_gone() != Some(false) && is_old()
     }
 
     /// True if the process has just started: the length of a tick is known from its second header
