@@ -173,7 +173,7 @@ fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
 
 /// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` files for its
 /// tools, and one JSON file for all ranks. Refuses the input's directory, where the files could
-/// replace or later be taken for input.
+/// replace or later be taken for input, and one with dumps of PyTorch.
 fn flight_recorder(job: &Job, directory: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::write(directory, &error))?;
     let place = directory.canonicalize().ok();
@@ -187,6 +187,21 @@ fn flight_recorder(job: &Job, directory: &Path, inputs: &[PathBuf]) -> Result<()
             "{place} is the directory of the input: name another one with --fr-out"
         )));
     }
+    let all_ranks = directory.join("flight-recorder.json");
+    // Dumps beside such a file are ours.
+    let entries = std::fs::read_dir(directory).map_err(|e| Failure::write(directory, &e))?;
+    let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    if !all_ranks.exists() && names.any(|name| name.to_string_lossy().starts_with("_dump_")) {
+        let place = directory.display();
+        return Err(Failure::usage(format!(
+            "{place} has Flight Recorder dumps: name another directory with --fr-out"
+        )));
+    }
+    to_file(&all_ranks, |file| {
+        let mut out = BufWriter::new(file);
+        fr_out::write_all(job, &mut out)?;
+        out.flush()
+    })?;
     let mut written = 0;
     for (rank, dump) in fr_out::dumps(job) {
         let path = directory.join(format!("_dump_{rank}"));
@@ -201,9 +216,5 @@ fn flight_recorder(job: &Job, directory: &Path, inputs: &[PathBuf]) -> Result<()
             human::are(left_out, "dump")
         ));
     }
-    to_file(&directory.join("flight-recorder.json"), |file| {
-        let mut out = BufWriter::new(file);
-        fr_out::write_all(job, &mut out)?;
-        out.flush()
-    })
+    Ok(())
 }

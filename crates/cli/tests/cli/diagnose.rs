@@ -154,6 +154,12 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
     }
     assert_eq!(std::fs::read(dumps.join("_dump_0")).unwrap(), before);
     assert_eq!(std::fs::read_dir(&dumps).unwrap().count(), 3);
+    // Own ones are, and those of PyTorch not.
+    ncclscope(&["diagnose", run.text(), "--fr-out", to]).ends_with(1);
+    std::fs::remove_file(dumps.join("flight-recorder.json")).unwrap();
+    let outcome = ncclscope(&["diagnose", run.text(), "--fr-out", to]).ends_with(2);
+    assert!(outcome.stderr.contains("has Flight Recorder dumps: name another"), "{outcome:?}");
+    assert_eq!(std::fs::read_dir(&dumps).unwrap().count(), 2);
 }
 
 /// PyTorch's own reader of such dumps gets the same result, if torch is installed.
