@@ -4,7 +4,7 @@
 mod reading;
 
 use super::page_file;
-use super::report::shell_word;
+use super::report::shell_path;
 use crate::args::{CompareArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure};
 use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
@@ -224,7 +224,7 @@ fn read_saved(file: &Path) -> Result<Run, Failure> {
 /// The command that shows more details.
 fn next(comparison: &Comparison, b: &Source, args: &CompareArgs) -> Option<String> {
     let is_one_run = matches!(b, Source::Recordings(runs) if runs.len() == 1);
-    let path = shell_word(&args.b.to_string_lossy());
+    let path = shell_path(&args.b.to_string_lossy());
     match comparison.answer.state {
         _ if is_one_run && !comparison.b.hung.is_empty() => {
             Some(format!("ncclscope diagnose {path}"))

@@ -56,10 +56,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         no_operation(&narrowed, args.filter.kinds())?;
     }
     let is_page_alone = page_file::is_alone(args.html.as_deref());
-    let answer = match narrowed.is_part() {
+    let mut answer = match narrowed.is_part() {
         true => Answer::of_a_part(&words(&args.inputs, args.run.id())),
         false => answer(&assessment, &words(&args.inputs, args.run.id()), args.hang.hang_sec),
     };
+    // What was just printed is no next step.
+    answer.next.retain(|next| !args.full || !next.starts_with("ncclscope report --full "));
     let filter = narrowed.note.as_ref();
     match args.format {
         _ if is_page_alone => {}
@@ -119,7 +121,7 @@ fn answer(
 
 /// Paths, and the id of the chosen run, as words for a shell.
 pub(super) fn words(paths: &[impl AsRef<Path>], run: Option<&str>) -> String {
-    let paths = paths.iter().map(|path| shell_word(&path.as_ref().to_string_lossy()));
+    let paths = paths.iter().map(|path| shell_path(&path.as_ref().to_string_lossy()));
     let run = run.map(|id| format!("--run {}", shell_word(id)));
     paths.chain(run).collect::<Vec<_>>().join(" ")
 }
@@ -204,12 +206,40 @@ fn no_operation(narrowed: &Narrowed, kinds: Option<u32>) -> Result<(), Failure> 
     })
 }
 
-/// A path as a word for a shell.
-pub(super) fn shell_word(path: &str) -> String {
+/// A path as a word for a shell that does not look like an option.
+pub(super) fn shell_path(path: &str) -> String {
+    let before = if path.starts_with('-') { "./" } else { "" };
+    shell_word(&format!("{before}{path}"))
+}
+
+/// A text as a word for a shell.
+fn shell_word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !path.is_empty() && path.chars().all(is_plain) {
-        path.to_owned()
-    } else {
-        format!("'{}'", path.replace('\'', r"'\''"))
+        return path.to_owned();
+    }
+    if !path.chars().any(char::is_control) {
+        return format!("'{}'", path.replace('\'', r"'\''"));
+    }
+    let escape = |c: char| match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("$'{}'", path.chars().map(escape).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_back_the_paths_of_suggested_commands() {
+        for path in ["/a b/c", "it's", "$HOME `x` \"y\" \\", "a\nb 'c' \\n \u{1b}", "ä/ü"] {
+            let command = format!("printf %s {}", shell_path(path));
+            let out = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
+            assert_eq!(String::from_utf8(out.stdout).unwrap(), path);
+        }
+        assert_eq!((shell_path("-x"), shell_path("-x y")), ("./-x".into(), "'./-x y'".into()));
     }
 }

@@ -15,10 +15,11 @@ pub(super) fn write(page: &mut Page, Content { report, answer, .. }: Content<'_>
         return;
     }
     page.heading("LATE RANKS, and how long all others together waited for them in collectives");
-    if let Some(text) = explanation(answer, ranks) {
+    let shown = &ranks[..most.min(ranks.len())];
+    if let Some(text) = explanation(answer, shown) {
         page.wrapped("  ", text);
     }
-    for late in ranks.iter().take(most) {
+    for late in shown {
         let host = late.host.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
         let comm = late.comm_name.as_ref().or(late.comm.as_ref());
         let comm = comm.map_or_else(String::new, |comm| format!(" of {comm}"));
@@ -29,11 +30,11 @@ pub(super) fn write(page: &mut Page, Content { report, answer, .. }: Content<'_>
     }
 }
 
-/// What the rows are, if the answer names other ranks than the first of them.
+/// What the rows are, if the answer does not name all of their ranks.
 fn explanation(answer: &Answer, rows: &[LateRank]) -> Option<&'static str> {
     let is_named =
         |late: &LateRank| late.rank.is_some_and(|rank| answer.root_ranks.contains(&rank));
-    if rows.iter().take(answer.root_ranks.len().max(1)).all(is_named) {
+    if rows.iter().all(is_named) {
         return None;
     }
     match answer.state {
