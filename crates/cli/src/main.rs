@@ -39,7 +39,9 @@ mod whole_file;
 
 use clap::Parser;
 use failure::Failure;
+use printable::Printable;
 use signal_hook::consts::SIGXFSZ;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -57,7 +59,13 @@ fn main() -> ExitCode {
 
 /// Prints the help that was requested, or the error in the command line.
 fn tell(error: &clap::Error) -> Result<ExitCode, Failure> {
-    let printed = error.print().and_then(|()| io::stdout().flush());
+    // Clap prints control characters of arguments.
+    let is_active = |word: OsString| word.to_string_lossy().chars().any(char::is_control);
+    let printed = match std::env::args_os().any(is_active) {
+        true => write!(io::stderr(), "{}", Printable(error.render().to_string())),
+        false => error.print(),
+    };
+    let printed = printed.and_then(|()| io::stdout().flush());
     if error.use_stderr() {
         return Ok(ExitCode::from(failure::USAGE));
     }

@@ -4,7 +4,7 @@
 use crate::args::{Format, SimulateArgs};
 use crate::failure::Failure;
 use crate::input::recordings_in;
-use crate::printable::lines_of;
+use crate::printable::{Printable, lines_of};
 use crate::terminal::{self, Watched};
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
@@ -144,7 +144,7 @@ fn tell(summary: &Summary, args: &SimulateArgs) -> io::Result<()> {
         truth.job.ranks,
         summary.seconds,
         summary.operations,
-        place.display()
+        Printable(place.to_string_lossy())
     )?;
     for verdict in &truth.verdicts {
         writeln!(out, "planted {}: ranks {:?}", verdict.class, verdict.root_ranks)?;

@@ -95,6 +95,18 @@ fn a_diagnosis_that_finds_nothing_points_at_stragglers() {
 
 /// The report of a damaged recording must not say that nothing is missing.
 #[test]
+fn control_characters_of_arguments_reach_no_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("a\u{1b}[31mb\u{7}");
+    let made = ncclscope(&["simulate", "--ranks", "2", "-o", name.to_str().unwrap()]).ends_with(0);
+    let wrong = ncclscope(&["stop", "--pid", "a\u{1b}[31mb\u{7}\r"]).ends_with(2);
+    for (text, name) in [(made.stdout, "a\\u001b[31mb\\u0007"), (wrong.stderr, "'ab\\u000d'")] {
+        assert!(text.contains(name), "{text:?}");
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\r']), "{text:?}");
+    }
+}
+
+#[test]
 fn damage_is_no_loss_of_nothing() {
     let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
     let whole = ncclscope(&["report", run.text()]).ends_with(0).stdout;
