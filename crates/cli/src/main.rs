@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 fn tell(error: &clap::Error) -> Result<ExitCode, Failure> {
     // Clap prints control characters of arguments.
     let is_active = |word: OsString| word.to_string_lossy().chars().any(char::is_control);
-    let printed = match std::env::args_os().any(is_active) {
+    let printed = match error.use_stderr() && std::env::args_os().any(is_active) {
         true => write!(io::stderr(), "{}", Printable(error.render().to_string())),
         false => error.print(),
     };
