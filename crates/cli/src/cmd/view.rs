@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ViewArgs) -> Result<ExitCode, Failure> {
     writeln!(out, "{}", server.url())?;
     out.flush()?;
     if !is_opened {
-        let port = args.port.unwrap_or_else(|| server.port());
+        let port = server.port();
         tell("open the address above in a browser of this machine; Ctrl-C ends");
         tell(format_args!(
             "from another machine first: ssh -L {port}:127.0.0.1:{port} {}",

@@ -63,6 +63,21 @@ pub(crate) fn exported(run: &Run) -> Vec<u8> {
 }
 
 #[test]
+fn the_way_from_another_machine_has_the_port_that_is_served() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let temporary = tempfile::tempdir().unwrap();
+    let mut command = tool();
+    command.args(["view", run.text(), "--no-open", "--port", "0"]).env("TMPDIR", temporary.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut url, told) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let _viewer = Viewer { child, url: url.clone() };
+    let way = told.lines().map(Result::unwrap).find(|line| line.contains("ssh -L")).unwrap();
+    let port = url.strip_prefix("http://127.0.0.1:").unwrap().split('/').next().unwrap();
+    assert!(way.contains(&format!("ssh -L {port}:127.0.0.1:{port} ")), "{url} {way}");
+}
+
+#[test]
 fn the_trace_is_served_at_its_address_alone_until_it_is_handed_over() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
     let expected = exported(&run);
