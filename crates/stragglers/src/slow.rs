@@ -21,6 +21,7 @@ use crate::steps::Step;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::to_f64;
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 /// A kernel that starts within this time after its enqueueing found an idle GPU, ns.
@@ -52,12 +53,17 @@ struct WorkerGroup {
 }
 
 impl WorkerGroup {
+    fn alone((at, worker): (usize, &Worker)) -> WorkerGroup {
+        WorkerGroup { root: SlowPart::of(worker), workers: vec![at] }
+    }
+
     fn contains(&self, other: &WorkerGroup) -> bool {
         other.workers.iter().all(|worker| self.workers.contains(worker))
     }
 }
 
 /// How much more own time a group has than the others, in the steps where that is known.
+#[derive(Clone)]
 struct Excess {
     /// How well the own time is known in these steps.
     known: Known,
@@ -107,32 +113,40 @@ impl Excess {
 /// Finds slow groups of workers.
 pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits) -> Vec<Finding> {
     let mut found: Vec<(WorkerGroup, Finding)> = Vec::new();
-    for (level, is_of_workers) in levels(&job.workers) {
+    let levels = levels(&job.workers);
+    // Each worker beside all others.
+    let workers = LazyCell::new(|| match levels.first() {
+        Some((all, _)) => excesses(all, blames, steps, limits),
+        None => Vec::new(),
+    });
+    for (level, is_of_workers) in &levels {
         // If all members of a group are slow, the group is reported.
         for group in level.iter().filter(|group| group.workers.len() > 1) {
             let inside = found.iter().filter(|(of, _)| group.contains(of));
             let named: usize = inside.map(|(of, _)| of.workers.len()).sum();
             if named == group.workers.len() {
                 found.retain(|(of, _)| !group.contains(of));
-                let excess = excesses(&level, blames, steps, limits);
+                let excess = excesses(level, blames, steps, limits);
                 let of = level.iter().zip(excess).find(|(of, _)| *of == group);
                 found.extend(of.map(|(_, of)| (group.clone(), finding(job, group, &of, blames))));
             }
         }
         // A group is not slow because of one slow member, so that members already found are left
         // out.
-        let left = without(&level, &found, &job.gappy);
+        let left = without(level, &found, &job.gappy);
         let all = excesses(&left, blames, steps, limits);
         // A worker that is alone in its group was compared with all workers before.
-        let is_new = |group: &WorkerGroup| is_of_workers || group.workers.len() > 1;
+        let is_new = |group: &WorkerGroup| *is_of_workers || group.workers.len() > 1;
         let new = left.iter().zip(all).filter(|(group, excess)| {
             let is_slow = is_new(group) && excess.is_slow(limits);
-            is_slow && excess.mean() >= REST * worst_inside(group.root, &level, &found)
+            is_slow && excess.mean() >= REST * worst_inside(group.root, level, &found)
         });
-        let of_workers = |group: &WorkerGroup| slow_members(group, job, blames, steps, limits);
-        let new = new.flat_map(|(group, excess)| match of_workers(group) {
-            Some(members) => members,
-            None => vec![(group.clone(), excess)],
+        let of_group = |group: &WorkerGroup| match group.workers.len() {
+            1 => None,
+            _ => slow_members(group, job, &workers),
+        };
+        let new = new.flat_map(|(group, excess)| {
+            of_group(group).unwrap_or_else(|| vec![(group.clone(), excess)])
         });
         let new = new.map(|(group, of)| (group.clone(), finding(job, &group, &of, blames)));
         let new: Vec<_> = new.collect();
@@ -143,23 +157,15 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
     findings
 }
 
-/// The workers that make a group slow, each alone; `None` if all of them do. Beside a rank that is
-/// much slower, a slow one is hardly waited for, but its group is.
+/// The workers that make a group slow, each alone, given the excess of each worker; `None` if all
+/// do. Beside a rank that is much slower, a slow one is hardly waited for, but its group is.
 fn slow_members(
     group: &WorkerGroup,
     job: &Job,
-    blames: &[Blame],
-    steps: &[Step],
-    limits: &Limits,
+    workers: &[Excess],
 ) -> Option<Vec<(WorkerGroup, Excess)>> {
-    if group.workers.len() < 2 {
-        return None;
-    }
-    let alone = |at: usize| WorkerGroup { root: SlowPart::of(&job.workers[at]), workers: vec![at] };
-    let all: Vec<WorkerGroup> = (0..job.workers.len()).map(alone).collect();
-    let all = all.iter().cloned().zip(excesses(&all, blames, steps, limits));
-    let mut members: Vec<(WorkerGroup, Excess)> =
-        all.filter(|(one, _)| group.contains(one)).collect();
+    let member = |&at: &usize| (WorkerGroup::alone((at, &job.workers[at])), workers[at].clone());
+    let mut members: Vec<(WorkerGroup, Excess)> = group.workers.iter().map(member).collect();
     let most = members.iter().map(|(_, excess)| excess.mean()).fold(0.0, f64::max);
     members.retain(|(_, excess)| excess.mean() >= REST * most);
     (1..group.workers.len()).contains(&members.len()).then_some(members)
@@ -192,11 +198,8 @@ fn without(
 /// The sets of groups to compare: workers (true), then stages, then data-parallel ranks. A set has
 /// at least two groups.
 fn levels(workers: &[Worker]) -> Vec<(Vec<WorkerGroup>, bool)> {
-    let alone = |(at, worker): (usize, &Worker)| WorkerGroup {
-        root: SlowPart::of(worker),
-        workers: vec![at],
-    };
-    let mut levels = vec![(workers.iter().enumerate().map(alone).collect::<Vec<_>>(), true)];
+    let mut levels =
+        vec![(workers.iter().enumerate().map(WorkerGroup::alone).collect::<Vec<_>>(), true)];
     for is_stage in [true, false] {
         let key = |worker: &Worker| if is_stage { worker.stage } else { worker.dp_rank };
         let keys: BTreeSet<u32> = workers.iter().filter_map(key).collect();
@@ -384,30 +387,32 @@ mod tests {
             workers: (0..ranks).map(|rank| Worker::new(rank, "")).collect(),
             ..Job::default()
         };
-        let step = |number: u32| Step {
-            number: number.into(),
-            start: 1e9 * f64::from(number),
+        let of_step = |step: u64| {
+            let busy: Vec<f64> = (0..ranks.into()).map(|rank| 1e9 * work(step, rank)).collect();
+            let least = busy.iter().copied().fold(f64::MAX, f64::min);
+            blame(busy.iter().map(|busy| busy - least).collect(), busy)
+        };
+        named(&job, &(0..20).map(of_step).collect::<Vec<_>>()).concat()
+    }
+
+    /// The blame of a step in which everything is known, given the blame for own work and the own
+    /// time of each worker, ns.
+    fn blame(own: Vec<f64>, busy: Vec<f64>) -> Blame {
+        let (total, known) = (own.iter().sum(), vec![Known::Whole; busy.len()]);
+        Blame { total, own, busy_at_most: busy.clone(), busy, known, ..Blame::none(0) }
+    }
+
+    /// The ranks of each finding in steps of 1 s.
+    fn named(job: &Job, blames: &[Blame]) -> Vec<Vec<u32>> {
+        let step = |(number, _): (i64, &Blame)| Step {
+            number,
+            start: 1e9 * to_f64(number.unsigned_abs()),
             duration: 1e9,
             count: 1,
         };
-        let steps: Vec<Step> = (0..20).map(step).collect();
-        let blame = |step: u64| {
-            let busy: Vec<f64> = (0..ranks.into()).map(|rank| 1e9 * work(step, rank)).collect();
-            let known = vec![Known::Whole; busy.len()];
-            let least = busy.iter().copied().fold(f64::MAX, f64::min);
-            let own: Vec<f64> = busy.iter().map(|busy| busy - least).collect();
-            Blame {
-                total: own.iter().sum(),
-                own,
-                busy_at_most: busy.clone(),
-                busy,
-                known,
-                ..Blame::none(0)
-            }
-        };
-        let blames: Vec<Blame> = (0..20).map(blame).collect();
-        let all = find(&job, &blames, &steps, &Limits::default());
-        all.into_iter().flat_map(|finding| finding.root_ranks).collect()
+        let steps: Vec<Step> = (0..).zip(blames).map(step).collect();
+        let all = find(job, blames, &steps, &Limits::default());
+        all.into_iter().map(|finding| finding.root_ranks).collect()
     }
 
     #[test]
@@ -439,22 +444,8 @@ mod tests {
     fn a_rank_is_compared_with_all_ranks_and_not_again_with_those_left() {
         let worker = |rank| Worker { dp_rank: Some(rank), ..Worker::new(rank, "") };
         let job = Job { workers: (0..3).map(worker).collect(), ..Job::default() };
-        let (number, duration) = (0, 1e9);
-        let steps: Vec<Step> = (0..20_u32)
-            .map(|at| Step { number, start: duration * f64::from(at), duration, count: 1 })
-            .collect();
         let (own, busy) = (vec![3e8, 1e7, 0.0], vec![8e8, 6e8, 5e8]);
-        let known = vec![Known::Whole; 3];
-        let blame = Blame {
-            total: own.iter().sum(),
-            own,
-            busy_at_most: busy.clone(),
-            busy,
-            known,
-            ..Blame::none(0)
-        };
-        let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
-        assert_eq!(all.iter().map(|one| &one.root_ranks[..]).collect::<Vec<_>>(), [[0]]);
+        assert_eq!(named(&job, &vec![blame(own, busy); 20]), [[0]]);
     }
 
     /// Two stages of two ranks. Rank 0 is three times as slow, and rank 1, which shares its stage,
@@ -463,18 +454,10 @@ mod tests {
     fn the_rest_of_a_stage_is_not_slow_because_of_its_slow_rank() {
         let worker = |rank| Worker { stage: Some(rank / 2), ..Worker::new(rank, "") };
         let job = Job { workers: (0..6).map(worker).collect(), ..Job::default() };
-        let (number, duration) = (0, 1e9);
-        let steps: Vec<Step> = (0..20_u32)
-            .map(|at| Step { number, start: duration * f64::from(at), duration, count: 1 })
-            .collect();
         let found = |rest: f64| {
             let (own, busy) = (vec![6e8, rest, 0.0, 0.0, 0.0, 0.0], vec![9e8, 3e8 + rest]);
             let busy = [busy, vec![3e8; 4]].concat();
-            let (total, known) = (own.iter().sum(), vec![Known::Whole; 6]);
-            let blame =
-                Blame { total, own, busy_at_most: busy.clone(), busy, known, ..Blame::none(0) };
-            let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
-            all.into_iter().map(|one| one.root_ranks).collect::<Vec<_>>()
+            named(&job, &vec![blame(own, busy); 20])
         };
         assert_eq!(found(8e7), [[0]]);
         // As slow as rank 0, half as slow.
@@ -487,17 +470,9 @@ mod tests {
     fn a_stage_is_not_slow_because_of_one_rank_that_is_hardly_waited_for() {
         let worker = |rank| Worker { stage: Some(rank / 2), ..Worker::new(rank, "") };
         let job = Job { workers: (0..4).map(worker).collect(), ..Job::default() };
-        let (number, duration) = (0, 1e9);
-        let steps: Vec<Step> = (0..20_u32)
-            .map(|at| Step { number, start: duration * f64::from(at), duration, count: 1 })
-            .collect();
         let found = |last: f64| {
             let (own, busy) = (vec![0.0, 6e8, 1e8, 1e7], vec![2e8, 9e8, 4e8, last]);
-            let (total, known) = (own.iter().sum(), vec![Known::Whole; 4]);
-            let blame =
-                Blame { total, own, busy_at_most: busy.clone(), busy, known, ..Blame::none(0) };
-            let all = find(&job, &vec![blame; 20], &steps, &Limits::default());
-            all.into_iter().map(|one| one.root_ranks).collect::<Vec<_>>()
+            named(&job, &vec![blame(own, busy); 20])
         };
         assert_eq!(found(2e8), [vec![1], vec![2]]);
         assert_eq!(found(4e8), [vec![1], vec![2, 3]]);

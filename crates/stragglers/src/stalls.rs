@@ -118,6 +118,12 @@ mod tests {
         GpuStall { comm: comm.into(), worker, transfers: 118, bytes, ns, shown: bytes }
     }
 
+    /// The ranks of the findings in a run of so many steps and ns.
+    fn found(job: &Job, run: (usize, f64)) -> Vec<u32> {
+        let all = find(job, run, &Limits::default());
+        all.into_iter().flat_map(|finding| finding.root_ranks).collect()
+    }
+
     #[test]
     fn a_gpu_without_both_directions_or_without_others_is_not_judged() {
         let one_way = GpuStall { shown: 0, ..stall("c", 2, 0.0) };
@@ -148,10 +154,7 @@ mod tests {
                 .collect(),
             ..Job::default()
         };
-        let found = |both: &[(usize, f64)]| {
-            let all = find(&job(both), (20, 1e9), &Limits::default());
-            all.into_iter().flat_map(|finding| finding.root_ranks).collect::<Vec<_>>()
-        };
+        let found = |both: &[(usize, f64)]| found(&job(both), (20, 1e9));
         assert_eq!(found(&[(2, 4e7)]), [0; 0]);
         assert_eq!(found(&[(2, 4e7), (4, 4e7)]), [0; 0]);
         assert_eq!(found(&[(2, 4e7), (4, 4e8)]), [4]);
@@ -171,10 +174,7 @@ mod tests {
                 .collect(),
             ..Job::default()
         };
-        let found = |rings: &[(usize, f64)]| {
-            let all = find(&job(rings), (20, 1e9), &Limits::default());
-            all.into_iter().flat_map(|finding| finding.root_ranks).collect::<Vec<_>>()
-        };
+        let found = |rings: &[(usize, f64)]| found(&job(rings), (20, 1e9));
         assert_eq!(found(&[(3, 4e7)]), [0; 0]);
         assert_eq!(found(&[(3, 4e7), (4, 4e8)]), [4]);
         assert_eq!(unjudged(&job(&[(3, 4e7), (4, 4e7)]), &Limits::default()), 3);
@@ -188,10 +188,7 @@ mod tests {
             stalls: vec![stall(0, 8.4e6), stall(1, 41.4e6)],
             ..Job::default()
         };
-        let found = |steps, span| {
-            let all = find(&job, (steps, span), &Limits::default());
-            all.into_iter().flat_map(|finding| finding.root_ranks).collect::<Vec<_>>()
-        };
+        let found = |steps, span| found(&job, (steps, span));
         // The figures of a healthy job on a busy machine.
         assert_eq!(found(1, 832e6), [0; 0]);
         assert_eq!(found(10, 832e6), [1]);
