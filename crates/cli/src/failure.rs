@@ -50,11 +50,14 @@ impl Failure {
     /// A file that cannot be created or written.
     pub(crate) fn write(path: &Path, error: &io::Error) -> Failure {
         let advice = match error.kind() {
+            ErrorKind::AlreadyExists => {
+                let text = "there is a file of this name: choose another name";
+                return Failure::environment(format!("cannot write {}: {text}", path.display()));
+            }
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 ": free some space or choose another place"
             }
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ": choose another place",
-            ErrorKind::AlreadyExists => ": choose another name",
             _ => "",
         };
         Failure::environment(format!("cannot write {}: {error}{advice}", path.display()))

@@ -317,6 +317,9 @@ fn other_verb(file: &Path) -> Option<String> {
             file.display()
         ));
     }
+    if is(&[".json"]) && starts_with(b'{') {
+        return Some("compare reads saved reports".into());
+    }
     is(&[".pftrace", ".perfetto-trace"])
         .then(|| format!("`ncclscope view {}` shows {name}", file.display()))
 }

@@ -196,7 +196,7 @@ fn check(planted: &Planted, ranks: u32) -> Result<(), Error> {
     let fits = |factor: f64| factor > 0.0 && factor <= SLOWEST;
     match planted.factor {
         Some(factor) if !fits(factor) => Err(Error::scenario(format!(
-            "{name}: factor {factor}: expected one above 0, up to {SLOWEST}"
+            "{name}: factor {factor:?}: expected one above 0, up to {SLOWEST}"
         ))),
         _ => Ok(()),
     }

@@ -59,8 +59,14 @@ impl Page {
             self.text.push_str(&format!("### {}\n\n", escaped(&in_a_line(title))));
             return;
         }
-        let title = if self.has_colour { Colour::Bold.paint(title) } else { title.into() };
-        self.line(&title);
+        let lines = match self.columns.filter(|&columns| columns_of(title) > columns) {
+            Some(columns) => lines_of(("", 0), INDENT.len(), title, columns),
+            None => vec![title.into()],
+        };
+        for line in lines {
+            let line = if self.has_colour { Colour::Bold.paint(&line) } else { line };
+            self.line(&line);
+        }
     }
 
     /// Adds a line. Line breaks in names of a recording are escaped, so that they start no line.

@@ -73,7 +73,8 @@ fn roles(page: &mut Page, Content { report, filter, .. }: Content<'_>, most: usi
         ("count", Align::Right),
         ("time", Align::Right),
         ("of it waiting for ranks", Align::Right),
-    ]);
+    ])
+    .spare(&["comms", "count"]);
     for row in rows.iter().take(most) {
         let waiting = row.total_waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
         table.row(vec![
@@ -126,7 +127,8 @@ fn sizes(page: &mut Page, rows: &[SizeRow], most: usize) {
         ("algbw", Align::Right),
         ("busbw", Align::Right),
         ("lowest", Align::Right),
-    ]);
+    ])
+    .spare(&["lowest", "ranks", "algbw", "count"]);
     for row in rows.iter().take(most) {
         table.row(vec![
             row.bytes.map_or_else(|| "unknown".into(), bytes),

@@ -29,14 +29,14 @@ fn a_job_is_written_and_can_be_reported() {
     assert!(truth.contains("\"class\": \"H1a\""), "{truth}");
     // Existing files are not overwritten.
     let again = ncclscope(&[&args[..], &tiny[..]].concat()).ends_with(4).stderr;
-    assert!(again.contains("File exists"), "{again}");
+    assert!(again.contains("there is a file of this name: choose another"), "{again}");
     // Nor is the truth about a job in other files.
     let table = dir.path().join("table");
     let table = table.to_str().unwrap();
     ncclscope(&["simulate", "--counters", "-o", table, "--ranks", "8"]).ends_with(0);
     let before = std::fs::read(format!("{table}/truth.json")).unwrap();
     let told = ncclscope(&[&["simulate", "-o", table][..], &tiny[..]].concat()).ends_with(4);
-    assert!(told.stderr.contains("truth.json: File exists"), "{told:#?}");
+    assert!(told.stderr.contains("truth.json: there is a file of this name"), "{told:#?}");
     assert!(std::fs::read(format!("{table}/truth.json")).unwrap() == before);
     assert_eq!(std::fs::read_dir(table).unwrap().count(), 2, "no recording is written");
 }

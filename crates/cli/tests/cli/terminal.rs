@@ -92,7 +92,10 @@ fn wide_tables_fit_the_terminal() {
     let full = ["report", "--color", "never", "--full", out];
     let by = ["report", "--color", "never", "--by", "role,comm,rank,func,size", out];
     let compare = ["compare", "--color", "never", "--full", out, out];
-    for (args, width) in [(&full[..], 80), (&full, 100), (&full, 130), (&by, 80), (&compare, 80)] {
+    let short = ["report", "--color", "never", out];
+    let all: [(&[&str], u16); _] =
+        [(&full, 80), (&full, 100), (&full, 130), (&by, 80), (&compare, 80), (&short, 64)];
+    for (args, width) in all {
         let text = shown(args, width);
         let is_long = |line: &&str| line.chars().count() > usize::from(width);
         let long: Vec<&str> = text.lines().filter(is_long).collect();

@@ -98,7 +98,10 @@ pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
 
 /// As [`read`]; `what` says in a note what the run is.
 fn parse(name: String, json: &[u8], what: &str) -> Result<Run, String> {
-    let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let value: Value = serde_json::from_slice(json).map_err(|error| match error.is_eof() {
+        true => "it ends in the middle: make it again with `ncclscope report --format json`".into(),
+        false => error.to_string(),
+    })?;
     let schema = value["schema"].as_str().unwrap_or_default();
     if !schema.starts_with(SCHEMA) {
         return Err("it is not the output of `ncclscope report --format json`".into());
@@ -261,7 +264,7 @@ mod tests {
     fn what_is_no_report_is_refused() {
         let why = |json: &str| read("x".into(), json.as_bytes()).unwrap_err();
         assert!(why("{}").contains("report --format json"));
-        assert!(why("[1").contains("EOF"));
+        assert!(why("[1").starts_with("it ends in the middle: make it again"));
         for old in OLD {
             let why = why(&format!(r#"{{"schema": "{old}", "operations": []}}"#));
             assert!(why.contains("make it again") && why.contains(CURRENT), "{why}");
