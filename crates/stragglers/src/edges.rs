@@ -20,6 +20,7 @@ use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
 use crate::onset::Onset;
+use crate::pace::Paces;
 use crate::robust::{count, median, median_mad, median_of_others};
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
@@ -50,6 +51,8 @@ struct SlowEdge {
     usual: f64,
     /// Most edges of its pool have about the usual cost.
     is_sure: bool,
+    /// Only how long its transfers are in flight shows it, which is no sign by itself.
+    is_hidden: bool,
 }
 
 impl SlowEdge {
@@ -64,12 +67,28 @@ impl SlowEdge {
 /// All slow edges, and the indices of some of them.
 type Slow<'a> = (&'a [SlowEdge], &'a [usize]);
 
-/// Finds the slow links and interfaces of a job that took `span` ns.
-pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec<Finding> {
-    let (slow, judged) = outliers(job, pools, span, limits);
+/// Finds the slow links and interfaces of a job that took `span` ns, and notes those that only
+/// their GPUs slow down.
+pub(crate) fn find(
+    job: &Job,
+    pools: &[Pool],
+    span: f64,
+    limits: &Limits,
+    notes: &mut Vec<String>,
+) -> Vec<Finding> {
+    let Outliers { slow, paced, judged } = outliers(job, pools, span, limits);
+    notes.extend(by_link(job, &paced, 0..paced.len()).into_iter().map(|((src, dst), of)| {
+        let [src, dst] = [src, dst].map(|worker| job.workers[worker].rank);
+        format!(
+            "the link from rank {src} to rank {dst} took {:.1} times as long as others, but its \
+             transfers were on the network no longer: a GPU at one of its ends is slow",
+            factor(job, &paced, &of)
+        )
+    }));
     let mut nics = Nics::new(job, &slow, &judged);
     let mut found = Vec::new();
-    while let Some((nic, covered)) = nics.take_worst(job, &slow) {
+    while let Some((nic, mut covered)) = nics.take_worst(job, &slow) {
+        covered.retain(|&at| !slow[at].is_hidden);
         let mut finding = nic_finding(job, nic, (&slow, &covered), span);
         // Whether its other links are slow, and what they cost, is unknown.
         if !nics.surely_slow.contains(&nic) {
@@ -78,27 +97,41 @@ pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec
         }
         found.push(finding);
     }
+    nics.left.retain(|&at| !slow[at].is_hidden);
     for (pair, covered) in nics.take_pairs(job, &slow) {
         found.push(pair_finding(job, &pair, (&slow, &covered), span));
     }
-    let mut links: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
-    for at in nics.left {
-        let edge = &job.edges[slow[at].at];
-        links.entry((edge.src, edge.dst)).or_default().push(at);
-    }
+    let links = by_link(job, &slow, nics.left);
     found.extend(links.into_iter().map(|(link, of)| link_finding(job, link, (&slow, &of), span)));
     found
 }
 
-/// The edges that are slower than the others of their pool, and the edges of all pools that could
-/// be judged.
-fn outliers(
+/// The slow edges with these indices, by sender and receiver.
+fn by_link(
     job: &Job,
-    pools: &[Pool],
-    span: f64,
-    limits: &Limits,
-) -> (Vec<SlowEdge>, BTreeSet<usize>) {
-    let (mut slow, mut judged) = (Vec::new(), BTreeSet::new());
+    slow: &[SlowEdge],
+    of: impl IntoIterator<Item = usize>,
+) -> BTreeMap<(usize, usize), Vec<usize>> {
+    let mut links: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    for at in of {
+        let edge = &job.edges[slow[at].at];
+        links.entry((edge.src, edge.dst)).or_default().push(at);
+    }
+    links
+}
+
+/// The edges that are slower than the others of their pool.
+#[derive(Default)]
+struct Outliers {
+    slow: Vec<SlowEdge>,
+    /// Those that only the GPUs at their ends slow down.
+    paced: Vec<SlowEdge>,
+    /// The edges of all pools that could be judged.
+    judged: BTreeSet<usize>,
+}
+
+fn outliers(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Outliers {
+    let Outliers { mut slow, mut paced, mut judged } = Outliers::default();
     for pool in pools {
         let edges = || pool.iter().map(|&at| (at, &job.edges[at]));
         let mut costs: Vec<f64> = edges().map(|(_, edge)| edge.cost()).collect();
@@ -106,16 +139,41 @@ fn outliers(
         let beyond = |(at, edge): (usize, &LinkTraffic)| {
             let usual = median_of_others(&costs, edge.cost());
             let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
-            (edge.cost() > limit).then_some(SlowEdge { at, usual, is_sure: true })
+            (edge.cost() > limit).then_some(SlowEdge { at, usual, is_sure: true, is_hidden: false })
         };
         let of_mesh = in_mesh(job, pool, limits);
         if of_mesh.is_some() || is_judged(&job.edges, pool, limits) {
             judged.extend(pool);
         }
-        let found = of_mesh.unwrap_or_else(|| edges().filter_map(beyond).collect());
-        slow.extend(found.into_iter().filter(|of| of.matters(&job.edges[of.at], span, limits)));
+        let mut found = of_mesh.unwrap_or_else(|| edges().filter_map(beyond).collect());
+        found.retain(|of| of.matters(&job.edges[of.at], span, limits));
+        let paces = Paces::of(edges().map(|(_, edge)| edge));
+        for of in found {
+            let is_paced = paces.explain(&job.edges[of.at], of.usual);
+            if is_paced { paced.push(of) } else { slow.push(of) }
+        }
     }
-    (slow, judged)
+    slow.extend(hidden(job, pools, &slow, limits));
+    Outliers { slow, paced, judged }
+}
+
+/// The edges of large pieces that are as slow as these, but are paced like all of their pool.
+fn hidden(job: &Job, pools: &[Pool], slow: &[SlowEdge], limits: &Limits) -> Vec<SlowEdge> {
+    let known: BTreeSet<usize> = slow.iter().map(|of| of.at).collect();
+    let excesses = slow.iter().map(|of| job.edges[of.at].cost() - of.usual);
+    let Some(excess) = excesses.min_by(f64::total_cmp) else { return Vec::new() };
+    let of_pool = |pool: &Pool| {
+        let paces = Paces::of(pool.iter().map(|&at| &job.edges[at]));
+        let is_hidden = |at: &usize| {
+            let edge = &job.edges[*at];
+            edge.piece() >= SMALL && !known.contains(at) && paces.hide(edge, excess)
+        };
+        pool.iter().copied().filter(is_hidden).collect::<Vec<usize>>()
+    };
+    let judged = pools.iter().filter(|pool| is_judged(&job.edges, pool, limits));
+    let all = judged.flat_map(of_pool);
+    let edge = |at| SlowEdge { at, usual: job.edges[at].cost(), is_sure: false, is_hidden: true };
+    all.map(edge).collect()
 }
 
 /// The edges of a small mesh that touch one worker, if each of them takes far longer than any edge
@@ -141,7 +199,7 @@ fn in_mesh(job: &Job, pool: &[usize], limits: &Limits) -> Option<Vec<SlowEdge>> 
         let slowest = others.iter().map(cost).fold(0.0, f64::max);
         let usual = median(&mut others.iter().map(cost).collect::<Vec<_>>())?;
         let is_far = links(&job.edges, &others) >= limits.min_peers && fastest >= FAR * slowest;
-        let slow = |at: usize| SlowEdge { at, usual, is_sure: false };
+        let slow = |at: usize| SlowEdge { at, usual, is_sure: false, is_hidden: false };
         (is_mesh && is_far).then(|| own.iter().copied().map(slow).collect())
     })
 }
@@ -276,24 +334,29 @@ struct Nics {
     mostly_slow: BTreeSet<Nic>,
     /// Those that do so of all their bytes.
     surely_slow: BTreeSet<Nic>,
+    /// Those that do so of all their bytes without hidden edges.
+    plainly_slow: BTreeSet<Nic>,
     /// The number of slow edges of those that lead to at least two peers.
     candidates: BTreeMap<Nic, usize>,
 }
 
 impl Nics {
     fn new(job: &Job, slow: &[SlowEdge], judged: &BTreeSet<usize>) -> Nics {
-        let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
-        let mut bytes: BTreeMap<Nic, [u64; 3]> = BTreeMap::new();
+        let is_hidden: BTreeMap<usize, bool> =
+            slow.iter().map(|slow| (slow.at, slow.is_hidden)).collect();
+        let mut bytes: BTreeMap<Nic, [u64; 4]> = BTreeMap::new();
         for (at, edge) in job.edges.iter().enumerate() {
-            let is_slow = is_slow.contains(&at);
-            let counts = [is_slow, is_slow || judged.contains(&at), true];
+            let is_hidden = is_hidden.get(&at).copied();
+            let is_slow = is_hidden.is_some();
+            let is_judged = is_slow || judged.contains(&at);
+            let counts = [is_hidden == Some(false), is_slow, is_judged, true];
             for nic in Nic::of(edge) {
                 let sums = bytes.entry(nic).or_default().iter_mut();
                 sums.zip(counts).for_each(|(sum, counts)| *sum += u64::from(counts) * edge.bytes);
             }
         }
-        let mostly = |of: usize| {
-            let is_most = |(_, sums): &(&Nic, &[u64; 3])| 4 * sums[0] >= 3 * sums[of];
+        let mostly = |slow: usize, of: usize| {
+            let is_most = |(_, sums): &(&Nic, &[u64; 4])| 4 * sums[slow] >= 3 * sums[of];
             bytes.iter().filter(is_most).map(|(&nic, _)| nic).collect::<BTreeSet<Nic>>()
         };
         let mut covered: BTreeMap<Nic, BTreeSet<usize>> = BTreeMap::new();
@@ -305,8 +368,9 @@ impl Nics {
         let mut nics = Nics {
             left: (0..slow.len()).collect(),
             covered,
-            mostly_slow: mostly(1),
-            surely_slow: mostly(2),
+            mostly_slow: mostly(1, 2),
+            surely_slow: mostly(1, 3),
+            plainly_slow: mostly(0, 3),
             candidates: BTreeMap::new(),
         };
         nics.mostly_slow.clone().into_iter().for_each(|nic| nics.update(job, slow, nic));
@@ -319,7 +383,8 @@ impl Nics {
         let Some(covered) = self.covered.get(&nic) else { return };
         let peers: BTreeSet<usize> =
             covered.iter().map(|&at| nic.peer(&job.edges[slow[at].at])).collect();
-        if peers.len() >= 2 && self.mostly_slow.contains(&nic) {
+        let is_shown = covered.iter().any(|&at| !slow[at].is_hidden);
+        if peers.len() >= 2 && is_shown && self.mostly_slow.contains(&nic) {
             self.candidates.insert(nic, covered.len());
         }
     }
@@ -355,7 +420,7 @@ impl Nics {
         let mut pairs: Vec<Vec<usize>> = pairs.into_values().collect();
         pairs.sort_unstable_by_key(|covered| covered.first().copied());
         let is_nic_slow =
-            |&worker: &usize| self.surely_slow.contains(&Nic { worker, side: NicLinks::Both });
+            |&worker: &usize| self.plainly_slow.contains(&Nic { worker, side: NicLinks::Both });
         let slow_pair = |covered: Vec<usize>| {
             let sources: BTreeSet<usize> =
                 covered.iter().map(|&at| job.edges[slow[at].at].src).collect();
@@ -511,8 +576,9 @@ mod tests {
 
     fn findings(job: &Job) -> Vec<Finding> {
         let limits = Limits::default();
-        find(job, &pools(&job.edges, &limits), 1e9, &limits)
+        find(job, &pools(&job.edges, &limits), 1e9, &limits, &mut Vec::new())
     }
+    use crate::Pace;
     use crate::model::Worker;
     use crate::time_blocks::TimeBlocks;
 
@@ -528,6 +594,7 @@ mod tests {
             transfers: 100,
             bytes: 100 << 20,
             wire_ns: f64::from(100 << 20) * if is_slow { 6.0 } else { 1.0 },
+            pace: Pace::default(),
             blocks: TimeBlocks::default(),
             is_first: false,
         }
@@ -587,6 +654,7 @@ mod tests {
                 transfers: 100,
                 bytes,
                 wire_ns,
+                pace: Pace::default(),
                 blocks: TimeBlocks::default(),
                 is_first: false,
             }
@@ -632,6 +700,7 @@ mod tests {
             transfers: 100,
             bytes: 100 * size,
             wire_ns: 100.0 * wire_ns * if src == 3 { times } else { 1.0 },
+            pace: Pace::default(),
             blocks: TimeBlocks::default(),
             is_first,
         };
@@ -673,13 +742,15 @@ mod tests {
             transfers: 100,
             bytes: 100 << 20,
             wire_ns: 1e8,
+            pace: Pace::default(),
             blocks: TimeBlocks::default(),
             is_first: false,
         };
         let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));
         let job = Job { edges: all.map(edge).collect(), ..Job::default() };
-        let slow: Vec<SlowEdge> =
-            (0..job.edges.len()).map(|at| SlowEdge { at, usual: 1e-3, is_sure: true }).collect();
+        let slow: Vec<SlowEdge> = (0..job.edges.len())
+            .map(|at| SlowEdge { at, usual: 1e-3, is_sure: true, is_hidden: false })
+            .collect();
         let mut nics = Nics::new(&job, &slow, &BTreeSet::new());
         let start = std::time::Instant::now();
         let found = std::iter::from_fn(|| nics.take_worst(&job, &slow)).count();

@@ -137,6 +137,16 @@ pub struct Launch {
     pub delay: f64,
 }
 
+/// What the transfers of a link waited for.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Pace {
+    /// The part of their wire time in which the GPUs at the ends may have kept the next transfer
+    /// back, ns.
+    pub held_ns: f64,
+    /// Time for which they were in flight, with that in which they queued behind others, ns.
+    pub flight_ns: f64,
+}
+
 /// The traffic from one sender to one receiver over one channel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkTraffic {
@@ -154,6 +164,8 @@ pub struct LinkTraffic {
     pub bytes: u64,
     /// Their wire time, ns.
     pub wire_ns: f64,
+    /// What they waited for, the longest included; zero if unknown.
+    pub pace: Pace,
     /// The transfers of about the largest size, by blocks of time; empty if unknown.
     pub blocks: TimeBlocks,
     /// They are those that begin after an idle time; others of the link are traffic of their own.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The wire times of a link's transfers.
 
+use crate::Pace;
 use crate::time_blocks::TimeBlocks;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::cmp::Reverse;
@@ -31,6 +32,10 @@ pub(super) struct LinkTimes {
     pub(super) left_out: u64,
     /// When the latest send completed, in ticks.
     pub(super) last: u64,
+    /// When the network took the latest send, in ticks.
+    pub(super) last_sent: u64,
+    /// What the transfers waited for.
+    pub(super) pace: Pace,
     /// The transfers by blocks of time.
     pub(super) blocks: TimeBlocks,
 }

@@ -318,18 +318,25 @@ fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap
     if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
         return;
     }
-    let Some(sent) = step.state_ticks()[2] else { return };
+    let [posted, _, Some(sent)] = step.state_ticks() else { return };
     let end = step.end_ticks();
     let ns = |ticks| clock.realtime_ns(ticks);
     let NetworkLink { times: link, firsts, ends } = link;
-    let begin = sent.max(link.last);
+    let (begin, last_sent) = (sent.max(link.last), link.last_sent);
     if ends.iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
         link.left_out += 1;
     } else {
         let times = if begin > quiet { firsts } else { &mut *link };
-        times.add(step.size, clock.duration_ns(end.saturating_sub(begin)), ns(end));
+        let wire = end.saturating_sub(begin);
+        times.add(step.size, clock.duration_ns(wire), ns(end));
+        // Sends that follow each other at once were not kept back, nor was one whose buffer became
+        // free just before.
+        let kept = sent.saturating_sub(posted.unwrap_or(step.ticks).max(last_sent));
+        times.pace.held_ns += clock.duration_ns(wire.min(kept));
+        times.pace.flight_ns += clock.duration_ns(end.saturating_sub(sent));
     }
     link.last = link.last.max(end);
+    link.last_sent = link.last_sent.max(sent);
 }
 
 fn index(at: usize) -> u32 {

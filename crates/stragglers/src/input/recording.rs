@@ -583,8 +583,18 @@ impl Adding<'_> {
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
             let edge = |of: LinkTimes, is_first: bool| {
                 let Traffic { transfers, bytes, wire_ns } = of.traffic();
-                let (comm, blocks) = (comm.clone(), of.blocks);
-                LinkTraffic { comm, src, dst, channel, transfers, bytes, wire_ns, blocks, is_first }
+                LinkTraffic {
+                    comm: comm.clone(),
+                    src,
+                    dst,
+                    channel,
+                    transfers,
+                    bytes,
+                    wire_ns,
+                    pace: of.pace,
+                    blocks: of.blocks,
+                    is_first,
+                }
             };
             let both = [edge(link, false), edge(firsts, true)];
             self.part.job.edges.extend(both.into_iter().filter(|edge| edge.transfers > 0));

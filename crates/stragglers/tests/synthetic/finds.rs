@@ -9,7 +9,7 @@ use ncclscope_stragglers::input::table::{Operation, job};
 use ncclscope_stragglers::model::LayoutPosition;
 use ncclscope_stragglers::model::LinkTraffic;
 use ncclscope_stragglers::time_blocks::TimeBlocks;
-use ncclscope_stragglers::{Limits, SlowReport, analyze};
+use ncclscope_stragglers::{Limits, Pace, SlowReport, analyze};
 use proptest::prelude::*;
 
 /// Reproducible noise from -1 to 1 for an operation's number.
@@ -139,6 +139,7 @@ fn ring_edge(src: usize, factor: f64) -> LinkTraffic {
         transfers: 1_000,
         bytes: 1 << 30,
         wire_ns: 1e9 * factor,
+        pace: Pace::default(),
         blocks: TimeBlocks::default(),
         is_first: false,
     }

@@ -8,7 +8,7 @@ use ncclscope_stragglers::model::{
     Collective, CollectiveClass, EndSync, Job, LinkTraffic, Part, Worker,
 };
 use ncclscope_stragglers::time_blocks::TimeBlocks;
-use ncclscope_stragglers::{Limits, SlowReport, analyze};
+use ncclscope_stragglers::{Limits, Pace, SlowReport, analyze};
 
 /// A healthy job of so many replicas, which takes some seconds, with this traffic.
 fn report(replicas: u32, edges: Vec<LinkTraffic>) -> SlowReport {
@@ -29,6 +29,7 @@ fn mesh(comm: &str, ranks: &[usize], factor: impl Fn(usize, usize) -> f64) -> Ve
         transfers: 1_000,
         bytes: 1 << 30,
         wire_ns: 1e9 * factor(src, dst),
+        pace: Pace::default(),
         blocks: TimeBlocks::default(),
         is_first: false,
     };
