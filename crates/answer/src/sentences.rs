@@ -8,6 +8,7 @@ use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
+use ncclscope_stragglers::SlowReport;
 use std::collections::BTreeSet;
 
 /// Maximum number of ranges of ranks, of hosts, or of further causes that are named.
@@ -84,11 +85,30 @@ fn damage(report: &Report) -> String {
     }
 }
 
+/// A link that is not judged is named if it is on the wire for this part of the steps.
+const BUSY: f64 = 0.25;
+
+/// How much of a step the busiest link takes of those that are not judged, if that is much.
+pub(crate) fn busy_link(slow: &SlowReport) -> Option<String> {
+    let link = slow.unjudged.busiest.filter(|link| link.step_share >= BUSY)?;
+    Some(format!(
+        "rank {} to {} is on the wire for {:.0} % of a step, at {} GB/s, and no link is like it: \
+         whether that is slow, a run known to be good shows",
+        link.src,
+        link.dst,
+        100.0 * link.step_share.min(1.0),
+        human::three(link.transfer_gbs)
+    ))
+}
+
 /// The reason in one sentence.
 pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
-        let doubt = doubt(found).filter(|_| state == State::Unknown);
-        return doubt.map_or_else(String::new, |doubt| doubt + &damage(found.report));
+        return match state {
+            State::Unknown => doubt(found).map(|doubt| doubt + &damage(found.report)),
+            _ => busy_link(found.slow),
+        }
+        .unwrap_or_default();
     };
     let sure = |cause: &Cause| match cause.confidence {
         Confidence::Confirmed => "confirmed",

@@ -219,14 +219,18 @@ fn varies(edge: &LinkTraffic, usual: f64) -> bool {
     edge.blocks.errors_above(usual, slow).is_some_and(|errors| errors < ERRORS)
 }
 
-/// Number of links with enough transfers but too few others to compare with. A slow interface has a
-/// link in either direction, and neither may be the usual link of the pool.
-pub(crate) fn unjudged(edges: &[LinkTraffic], pools: &[Pool], limits: &Limits) -> usize {
+/// The links with enough transfers but too few others to compare with. A slow interface has a link
+/// in either direction, and neither may be the usual link of the pool.
+pub(crate) fn unjudged(
+    edges: &[LinkTraffic],
+    pools: &[Pool],
+    limits: &Limits,
+) -> BTreeSet<(usize, usize)> {
     let enough = (0..edges.len()).filter(|&at| edges[at].is_enough(limits));
     let judged = pools.iter().filter(|pool| is_judged(edges, pool, limits)).flatten().copied();
     let pairs = |at: usize| (edges[at].src, edges[at].dst);
     let judged: BTreeSet<(usize, usize)> = judged.map(pairs).collect();
-    enough.map(pairs).filter(|pair| !judged.contains(pair)).collect::<BTreeSet<_>>().len()
+    enough.map(pairs).filter(|pair| !judged.contains(pair)).collect()
 }
 
 /// Whether there are enough links in a pool to say which are slow, whichever interface is.
@@ -726,7 +730,7 @@ mod tests {
                 pairs.filter(|(src, dst)| src != dst).map(|(src, dst)| (src, dst, false)).collect();
             let edges: Vec<LinkTraffic> = flows.iter().map(flow).collect();
             let limits = Limits::default();
-            unjudged(&edges, &pools(&edges, &limits), &limits)
+            unjudged(&edges, &pools(&edges, &limits), &limits).len()
         };
         assert_eq!([4, 5].map(unjudged_of), [12, 0]);
     }

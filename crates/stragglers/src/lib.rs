@@ -36,10 +36,12 @@ mod slow;
 pub mod stalls;
 pub mod steps;
 pub mod time_blocks;
+mod unjudged;
 pub mod waits;
 
 pub use choice::Shown;
 pub use details::Details;
 pub use limits::Limits;
 pub use model::{Job, Pace};
-pub use report::{SlowReport, Unjudged, analyze, analyze_in_detail};
+pub use report::{SlowReport, analyze, analyze_in_detail};
+pub use unjudged::{BusyLink, Unjudged};

@@ -16,6 +16,7 @@ use crate::model::{Job, Worker};
 use crate::onset::Onset;
 use crate::robust::{count, median};
 use crate::steps::{Step, StepSource, Steps};
+use crate::unjudged::{Unjudged, busiest};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{coverage, drift, edges, shared_gpu, shortage, slow, stalls};
 use jiff::Timestamp;
@@ -135,40 +136,6 @@ impl SlowReport {
     }
 }
 
-/// Number of things of which a slow one might not show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Unjudged {
-    /// Links (pairs of ranks that the network connects).
-    pub links: usize,
-    /// Communicators within a node.
-    pub node_communicators: usize,
-    /// GPUs whose part in collectives is not recorded, because none of their operations of weight
-    /// both receives and sends over the network on one channel, or not comparable, because those of
-    /// no other GPU of the communicator do.
-    pub gpus: usize,
-}
-
-impl Unjudged {
-    /// What was not judged, as the end of a line; empty if all was.
-    #[must_use]
-    pub fn text(self) -> String {
-        let Unjudged { links, node_communicators, gpus } = self;
-        let links = (links != 0).then(|| human::count(links, "link"));
-        let inside = (node_communicators != 0)
-            .then(|| format!("{} within nodes", human::count(node_communicators, "communicator")));
-        let few: Vec<String> = links.into_iter().chain(inside).collect();
-        let few = few.join(", ");
-        // Short, because the line of a report has 160 columns.
-        let inside = format!("; not judged: {} inside collectives", human::count(gpus, "GPU"));
-        match (gpus, few.is_empty()) {
-            (0, true) => String::new(),
-            (0, false) => format!("; not judged, because too few are alike: {few}"),
-            (_, true) => inside,
-            (_, false) => format!("{inside}; too few are alike: {few}"),
-        }
-    }
-}
-
 /// Analyses a job.
 #[must_use]
 pub fn analyze(job: &Job, limits: &Limits) -> SlowReport {
@@ -197,8 +164,10 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let mut notes = job.notes.clone();
     notes.extend(coverage::notes(job, &clocks, &list));
     let (pools, samples) = (edges::pools(&job.edges, limits), drift::samples(job, &clocks));
+    let unjudged_links = edges::unjudged(&job.edges, &pools, limits);
     let unjudged = Unjudged {
-        links: edges::unjudged(&job.edges, &pools, limits),
+        links: unjudged_links.len(),
+        busiest: busiest(job, &unjudged_links, span, limits),
         node_communicators: drift::unjudged(job, &samples, limits),
         gpus: stalls::unjudged(job, limits),
     };

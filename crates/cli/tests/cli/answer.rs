@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The first five lines of `report`: the state of the job, the ranks at fault, and why.
 
-use crate::common::{Run, ncclscope};
+use crate::common::{Run, ncclscope, simulate};
 use crate::h100::unpack;
 use crate::schema::follows;
 use scripts::Call;
@@ -195,6 +195,33 @@ fn a_job_whose_gpus_cannot_be_judged_is_not_said_to_have_no_slow_gpu() {
         follows(&json, "stragglers");
         assert_eq!(json["unjudged"]["gpus"].to_string(), ranks);
     }
+}
+
+/// Of six ranks one is alone on its host, so that all links between hosts end there. Its card makes
+/// a step six times as long, and nothing in the run shows that.
+#[test]
+fn a_link_that_takes_most_of_a_step_and_is_not_judged_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = |fault: &str| {
+        let scenario = format!(
+            "seed = 1\n[job]\nranks = 6\nper_host = 5\ntp = 1\npp = 3\ndp = 2\nep = 2\n\
+             steps = 16\nmicrobatches = 16\n[machine]\nnetwork_gb_s = 3.0\nforward_us = 300\n\
+             {fault}"
+        );
+        let run = simulate(dir.path(), "run", &scenario, &[]);
+        let text = ncclscope(&["report", run.to_str().unwrap()]).ends_with(0).stdout;
+        std::fs::remove_dir_all(run).unwrap();
+        text.lines().take(3).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let slow = lines("[[fault]]\nname = 'slow-nic'\nfactor = 8.0\nrank = 5\n");
+    assert!(slow[0].starts_with("FINE  6 ranks: nothing hangs"), "{slow:#?}");
+    let link = "why   rank 5 to 4 is on the wire for 79 % of a step, at 0.375 GB/s, and no link is \
+                like it: whether that is slow, a run known to be good shows";
+    assert_eq!(slow[1], link);
+    assert!(slow[2].starts_with("next  ncclscope compare GOOD_RUN "), "{slow:#?}");
+    // The network of the healthy job takes as much of a step.
+    let healthy = lines("");
+    assert!(healthy[1].contains(" 75 % of a step, at 2.98 GB/s,"), "{healthy:#?}");
 }
 
 #[test]
