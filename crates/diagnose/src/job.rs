@@ -292,9 +292,18 @@ impl InFlightOp {
     /// from starting.
     #[must_use]
     pub fn may_be_over(&self) -> bool {
-        let has_stopped =
+        self.has_stopped() && !self.transfers.iter().any(Transfer::is_open)
+    }
+
+    /// True if its kernel has stopped on all channels, and the network has not moved all its data.
+    pub(crate) fn is_in_network(&self) -> bool {
+        self.has_stopped() && self.transfers.iter().any(Transfer::is_open)
+    }
+
+    fn has_stopped(&self) -> bool {
+        let is_stopped =
             |(all, started, stopped)| started > 0 && started >= all && stopped == started;
-        self.kernel.is_some_and(has_stopped) && !self.transfers.iter().any(Transfer::is_open)
+        self.kernel.is_some_and(is_stopped)
     }
 }
 

@@ -27,7 +27,8 @@ in one communicator. A process in the lowest front leads to *inside*, which lead
 members that something else holds up: an older operation in another communicator, a kernel that
 runs there while this one has not started, or a send or receive of the same kernel that is not met.
 A process that is in several operations has an edge from each, except from an operation whose kernel
-is queued behind another one's: that one only waits for its turn. A process that called something
+is queued behind another one's: that one only waits for its turn; and except from a met send or
+receive whose kernel another one holds up. A process that called something
 different (H2, found by `desync`) has no edges in that
 communicator, and all other members lead to it, because their operation numbers no longer mean the
 same.
@@ -64,7 +65,7 @@ This module does **not** say why a root does not progress: that is `classify` an
 */
 
 use crate::graph::Graph;
-use crate::job::{CommKind, Communicator, Job, Vector};
+use crate::job::{CommKind, Communicator, InFlightOp, Job, Vector};
 use ncclscope_operations::function::is_rooted;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -324,6 +325,11 @@ impl<'a> GraphSearch<'a> {
         if vector.has_started() == Some(false) && others.iter().any(is_elsewhere) {
             return;
         }
+        // Its kernel waits for the other side of another send or receive.
+        let is_beside = |other: &Wait| is_elsewhere(other) && self.is_beside(wait, *other);
+        if vector.has_started() == Some(true) && others.iter().any(is_beside) {
+            return;
+        }
         let progress = &self.comm_progress[comm as usize];
         if let Some(node) = progress.accused {
             self.edges.push((process, node));
@@ -396,12 +402,28 @@ impl<'a> GraphSearch<'a> {
     }
 
     /// True if the other send or receive runs in the same kernel as this one, because those of a
-    /// communicator run one after another, and the other side has not issued it.
+    /// communicator run one after another, and is not met, as this one is. A kernel that has ended
+    /// is an earlier one, whose data is still in the network.
     fn is_beside(&self, here: Wait, other: Wait) -> bool {
         let parent = |wait: Wait| self.job.comms[wait.comm as usize].parent;
+        let flight = self.job.comms[here.comm as usize].flights.get(&here.member);
         parent(here).is_some()
             && parent(here) == parent(other)
-            && self.comm_progress[other.comm as usize].inside.is_none()
+            && !flight.is_some_and(InFlightOp::is_in_network)
+            && self.is_met(here)
+            && !self.is_met(other)
+    }
+
+    /// False if the other side of this send or receive has not issued it, or has not started it.
+    fn is_met(&self, wait: Wait) -> bool {
+        let front = self.vector(wait).front();
+        let is_queued = |side: &Vector| {
+            let is_other = side.process != wait.process;
+            is_other && side.done < front && side.started.is_some_and(|started| started < front)
+        };
+        let comm = wait.comm as usize;
+        self.comm_progress[comm].inside.is_some()
+            && !self.job.comms[comm].vectors.iter().any(is_queued)
     }
 
     /// Sorts the components without outgoing edges into the four kinds of roots.

@@ -51,6 +51,35 @@ fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
     assert_eq!(found, [(FindingClass::HostStuck, &[5][..])]);
 }
 
+/// A rank waits for a send, and its exchange with the experts is queued behind that: the others run
+/// the exchange, and wait for that rank alone.
+#[test]
+fn an_exchange_of_experts_waits_for_the_rank_whose_kernel_is_queued() {
+    for seed in 1..4 {
+        let mut scenario = planted("p2p-unmatched", seed);
+        let job = &mut scenario.job;
+        (job.ranks, job.per_host, job.tp, job.pp, job.dp, job.ep) = (24, 8, 2, 3, 4, 4);
+        job.steps = 6;
+        let (truth, verdicts) = found(&scenario);
+        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let planted = &truth.verdicts[0].root_ranks;
+        assert_eq!(found, [(FindingClass::P2pMismatch, planted)], "seed {seed}");
+    }
+}
+
+/// The data of a send is in the network when its kernel has ended: no transfer of a later kernel
+/// holds it up.
+#[test]
+fn a_send_whose_kernel_has_ended_waits_for_the_network_alone() {
+    let mut scenario = planted("flush-stuck", 8_000_163);
+    let job = &mut scenario.job;
+    (job.ranks, job.per_host, job.tp, job.pp, job.dp) = (16, 4, 2, 2, 4);
+    (job.steps, job.microbatches) = (6, 4);
+    let (truth, verdicts) = found(&scenario);
+    let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+    assert_eq!(found, [(FindingClass::FlushStalled, &truth.verdicts[0].root_ranks)]);
+}
+
 /// A heartbeat can give the time of a rank's last NCCL call up to a second too late: a rank that
 /// sleeps since then has not gone on without its side of a transfer.
 #[test]
