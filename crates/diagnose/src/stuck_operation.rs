@@ -334,8 +334,9 @@ impl<'a> StuckOperation<'a> {
         }
         if let Some(root) = rules::gpu_stands_still(&state).and_then(NextHop::from_finding) {
             let NextHop::Root(_, link) = root else { return root };
-            let before = self.upstream(at, &link);
-            return before.map_or(root, |before| NextHop::WaitsFor(vec![(before, link)]));
+            let other =
+                if link.is_send { self.upstream(at, &link) } else { self.downstream(at, &link) };
+            return other.map_or(root, |other| NextHop::WaitsFor(vec![(other, link)]));
         }
         let mut waits_for_silent = false;
         for transfer in state.transfers.iter().filter(|it| it.waits_for_peer()) {
@@ -351,17 +352,35 @@ impl<'a> StuckOperation<'a> {
     /// In a ring of several GPUs in each host, one GPU receives from the network, and another one,
     /// which gets the data over NVLink or shared memory, sends.
     fn upstream(&self, at: usize, send: &Transfer) -> Option<usize> {
-        let of_channel = |it: &&Transfer| it.channel == send.channel && !it.is_send;
-        if !send.is_send || self.transfers(at).iter().any(|it| of_channel(&it)) {
-            return None;
-        }
         // If the GPU that receives got more than was sent, the data is on the GPUs of the host.
         let waits = |it: &Transfer| matches!(it.reached, Some(0..=2)) || it.is_only_told();
-        let awaited = |it: &Transfer| waits(it) && it.transmitted <= send.ready;
+        self.on_the_ring(at, send, |it| waits(it) && it.transmitted <= send.ready)
+    }
+
+    /// The member of the same host whose send waits, so that it takes nothing of what this GPU
+    /// receives and passes on to it.
+    fn downstream(&self, at: usize, receive: &Transfer) -> Option<usize> {
+        self.on_the_ring(at, receive, |it| {
+            matches!(it.reached, Some(2 | 3)) && it.done <= receive.done
+        })
+    }
+
+    /// The member of the same host with the other side's transfer of a channel, if it is like that
+    /// and this member has none.
+    fn on_the_ring(
+        &self,
+        at: usize,
+        own: &Transfer,
+        is_it: impl Fn(&Transfer) -> bool,
+    ) -> Option<usize> {
+        let of_channel = |it: &&Transfer| it.channel == own.channel && it.is_send != own.is_send;
+        if self.transfers(at).iter().any(|it| of_channel(&it)) {
+            return None;
+        }
         let others = self.on_host(self.host(at)?).iter().copied();
         others.filter(|&other| other != at).find(|&other| {
-            let mut received = self.transfers(other).iter().filter(of_channel);
-            received.any(awaited)
+            let mut transfers = self.transfers(other).iter().filter(of_channel);
+            transfers.any(&is_it)
         })
     }
 

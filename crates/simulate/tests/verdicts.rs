@@ -122,3 +122,20 @@ fn a_gpu_that_waits_for_another_of_its_host_is_no_cause() {
         }
     }
 }
+
+/// The other way round: the GPU that receives from the network can pass nothing on to the one of
+/// its host whose link is down.
+#[test]
+fn a_gpu_that_cannot_pass_on_what_it_received_is_no_cause() {
+    for (fault, seed, ranks) in [("link-down", 8_400_022, 29), ("nic-down", 8_400_636, 31)] {
+        let mut scenario = planted(fault, seed);
+        let job = &mut scenario.job;
+        (job.ranks, job.per_host, job.tp, job.pp, job.ep, job.microbatches) =
+            (ranks, 2, 1, 1, 1, 4);
+        job.steps = if ranks == 29 { 9 } else { 11 };
+        let (truth, verdicts) = found(&scenario);
+        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let planted = &truth.verdicts[0].root_ranks;
+        assert_eq!(found, [(FindingClass::NetworkStalled, planted)], "{fault}");
+    }
+}
