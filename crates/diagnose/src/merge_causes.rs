@@ -37,8 +37,9 @@ pub(crate) fn merge(job: &Job, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<Mer
     };
     let mut all: Vec<MergedCause> = causes.into_iter().map(one).collect();
     all = merge_by(all, |one| Some((one.key(), one.cause.edge)));
-    // Causes with the same ranks but different paths: the evidence names the paths.
-    all = merge_by(all, |one| Some((one.key(), one.roots.clone())));
+    // Causes with the same ranks but different paths: the evidence names the paths. What one of
+    // them proves is not a suspicion.
+    all = merge_by(all, |one| Some((one.cause.class, one.roots.clone())));
     let mut alike: BTreeMap<Key, usize> = BTreeMap::new();
     all.iter().for_each(|one| *alike.entry(one.key()).or_default() += 1);
     all = merge_by(all, |one| Some(one.key()).filter(|key| alike.get(key) > Some(&MAX_ALIKE)));
@@ -117,7 +118,10 @@ impl MergedCause {
         (self.cause.class, self.cause.confidence)
     }
 
-    fn add(&mut self, other: MergedCause) {
+    fn add(&mut self, mut other: MergedCause) {
+        if other.cause.confidence < self.cause.confidence {
+            std::mem::swap(self, &mut other);
+        }
         self.cause.edge = self.cause.edge.filter(|edge| other.cause.edge == Some(*edge));
         self.cause.evidence.extend(other.cause.evidence);
         self.roots.extend(other.roots);

@@ -2,7 +2,7 @@
 //! Faults that `diagnose` once classified wrongly in some simulated jobs.
 
 use ncclscope_diagnose::{Options, Verdict, diagnose, input};
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_simulate::{Fault, Planted, Scenario, Truth, run};
 
 /// A job with this fault.
@@ -138,4 +138,19 @@ fn a_gpu_that_cannot_pass_on_what_it_received_is_no_cause() {
         let planted = &truth.verdicts[0].root_ranks;
         assert_eq!(found, [(FindingClass::NetworkStalled, planted)], "{fault}");
     }
+}
+
+/// In a communicator of one rank no other kernel runs, so that a kernel which has not started is a
+/// suspicion there; that it is the cause is known from the others.
+#[test]
+fn a_kernel_that_did_not_start_in_two_communicators_is_one_finding() {
+    let mut scenario = planted("stream-blocked", 8_200_013);
+    scenario.counters = true;
+    let job = &mut scenario.job;
+    (job.ranks, job.per_host, job.tp, job.pp) = (13, 2, 13, 1);
+    let (truth, verdicts) = found(&scenario);
+    let found: Vec<_> =
+        verdicts.iter().map(|one| (one.class, one.confidence, &one.root_ranks)).collect();
+    let planted = &truth.verdicts[0].root_ranks;
+    assert_eq!(found, [(FindingClass::KernelNotStarted, Confidence::Confirmed, planted)]);
 }
