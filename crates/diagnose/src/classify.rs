@@ -266,12 +266,9 @@ impl<'a> Classifier<'a> {
     /// memory); over a network it would have transfers.
     fn is_within_a_host(&self, wait: &Wait) -> bool {
         let comm = self.comm(wait.comm);
-        let host = |v: &Vector| self.job.processes[v.process as usize].host.as_deref();
-        let mut hosts = comm.vectors.iter().map(host);
-        let first = hosts.next().flatten();
         let flight = comm.flights.get(&wait.member);
         let has_transfers = flight.is_some_and(|flight| !flight.transfers.is_empty());
-        first.is_some() && hosts.all(|host| host == first) && !has_transfers
+        self.job.is_within_a_host(comm) && !has_transfers
     }
 
     fn may_be_over(&self, wait: &Wait) -> bool {
@@ -313,13 +310,11 @@ impl<'a> Classifier<'a> {
                 std::iter::once(outside).chain(hidden).collect()
             }
             FindingClass::GpuDead => {
-                let unseen = (confidence == Confidence::Suspect).then(|| {
-                    "the last data did not reach it: NVLink, shared memory or a device fault".into()
-                });
                 let of =
                     |process: &u32| self.wait_roots.unfinished.iter().find(|(p, _)| p == process);
-                let waits = processes.iter().filter_map(of).flat_map(|(_, waits)| waits);
-                let may_be_over = waits.into_iter().any(|wait| self.may_be_over(wait));
+                let waits = || processes.iter().filter_map(of).flat_map(|(_, waits)| waits);
+                let unseen = (confidence == Confidence::Suspect).then(|| self.unseen_path(waits()));
+                let may_be_over = waits().any(|wait| self.may_be_over(wait));
                 let blocked = may_be_over.then(|| stuck_operation::MAY_BE_OVER.to_owned());
                 let started = "an NCCL kernel never started there, and its peers did not need it";
                 unseen.into_iter().chain([started.into()]).chain(blocked).collect()
@@ -338,6 +333,21 @@ impl<'a> Classifier<'a> {
             ));
         }
         verdict
+    }
+
+    /// What else explains that a GPU did not finish an operation: the data did not reach it.
+    fn unseen_path<'b>(&self, waits: impl Iterator<Item = &'b Wait>) -> String {
+        let within = waits.filter(|wait| self.is_within_a_host(wait));
+        let members = within.flat_map(|wait| &self.comm(wait.comm).vectors);
+        let ranks: BTreeSet<u32> = members.map(|v| self.job.rank(v.process)).collect();
+        let between = match ranks.len() {
+            0 => String::new(),
+            _ => {
+                let ranks: Vec<u32> = ranks.into_iter().collect();
+                format!(" between {} (H3d)", words::named_ranks(&ranks))
+            }
+        };
+        format!("the last data did not reach it: NVLink, shared memory or a device fault{between}")
     }
 
     fn go_on(&self, processes: &[u32]) -> bool {

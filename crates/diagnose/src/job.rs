@@ -372,6 +372,14 @@ impl Job {
         one.rank.or_else(|| (one.status != ProcessStatus::Silent).then_some(process))
     }
 
+    /// True if all members of a communicator run on one host, where no event tells of their data.
+    pub(crate) fn is_within_a_host(&self, comm: &Communicator) -> bool {
+        let host = |v: &Vector| self.processes[v.process as usize].host.as_deref();
+        let mut hosts = comm.vectors.iter().map(host);
+        let first = hosts.next().flatten();
+        first.is_some() && hosts.all(|host| host == first)
+    }
+
     /// True if the process has exited, is dead or is stopped, so that it completes nothing more.
     pub(crate) fn is_gone(&self, vector: &Vector) -> bool {
         let process = self.processes.get(vector.process as usize);

@@ -103,9 +103,11 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
     let is_rest = |&&at: &&usize| stuck.finished(stuck.vector(at).front()) > 0;
     let left: Vec<Cause> =
         members.iter().filter(is_rest).map(|&at| stuck.left_behind(at)).collect();
-    // More than half of the GPUs do not fail at the same time: the cause is between them.
-    let are_many = left.len() > 1 && 2 * left.len() > comm.vectors.len();
-    if left.is_empty() || are_many { vec![stuck.unexplained(&members)] } else { left }
+    if left.is_empty() || stuck.are_too_many(&members, left.len()) {
+        vec![stuck.between(&members, left.len())]
+    } else {
+        left
+    }
 }
 
 /// The causes in this operation, which these members are in, that processes with a stalled proxy
@@ -529,6 +531,33 @@ impl<'a> StuckOperation<'a> {
             words::since(self.job, vector.age_ns),
         );
         self.cause(FindingClass::GpuDead, at, text)
+    }
+
+    fn is_most(&self, members: usize) -> bool {
+        2 * members > self.comm.vectors.len()
+    }
+
+    /// True if more of these members have not finished what others have than GPUs fail at the same
+    /// time: more than half, or several of one host, which pass on their data.
+    fn are_too_many(&self, members: &[usize], left: usize) -> bool {
+        let is_in_host = || self.job.is_within_a_host(self.comm);
+        let is_between = || is_in_host() && !members.iter().any(|&at| self.may_be_over(at));
+        left > 1 && (self.is_most(left) || is_between())
+    }
+
+    /// The cause between members of which `left` have not finished what others have: a suspicion if
+    /// these are few, because one of them may hold up the rest.
+    fn between(&self, members: &[usize], left: usize) -> Cause {
+        let mut cause = self.unexplained(members);
+        if left > 0 && !self.is_most(left) {
+            let ranks: BTreeSet<u32> = members.iter().map(|&at| self.rank(at)).collect();
+            let ranks = words::named_ranks(&ranks.into_iter().collect::<Vec<u32>>());
+            cause.confidence = Confidence::Suspect;
+            cause.alternatives.push(format!(
+                "the GPU of one of {ranks} is dead (H3c), and the others wait for its data"
+            ));
+        }
+        cause
     }
 
     /// The cause if all members are in the operation and nothing more is known.

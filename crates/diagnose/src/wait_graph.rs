@@ -267,17 +267,22 @@ impl<'a> GraphSearch<'a> {
 
     /// True if some members have finished an operation that the rest is in, and the rest need not
     /// be at fault: with one-way functions not every member waits for all others, and data may have
-    /// bypassed some members. Assumed if the function is one-way, if transfers show more, or if the
-    /// rest is the larger part.
+    /// bypassed some members. Assumed if the function is one-way, if transfers show more, if the
+    /// rest is the larger part, or if it is several GPUs of a host, which pass on their data.
     fn is_remainder_inside(&self, comm: &Communicator, progress: &CommProgress) -> bool {
         let lowest = progress.fronts[0];
         let in_lowest = |v: &Vector| self.job.front(v) == lowest && v.done < lowest;
         let rest = || comm.vectors.iter().zip(0u32..).filter(|(v, _)| in_lowest(v));
         let flights = || rest().filter_map(|(_, at)| comm.flights.get(&at));
+        let shows_nothing = |it: &InFlightOp| it.transfers.is_empty() && !it.may_be_over();
+        let is_between_gpus = || {
+            rest().count() > 1 && self.job.is_within_a_host(comm) && flights().all(shows_nothing)
+        };
         comm.kind == CommKind::Collectives
             && progress.finished >= lowest
             && rest().all(|(vector, _)| vector.is_inside() && !self.job.is_gone(vector))
             && (2 * rest().count() + usize::from(!comm.silent.is_empty()) > comm.vectors.len()
+                || is_between_gpus()
                 || flights().any(|flight| {
                     is_rooted(&flight.call.func)
                         || flight.transfers.iter().any(|l| l.reached.is_some())

@@ -154,3 +154,33 @@ fn a_kernel_that_did_not_start_in_two_communicators_is_one_finding() {
     let planted = &truth.verdicts[0].root_ranks;
     assert_eq!(found, [(FindingClass::KernelNotStarted, Confidence::Confirmed, planted)]);
 }
+
+/// Data between two GPUs of a host stops, so that the GPUs after it in the ring do not end, and
+/// those before it do.
+#[test]
+fn several_gpus_of_a_host_that_do_not_end_have_a_path_between_them() {
+    for seed in 1..6 {
+        let mut scenario = planted("nvlink-hang", seed);
+        let job = &mut scenario.job;
+        (job.ranks, job.per_host, job.tp, job.pp, job.dp) = (4, 4, 1, 1, 4);
+        let (truth, verdicts) = found(&scenario);
+        let found: Vec<_> =
+            verdicts.iter().map(|one| (one.class, one.confidence, &one.root_ranks)).collect();
+        let planted = &truth.verdicts[0].root_ranks;
+        let expected = [(FindingClass::KernelNotEnding, Confidence::Suspect, planted)];
+        assert_eq!(found, expected, "seed {seed}");
+        assert!(verdicts[0].alternatives[0].contains("(H3c)"), "{verdicts:?}");
+    }
+}
+
+/// If only one of them does not end, its GPU is as likely as the path to it.
+#[test]
+fn one_gpu_of_a_host_that_does_not_end_may_miss_its_data() {
+    let mut scenario = planted("nvlink-hang", 280_896);
+    let job = &mut scenario.job;
+    (job.ranks, job.per_host, job.tp, job.pp, job.ep) = (8, 2, 2, 1, 2);
+    let (_, verdicts) = found(&scenario);
+    let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
+    assert_eq!((verdict.class, verdict.confidence), (FindingClass::GpuDead, Confidence::Suspect));
+    assert!(verdict.alternatives[0].contains("between ranks 6-7 (H3d)"), "{verdict:?}");
+}
