@@ -184,3 +184,18 @@ fn one_gpu_of_a_host_that_does_not_end_may_miss_its_data() {
     assert_eq!((verdict.class, verdict.confidence), (FindingClass::GpuDead, Confidence::Suspect));
     assert!(verdict.alternatives[0].contains("between ranks 6-7 (H3d)"), "{verdict:?}");
 }
+
+/// A receive of more than is sent never ends, within a host as between hosts.
+#[test]
+fn a_receive_of_more_than_a_gpu_of_its_host_sends_never_ends() {
+    for (seed, ranks, tp, pp) in [(8_600_067, 8, 1, 2), (8_600_128, 8, 2, 4)] {
+        let mut scenario = planted("p2p-size", seed);
+        let job = &mut scenario.job;
+        (job.ranks, job.per_host, job.tp, job.pp, job.steps) = (ranks, ranks, tp, pp, 6);
+        let (truth, verdicts) = found(&scenario);
+        assert!(!truth.ended, "seed {seed}");
+        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let planted = &truth.verdicts[0].root_ranks;
+        assert_eq!(found, [(FindingClass::P2pMismatch, planted)], "seed {seed}");
+    }
+}

@@ -109,12 +109,13 @@ impl Flow {
 
     /// When the sender's GPU may fill the buffer of step `index`.
     pub(crate) fn credit(&self, index: usize, conditions: &Conditions) -> Time {
+        // It has no more data: an end that expects more waits, also within a host.
+        if index >= self.from.steps as usize {
+            return NEVER;
+        }
         let before_it = index.checked_sub(STEPS_IN_FLIGHT);
         if !self.is_network {
             return before_it.map_or(0, |at| self.local[at].0);
-        }
-        if index >= self.from.steps as usize {
-            return NEVER;
         }
         let done = before_it.map_or(0, |at| self.steps[at].send[3]);
         before(self.from.begin.max(done), conditions.of(self.from.rank).proxy)
