@@ -363,21 +363,6 @@ impl Recording {
         Ok(())
     }
 
-    /// What to say of lanes that have blocks, but are not in the lane table. A process writes the
-    /// table before it writes to the header how many blocks there are or that the recording is
-    /// closed, and [`lanes_file::adopt`] copies it. Before 2.4 it has no checksum.
-    fn untold_lanes(&self) -> Option<String> {
-        let header = &self.header;
-        let is_last = header.closed || header.lanes_shared;
-        let is_written = |block: &BlockRef| is_last || block.header.seq < header.next_block;
-        let untold = |lane: &&Lane| !lane.header.used && lane.blocks.iter().any(is_written);
-        let untold = self.lanes.iter().filter(untold).count();
-        let is_partial = header.copy && !header.lanes_shared;
-        (untold != 0 && !is_partial).then(|| {
-            format!("the lane table is missing or damaged: losses of {untold} lanes are not known")
-        })
-    }
-
     /// Indexes the blocks of a ring. Returns the heads of all segments if older ones are left out.
     fn index_ring(
         &mut self,

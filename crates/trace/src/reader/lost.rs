@@ -7,7 +7,7 @@
 //! overwritten by later ones ([`crate::layout::Header::overwritten`]), and damage
 //! ([`Recording::has_hole`]).
 
-use super::Recording;
+use super::{BlockRef, Lane, Recording};
 use crate::kind::EventKind;
 use crate::mark::{Mark, MarkKind};
 
@@ -56,5 +56,20 @@ impl Recording {
         let is_late = |mark: &Mark| first.is_some_and(|first| first < mark.ticks);
         let mut starts = self.marks.iter().filter(|mark| mark.what == MarkKind::Start);
         self.has_pauses() || starts.any(is_late)
+    }
+
+    /// What to say of lanes that have blocks, but are not in the lane table. A process writes the
+    /// table before it writes to the header how many blocks there are or that the recording is
+    /// closed, and [`crate::lanes_file::adopt`] copies it. Before 2.4 it has no checksum.
+    pub(super) fn untold_lanes(&self) -> Option<String> {
+        let header = &self.header;
+        let is_last = header.closed || header.lanes_shared;
+        let is_written = |block: &BlockRef| is_last || block.header.seq < header.next_block;
+        let untold = |lane: &&Lane| !lane.header.used && lane.blocks.iter().any(is_written);
+        let untold = self.lanes.iter().filter(untold).count();
+        let is_partial = header.copy && !header.lanes_shared;
+        (untold != 0 && !is_partial).then(|| {
+            format!("the lane table is missing or damaged: losses of {untold} lanes are not known")
+        })
     }
 }
