@@ -245,7 +245,8 @@ pub(crate) const ROWS: [Row; 24] = [
         name: "slow-link",
         title: "the path from one rank to another is slow",
         explanation: "A byte takes longer on this path than on the others.",
-        advice: "look at the link's speed and errors, and at its route through the switches.",
+        advice: "look at the link's speed and errors, at the network interfaces of both ends, \
+                 and at its route through the switches.",
         verb: "report --full",
         tools: SLOW,
     },
