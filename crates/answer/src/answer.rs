@@ -4,7 +4,7 @@
 use crate::cause::{Cause, Found, State, causes};
 use crate::extent::{cost, since};
 use crate::locations::RankLocations;
-use crate::sentences::{self, busy_link, ranges, some};
+use crate::sentences::{self, ranges, some};
 use ncclscope_findings::{Cost, Help, RankLocation};
 use ncclscope_operations::human::if_one;
 use serde::Serialize;
@@ -67,7 +67,7 @@ impl Answer {
             root_ranks,
             cost: cost(state, found),
             why: sentences::why(state, &causes, found),
-            next: next(state, found, input, limit),
+            next: next(state, input, limit),
             headline: sentences::headline(state, found),
             causes,
         }
@@ -163,10 +163,8 @@ fn located(causes: &[Cause]) -> BTreeSet<u32> {
     causes.iter().flat_map(of).collect()
 }
 
-fn next(state: State, found: Found<'_>, input: &str, limit: &str) -> Vec<String> {
-    let is_compared = busy_link(found.slow).is_some();
+fn next(state: State, input: &str, limit: &str) -> Vec<String> {
     let verbs: &[&str] = match state {
-        State::Fine | State::Unknown if is_compared => &["compare GOOD_RUN", "report --full"],
         State::Hung => &["diagnose"],
         State::Slow => &["stragglers"],
         State::Fine => &["report --full", "view"],

@@ -92,8 +92,8 @@ const BUSY: f64 = 0.25;
 pub(crate) fn busy_link(slow: &SlowReport) -> Option<String> {
     let link = slow.unjudged.busiest.filter(|link| link.step_share >= BUSY)?;
     Some(format!(
-        "rank {} to {} is on the wire for {:.0} % of a step, at {} GB/s, and no link is like it: \
-         whether that is slow, a run known to be good shows",
+        "rank {} to {} is on the wire for {:.0} % of a step, at {} GB/s; too few links are like \
+         it to judge that: compare it with a run known to be good",
         link.src,
         link.dst,
         100.0 * link.step_share.min(1.0),

@@ -560,7 +560,7 @@ pub(crate) struct SimulateArgs {
         long,
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = number::<u32>("a number of training steps such as 10")
+        value_parser = value("a number of training steps such as 10", |n: &u32| *n > 0)
     )]
     pub(crate) steps: Option<u32>,
     /// Faults to plant instead of the scenario's; up to three

@@ -25,6 +25,8 @@ pub(crate) struct Table {
     align: Vec<Align>,
     /// Headings of columns to leave out if there is no room, in the order of leaving out.
     spare: Vec<String>,
+    /// Heading of the column that tells rows apart: spare columns are left out before it is cut.
+    key: Option<String>,
     rows: Vec<Vec<String>>,
 }
 
@@ -32,7 +34,13 @@ impl Table {
     pub(crate) fn new(columns: &[(&str, Align)]) -> Table {
         let head = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let align = columns.iter().map(|(_, align)| *align).collect();
-        Table { align, spare: Vec::new(), rows: vec![head] }
+        Table { align, spare: Vec::new(), key: None, rows: vec![head] }
+    }
+
+    /// Sets the column that tells rows apart, which is cut only if no spare column is left.
+    pub(crate) fn key(mut self, column: &str) -> Table {
+        self.key = Some(column.to_owned());
+        self
     }
 
     /// Sets the columns that a narrow terminal need not show, in the order of leaving out.
@@ -115,8 +123,9 @@ impl Table {
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(taken));
         while widths.iter().sum::<usize>() > room {
             let texts = widths.iter_mut().zip(&shown).filter(|(width, column)| {
+                let is_whole = excess < self.spare.len() && self.key.as_ref() == head.get(**column);
                 let least = columns_of(&head[**column]).max(SHORTEST);
-                self.align[**column] == Align::Left && **width > least
+                !is_whole && self.align[**column] == Align::Left && **width > least
             });
             let Some((widest, _)) = texts.max_by_key(|(width, _)| **width) else { break };
             *widest -= 1;
@@ -225,5 +234,11 @@ mod tests {
             assert_eq!(table.lines_within("", excess, Some(width))[1], line);
         }
         assert_eq!(table.left_out(1), ["b"]);
+        // The column that tells rows apart is cut last.
+        let table = table.key("text");
+        assert_eq!(
+            [40, 39, 31, 30, 22, 21].map(|width| table.excess_over("", width)),
+            [0, 1, 1, 2, 2, 2]
+        );
     }
 }

@@ -51,8 +51,6 @@ struct SlowEdge {
     usual: f64,
     /// Most edges of its pool have about the usual cost.
     is_sure: bool,
-    /// Only how long its transfers are in flight shows it, which is no sign by itself.
-    is_hidden: bool,
 }
 
 impl SlowEdge {
@@ -67,28 +65,12 @@ impl SlowEdge {
 /// All slow edges, and the indices of some of them.
 type Slow<'a> = (&'a [SlowEdge], &'a [usize]);
 
-/// Finds the slow links and interfaces of a job that took `span` ns, and notes those that only
-/// their GPUs slow down.
-pub(crate) fn find(
-    job: &Job,
-    pools: &[Pool],
-    span: f64,
-    limits: &Limits,
-    notes: &mut Vec<String>,
-) -> Vec<Finding> {
+/// Finds the slow links and interfaces of a job that took `span` ns.
+pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec<Finding> {
     let Outliers { slow, paced, judged } = outliers(job, pools, span, limits);
-    notes.extend(by_link(job, &paced, 0..paced.len()).into_iter().map(|((src, dst), of)| {
-        let [src, dst] = [src, dst].map(|worker| job.workers[worker].rank);
-        format!(
-            "the link from rank {src} to rank {dst} took {:.1} times as long as others, but its \
-             transfers were on the network no longer: a GPU at one of its ends is slow",
-            factor(job, &paced, &of)
-        )
-    }));
     let mut nics = Nics::new(job, &slow, &judged);
     let mut found = Vec::new();
-    while let Some((nic, mut covered)) = nics.take_worst(job, &slow) {
-        covered.retain(|&at| !slow[at].is_hidden);
+    while let Some((nic, covered)) = nics.take_worst(job, &slow) {
         let mut finding = nic_finding(job, nic, (&slow, &covered), span);
         // Whether its other links are slow, and what they cost, is unknown.
         if !nics.surely_slow.contains(&nic) {
@@ -97,12 +79,13 @@ pub(crate) fn find(
         }
         found.push(finding);
     }
-    nics.left.retain(|&at| !slow[at].is_hidden);
     for (pair, covered) in nics.take_pairs(job, &slow) {
         found.push(pair_finding(job, &pair, (&slow, &covered), span));
     }
     let links = by_link(job, &slow, nics.left);
     found.extend(links.into_iter().map(|(link, of)| link_finding(job, link, (&slow, &of), span)));
+    let links = by_link(job, &paced, 0..paced.len());
+    found.extend(links.into_iter().map(|(link, of)| paced_finding(job, link, (&paced, &of), span)));
     found
 }
 
@@ -124,7 +107,7 @@ fn by_link(
 #[derive(Default)]
 struct Outliers {
     slow: Vec<SlowEdge>,
-    /// Those that only the GPUs at their ends slow down.
+    /// Those that the GPUs at their ends may slow down.
     paced: Vec<SlowEdge>,
     /// The edges of all pools that could be judged.
     judged: BTreeSet<usize>,
@@ -139,41 +122,20 @@ fn outliers(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Outliers {
         let beyond = |(at, edge): (usize, &LinkTraffic)| {
             let usual = median_of_others(&costs, edge.cost());
             let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
-            (edge.cost() > limit).then_some(SlowEdge { at, usual, is_sure: true, is_hidden: false })
+            (edge.cost() > limit).then_some(SlowEdge { at, usual, is_sure: true })
         };
         let of_mesh = in_mesh(job, pool, limits);
         if of_mesh.is_some() || is_judged(&job.edges, pool, limits) {
             judged.extend(pool);
         }
-        let mut found = of_mesh.unwrap_or_else(|| edges().filter_map(beyond).collect());
-        found.retain(|of| of.matters(&job.edges[of.at], span, limits));
+        let found = of_mesh.unwrap_or_else(|| edges().filter_map(beyond).collect());
         let paces = Paces::of(edges().map(|(_, edge)| edge));
-        for of in found {
+        for of in found.into_iter().filter(|of| of.matters(&job.edges[of.at], span, limits)) {
             let is_paced = paces.explain(&job.edges[of.at], of.usual);
             if is_paced { paced.push(of) } else { slow.push(of) }
         }
     }
-    slow.extend(hidden(job, pools, &slow, limits));
     Outliers { slow, paced, judged }
-}
-
-/// The edges of large pieces that are as slow as these, but are paced like all of their pool.
-fn hidden(job: &Job, pools: &[Pool], slow: &[SlowEdge], limits: &Limits) -> Vec<SlowEdge> {
-    let known: BTreeSet<usize> = slow.iter().map(|of| of.at).collect();
-    let excesses = slow.iter().map(|of| job.edges[of.at].cost() - of.usual);
-    let Some(excess) = excesses.min_by(f64::total_cmp) else { return Vec::new() };
-    let of_pool = |pool: &Pool| {
-        let paces = Paces::of(pool.iter().map(|&at| &job.edges[at]));
-        let is_hidden = |at: &usize| {
-            let edge = &job.edges[*at];
-            edge.piece() >= SMALL && !known.contains(at) && paces.hide(edge, excess)
-        };
-        pool.iter().copied().filter(is_hidden).collect::<Vec<usize>>()
-    };
-    let judged = pools.iter().filter(|pool| is_judged(&job.edges, pool, limits));
-    let all = judged.flat_map(of_pool);
-    let edge = |at| SlowEdge { at, usual: job.edges[at].cost(), is_sure: false, is_hidden: true };
-    all.map(edge).collect()
 }
 
 /// The edges of a small mesh that touch one worker, if each of them takes far longer than any edge
@@ -199,7 +161,7 @@ fn in_mesh(job: &Job, pool: &[usize], limits: &Limits) -> Option<Vec<SlowEdge>> 
         let slowest = others.iter().map(cost).fold(0.0, f64::max);
         let usual = median(&mut others.iter().map(cost).collect::<Vec<_>>())?;
         let is_far = links(&job.edges, &others) >= limits.min_peers && fastest >= FAR * slowest;
-        let slow = |at: usize| SlowEdge { at, usual, is_sure: false, is_hidden: false };
+        let slow = |at: usize| SlowEdge { at, usual, is_sure: false };
         (is_mesh && is_far).then(|| own.iter().copied().map(slow).collect())
     })
 }
@@ -338,29 +300,24 @@ struct Nics {
     mostly_slow: BTreeSet<Nic>,
     /// Those that do so of all their bytes.
     surely_slow: BTreeSet<Nic>,
-    /// Those that do so of all their bytes without hidden edges.
-    plainly_slow: BTreeSet<Nic>,
     /// The number of slow edges of those that lead to at least two peers.
     candidates: BTreeMap<Nic, usize>,
 }
 
 impl Nics {
     fn new(job: &Job, slow: &[SlowEdge], judged: &BTreeSet<usize>) -> Nics {
-        let is_hidden: BTreeMap<usize, bool> =
-            slow.iter().map(|slow| (slow.at, slow.is_hidden)).collect();
-        let mut bytes: BTreeMap<Nic, [u64; 4]> = BTreeMap::new();
+        let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
+        let mut bytes: BTreeMap<Nic, [u64; 3]> = BTreeMap::new();
         for (at, edge) in job.edges.iter().enumerate() {
-            let is_hidden = is_hidden.get(&at).copied();
-            let is_slow = is_hidden.is_some();
-            let is_judged = is_slow || judged.contains(&at);
-            let counts = [is_hidden == Some(false), is_slow, is_judged, true];
+            let is_slow = is_slow.contains(&at);
+            let counts = [is_slow, is_slow || judged.contains(&at), true];
             for nic in Nic::of(edge) {
                 let sums = bytes.entry(nic).or_default().iter_mut();
                 sums.zip(counts).for_each(|(sum, counts)| *sum += u64::from(counts) * edge.bytes);
             }
         }
-        let mostly = |slow: usize, of: usize| {
-            let is_most = |(_, sums): &(&Nic, &[u64; 4])| 4 * sums[slow] >= 3 * sums[of];
+        let mostly = |of: usize| {
+            let is_most = |(_, sums): &(&Nic, &[u64; 3])| 4 * sums[0] >= 3 * sums[of];
             bytes.iter().filter(is_most).map(|(&nic, _)| nic).collect::<BTreeSet<Nic>>()
         };
         let mut covered: BTreeMap<Nic, BTreeSet<usize>> = BTreeMap::new();
@@ -372,9 +329,8 @@ impl Nics {
         let mut nics = Nics {
             left: (0..slow.len()).collect(),
             covered,
-            mostly_slow: mostly(1, 2),
-            surely_slow: mostly(1, 3),
-            plainly_slow: mostly(0, 3),
+            mostly_slow: mostly(1),
+            surely_slow: mostly(2),
             candidates: BTreeMap::new(),
         };
         nics.mostly_slow.clone().into_iter().for_each(|nic| nics.update(job, slow, nic));
@@ -387,8 +343,7 @@ impl Nics {
         let Some(covered) = self.covered.get(&nic) else { return };
         let peers: BTreeSet<usize> =
             covered.iter().map(|&at| nic.peer(&job.edges[slow[at].at])).collect();
-        let is_shown = covered.iter().any(|&at| !slow[at].is_hidden);
-        if peers.len() >= 2 && is_shown && self.mostly_slow.contains(&nic) {
+        if peers.len() >= 2 && self.mostly_slow.contains(&nic) {
             self.candidates.insert(nic, covered.len());
         }
     }
@@ -424,7 +379,7 @@ impl Nics {
         let mut pairs: Vec<Vec<usize>> = pairs.into_values().collect();
         pairs.sort_unstable_by_key(|covered| covered.first().copied());
         let is_nic_slow =
-            |&worker: &usize| self.plainly_slow.contains(&Nic { worker, side: NicLinks::Both });
+            |&worker: &usize| self.surely_slow.contains(&Nic { worker, side: NicLinks::Both });
         let slow_pair = |covered: Vec<usize>| {
             let sources: BTreeSet<usize> =
                 covered.iter().map(|&at| job.edges[slow[at].at].src).collect();
@@ -569,6 +524,18 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), (slow, of): Slow<'_>, spa
     }
 }
 
+/// The finding about a link that a GPU may slow down as well as the network.
+fn paced_finding(job: &Job, (src, dst): (usize, usize), paced: Slow<'_>, span: f64) -> Finding {
+    let [from, to] = [src, dst].map(|worker| job.workers[worker].rank);
+    let mut finding = link_finding(job, (src, dst), paced, span);
+    finding.title = format!("the link from rank {from} to rank {to}, or a GPU at one end, is slow");
+    finding.confidence = Confidence::Suspect;
+    let text = "its transfers are on the network no longer than others: a GPU that fills or frees \
+                its buffers slowly explains it, too";
+    finding.evidence.push(Evidence::about(FindingClass::SlowLink, text.into()));
+    finding
+}
+
 fn comms(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Vec<String> {
     let names: BTreeSet<&String> = of.iter().map(|&at| &job.edges[slow[at].at].comm).collect();
     names.into_iter().cloned().collect()
@@ -580,10 +547,9 @@ mod tests {
 
     fn findings(job: &Job) -> Vec<Finding> {
         let limits = Limits::default();
-        find(job, &pools(&job.edges, &limits), 1e9, &limits, &mut Vec::new())
+        find(job, &pools(&job.edges, &limits), 1e9, &limits)
     }
-    use crate::Pace;
-    use crate::model::Worker;
+    use crate::model::{Pace, Worker};
     use crate::time_blocks::TimeBlocks;
 
     /// Sender, receiver, and whether the link is six times as slow.
@@ -752,9 +718,8 @@ mod tests {
         };
         let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));
         let job = Job { edges: all.map(edge).collect(), ..Job::default() };
-        let slow: Vec<SlowEdge> = (0..job.edges.len())
-            .map(|at| SlowEdge { at, usual: 1e-3, is_sure: true, is_hidden: false })
-            .collect();
+        let slow: Vec<SlowEdge> =
+            (0..job.edges.len()).map(|at| SlowEdge { at, usual: 1e-3, is_sure: true }).collect();
         let mut nics = Nics::new(&job, &slow, &BTreeSet::new());
         let start = std::time::Instant::now();
         let found = std::iter::from_fn(|| nics.take_worst(&job, &slow)).count();

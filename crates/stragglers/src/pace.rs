@@ -15,14 +15,6 @@ use ncclscope_operations::stats::to_f64;
 /// A paced link's transfers are in flight for at most this many times as long as those of others.
 const LONGER: f64 = 1.1;
 
-/// GPUs pace a link whose transfers, or the others', they may have kept back for this part of the
-/// wire time.
-const PACED: f64 = 0.5;
-/// A paced link is slow if its transfers are in flight longer than the others' by at least this
-/// part of the excess of a link that is known to be slow, and by this part of the usual time.
-const OF_EXCESS: f64 = 0.5;
-const OF_FLIGHT: f64 = 0.03;
-
 /// The paces of comparable links, per byte, sorted.
 pub(crate) struct Paces {
     held: Vec<f64>,
@@ -42,16 +34,6 @@ impl Paces {
         let (held, flight) = per_byte(edge);
         held - median_of_others(&self.held, held) >= edge.cost() - usual
             && flight <= LONGER * median_of_others(&self.flight, flight)
-    }
-
-    /// Whether a link of these is as slow as one with this excess per byte, but hides it: where a
-    /// slow link paces a whole ring, transfers complete as rarely on every link of it.
-    pub(crate) fn hide(&self, edge: &LinkTraffic, excess: f64) -> bool {
-        let (held, flight) = per_byte(edge);
-        let usual = median_of_others(&self.flight, flight);
-        let least = (OF_EXCESS * excess).max(OF_FLIGHT * usual);
-        let held = held.max(median_of_others(&self.held, held));
-        held >= PACED * edge.cost() && flight - usual >= least
     }
 }
 
@@ -99,20 +81,5 @@ mod tests {
         assert!(!explained(edge(110.0, 40.0, 600.0)), "less was kept back than it takes longer");
         let unknown = vec![edge(110.0, 0.0, 0.0), edge(80.0, 0.0, 0.0)];
         assert!(!paces(&unknown).explain(&unknown[0], unknown[1].cost()));
-    }
-
-    /// All links of a ring are as slow as the slow interface's, whose transfers are in flight
-    /// longer.
-    #[test]
-    fn a_ring_hides_its_slow_links() {
-        let excess = edge(400.0, 0.0, 0.0).cost();
-        let hides = |one: LinkTraffic| {
-            let edges = [vec![one], vec![edge(500.0, 500.0, 200.0); 8]].concat();
-            paces(&edges).hide(&edges[0], excess)
-        };
-        assert!(hides(edge(500.0, 500.0, 600.0)) && hides(edge(500.0, 10.0, 4000.0)));
-        assert!(!hides(edge(500.0, 500.0, 210.0)), "far less than the known slow link");
-        let free = [vec![edge(500.0, 10.0, 4000.0)], vec![edge(500.0, 10.0, 600.0); 8]].concat();
-        assert!(!paces(&free).hide(&free[0], excess), "the network is what they wait for");
     }
 }

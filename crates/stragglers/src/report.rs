@@ -171,7 +171,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         node_communicators: drift::unjudged(job, &samples, limits),
         gpus: stalls::unjudged(job, limits),
     };
-    let links = edges::find(job, &pools, span, limits, &mut notes);
+    let links = edges::find(job, &pools, span, limits);
     let links = own_links(links, &findings, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
     let mut drifts = drift::find(job, (&clocks, samples), (&explained, span), limits);

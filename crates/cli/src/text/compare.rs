@@ -75,7 +75,8 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
         ("a step", Align::Right),
         ("verdict", Align::Left),
     ])
-    .spare(&["p", "95 % interval", "algorithm", "a step"]);
+    .spare(&["p", "95 % interval", "algorithm", "a step"])
+    .key("what");
     for row in rows.iter().take(most) {
         table.row(cells(row));
     }
@@ -91,10 +92,10 @@ fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
     }
     let has = |kind: Kind| rows.iter().take(most).any(|row| row.key.kind == kind);
     if has(Kind::Waiting) {
-        page.line("  waiting: of a rank in a step; its change is a share of the step");
+        page.wrapped("  ", "waiting: of a rank in a step; its change is a share of the step");
     }
     if has(Kind::Link) {
-        page.line("  link: the change is that of the time for a byte, so that + is slower");
+        page.wrapped("  ", "link: the change is that of the time for a byte, so that + is slower");
     }
 }
 

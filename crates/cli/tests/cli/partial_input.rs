@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Directories in which part of a run is missing, cut off or elsewhere.
 
-use crate::common::ncclscope;
+use crate::common::{ncclscope, simulate};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A job of 16 ranks on four hosts whose rank 4 was killed.
@@ -166,5 +167,27 @@ fn runs_below_a_directory_are_named() {
         let says =
             format!("recordings are in {}: name the directory of a run", job.path().display());
         assert!(error.contains(&says), "{verb}: {error}");
+    }
+}
+
+/// A job that ended: what seems to be in flight in damaged recordings may have ended, too.
+#[test]
+fn damaged_recordings_of_a_job_that_ended_do_not_hang() {
+    let scenario = "seed = 1\n[job]\nranks = 6\nper_host = 5\ntp = 1\npp = 3\ndp = 2\nep = 2\n\
+                    steps = 16\nmicrobatches = 16\n[machine]\nnetwork_gb_s = 3.0\n\
+                    forward_us = 300\n[[fault]]\nname = 'slow-nic'\nfactor = 8.0\nrank = 5\n";
+    let dir = tempfile::tempdir().unwrap();
+    let job = simulate(dir.path(), "run", scenario, &[]);
+    let [five, three] = ["node-0001-10320.nscope", "node-0000-10192.nscope"];
+    let whole = [five, three].map(|name| std::fs::read(job.join(name)).unwrap());
+    for (holed, cut_off, length) in [(five, three, 1_615_530), (three, five, 1_769_547)] {
+        let file = std::fs::OpenOptions::new().write(true).open(job.join(holed)).unwrap();
+        file.write_all_at(&[0; 4096], 1_409_024).unwrap();
+        cut(&job.join(cut_off), length);
+        let report = run(&["report"], &job, 3);
+        assert!(report.starts_with("CANNOT TELL  nothing hangs in what was recorded"), "{report}");
+        for (name, bytes) in [five, three].iter().zip(&whole) {
+            std::fs::write(job.join(name), bytes).unwrap();
+        }
     }
 }

@@ -336,7 +336,12 @@ impl HostEnds {
             let since = since.into_iter().chain(oldest).chain(call).min();
             since.is_some_and(|since| snapshot.end_ns.saturating_sub(since) >= hang_ns)
         };
-        if snapshot.is_copy || snapshot.comms.iter().any(waited) {
+        let waits = snapshot.comms.iter().any(waited);
+        // Whether what seems to be in flight has ended is lost.
+        if waits && snapshot.is_closed && !snapshot.damage.is_empty() {
+            return (ProcessStatus::Silent, Some(snapshot.lost_end()));
+        }
+        if snapshot.is_copy || waits {
             return (ProcessStatus::Running, None);
         }
         if snapshot.is_closed && (is_behind_host || is_behind || awaited_ns.is_some()) {
@@ -352,9 +357,7 @@ impl HostEnds {
             return (ProcessStatus::Running, None);
         }
         if !snapshot.damage.is_empty() {
-            let rank = snapshot.rank;
-            let doubt = format!("the recording of rank {rank} ends early, and its end may be lost");
-            return (ProcessStatus::Silent, Some(doubt));
+            return (ProcessStatus::Silent, Some(snapshot.lost_end()));
         }
         if is_behind_host && !(anywhere && on_host.is_none()) {
             return (ProcessStatus::Dead, None);

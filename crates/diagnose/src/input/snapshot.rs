@@ -48,6 +48,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The doubt about a process whose damaged recording does not show how it ended.
+    pub(super) fn lost_end(&self) -> String {
+        format!("the recording of rank {} ends early, and its end may be lost", self.rank)
+    }
+
     pub(super) const fn has_foreign(&self) -> bool {
         self.has_foreign
     }
