@@ -310,7 +310,9 @@ impl Nics {
         let mut bytes: BTreeMap<Nic, [u64; 3]> = BTreeMap::new();
         for (at, edge) in job.edges.iter().enumerate() {
             let is_slow = is_slow.contains(&at);
-            let counts = [is_slow, is_slow || judged.contains(&at), true];
+            // Small transfers are bound by latency, and would not show a slow interface.
+            let shows = judged.contains(&at) && edge.piece() >= SMALL;
+            let counts = [is_slow, is_slow || shows, true];
             for nic in Nic::of(edge) {
                 let sums = bytes.entry(nic).or_default().iter_mut();
                 sums.zip(counts).for_each(|(sum, counts)| *sum += u64::from(counts) * edge.bytes);
@@ -597,6 +599,32 @@ mod tests {
             found(&[(1, 2, true), (2, 3, true), (3, 4, false)]),
             [(FindingClass::SlowNic, vec![2])]
         );
+    }
+
+    /// Most bytes of a rank are of a ring of small pieces, which are as fast as those of others.
+    #[test]
+    fn small_transfers_do_not_clear_an_interface() {
+        let found = |piece: u64| {
+            let slow = [(0, 1, true), (1, 0, true), (0, 2, true), (2, 0, true)];
+            let healthy = (3..14).map(|rank| (rank, rank + 1, false));
+            let mut job = Job {
+                workers: (0..16).map(|rank| Worker::new(rank, "")).collect(),
+                edges: slow.into_iter().chain(healthy).map(|one| flow(&one)).collect(),
+                ..Job::default()
+            };
+            job.edges.extend((0..16).map(|rank| LinkTraffic {
+                comm: "ring".into(),
+                bytes: 1 << 30,
+                transfers: (1 << 30) / piece,
+                wire_ns: f64::from(1 << 30),
+                ..flow(&(rank, (rank + 1) % 16, false))
+            }));
+            let all = findings(&job).into_iter();
+            all.map(|one| (one.class, one.root_ranks, one.confidence)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(48 << 10), [(FindingClass::SlowNic, vec![0], Confidence::Suspect)]);
+        let all = found(1 << 20);
+        assert!(all.len() == 4 && all.iter().all(|one| one.0 == FindingClass::SlowLink), "{all:?}");
     }
 
     #[test]
