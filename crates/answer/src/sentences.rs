@@ -89,7 +89,7 @@ fn damage(report: &Report) -> String {
 const BUSY: f64 = 0.25;
 
 /// How much of a step the busiest link takes of those that are not judged, if that is much.
-pub(crate) fn busy_link(slow: &SlowReport) -> Option<String> {
+fn busy_link(slow: &SlowReport) -> Option<String> {
     let link = slow.unjudged.busiest.filter(|link| link.step_share >= BUSY)?;
     Some(format!(
         "rank {} to {} is on the wire for {:.0} % of a step, at {} GB/s; too few links are like \

@@ -32,11 +32,16 @@ fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
         let mut scenario = planted(fault, seed);
         scenario.job.ranks = 36;
         let (truth, verdicts) = found(&scenario);
-        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let found = essence(&verdicts);
         let planted: Vec<_> =
             truth.verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
         assert_eq!(found, planted, "{fault}");
     }
+}
+
+/// Class and ranks of the verdicts.
+fn essence(verdicts: &[Verdict]) -> Vec<(FindingClass, &Vec<u32>)> {
+    verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect()
 }
 
 /// In a kernel with sends and receives to several peers, the transfers with ranks that arrived wait
@@ -61,7 +66,7 @@ fn an_exchange_of_experts_waits_for_the_rank_whose_kernel_is_queued() {
         (job.ranks, job.per_host, job.tp, job.pp, job.dp, job.ep) = (24, 8, 2, 3, 4, 4);
         job.steps = 6;
         let (truth, verdicts) = found(&scenario);
-        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let found = essence(&verdicts);
         let planted = &truth.verdicts[0].root_ranks;
         assert_eq!(found, [(FindingClass::P2pMismatch, planted)], "seed {seed}");
     }
@@ -76,7 +81,7 @@ fn a_send_whose_kernel_has_ended_waits_for_the_network_alone() {
     (job.ranks, job.per_host, job.tp, job.pp, job.dp) = (16, 4, 2, 2, 4);
     (job.steps, job.microbatches) = (6, 4);
     let (truth, verdicts) = found(&scenario);
-    let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+    let found = essence(&verdicts);
     assert_eq!(found, [(FindingClass::FlushStalled, &truth.verdicts[0].root_ranks)]);
 }
 
@@ -89,7 +94,7 @@ fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
         let job = &mut scenario.job;
         (job.ranks, job.tp, job.pp, job.dp, job.hold_s) = (4, 1, 4, 1, 12);
         let (truth, verdicts) = found(&scenario);
-        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let found = essence(&verdicts);
         assert_eq!(found, [(FindingClass::HostStuck, &truth.verdicts[0].root_ranks)], "{seed}");
     }
 }
@@ -115,7 +120,7 @@ fn a_gpu_that_waits_for_another_of_its_host_is_no_cause() {
             let job = &mut scenario.job;
             (job.ranks, job.tp, job.pp, job.steps) = (ranks, tp, 1, 6);
             let (truth, verdicts) = found(&scenario);
-            let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+            let found = essence(&verdicts);
             let planted: Vec<_> =
                 truth.verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
             assert_eq!(found, planted, "{fault} {seed}");
@@ -134,7 +139,7 @@ fn a_gpu_that_cannot_pass_on_what_it_received_is_no_cause() {
             (ranks, 2, 1, 1, 1, 4);
         job.steps = if ranks == 29 { 9 } else { 11 };
         let (truth, verdicts) = found(&scenario);
-        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let found = essence(&verdicts);
         let planted = &truth.verdicts[0].root_ranks;
         assert_eq!(found, [(FindingClass::NetworkStalled, planted)], "{fault}");
     }
@@ -194,7 +199,7 @@ fn a_receive_of_more_than_a_gpu_of_its_host_sends_never_ends() {
         (job.ranks, job.per_host, job.tp, job.pp, job.steps) = (ranks, ranks, tp, pp, 6);
         let (truth, verdicts) = found(&scenario);
         assert!(!truth.ended, "seed {seed}");
-        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let found = essence(&verdicts);
         let planted = &truth.verdicts[0].root_ranks;
         assert_eq!(found, [(FindingClass::P2pMismatch, planted)], "seed {seed}");
     }

@@ -133,23 +133,17 @@ fn a_link_out_of_a_slow_node_is_a_note() {
     }
 }
 
-/// The findings about a job with these lines of a scenario.
-fn judged(scenario: &str) -> Value {
-    let directory = tempfile::tempdir().unwrap();
-    let run = simulate(directory.path(), "run", scenario, &[]);
-    json(run.to_str().unwrap(), 1)["findings"].clone()
-}
-
 /// A GPU fills its send buffers more slowly than the network, which has a long latency, takes them:
 /// sends complete as rarely as they are made, but are on the network no longer than others.
 #[test]
 fn the_link_out_of_a_slow_gpu_of_a_pipeline_is_suspect_at_most() {
-    let findings = judged(
-        "seed = 1\n[job]\nranks = 8\nper_host = 3\ntp = 1\npp = 4\ndp = 2\nsteps = 16\n\
-         microbatches = 16\n[machine]\nnetwork_gb_s = 12.5\nforward_us = 500\n\
-         network_ns = 50000\n[[fault]]\nname = 'slow-kernels'\nfactor = 6.0\nrank = 2\n",
-    );
-    let [found] = &findings.as_array().unwrap()[..] else { panic!("{findings:#}") };
+    let scenario = "seed = 1\n[job]\nranks = 8\nper_host = 3\ntp = 1\npp = 4\ndp = 2\nsteps = 16\n\
+                    microbatches = 16\n[machine]\nnetwork_gb_s = 12.5\nforward_us = 500\n\
+                    network_ns = 50000\n[[fault]]\nname = 'slow-kernels'\nfactor = 6.0\nrank = 2\n";
+    let directory = tempfile::tempdir().unwrap();
+    let run = simulate(directory.path(), "run", scenario, &[]);
+    let report = json(run.to_str().unwrap(), 1);
+    let [found] = &report["findings"].as_array().unwrap()[..] else { panic!("{report:#}") };
     assert_eq!((&found["class"], &found["edge"]), (&Value::from("S3"), &Value::from(vec![2, 4])));
     assert_eq!(found["confidence"], "suspect");
     let title = "the link from rank 2 to rank 4, or a GPU at one end, is slow";
