@@ -484,7 +484,7 @@ pub(crate) struct AgentArgs {
         value_name = "N",
         default_value_t = 20_000,
         allow_negative_numbers = true,
-        value_parser = number::<usize>("a number of series such as 20000")
+        value_parser = value("a number of series such as 20000", |n: &usize| *n > 0)
     )]
     pub(crate) max_series: usize,
     /// Follow the recordings of all hosts, not only of this one

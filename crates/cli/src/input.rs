@@ -230,10 +230,14 @@ impl Input {
             [a, _] => &a.members,
             _ => &[],
         };
-        let mut recordings: Vec<Option<Recording>> = self.recordings.drain(..).map(Some).collect();
+        // In place: thousands of recordings are not copied.
+        let mut recordings: Vec<Option<Recording>> =
+            std::mem::take(&mut self.recordings).into_iter().map(Some).collect();
         self.other = other.iter().filter_map(|&at| recordings[at].take()).collect();
-        let members: BTreeSet<usize> = chosen.members.iter().copied().collect();
-        self.recordings = members.iter().filter_map(|&at| recordings[at].take()).collect();
+        let mut is_member = vec![false; recordings.len()];
+        chosen.members.iter().for_each(|&at| is_member[at] = true);
+        let places = recordings.into_iter().zip(is_member);
+        self.recordings = places.filter_map(|(one, is_member)| one.filter(|_| is_member)).collect();
         Ok(())
     }
 
@@ -464,6 +468,12 @@ pub(crate) fn own_json(path: &Path) -> Option<String> {
         _ => "JSON that ncclscope printed",
     };
     Some(format!("{what} ({schema})"))
+}
+
+/// The error that a file is JSON that ncclscope printed; `None` if it is another file.
+pub(crate) fn not_an_input(path: &Path) -> Option<Failure> {
+    let what = own_json(path)?;
+    Some(Failure::input(format!("{} is {what}: name recordings", path.display())))
 }
 
 /// The content of `run.json` in this directory; `None` if there is none.

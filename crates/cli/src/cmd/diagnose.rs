@@ -5,7 +5,7 @@ use super::export::to_file;
 use super::report::words;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
-use crate::input::{below, recordings_in};
+use crate::input::{below, not_an_input, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
@@ -59,7 +59,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         Err(error) => {
             // A process that hangs before its first communicator records nothing.
             unrecorded.into_iter().for_each(warn_lines);
-            return Err(Failure::input(error + &runs_below(&directories)));
+            let own = args.inputs.iter().find_map(|path| not_an_input(path));
+            return Err(own.unwrap_or(Failure::input(error + &runs_below(&directories))));
         }
     };
     for line in warnings.iter().chain(&job.damaged) {

@@ -44,6 +44,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     // Neither is freed before the process ends: of thousands of ranks that would take a while.
     let mut input = ManuallyDrop::new(Input::open(&args.inputs, args.run.id())?);
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;
+    let is_named_twice = |(at, key): (usize, &By)| args.by[..at].contains(key);
+    if args.by.iter().enumerate().any(is_named_twice) {
+        return Err(Failure::usage("--by names a key twice: name each once"));
+    }
     if args.by.contains(&By::Channel) && args.by.len() > 1 {
         return Err(Failure::usage(
             "--by channel stands alone: an operation uses several channels",

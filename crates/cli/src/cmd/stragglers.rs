@@ -6,7 +6,7 @@ mod reading;
 use super::report::words;
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{FINDINGS, Failure, tell};
-use crate::input::{Input, recordings_in, tell_left_out};
+use crate::input::{Input, not_an_input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
@@ -180,6 +180,9 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
             });
             for path in inputs {
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
+            }
+            if let Some(failure) = inputs.iter().find_map(|file| not_an_input(file)) {
+                return Err(failure);
             }
             let _progress = match files.iter().any(|file| kineto::is_archive(file)) {
                 true => Watched::endless("reading traces"),

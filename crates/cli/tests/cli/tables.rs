@@ -158,6 +158,8 @@ fn ranks_steps_and_channels_have_rows() {
     assert!(sum(&channels, "total_bytes") > 0 && sum(&channels, "total_ns") > 0);
     let both = ["report", dir.path().to_str().unwrap(), "--by", "channel,func"];
     assert!(ncclscope(&both).ends_with(2).stderr.contains("--by channel stands alone"));
+    let twice = ["report", dir.path().to_str().unwrap(), "--by", "rank,func,rank"];
+    assert!(ncclscope(&twice).ends_with(2).stderr.contains("--by names a key twice"));
     let wrong = ["report", dir.path().to_str().unwrap(), "--by", "ranks"];
     assert!(ncclscope(&wrong).ends_with(2).stderr.contains("expected some of comm, rank"));
 }

@@ -38,6 +38,7 @@ fn a_wrong_value_is_told_what_is_expected() {
         ("agent --prom-listen 9417", "an address and a port such as 0.0.0.0:9417"),
         ("agent --interval -1", "seconds from 0.1 to 86400"),
         ("agent --max-series many", "a number of series such as 20000"),
+        ("agent --max-series 0", "a number of series such as 20000"),
         ("simulate --ranks -4", "a number of ranks such as 16"),
         ("simulate --pp 1.5", "a number of stages such as 4"),
         ("simulate --fault killed --rank -1", "a rank such as 3"),
@@ -83,6 +84,19 @@ fn a_directory_of_other_files_names_the_verb_that_reads_them() {
     let file = dir.path().join("nccl_trace_rank_0");
     let one = ncclscope(&["report", file.to_str().unwrap()]).ends_with(3).stderr;
     assert!(one.contains(&dump), "{one}");
+}
+
+#[test]
+fn what_ncclscope_printed_is_named_where_it_cannot_be_read() {
+    let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let report = ncclscope(&["report", run.text(), "--format", "json"]).ends_with(0).stdout;
+    let saved = run.file("saved.json");
+    std::fs::write(&saved, report).unwrap();
+    for verb in ["stragglers", "diagnose"] {
+        let refused = ncclscope(&[verb, saved.to_str().unwrap()]).ends_with(3).stderr;
+        let says = "saved.json is a saved report (ncclscope.report/3): name recordings";
+        assert!(refused.contains(says), "{verb}: {refused}");
+    }
 }
 
 #[test]
