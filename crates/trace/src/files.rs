@@ -111,6 +111,41 @@ pub(crate) fn next_hole(file: &File, at: u64) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at)).ok()
 }
 
+/// Looks for data and holes of a file from its beginning to its end. The system is asked once for
+/// each part: some file systems take long to answer.
+#[derive(Debug)]
+pub(crate) struct Extents<'f> {
+    file: &'f File,
+    /// The latest part: the start of a hole, that of the data after it, and the end of that data.
+    part: [u64; 3],
+}
+
+impl<'f> Extents<'f> {
+    pub(crate) const fn new(file: &'f File) -> Extents<'f> {
+        Extents { file, part: [0; 3] }
+    }
+
+    /// As [`next_data`].
+    pub(crate) fn next_data(&mut self, at: u64) -> io::Result<Option<u64>> {
+        let [hole, data, end] = self.part;
+        if (hole..end).contains(&at) {
+            return Ok(Some(at.max(data)));
+        }
+        let Some(data) = next_data(self.file, at)? else { return Ok(None) };
+        let end = match next_hole(self.file, data) {
+            Some(end) => end,
+            None => self.file.metadata()?.len(),
+        };
+        self.part = [at, data, end];
+        Ok(Some(data))
+    }
+
+    /// The end of the data at `at`, which [`Extents::next_data`] returned last or lies behind it.
+    pub(crate) fn end(&self, at: u64) -> u64 {
+        self.part[2].max(at)
+    }
+}
+
 /// Reads up to `len` bytes at `at`; fewer if the file ends.
 pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     // The buffer is not zeroed before the read.
@@ -164,6 +199,22 @@ mod tests {
         assert_eq!(read_around_holes(&file, at, len).unwrap(), all);
         assert!(read_around_holes(&file, 6 << 12, 4096).unwrap().is_empty());
         assert_eq!(read_around_holes(&file, (5 << 12) + 50, 100).unwrap()[49..51], [7, 0]);
+    }
+
+    #[test]
+    fn parts_of_a_file_are_what_the_system_says() {
+        let file = tempfile::tempfile().unwrap();
+        for (at, bytes) in [(2 << 12, 3 << 12), (9 << 12, 100), (12 << 12, 1 << 12)] {
+            file.write_all_at(&vec![7; bytes], at).unwrap();
+        }
+        let mut extents = Extents::new(&file);
+        for at in (0..14 << 12).step_by(512) {
+            let data = next_data(&file, at).unwrap();
+            assert_eq!(extents.next_data(at).unwrap(), data, "{at}");
+            if let Some(data) = data {
+                assert_eq!(Some(extents.end(data)), next_hole(&file, data), "{at}");
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::codec::{HEADER, MAGIC, MAX_BLOCK, META_LANE};
 use crate::error::Error;
-use crate::files::{next_data, next_hole, read_up_to};
+use crate::files::{Extents, read_up_to};
 use crate::layout::{Header, SEGMENT};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,21 +42,14 @@ pub(crate) fn segments_to_read(
     segments: u32,
     most: usize,
 ) -> Result<RingSegments, Error> {
-    let mut places: Vec<u64> = Vec::new();
-    let end = base + u64::from(segments) * SEGMENT;
-    let mut at = base;
-    // Holes are skipped: they may have any length, and would be read as zeros.
-    while let Some(data) = next_data(file, at)?.filter(|&data| data < end) {
-        let segment = (data.max(at) - base) / SEGMENT;
-        places.push(segment);
-        at = base + (segment + 1) * SEGMENT;
-    }
+    let places = places(file, base, segments)?;
     if places.len() <= most {
+        let places = places.into_iter().map(|place| place.segment).collect();
         return Ok(RingSegments { places, all: None });
     }
     let mut newest: Vec<Head> = Vec::new();
-    for segment in places {
-        newest.extend(head(file, base + segment * SEGMENT, segment)?);
+    for place in places {
+        newest.extend(head(file, base + place.segment * SEGMENT, place)?);
     }
     newest.sort_unstable_by_key(|head| (head.number, head.segment));
     let older = newest.len().saturating_sub(most);
@@ -65,8 +58,33 @@ pub(crate) fn segments_to_read(
     Ok(RingSegments { places, all: Some(newest) })
 }
 
-/// The head of the segment at this place, if it begins with a block.
-fn head(file: &File, start: u64, segment: u64) -> Result<Option<Head>, Error> {
+/// A segment that contains data.
+struct Place {
+    segment: u64,
+    /// As [`Head::data`].
+    data: Option<u64>,
+}
+
+/// The segments that contain data. Holes are skipped: they may have any length, and would be read
+/// as zeros.
+fn places(file: &File, base: u64, segments: u32) -> Result<Vec<Place>, Error> {
+    let mut places = Vec::new();
+    let mut extents = Extents::new(file);
+    let end = base + u64::from(segments) * SEGMENT;
+    let mut at = base;
+    while let Some(data) = extents.next_data(at)?.filter(|&data| data < end) {
+        let segment = (data - base) / SEGMENT;
+        let start = base + segment * SEGMENT;
+        at = start + SEGMENT;
+        let hole = if data > start { start } else { extents.end(start).min(at) };
+        let is_last = hole == at || extents.next_data(hole)?.is_none_or(|next| next >= at);
+        places.push(Place { segment, data: is_last.then_some(hole - start) });
+    }
+    Ok(places)
+}
+
+/// The head of the segment that starts at `start`, if it begins with a block.
+fn head(file: &File, start: u64, Place { segment, data }: Place) -> Result<Option<Head>, Error> {
     let bytes = read_up_to(file, start, HEADER)?;
     let fields = (u32_at(&bytes, 8), u32_at(&bytes, 12), u64_at(&bytes, 16));
     let (true, (Some(len), Some(epoch), Some(number))) =
@@ -79,10 +97,6 @@ fn head(file: &File, start: u64, segment: u64) -> Result<Option<Head>, Error> {
         let next = read_up_to(file, start + longest, HEADER)?;
         longest = longest.max(u32_at(&next, 8).unwrap_or(u32::MAX).into());
     }
-    let end = start + SEGMENT;
-    let hole = next_hole(file, start).unwrap_or(end).clamp(start, end);
-    let is_last = hole == end || next_data(file, hole)?.is_none_or(|data| data >= end);
-    let data = is_last.then_some(hole - start);
     Ok(Some(Head { segment, epoch, number, longest, data }))
 }
 
