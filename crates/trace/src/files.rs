@@ -10,9 +10,11 @@ have holes.
 
 use crate::error::Error;
 use rustix::buffer::spare_capacity;
+use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
+use std::num::NonZero;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -144,6 +146,12 @@ impl<'f> Extents<'f> {
     pub(crate) fn end(&self, at: u64) -> u64 {
         self.part[2].max(at)
     }
+}
+
+/// Asks the system to read the `len` bytes at `at` into its cache, without waiting for them.
+pub(crate) fn will_need(file: &File, at: u64, len: usize) {
+    // A file system that does not know the advice reads the bytes when they are wanted.
+    let _ = rustix::fs::fadvise(file, at, NonZero::new(len as u64), Advice::WillNeed);
 }
 
 /// Reads up to `len` bytes at `at`; fewer if the file ends.

@@ -4,7 +4,7 @@
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::codec::{HEADER, MAGIC, MAX_BLOCK, META_LANE};
 use crate::error::Error;
-use crate::files::{Extents, read_up_to};
+use crate::files::{Extents, read_up_to, will_need};
 use crate::layout::{Header, SEGMENT};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -46,6 +46,11 @@ pub(crate) fn segments_to_read(
     if places.len() <= most {
         let places = places.into_iter().map(|place| place.segment).collect();
         return Ok(RingSegments { places, all: None });
+    }
+    // The system reads all heads at once: one after another, each would take the latency of a disk or
+    // of a network.
+    for place in &places {
+        will_need(file, base + place.segment * SEGMENT, HEADER);
     }
     let mut newest: Vec<Head> = Vec::new();
     for place in places {
