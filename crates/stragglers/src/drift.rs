@@ -32,14 +32,13 @@ const FEW: (usize, usize) = (3, 6);
 /// first third, and a cost of this share of the run.
 const APART: (f64, f64) = (1.5, 0.02);
 
-/// Where this many classes or more are comparable, some look slower by chance: with fewer than
-/// [`SURE`] samples in a third of the run, one in [`LEAST_SHARE`] of them must be slower. In a
-/// healthy job of 8,192 ranks whose computing times vary, 16 of 256 were.
-const MANY_ALIKE: usize = 8;
-/// See [`MANY_ALIKE`].
+/// In a run of few steps, some classes look slower by chance, because the collectives of a step have
+/// much in common. With fewer steps than this in a third of the run, the comparable classes must be
+/// slower, too, if less clearly.
 const SURE: usize = 20;
-/// See [`MANY_ALIKE`].
-const LEAST_SHARE: usize = 4;
+/// Minimum share of them: a slower network slows down all. In a healthy job of 8,192 ranks whose
+/// computing times vary, half of 32 communicators were slower in the last of three steps.
+const MOST: f64 = 0.9;
 
 /// Minimum share of slow samples after the first slow one.
 const STAYS: f64 = 0.8;
@@ -47,8 +46,8 @@ const STAYS: f64 = 0.8;
 /// Function, size, members and shape.
 type ComparableKey<'a> = (&'a str, Option<u64>, u32, usize);
 
-/// A collective: end and transfer time, ns.
-type Sample = (f64, f64);
+/// A collective: end and transfer time, ns, and its step.
+type Sample = (f64, f64, Option<i64>);
 /// The transfer times of collectives by class and shape.
 pub(crate) type Samples = BTreeMap<(usize, usize), Vec<Sample>>;
 
@@ -69,7 +68,7 @@ pub(crate) fn find(
         .iter()
         .filter_map(|(&(class, shape), list)| slower((class, shape), list, limits))
         .collect();
-    leave_out_chance(job, &samples, &mut slower);
+    leave_out_chance(job, &samples, &mut slower, limits);
     found.extend(drifted(job, slower, span, limits));
     found.extend(inside(job, &samples, span, limits));
     found.extend(reconfigured(job, clocks, limits));
@@ -83,7 +82,8 @@ pub(crate) fn samples(job: &Job, clocks: &Clocks) -> Samples {
         let parts = collective.parts.iter();
         let shortest = parts.clone().map(|p| p.end - p.start).fold(f64::MAX, f64::min);
         let end = parts.map(|part: &Part| on_clock(part, clocks).end).fold(f64::MIN, f64::max);
-        samples.entry((collective.class, collective.shape)).or_default().push((end, shortest));
+        let sample = (end, shortest, collective.step);
+        samples.entry((collective.class, collective.shape)).or_default().push(sample);
     }
     if !job.steps_restart {
         samples.values_mut().for_each(|list| list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0)));
@@ -102,6 +102,8 @@ struct SlowedClass {
     shape: usize,
     /// Number of samples in the first third.
     before: usize,
+    /// Number of steps in the first third; of samples where steps are unknown.
+    steps: usize,
     usual: f64,
     mad: f64,
     now: f64,
@@ -130,24 +132,41 @@ fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> O
     let since = first(list, (usual * now).sqrt());
     let slowest = list[..third].iter().map(|sample| sample.1).fold(0.0, f64::max);
     let is_apart = list[list.len() - third..].iter().all(|sample| sample.1 >= APART.0 * slowest);
-    let before = third;
-    let found = SlowedClass { class, shape, before, usual, mad, now, extra, since, is_apart };
+    let (before, steps) = (third, steps(&list[..third]));
+    let found =
+        SlowedClass { class, shape, before, steps, usual, mad, now, extra, since, is_apart };
     (now > limit).then_some(found)
 }
 
-/// Leaves out the classes that may be slower by chance: they have few samples, and most of many
-/// comparable classes are not slower.
-fn leave_out_chance(job: &Job, samples: &Samples, slower: &mut Vec<SlowedClass>) {
-    let mut alike: BTreeMap<ComparableKey<'_>, usize> = BTreeMap::new();
-    let judged = samples.iter().filter(|(_, list)| list.len() / 3 >= FEW.0);
-    judged.for_each(|(&of, _)| *alike.entry(comparable(job, of)).or_default() += 1);
-    let mut slow: BTreeMap<ComparableKey<'_>, usize> = BTreeMap::new();
-    let of = |it: &SlowedClass| comparable(job, (it.class, it.shape));
-    slower.iter().for_each(|it| *slow.entry(of(it)).or_default() += 1);
+/// The number of steps that samples are of; of samples where steps are unknown.
+fn steps(samples: &[Sample]) -> usize {
+    let known: Option<BTreeSet<i64>> = samples.iter().map(|sample| sample.2).collect();
+    known.map_or(samples.len(), |steps| steps.len())
+}
+
+/// Leaves out the classes that may be slower by chance ([`SURE`], [`MOST`]).
+fn leave_out_chance(job: &Job, samples: &Samples, slower: &mut Vec<SlowedClass>, limits: &Limits) {
+    // The number of comparable classes, and how many of them rose.
+    let mut alike: BTreeMap<ComparableKey<'_>, (usize, usize)> = BTreeMap::new();
+    for (&of, list) in samples.iter().filter(|(_, list)| list.len() / 3 >= FEW.0) {
+        let (all, rose) = alike.entry(comparable(job, of)).or_default();
+        *all += 1;
+        *rose += usize::from(rises(list, limits));
+    }
     slower.retain(|it| {
-        let (alike, slow) = (alike[&of(it)], slow[&of(it)]);
-        it.before >= SURE || alike < MANY_ALIKE || slow * LEAST_SHARE >= alike
+        let (all, rose) = alike[&comparable(job, (it.class, it.shape))];
+        it.steps >= SURE || count(rose) >= MOST * count(all)
     });
+}
+
+/// True if the transfers of the last third took longer than those of the first, however much they
+/// vary.
+fn rises(list: &[Sample], limits: &Limits) -> bool {
+    let third = list.len() / 3;
+    let time =
+        |part: &[Sample]| median(&mut part.iter().map(|sample| sample.1).collect::<Vec<_>>());
+    let times = time(&list[..third]).zip(time(&list[list.len() - third..]));
+    times.is_some_and(|(first, last)| last > limits.drift_factor * first)
 }
 
 /// What collectives that can be compared have in common.
@@ -172,7 +191,7 @@ fn drifted(job: &Job, slower: Vec<SlowedClass>, span: f64, limits: &Limits) -> O
 
 /// Time from which transfers take longer than `limit`.
 fn first(list: &[Sample], limit: f64) -> Option<f64> {
-    let slow: Vec<(f64, bool)> = list.iter().map(|&(end, time)| (end, time > limit)).collect();
+    let slow: Vec<(f64, bool)> = list.iter().map(|&(end, time, _)| (end, time > limit)).collect();
     Onset::first(&slow, STAYS)
 }
 

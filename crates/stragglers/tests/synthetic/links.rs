@@ -158,16 +158,17 @@ fn pairs_of_ranks(slow: usize, steps: u32) -> Job {
     job
 }
 
-/// By chance: in a healthy job of 8,192 ranks whose computing times vary by 15 %, 16 of 256
-/// communicators were slower at the end.
+/// By chance: in a healthy job of 8,192 ranks whose computing times vary by 15 %, 16 of 32
+/// communicators were slower in the last of three steps.
 #[test]
 fn a_few_of_many_communicators_with_few_collectives_are_no_slower_network() {
     let of = |slow, steps| found(&analyze(&pairs_of_ranks(slow, steps), &Limits::default()));
     assert_eq!(of(4, 18), []);
+    assert_eq!(of(32, 18), []);
     let slower = [(FindingClass::TransfersSlowed, vec![], Confidence::Confirmed)];
     assert_eq!(of(64, 18), slower);
-    assert_eq!(of(16, 18), slower);
-    // With many collectives it is no chance.
+    assert_eq!(of(60, 18), slower);
+    // In many steps it is no chance.
     assert_eq!(of(4, 60), slower);
 }
 
