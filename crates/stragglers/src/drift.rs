@@ -32,12 +32,13 @@ const FEW: (usize, usize) = (3, 6);
 /// first third, and a cost of this share of the run.
 const APART: (f64, f64) = (1.5, 0.02);
 
-/// In a run of few steps, some classes look slower by chance, because the collectives of a step have
-/// much in common. With fewer steps than this in a third of the run, the comparable classes must be
-/// slower, too, if less clearly.
+/// In a run of few steps some classes look slower by chance, because the collectives of a step have
+/// much in common. With fewer steps than this in a third of the run, the comparable classes must
+/// have become slower, too, if less clearly.
 const SURE: usize = 20;
 /// Minimum share of them: a slower network slows down all. In a healthy job of 8,192 ranks whose
-/// computing times vary, half of 32 communicators were slower in the last of three steps.
+/// computing times vary, half of 32 communicators were slower in the last three steps than in the
+/// first three.
 const MOST: f64 = 0.9;
 
 /// Minimum share of slow samples after the first slow one.

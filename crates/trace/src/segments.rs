@@ -47,8 +47,8 @@ pub(crate) fn segments_to_read(
         let places = places.into_iter().map(|place| place.segment).collect();
         return Ok(RingSegments { places, all: None });
     }
-    // The system reads all heads at once: one after another, each would take the latency of a disk or
-    // of a network.
+    // The system reads all heads at once: one after another, each would take the latency of a disk
+    // or of a network.
     for place in &places {
         will_need(file, base + place.segment * SEGMENT, HEADER);
     }

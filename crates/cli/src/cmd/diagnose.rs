@@ -60,7 +60,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             // A process that hangs before its first communicator records nothing.
             unrecorded.into_iter().for_each(warn_lines);
             let own = args.inputs.iter().find_map(|path| not_an_input(path));
-            return Err(own.unwrap_or(Failure::input(error + &runs_below(&directories))));
+            return Err(own.unwrap_or_else(|| Failure::input(error + &runs_below(&directories))));
         }
     };
     for line in warnings.iter().chain(&job.damaged) {

@@ -159,7 +159,7 @@ fn pairs_of_ranks(slow: usize, steps: u32) -> Job {
 }
 
 /// By chance: in a healthy job of 8,192 ranks whose computing times vary by 15 %, 16 of 32
-/// communicators were slower in the last of three steps.
+/// communicators were slower in the last three steps than in the first three.
 #[test]
 fn a_few_of_many_communicators_with_few_collectives_are_no_slower_network() {
     let of = |slow, steps| found(&analyze(&pairs_of_ranks(slow, steps), &Limits::default()));
