@@ -28,6 +28,9 @@ use std::process::ExitCode;
 
 pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
     terminal::configure(args.global);
+    if starts_no_program(&args.verb) {
+        use_small_pages();
+    }
     match args.verb {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),
@@ -50,5 +53,30 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Env(args) => env::run(&args),
         Verb::Completions(args) => shell::completions(&args),
         Verb::Man(args) => shell::man(&args),
+    }
+}
+
+/// Whether a verb reads many recordings and starts no program but a pager. Programs inherit the
+/// setting of [`use_small_pages`].
+const fn starts_no_program(verb: &Verb) -> bool {
+    matches!(verb, Verb::Report(_) | Verb::Diagnose(_) | Verb::Stragglers(_) | Verb::Compare(_))
+}
+
+/// Takes no huge pages. With them a report of thousands of ranks needs a tenth more memory, and up
+/// to a third more time in a virtual machine whose host has to provide each of them.
+fn use_small_pages() {
+    // A system that does not know the setting keeps its own.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
+#[cfg(test)]
+mod pages {
+    use rustix::thread::transparent_huge_pages_are_disabled;
+
+    #[test]
+    fn a_report_takes_small_pages() {
+        assert!(!transparent_huge_pages_are_disabled().unwrap());
+        super::use_small_pages();
+        assert!(transparent_huge_pages_are_disabled().unwrap());
     }
 }
