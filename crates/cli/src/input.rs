@@ -230,14 +230,10 @@ impl Input {
             [a, _] => &a.members,
             _ => &[],
         };
-        // In place: thousands of recordings are not copied.
-        let mut recordings: Vec<Option<Recording>> =
-            std::mem::take(&mut self.recordings).into_iter().map(Some).collect();
+        let mut recordings: Vec<Option<Recording>> = self.recordings.drain(..).map(Some).collect();
         self.other = other.iter().filter_map(|&at| recordings[at].take()).collect();
-        let mut is_member = vec![false; recordings.len()];
-        chosen.members.iter().for_each(|&at| is_member[at] = true);
-        let places = recordings.into_iter().zip(is_member);
-        self.recordings = places.filter_map(|(one, is_member)| one.filter(|_| is_member)).collect();
+        let members: BTreeSet<usize> = chosen.members.iter().copied().collect();
+        self.recordings = members.iter().filter_map(|&at| recordings[at].take()).collect();
         Ok(())
     }
 

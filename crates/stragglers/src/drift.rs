@@ -118,25 +118,35 @@ struct SlowedClass {
 
 /// S2: compares the last third with the first third.
 fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> Option<SlowedClass> {
-    let third = list.len() / 3;
-    if third < FEW.0 {
+    let (early, late) = thirds(list);
+    let before = early.len();
+    if before < FEW.0 {
         return None;
     }
-    let values = |part: &[Sample]| part.iter().map(|sample| sample.1).collect::<Vec<_>>();
-    let (usual, mad) = median_mad(&mut values(&list[..third]))?;
-    let now = median(&mut values(&list[list.len() - third..]))?;
+    let (usual, mad) = median_mad(&mut times(early))?;
+    let now = median(&mut times(late))?;
     // The times of small collectives cluster around several values. A value that was common in the
     // first third is not a slowdown.
-    let often = high(&list[..third]);
+    let often = high(early);
     let limit = (usual + limits.mads * mad).max(limits.drift_factor * often);
-    let extra = (now - usual) * count(third);
+    let extra = (now - usual) * count(before);
     let since = first(list, (usual * now).sqrt());
-    let slowest = list[..third].iter().map(|sample| sample.1).fold(0.0, f64::max);
-    let is_apart = list[list.len() - third..].iter().all(|sample| sample.1 >= APART.0 * slowest);
-    let (before, steps) = (third, steps(&list[..third]));
+    let slowest = times(early).into_iter().fold(0.0, f64::max);
+    let is_apart = late.iter().all(|sample| sample.1 >= APART.0 * slowest);
+    let steps = steps(early);
     let found =
         SlowedClass { class, shape, before, steps, usual, mad, now, extra, since, is_apart };
     (now > limit).then_some(found)
+}
+
+/// The first and the last third of the samples.
+fn thirds(list: &[Sample]) -> (&[Sample], &[Sample]) {
+    let third = list.len() / 3;
+    (&list[..third], &list[list.len() - third..])
+}
+
+fn times(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.1).collect()
 }
 
 /// The number of steps that samples are of; of samples where steps are unknown.
@@ -147,9 +157,12 @@ fn steps(samples: &[Sample]) -> usize {
 
 /// Leaves out the classes that may be slower by chance ([`SURE`], [`MOST`]).
 fn leave_out_chance(job: &Job, samples: &Samples, slower: &mut Vec<SlowedClass>, limits: &Limits) {
+    if slower.iter().all(|it| it.steps >= SURE) {
+        return;
+    }
     // The number of comparable classes, and how many of them rose.
     let mut alike: BTreeMap<ComparableKey<'_>, (usize, usize)> = BTreeMap::new();
-    for (&of, list) in samples.iter().filter(|(_, list)| list.len() / 3 >= FEW.0) {
+    for (&of, list) in samples.iter().filter(|(_, list)| thirds(list).0.len() >= FEW.0) {
         let (all, rose) = alike.entry(comparable(job, of)).or_default();
         *all += 1;
         *rose += usize::from(rises(list, limits));
@@ -163,11 +176,9 @@ fn leave_out_chance(job: &Job, samples: &Samples, slower: &mut Vec<SlowedClass>,
 /// True if the transfers of the last third took longer than those of the first, however much they
 /// vary.
 fn rises(list: &[Sample], limits: &Limits) -> bool {
-    let third = list.len() / 3;
-    let time =
-        |part: &[Sample]| median(&mut part.iter().map(|sample| sample.1).collect::<Vec<_>>());
-    let times = time(&list[..third]).zip(time(&list[list.len() - third..]));
-    times.is_some_and(|(first, last)| last > limits.drift_factor * first)
+    let (early, late) = thirds(list);
+    let medians = median(&mut times(early)).zip(median(&mut times(late)));
+    medians.is_some_and(|(first, last)| last > limits.drift_factor * first)
 }
 
 /// What collectives that can be compared have in common.
@@ -207,7 +218,7 @@ fn most_lost(job: &Job, slower: &[SlowedClass]) -> f64 {
 
 /// The 90th percentile.
 fn high(samples: &[Sample]) -> f64 {
-    let mut values: Vec<f64> = samples.iter().map(|sample| sample.1).collect();
+    let mut values = times(samples);
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() * 9 / 10).copied().unwrap_or(0.0)
 }
@@ -280,7 +291,7 @@ fn alike<'s>(
     let mut alike = BTreeMap::<ComparableKey<'_>, Vec<ClassTime<'_>>>::new();
     for (&(class, shape), list) in samples {
         let of = &job.classes[class];
-        let mut values: Vec<f64> = list.iter().map(|sample| sample.1).collect();
+        let mut values = times(list);
         // Collectives of unknown size are not comparable.
         let is_other = of.bytes.is_none() || networked.contains(of.comm.as_str());
         if is_other || (values.len() as u64) < limits.min_samples {

@@ -98,7 +98,7 @@ fn regular(file: File) -> io::Result<File> {
 }
 
 /// The first offset from `at` on that is not in a hole of the file; `None` after its last data.
-pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
         Ok(at) => Ok(Some(at)),
         Err(Errno::NXIO) => Ok(None),
@@ -109,7 +109,7 @@ pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
 }
 
 /// The first offset from `at` on that is in a hole of the file; `None` if it is not known.
-pub(crate) fn next_hole(file: &File, at: u64) -> Option<u64> {
+fn next_hole(file: &File, at: u64) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at)).ok()
 }
 
@@ -174,10 +174,11 @@ pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Er
 /// system would cache their zeros.
 pub(crate) fn read_around_holes(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
+    let mut extents = Extents::new(file);
     let end = at + len as u64;
     let mut place = at;
-    while let Some(data) = next_data(file, place)?.filter(|&data| data < end) {
-        let hole = next_hole(file, data).unwrap_or(end).clamp(data, end);
+    while let Some(data) = extents.next_data(place)?.filter(|&data| data < end) {
+        let hole = extents.end(data).min(end);
         let range = [data, hole].map(|place| usize::try_from(place - at).unwrap_or(len));
         let found = read_up_to(file, data, range[1] - range[0])?;
         bytes.resize(range[0], 0);

@@ -68,15 +68,3 @@ fn use_small_pages() {
     // A system that does not know the setting keeps its own.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
-
-#[cfg(test)]
-mod pages {
-    use rustix::thread::transparent_huge_pages_are_disabled;
-
-    #[test]
-    fn a_report_takes_small_pages() {
-        assert!(!transparent_huge_pages_are_disabled().unwrap());
-        super::use_small_pages();
-        assert!(transparent_huge_pages_are_disabled().unwrap());
-    }
-}

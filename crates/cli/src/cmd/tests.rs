@@ -322,3 +322,11 @@ fn verbs_do_not_go_over_all_events_for_each_communicator() {
     assert!(few.iter().all(|(_, passes)| *passes > 0), "{few:?}");
     assert_eq!(few, many);
 }
+
+#[test]
+fn a_report_takes_small_pages() {
+    let are_off = || rustix::thread::transparent_huge_pages_are_disabled().unwrap();
+    assert!(!are_off());
+    super::use_small_pages();
+    assert!(are_off());
+}
