@@ -36,6 +36,8 @@ pub const STAND_IN: Artefact = Artefact::new("cpu-cuda", "libcpu_cuda.so");
 pub const RANK: Artefact = Artefact::new("rig", "rank");
 /// The program that starts the ranks of a job.
 pub const JOB: Artefact = Artefact::new("rig", "job");
+/// The program of one rank in a cluster in a box.
+pub const CLIENT: Artefact = Artefact::new("cluster", "client");
 /// The program that checks recordings against the invariants.
 pub const CHECK: Artefact = Artefact::new("invariants", "check");
 /// The program that plays callbacks.

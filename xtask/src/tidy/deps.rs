@@ -123,6 +123,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-trace",
         ],
     ),
+    ("cluster", &["built", "rig"]),
     ("rig", &["built"]),
     ("scripts", &["ncclscope-trace"]),
     ("stepper", &["built", "fake-nccl"]),
