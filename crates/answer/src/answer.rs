@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer of a report, and its text of at most five lines.
 
-use crate::cause::{Cause, Found, State, causes};
+use crate::cause::{Cause, Found, State, causes, past};
 use crate::extent::{cost, since};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
@@ -37,6 +37,8 @@ pub struct Answer {
     pub next: Vec<String>,
     /// The causes, worst first.
     causes: Vec<Cause>,
+    /// What slowed the job down before it stood still, worst first.
+    past: Vec<Cause>,
     /// Locations of the first 64 root ranks of each cause.
     #[serde(skip)]
     located: Vec<RankLocation>,
@@ -69,6 +71,7 @@ impl Answer {
             why: sentences::why(state, &causes, found),
             next: next(state, input, limit),
             headline: sentences::headline(state, found),
+            past: past(state, found),
             causes,
         }
     }
@@ -88,6 +91,7 @@ impl Answer {
             why: "only a run as a whole shows whether a rank holds up others".into(),
             next: vec![format!("ncclscope report {input}")],
             causes: Vec::new(),
+            past: Vec::new(),
             located: Vec::new(),
             headline: "a filter leaves out recordings, and these are not judged alone".into(),
         }
@@ -102,6 +106,9 @@ impl Answer {
         }
         if !self.why.is_empty() {
             lines.push(("why", self.why.clone()));
+        }
+        if !self.past.is_empty() {
+            lines.push(("past", sentences::past(&self.past)));
         }
         if let Some(cost) = self.cost {
             lines.push(("cost", cost.to_string()));

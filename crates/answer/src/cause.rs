@@ -68,6 +68,25 @@ pub struct Found<'a> {
     pub report: &'a Report,
 }
 
+/// The cause that a finding of `stragglers` is.
+fn of_finding(finding: &Finding) -> Cause {
+    Cause {
+        class: finding.class,
+        confidence: finding.confidence,
+        root_ranks: finding.root_ranks.clone(),
+        edge: finding.edge,
+        factor: finding.factor,
+        text: finding.class.title().to_owned(),
+    }
+}
+
+/// What slowed down a job that now stands still, the worst first; empty for one that moves.
+pub(crate) fn past(state: State, found: Found<'_>) -> Vec<Cause> {
+    let stands = state == State::Unknown && found.hang.standstill.is_some();
+    let all = found.slow.findings.iter().filter(|_| stands);
+    all.map(of_finding).collect()
+}
+
 /// The state of the job and its causes, the worst first.
 pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
     let Found { hang, slow, .. } = found;
@@ -79,20 +98,16 @@ pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
         factor: None,
         text: verdict.meaning().to_owned(),
     };
-    let of_finding = |finding: &Finding| Cause {
-        class: finding.class,
-        confidence: finding.confidence,
-        root_ranks: finding.root_ranks.clone(),
-        edge: finding.edge,
-        factor: finding.factor,
-        text: finding.class.title().to_owned(),
-    };
     if !hang.findings.is_empty() {
         let causes = hang.findings.iter().map(of_verdict).collect();
         // Operations with mismatched calls may have ended, with wrong results, so that the job need
         // not hang.
         let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
         return (state, causes);
+    }
+    // Whether it was slow says nothing about a job that does not move any more.
+    if hang.standstill.is_some() {
+        return (State::Unknown, Vec::new());
     }
     if !slow.findings.is_empty() {
         return (State::Slow, slow.findings.iter().map(of_finding).collect());
@@ -116,7 +131,7 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
     if is_empty {
         return Some("no operation was recorded".into());
     }
-    if hang.waiting_ranks != 0 {
+    if hang.waiting_ranks != 0 || hang.standstill.is_some() {
         return hang.notes.last().cloned();
     }
     if let Some(hidden) = &hang.hidden {

@@ -3,7 +3,7 @@
 
 use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
-use ncclscope_diagnose::Hidden;
+use ncclscope_diagnose::{Diagnosis, Hidden, Standstill};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
@@ -66,10 +66,28 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Unknown if is_mismatch_without_wait(hang) => {
             "no rank waits, and ranks made different calls: results may be wrong".into()
         }
-        State::Unknown => {
-            "nothing hangs in what was recorded; the recordings do not show more".into()
-        }
+        State::Unknown => match hang.standstill {
+            Some(standstill) => stands_still(hang, standstill),
+            None => "nothing hangs in what was recorded; the recordings do not show more".into(),
+        },
     }
+}
+
+/// That the job stands still, for how long, and how many ranks wait.
+fn stands_still(hang: &Diagnosis, Standstill { still_ns, usual_ns }: Standstill) -> String {
+    let still = duration(to_f64(still_ns));
+    let than = usual_ns
+        .filter(|&usual| usual < still_ns)
+        .map(|usual| format!(" (the longest pause before: {})", duration(to_f64(usual))));
+    let what = match hang.waiting_ranks {
+        0 => "no rank has called NCCL, and no operation has ended".to_owned(),
+        waiting => {
+            let all = count(hang.ranks + hang.silent_ranks.len(), "rank");
+            let wait = if_one(waiting, "waits", "wait");
+            format!("{waiting} of {all} {wait} in NCCL, and nothing has moved")
+        }
+    };
+    format!("the job stands still: {what} for {still}{}", than.unwrap_or_default())
 }
 
 /// How many recordings are damaged, as the end of a line.
@@ -101,6 +119,27 @@ fn busy_link(slow: &SlowReport) -> Option<String> {
     ))
 }
 
+/// How sure a cause is.
+fn sure(cause: &Cause) -> &'static str {
+    match cause.confidence {
+        Confidence::Confirmed => "confirmed",
+        Confidence::Suspect => "suspected",
+    }
+}
+
+/// What slowed the job down before, in one sentence.
+pub(crate) fn past(causes: &[Cause]) -> String {
+    let of = |cause: &Cause| {
+        let ranks = match cause.root_ranks.as_slice() {
+            [] => String::new(),
+            many => format!(", {} {}", if_one(many.len(), "rank", "ranks"), ranges(many)),
+        };
+        format!("{}, {}{ranks}", cause.class, sure(cause))
+    };
+    let named: Vec<String> = causes.iter().take(LISTED).map(of).collect();
+    format!("before that it was slow: {}", named.join("; "))
+}
+
 /// The reason in one sentence.
 pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
@@ -109,10 +148,6 @@ pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
             _ => busy_link(found.slow),
         }
         .unwrap_or_default();
-    };
-    let sure = |cause: &Cause| match cause.confidence {
-        Confidence::Confirmed => "confirmed",
-        Confidence::Suspect => "suspected",
     };
     let factor = first.factor.map_or_else(String::new, |f| format!(", {f:.1}x slower"));
     let mut text = format!("{}, {}{factor}: {}", first.class, sure(first), first.text);

@@ -3,6 +3,7 @@
 
 use crate::classify::Classifier;
 use crate::job::{Job, Process, ProcessStatus};
+use crate::standstill::{self, SHORTEST_NS, Standstill};
 use crate::stuck_operation::UNSEEN_NETWORK;
 use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
@@ -14,8 +15,6 @@ use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-/// Shorter waits are normal in a running job, ns.
-const SHORTEST_NS: u64 = 100_000_000;
 /// Maximum number of doubts that a verdict names.
 const MAX_DOUBTS: usize = 4;
 
@@ -108,13 +107,9 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     doubt(job, &mut verdicts);
     verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
-    let mut silent: Vec<u32> = job
-        .processes
-        .iter()
-        .zip(0u32..)
-        .filter(|(process, _)| process.status == ProcessStatus::Silent)
-        .filter_map(|(_, at)| job.known_rank(at))
-        .collect();
+    let all = job.processes.iter().zip(0u32..);
+    let silent = all.filter(|(process, _)| process.status == ProcessStatus::Silent);
+    let mut silent: Vec<u32> = silent.filter_map(|(_, at)| job.known_rank(at)).collect();
     silent.sort_unstable();
     let mut notes = job.notes.clone();
     if !wait_roots.moving.is_empty() {
@@ -127,11 +122,12 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     let is_quiet = verdicts.is_empty() && waiting.is_empty();
     let hidden = is_quiet.then(|| hidden(job, params.hang_ns)).flatten();
+    let standstill = standstill::find(job, params.hang_ns).filter(|_| hidden.is_none());
     if let Some(hidden) = &hidden {
         notes.push(hidden.text.clone());
     } else if is_quiet {
         let short = short_waits(job, &params);
-        notes.push(short.as_ref().map_or_else(|| quiet(job), |(_, note)| note.clone()));
+        notes.push(short.as_ref().map_or_else(|| quiet(job, standstill), |(_, note)| note.clone()));
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
     notes.extend(unexplained(&verdicts, &waiting, job));
@@ -145,6 +141,7 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         waiting_ranks: waiting.len(),
         notes,
         hidden,
+        standstill,
     };
     (diagnosis, wait_roots)
 }
@@ -342,13 +339,13 @@ fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
 }
 
 /// The note for a job in which no rank waits in NCCL.
-fn quiet(job: &Job) -> String {
-    let is_idle = |idle: &u64| *idle >= 30_000_000_000;
-    let idle = job.processes.iter().filter_map(|process| process.idle_ns);
-    match idle.min().filter(is_idle) {
-        Some(least) => format!(
-            "OUTSIDE_NCCL: no rank is in an NCCL operation, and none has called NCCL for {}",
-            words::duration(least)
+fn quiet(job: &Job, standstill: Option<Standstill>) -> String {
+    match standstill {
+        Some(Standstill { still_ns, .. }) => format!(
+            "OUTSIDE_NCCL: no rank is in an NCCL operation, and none has called NCCL for {}: each \
+             is outside NCCL, or creates, splits, aborts or destroys a communicator, which NCCL \
+             does not report",
+            words::duration(still_ns)
         ),
         None if job.processes.iter().any(|process| process.hides_calls) => {
             "no rank waits in an NCCL operation that is enqueued; NCCL before 2.28 does not report \

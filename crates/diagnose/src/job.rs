@@ -134,6 +134,11 @@ pub struct Process {
     pub entered: Option<Pending>,
     /// Time since the application last called NCCL, ns.
     pub idle_ns: Option<u64>,
+    /// Time since it last called NCCL or an event of it last completed, ns; `None` if it ended in
+    /// order, or if what it runs may not be seen.
+    pub still_ns: Option<u64>,
+    /// The longest such time before, ns; `None` if there were too few.
+    pub usual_ns: Option<u64>,
     /// Its threads; recorded only when something looked stuck.
     pub threads: Vec<ThreadState>,
     /// The reports of its own watchdog, one line each.

@@ -2,6 +2,7 @@
 //! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/2`.
 
 use crate::job::Call;
+use crate::standstill::Standstill;
 pub use ncclscope_findings::Evidence;
 use ncclscope_findings::{Confidence, FindingClass, Help};
 use serde::Serialize;
@@ -120,6 +121,9 @@ pub struct Diagnosis {
     /// Why ranks may wait in operations that were not recorded; also the last of the notes.
     #[serde(skip)]
     pub hidden: Option<Hidden>,
+    /// For how long nothing has moved, if that is as long as the limit or longer than ever before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standstill: Option<Standstill>,
 }
 
 /// Why ranks may wait although no recorded operation shows it.

@@ -692,9 +692,12 @@ fn a_rank_whose_counters_advance_is_not_stuck() {
 fn a_job_outside_nccl_gets_no_verdict() {
     let mut job = job(2);
     job.comms.push(comm("a", &[(0, 5, None, 5), (1, 5, None, 5)]));
-    job.processes.iter_mut().for_each(|process| process.idle_ns = MINUTE);
+    for process in &mut job.processes {
+        (process.idle_ns, process.still_ns) = (MINUTE, MINUTE);
+    }
     let found = run(&job);
     assert!(found.findings.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
+    assert_eq!(found.standstill.map(|it| it.still_ns), MINUTE);
     // Where recording is off, or only a sample is recorded, ranks may wait in what is not recorded.
     let hidden = |change: fn(&mut Process)| {
         let mut job = job.clone();
@@ -710,7 +713,9 @@ fn a_job_outside_nccl_gets_no_verdict() {
     let sampled = hidden(|process| process.is_sampled = true);
     assert!(sampled.contains("no rank has called NCCL for 60.0 s"), "{sampled}");
     assert_eq!(hidden(|process| process.off_ns = Some(29_000_000_000)), "", "below the limit");
-    assert_eq!(hidden(|one| (one.off_ns, one.status) = (MINUTE, ProcessStatus::Ended)), "");
+    let mut over = job.clone();
+    over.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Ended);
+    assert_eq!(run(&over).standstill, None);
     // No rank waits for a rank that is ahead and has finished.
     job.comms.push(comm("b", &[(0, 5, None, 5), (1, 4, None, 4)]));
     assert!(run(&job).findings.is_empty());

@@ -317,6 +317,7 @@ mod tests {
             waiting_ranks: 3,
             notes: Vec::new(),
             hidden: None,
+            standstill: None,
         }
     }
 

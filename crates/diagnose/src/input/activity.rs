@@ -12,6 +12,24 @@ pub(super) struct Activity {
     pub(super) call: u64,
     /// The latest of this call and the last completion of an event.
     pub(super) change: u64,
+    /// The longest time between two changes before that.
+    pub(super) longest: u64,
+    /// Number of changes.
+    pub(super) changes: u64,
+}
+
+impl Activity {
+    /// Notes that something changed at `at`. Lanes are read in pieces, so that changes come nearly
+    /// in order: one that comes late makes no pause longer than it was.
+    fn change(&mut self, at: u64) {
+        if at <= self.change {
+            return;
+        }
+        if self.change != 0 {
+            self.longest = self.longest.max(at - self.change);
+        }
+        (self.change, self.changes) = (at, self.changes + 1);
+    }
 }
 
 /// The activity of a process, and of its communicators by position.
@@ -37,7 +55,8 @@ impl Activities {
         let stop = event.stop.unwrap_or(0);
         let comm = comm.and_then(|at| self.comms.get_mut(at));
         for of in [Some(&mut self.process), comm].into_iter().flatten() {
-            (of.call, of.change) = (of.call.max(call), of.change.max(stop));
+            of.call = of.call.max(call);
+            of.change(stop);
         }
     }
 

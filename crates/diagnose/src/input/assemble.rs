@@ -213,7 +213,7 @@ fn process(
         host: Some(snapshot.host.clone()),
         pid: Some(snapshot.pid),
         local_rank: snapshot.facts.identity.local_rank.map(u64::from),
-        device: device(snapshot).map(u64::from),
+        device: snapshot.device().map(u64::from),
         status,
         hides_p2p: false,
         lacks_events: snapshot.lacks_events,
@@ -226,17 +226,13 @@ fn process(
         hides_calls: snapshot.hides_calls,
         is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
         idle_ns: (snapshot.last_call_ns != 0).then(|| now.saturating_sub(snapshot.last_call_ns)),
+        still_ns: snapshot.still_ns(now),
+        usual_ns: snapshot.usual_ns,
         entered: snapshot.entered,
         threads: snapshot.threads.clone(),
         reports: snapshot.reports.clone(),
         doubts: doubt.into_iter().chain(damage).collect(),
     }
-}
-
-/// The GPU of a process's communicators, else that of the process; `None` if unknown.
-fn device(snapshot: &Snapshot) -> Option<u32> {
-    let told = snapshot.comms.iter().find_map(|member| member.device);
-    told.or(snapshot.facts.identity.device)
 }
 
 /// Adds a note for each damaged recording, up to [`NAMED`].

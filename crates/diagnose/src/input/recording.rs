@@ -51,6 +51,10 @@ const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
 const LEAST_SEGMENTS: usize = 2;
 const MORE_SEGMENTS: usize = 8;
 
+/// Number of changes from which on the longest pause between them says what is usual: that a
+/// further pause is longer than all of 20 like it has a chance of 1 in 21.
+const USUAL: u64 = 21;
+
 /// Maximum number of sizes kept; one side is rarely further ahead of the other.
 const MAX_SIZES: usize = 8;
 
@@ -177,6 +181,12 @@ impl SnapshotReader<'_> {
     }
 }
 
+/// A number of ticks in ns.
+fn span_ns(ticks: u64, hz: u64) -> u64 {
+    let ns = u128::from(ticks) * 1_000_000_000;
+    u64::try_from(ns.checked_div(u128::from(hz)).unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
 /// Derives a process's progress from its recording.
 struct Progression<'t, 'a> {
     recording: &'a Recording,
@@ -212,7 +222,7 @@ impl<'t, 'a> Progression<'t, 'a> {
 
     fn snapshot(&self) -> Snapshot {
         let header = self.recording.header();
-        let Activity { call, change } = self.notes.activities.process;
+        let Activity { call, change, longest, changes } = self.notes.activities.process;
         let damage = self.recording.damage_in_short().into_iter();
         let at = |ticks: u64| self.ns_or_never(ticks);
         let reports = self.recording.hangs().iter().rev();
@@ -227,6 +237,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             part: self.recording.part().filter(|_| !self.older.is_read),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
+            usual_ns: (changes >= USUAL).then(|| span_ns(longest, header.hz)),
             last_call_ns: at(call),
             is_closed: header.closed && !header.copy,
             is_copy: header.copy,
@@ -258,7 +269,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
                 ..Progress::default()
             });
-        let Activity { call, change } = self.notes.activities.comms[position];
+        let Activity { call, change, .. } = self.notes.activities.comms[position];
         let mut member = Member {
             hash: comm.hash,
             last_call_ns: self.ns_or_never(call),

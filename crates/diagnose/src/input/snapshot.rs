@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub(super) end_ns: u64,
     /// When the application last called NCCL, or an event last completed, ns.
     pub(super) change_ns: u64,
+    /// The longest time between two such changes before, ns; `None` if there were too few to say
+    /// what is usual.
+    pub(super) usual_ns: Option<u64>,
     /// When the application last called NCCL, ns.
     pub(super) last_call_ns: u64,
     pub(super) is_closed: bool,
@@ -51,6 +54,22 @@ impl Snapshot {
     /// The doubt about a process whose damaged recording does not show how it ended.
     pub(super) fn lost_end(&self) -> String {
         format!("the recording of rank {} ends early, and its end may be lost", self.rank)
+    }
+
+    /// The GPU of the process's communicators, else that of the process; `None` if unknown.
+    pub(super) fn device(&self) -> Option<u32> {
+        let known = self.comms.iter().find_map(|member| member.device);
+        known.or(self.facts.identity.device)
+    }
+
+    /// How long nothing of the process has moved at `now`, ns. The replays of a CUDA graph may show
+    /// nothing, so that a process with captured operations may move unseen.
+    pub(super) fn still_ns(&self, now: u64) -> Option<u64> {
+        let may_move_unseen = self.off_since_ns.is_some()
+            || self.is_sampled
+            || self.comms.iter().any(|member| member.is_captured);
+        let is_known = self.change_ns != 0 && !self.is_closed && !may_move_unseen;
+        is_known.then(|| now.saturating_sub(self.change_ns))
     }
 
     pub(super) const fn has_foreign(&self) -> bool {
