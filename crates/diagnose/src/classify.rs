@@ -8,7 +8,7 @@ use crate::merge_causes::{self, MergedCause};
 use crate::stuck_operation::{self, Cause};
 use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
-use crate::words;
+use crate::{setup, words};
 use ncclscope_findings::rank::{Pending, Thread};
 use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_operations::human;
@@ -232,6 +232,7 @@ impl<'a> Classifier<'a> {
                 FindingClass::P2pMismatch
             }
             ProcessStatus::Ended => FindingClass::ProcessGone,
+            _ if one.setup.is_some() => FindingClass::CommSetup,
             _ => FindingClass::HostStuck,
         }
     }
@@ -354,6 +355,14 @@ impl<'a> Classifier<'a> {
         processes.iter().all(|&process| self.job.processes[process as usize].goes_on())
     }
 
+    /// True if they have destroyed or aborted the communicator in which others wait for them.
+    fn have_left(&self, processes: &[u32]) -> bool {
+        processes.iter().all(|process| {
+            let longest = self.longest_wait.get(process);
+            longest.is_some_and(|of| self.comm(of.comm).vectors[of.own as usize].has_left)
+        })
+    }
+
     fn age_ns(&self, vector: &Vector) -> Option<u64> {
         vector.age_ns.filter(|_| !self.job.is_dump)
     }
@@ -432,6 +441,7 @@ impl<'a> Classifier<'a> {
                     add(line(format!("{who}: thread {tid} is in state {state}, in {place}")));
                 }
             }
+            FindingClass::CommSetup => add(line(setup::text(self.job, process))),
             _ => {}
         }
         for report in one.reports.iter().take(2) {
@@ -494,6 +504,7 @@ impl<'a> Classifier<'a> {
             (FindingClass::ProcessGone, [ProcessStatus::Ended]) => "gone: the process exited",
             (FindingClass::ProcessGone, &[ProcessStatus::Stopped(by)]) => by.title(is_several),
             (FindingClass::HostStuck, _) if self.go_on(processes) => words::elsewhere(is_several),
+            (FindingClass::HostStuck, _) if self.have_left(processes) => words::left(is_several),
             _ if is_several => words::of_several(class),
             _ => class.title(),
         };

@@ -8,7 +8,7 @@ use crate::stuck_operation::UNSEEN_NETWORK;
 use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, help, unseen, words};
+use crate::{desync, help, setup, unseen, words};
 use ncclscope_findings::patience;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
@@ -105,8 +105,9 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     // After that, because it makes verdicts vague that are as likely as the others.
     doubt_killed(&mut verdicts, job, &by_calls);
     doubt(job, &mut verdicts);
-    verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
+    verdicts.extend(setup::find(job, params.hang_ns, &verdicts, &mut waiting));
+    verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
     let all = job.processes.iter().zip(0u32..);
     let silent = all.filter(|(process, _)| process.status == ProcessStatus::Silent);
     let mut silent: Vec<u32> = silent.filter_map(|(_, at)| job.known_rank(at)).collect();

@@ -132,6 +132,9 @@ pub struct Process {
     pub is_moving: bool,
     /// The API call of the application that has not returned.
     pub entered: Option<Pending>,
+    /// The function in which it creates or ends a communicator, if a look at its threads found one
+    /// after its last call.
+    pub setup: Option<SetupCall>,
     /// Time since the application last called NCCL, ns.
     pub idle_ns: Option<u64>,
     /// Time since it last called NCCL or an event of it last completed, ns; `None` if it ended in
@@ -153,6 +156,17 @@ impl Process {
     pub(crate) fn goes_on(&self) -> bool {
         self.is_moving && self.status == ProcessStatus::Running
     }
+}
+
+/// A call that creates or ends a communicator, and has not returned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetupCall {
+    /// NCCL's function.
+    pub function: String,
+    /// To whom the process connects without an answer, `ADDRESS:PORT, …`.
+    pub connects: String,
+    /// Its addresses at which it waits for others, `ADDRESS, …`.
+    pub listens: String,
 }
 
 /// A thread of a process, and its role.

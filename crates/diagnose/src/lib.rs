@@ -28,6 +28,7 @@ mod help;
 pub mod input;
 pub mod job;
 mod merge_causes;
+mod setup;
 mod standstill;
 mod state;
 mod stuck_operation;

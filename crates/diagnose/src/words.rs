@@ -57,6 +57,9 @@ pub(crate) const fn of_several(class: FindingClass) -> &'static str {
         FindingClass::ProcessGone => {
             "give no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
         }
+        FindingClass::CommSetup => {
+            "are in functions that create or end communicators, which do not return"
+        }
         FindingClass::ReceiverNotReady => "are not ready to receive",
         _ => class.title(),
     }
@@ -68,6 +71,15 @@ pub(crate) const fn elsewhere(is_several: bool) -> &'static str {
         "call NCCL, but not the operation that other ranks wait in"
     } else {
         "calls NCCL, but not the operation that other ranks wait in"
+    }
+}
+
+/// What is wrong with ranks that have ended a communicator in which others wait.
+pub(crate) const fn left(is_several: bool) -> &'static str {
+    if is_several {
+        "have aborted or destroyed the communicator in which others wait, and do not call NCCL"
+    } else {
+        "has aborted or destroyed the communicator in which others wait, and does not call NCCL"
     }
 }
 

@@ -10,6 +10,7 @@ pub enum FindingClass {
     HostStuck,
     ProcessGone,
     CallNotEnqueued,
+    CommSetup,
     CallMismatch,
     P2pMismatch,
     KernelNotStarted,

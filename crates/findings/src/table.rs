@@ -25,7 +25,7 @@ pub(crate) struct Row {
 }
 
 /// One row for each class, in the order of the enum.
-pub(crate) const ROWS: [Row; 24] = [
+pub(crate) const ROWS: [Row; 25] = [
     Row {
         class: C::HostStuck,
         code: "H1a",
@@ -60,6 +60,21 @@ pub(crate) const ROWS: [Row; 24] = [
         advice: "look at the calling thread (`py-spy dump`, `gdb`).",
         verb: "report --full",
         tools: ONE_RANK,
+    },
+    Row {
+        class: C::CommSetup,
+        code: "H1e",
+        name: "comm-setup",
+        title: "is in a function that creates or ends a communicator, which does not return",
+        explanation: "A thread stands in `ncclCommInitRank…`, `ncclCommSplit`, `ncclCommAbort` or \
+                      a function like these, of which NCCL reports no event: a return address \
+                      into it is on the thread's stack. The members of a communicator wait there \
+                      for one another.",
+        advice: "create communicators in one order on all ranks, and on all of their members; look \
+                 at the calling threads (`py-spy dump`), at the interface (NCCL_SOCKET_IFNAME) and \
+                 at firewalls.",
+        verb: "report --full",
+        tools: ALL_RANKS,
     },
     Row {
         class: C::CallMismatch,

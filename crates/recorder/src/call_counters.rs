@@ -63,6 +63,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// A number that grows with each call and each operation that NCCL enqueues.
+    #[must_use]
+    pub const fn calls(&self) -> u64 {
+        self.api + self.p2p_api + self.enqueued + self.p2p_enqueued
+    }
+
     /// Number of collectives that the newest checkpoint covers; 0 before the first checkpoint.
     #[must_use]
     pub const fn checkpoint_at(&self) -> u64 {

@@ -232,6 +232,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(codes, 12 + KINDS - 1, "a step has no start");
+        assert_eq!(codes, 13 + KINDS - 1, "a step has no start");
     }
 }

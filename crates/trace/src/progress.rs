@@ -15,7 +15,7 @@ use crate::fields::record_fields;
 use crate::handle::Handle;
 use crate::string::StrId;
 use crate::words::{
-    CHECKPOINTS, MAX_WORDS, OP_PROGRESS, PROGRESS, Pack, Packed, SHORTAGE, Sink, THREAD,
+    CHECKPOINTS, MAX_WORDS, OP_PROGRESS, PROGRESS, Pack, Packed, SETUP, SHORTAGE, Sink, THREAD,
 };
 
 /// Number of collectives from one kept value of the rolling hash to the next.
@@ -34,6 +34,8 @@ pub enum Heartbeat {
     Thread(Thread),
     /// How long the process was short of processor time.
     Shortage(Shortage),
+    /// A look at a process that has not called NCCL for a while.
+    Setup(Setup),
 }
 
 /// Which counts of a [`Progress`] are incomplete, and its state.
@@ -199,6 +201,24 @@ record_fields! {
     }
 }
 
+record_fields! {
+    /// A look at a process whose application has not called NCCL for a while: whether a thread is
+    /// in a function that creates or ends a communicator, of which NCCL reports no event.
+    #[derive(Default)]
+    pub struct Setup: 3 {
+        /// When, in ticks.
+        ticks: u64 = (1, 0),
+        /// Thread id; 0 if no thread is in such a function.
+        tid: u32 = (0, 32),
+        /// The function, such as `ncclCommSplit`; none if no thread is in one.
+        function: StrId = (0, 16),
+        /// To whom sockets of the process connect without an answer: `ADDRESS:PORT, …`.
+        connects: StrId = (2, 0),
+        /// The addresses of its interfaces at which the process waits for others: `ADDRESS, …`.
+        listens: StrId = (2, 16),
+    }
+}
+
 impl Heartbeat {
     /// When, in ticks.
     #[must_use]
@@ -209,6 +229,7 @@ impl Heartbeat {
             Heartbeat::Op(it) => it.ticks,
             Heartbeat::Thread(it) => it.ticks,
             Heartbeat::Shortage(it) => it.ticks,
+            Heartbeat::Setup(it) => it.ticks,
         }
     }
 
@@ -221,6 +242,7 @@ impl Heartbeat {
             Heartbeat::Op(it) => packed(OP_PROGRESS, |words| it.set(words)),
             Heartbeat::Thread(it) => packed(THREAD, |words| it.set(words)),
             Heartbeat::Shortage(it) => packed(SHORTAGE, |words| it.set(words)),
+            Heartbeat::Setup(it) => packed(SETUP, |words| it.set(words)),
         }
     }
 
@@ -232,6 +254,7 @@ impl Heartbeat {
             OP_PROGRESS => Heartbeat::Op(OpProgress::get(words)),
             THREAD => Heartbeat::Thread(Thread::get(words)),
             SHORTAGE => Heartbeat::Shortage(Shortage::get(words)),
+            SETUP => Heartbeat::Setup(Setup::get(words)),
             _ => return None,
         })
     }
@@ -378,6 +401,8 @@ mod tests {
             throttled_us: u32::MAX,
             tid: 7,
         }));
+        let [function, connects, listens] = [1, 2, u16::MAX].map(StrId);
+        back(Heartbeat::Setup(Setup { ticks: 1, tid: 2, function, connects, listens }));
     }
 
     #[test]

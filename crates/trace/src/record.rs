@@ -14,8 +14,8 @@ pub use crate::fields::{FieldLayout, Layout, Meaning};
 pub use crate::start::*;
 pub use crate::step::{Step, step_flags};
 pub use crate::words::{
-    CHECKPOINTS, CLOCK_SYNC, MARK, MAX_WORDS, OP_PROGRESS, PAIR_COUNT, PROGRESS, Packed, SHORTAGE,
-    START, STATE, STEP, STEP_LONG, STEP_SHIFT, STOP, Sink, THREAD,
+    CHECKPOINTS, CLOCK_SYNC, MARK, MAX_WORDS, OP_PROGRESS, PAIR_COUNT, PROGRESS, Packed, SETUP,
+    SHORTAGE, START, STATE, STEP, STEP_LONG, STEP_SHIFT, STOP, Sink, THREAD,
 };
 
 use crate::clock::ClockSync;
@@ -24,7 +24,7 @@ use crate::handle::Handle;
 use crate::kind::{EventKind, KINDS, State};
 use crate::mark::Mark;
 use crate::pairs::PairCount;
-use crate::progress::{Checkpoints, Heartbeat, OpProgress, Progress, Shortage, Thread};
+use crate::progress::{Checkpoints, Heartbeat, OpProgress, Progress, Setup, Shortage, Thread};
 use crate::step::{Long, Short};
 use crate::words::{Pack, head};
 
@@ -47,6 +47,7 @@ pub const fn layout(code: u8) -> Option<(&'static str, Layout)> {
         OP_PROGRESS => ("operation in flight", OpProgress::LAYOUT),
         THREAD => ("thread", Thread::LAYOUT),
         SHORTAGE => ("shortage", Shortage::LAYOUT),
+        SETUP => ("setup", Setup::LAYOUT),
         PAIR_COUNT => ("pair count", PairCount::LAYOUT),
         START.. if (code as usize) < CODES => {
             let kind = EventKind::from_low_bits((code - START) as u64);
@@ -259,7 +260,7 @@ impl Record {
             STEP | STEP_LONG => Record::Step(Step::unpack(all, code == STEP_LONG)),
             CLOCK_SYNC => Record::ClockSync(ClockSync::get(all)),
             MARK => Record::Mark(Mark::get(all)),
-            PROGRESS..=SHORTAGE => Record::Heartbeat(Heartbeat::unpack(code, all)?),
+            PROGRESS..=SHORTAGE | SETUP => Record::Heartbeat(Heartbeat::unpack(code, all)?),
             PAIR_COUNT => Record::PairCount(PairCount::get(all)),
             _ => Record::Start(Start::unpack(all)),
         })

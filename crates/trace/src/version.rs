@@ -16,7 +16,7 @@ pub struct FormatVersion {
 }
 
 /// The version that this crate writes.
-pub const CURRENT: FormatVersion = FormatVersion { major: 2, minor: 4 };
+pub const CURRENT: FormatVersion = FormatVersion { major: 2, minor: 5 };
 
 impl fmt::Display for FormatVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

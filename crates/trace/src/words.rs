@@ -32,6 +32,8 @@ pub const THREAD: u8 = 10;
 pub const SHORTAGE: u8 = 11;
 /// Code of [`crate::pairs::PairCount`].
 pub const PAIR_COUNT: u8 = 12;
+/// Code of [`crate::progress::Setup`].
+pub const SETUP: u8 = 13;
 /// Codes `START + kind` are start records, for up to [`crate::kind::MOST_KINDS`] kinds.
 pub const START: u8 = 0x10;
 

@@ -229,6 +229,7 @@ fn process(
         still_ns: snapshot.still_ns(now),
         usual_ns: snapshot.usual_ns,
         entered: snapshot.entered,
+        setup: snapshot.setup.clone(),
         threads: snapshot.threads.clone(),
         reports: snapshot.reports.clone(),
         doubts: doubt.into_iter().chain(damage).collect(),

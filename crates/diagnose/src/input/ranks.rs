@@ -20,7 +20,8 @@ pub(super) fn split(snapshot: Snapshot) -> Vec<Snapshot> {
     });
     let Some(numbers) = local_ranks(&places.collect::<Vec<_>>()) else { return vec![snapshot] };
     let Snapshot { comms, .. } = snapshot;
-    let whole = Snapshot { comms: Vec::new(), entered: None, threads: Vec::new(), ..snapshot };
+    let whole =
+        Snapshot { comms: Vec::new(), entered: None, setup: None, threads: Vec::new(), ..snapshot };
     let mut ranks: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
     for (number, member) in numbers.into_iter().zip(comms) {
         ranks.entry(number).or_default().push(member);

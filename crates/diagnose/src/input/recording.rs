@@ -22,7 +22,7 @@ pub use super::reader::SnapshotReader;
 use super::reader::{CallNote, CommNotes, GroupNote, OpNote};
 pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
-use crate::job::{Call, InFlightOp, Job, ThreadState};
+use crate::job::{Call, InFlightOp, Job, SetupCall, ThreadState};
 use ncclscope_findings::rank::{self, Pending};
 use ncclscope_operations::bandwidth::size_bytes;
 use ncclscope_operations::joiner::{Joined, join};
@@ -244,6 +244,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
             has_foreign: self.notes.has_foreign,
             entered: self.pending_call(),
+            setup: self.setup(call),
             lacks_events: self.is_partial || self.notes.comms.iter().any(CommNotes::is_partial),
             off_since_ns: self.recording.off_since().map(at),
             is_sampled: header.left_out != 0,
@@ -523,6 +524,20 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
         let Some(points) = self.notes.comms[position].checkpoints else { return };
         member.hashes.extend(points.valid().filter(|&(covered, _)| covered != progress.api));
+    }
+
+    /// What the latest look at its threads saw, if it was after the last call.
+    fn setup(&self, call: u64) -> Option<SetupCall> {
+        let mut looks =
+            self.recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
+                Heartbeat::Setup(setup) => Some(setup),
+                _ => None,
+            });
+        let last = looks.next_back().filter(|last| last.ticks > call)?;
+        let text = |id| self.recording.string(id).unwrap_or_default().to_owned();
+        let function = text(last.function);
+        let (connects, listens) = (text(last.connects), text(last.listens));
+        (!function.is_empty()).then_some(SetupCall { function, connects, listens })
     }
 
     fn threads(&self) -> Vec<ThreadState> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the recording of one process shows of its progress.
 
-use crate::job::{Call, InFlightOp, ThreadState};
+use crate::job::{Call, InFlightOp, SetupCall, ThreadState};
 use ncclscope_findings::rank::Pending;
 use ncclscope_trace::runs::ProcessFacts;
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +36,8 @@ pub struct Snapshot {
     /// Its proxy threads worked for other processes (PXN).
     pub(super) has_foreign: bool,
     pub(super) entered: Option<Pending>,
+    /// See [`crate::job::Process::setup`].
+    pub(super) setup: Option<SetupCall>,
     /// Events are missing between recorded ones.
     pub(super) lacks_events: bool,
     /// When recording was stopped, if it was not started again, ns.

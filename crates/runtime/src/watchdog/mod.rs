@@ -35,6 +35,7 @@ mod judge;
 mod own_process;
 mod report;
 mod seen;
+mod setup;
 mod shortage;
 mod still;
 mod subject;
@@ -59,6 +60,7 @@ use ncclscope_trace::{Comm, EventKind, Handle, Record, StrId};
 pub(crate) use own_process::OwnProcess;
 pub(crate) use report::{Hang, Happened};
 use seen::{StepSeen, Threads};
+use setup::Setups;
 use shortage::Shortages;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -93,6 +95,7 @@ pub(crate) struct Watchdog {
     pauses: Pauses,
     threads: Threads,
     shortages: Shortages,
+    setups: Setups,
     /// The states of launches by CUDA events, as of the latest look.
     launches: HashMap<Handle, LaunchState>,
     /// When the next look is due, ns of `CLOCK_MONOTONIC`.
@@ -127,6 +130,8 @@ pub(crate) struct Found {
     /// Records of threads, with the text of their place in the kernel, which has no string number
     /// yet.
     threads: Vec<(ncclscope_trace::progress::Thread, String)>,
+    /// What a look at a silent process saw, and when.
+    setup: Option<(u64, setup::Seen)>,
     pub(crate) hangs: Vec<Hang>,
     /// Lines for the log and the recording.
     pub(crate) lines: Vec<String>,
@@ -143,6 +148,10 @@ impl Found {
             let place = if place.is_empty() { StrId::NONE } else { number(place) };
             let thread = Heartbeat::Thread(ncclscope_trace::progress::Thread { place, ..*thread });
             words.extend_from_slice(thread.pack().words());
+        }
+        if let Some((ticks, seen)) = &self.setup {
+            let setup = Heartbeat::Setup(seen.record(*ticks, number));
+            words.extend_from_slice(setup.pack().words());
         }
         words
     }
@@ -169,6 +178,7 @@ impl Watchdog {
             pauses: Pauses::default(),
             threads: Threads::default(),
             shortages: Shortages::new(),
+            setups: Setups::default(),
             launches: HashMap::new(),
             next: 0,
             seen: Seen::default(),
@@ -310,6 +320,11 @@ impl Watchdog {
             let shortage = self.shortages.look(recorder, clock);
             found.heartbeats.extend(shortage.map(Heartbeat::Shortage));
         }
+        let calls = self.counts.values().map(|counted| counted.counts.calls());
+        let calls = calls.sum::<u64>() + self.counts.len() as u64;
+        let (seen, line) = self.setups.look(calls, clock, self.limit_ns);
+        found.setup = seen.map(|seen| (clock.now, seen));
+        found.lines.extend(line);
         let comms = self.detector.tracker.comms();
         let blind = self.blind.look(sample, comms, &self.own, self.seen);
         if self.limit_ns.is_some() {
@@ -518,7 +533,7 @@ impl Watchdog {
             }
             why.hangs.push(text);
         }
-        why.blind = self.blind.now();
+        why.blind = self.setups.now(clock).into_iter().chain(self.blind.now()).collect();
         why
     }
 }

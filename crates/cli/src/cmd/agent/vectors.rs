@@ -53,7 +53,10 @@ impl Reach {
                 ops.retain(|other| other.ticks == op.ticks);
                 ops.push(*op);
             }
-            Heartbeat::Checkpoints(_) | Heartbeat::Thread(_) | Heartbeat::Shortage(_) => {}
+            Heartbeat::Checkpoints(_)
+            | Heartbeat::Thread(_)
+            | Heartbeat::Shortage(_)
+            | Heartbeat::Setup(_) => {}
         }
     }
 

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Communicators that are being created or ended: processes that stand in such a function of NCCL.
+
+NCCL reports no event for these functions, so that the wait graph does not have them. If ranks wait
+in an operation for such a process, [`crate::classify`] gives it the class H1e. This module finds
+the others: processes in such a function while no operation waits for them.
+*/
+
+use crate::job::{Job, Process, ProcessStatus};
+use crate::verdict::{Evidence, Verdict};
+use crate::words;
+use ncclscope_findings::{Confidence, FindingClass, Help};
+use ncclscope_operations::human;
+use ncclscope_operations::stats::to_f64;
+use std::collections::{BTreeSet, HashSet};
+
+/// Maximum number of evidence lines.
+const MAX_EVIDENCE: usize = 16;
+
+/// Processes in such a function, and what they wait for.
+struct Waits<'a> {
+    job: &'a Job,
+    /// The processes, and for how long they have called nothing else.
+    inside: Vec<(u32, u64)>,
+    /// Running processes that are outside, and have called nothing for as long.
+    outside: Vec<u32>,
+}
+
+/// The verdict about processes that have stood in such a function for the limit, if `waiting` ones
+/// and `verdicts` do not tell of them. Adds them to the waiting ones.
+pub(crate) fn find(
+    job: &Job,
+    hang_ns: u64,
+    verdicts: &[Verdict],
+    waiting: &mut HashSet<u32>,
+) -> Option<Verdict> {
+    let runs = |one: &Process| one.status == ProcessStatus::Running;
+    let all = || job.processes.iter().zip(0u32..).filter(|(one, _)| runs(one));
+    let still = |one: &Process| one.idle_ns.filter(|&idle| idle >= hang_ns);
+    let inside = all().filter(|(one, _)| one.setup.is_some());
+    let inside: Vec<(u32, u64)> = inside.filter_map(|(one, at)| Some((at, still(one)?))).collect();
+    let is_named = |&(process, _): &(u32, u64)| {
+        let rank = job.rank(process);
+        let of_class = |it: &&Verdict| it.class == FindingClass::CommSetup;
+        verdicts.iter().filter(of_class).any(|it| it.root_ranks.contains(&rank))
+    };
+    if inside.is_empty() || inside.iter().all(is_named) {
+        return None;
+    }
+    let is_outside = |one: &Process, at: u32| {
+        one.setup.is_none() && still(one).is_some() && !waiting.contains(&at)
+    };
+    let outside = all().filter(|&(one, at)| is_outside(one, at)).map(|(_, at)| at).collect();
+    waiting.extend(inside.iter().map(|(process, _)| process));
+    Some(Waits { job, inside, outside }.verdict())
+}
+
+impl Waits<'_> {
+    fn process(&self, at: u32) -> &Process {
+        &self.job.processes[at as usize]
+    }
+
+    fn verdict(&self) -> Verdict {
+        let inside: Vec<u32> = self.inside.iter().map(|(process, _)| *process).collect();
+        // A process that takes no part may not be a member.
+        let (roots, confidence) = match self.outside.as_slice() {
+            [] => (&inside, Confidence::Confirmed),
+            _ => (&self.outside, Confidence::Suspect),
+        };
+        let mut ranks: Vec<u32> = roots.iter().map(|&process| self.job.rank(process)).collect();
+        ranks.sort_unstable();
+        let who = match roots.as_slice() {
+            [one] => words::rank(self.job, *one),
+            many => words::placed_ranks(self.job, &ranks, many),
+        };
+        let functions = self.functions();
+        let waiting = human::count(inside.len(), "rank");
+        let stand = human::if_one(inside.len(), "stands", "stand");
+        let meaning = match self.outside.as_slice() {
+            [] => format!("{} in {functions}, which does not return", if_one(&ranks, "is", "are")),
+            _ => format!(
+                "{} no part, and {waiting} {stand} in {functions}",
+                if_one(&ranks, "takes", "take")
+            ),
+        };
+        let class = FindingClass::CommSetup;
+        Verdict {
+            class,
+            title: format!("{who}: {meaning}"),
+            confidence,
+            root_ranks: ranks,
+            help: Help::default(),
+            edge: None,
+            comm: None,
+            comm_text: String::new(),
+            op: None,
+            age_ns: self.inside.iter().map(|(_, age)| *age).max(),
+            called_ns: None,
+            victims: if self.outside.is_empty() { 0 } else { inside.len() },
+            evidence: self.evidence(),
+            alternatives: self.alternatives(),
+        }
+    }
+
+    /// The functions, each once.
+    fn functions(&self) -> String {
+        let setups = self.inside.iter().filter_map(|(at, _)| self.process(*at).setup.as_ref());
+        let all: BTreeSet<&str> = setups.map(|setup| setup.function.as_str()).collect();
+        all.into_iter().collect::<Vec<_>>().join(" or ")
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let class = FindingClass::CommSetup;
+        let line = |&(at, age): &(u32, u64)| {
+            let line = Evidence::of(class, self.job.rank(at), text(self.job, at));
+            line.with([("idle_ns", to_f64(age))])
+        };
+        let mut lines: Vec<Evidence> = self.inside.iter().take(MAX_EVIDENCE).map(line).collect();
+        let more = self.inside.len().saturating_sub(MAX_EVIDENCE);
+        if more > 0 {
+            let text = format!("and {} of this kind", human::count(more, "more line"));
+            lines.push(Evidence::about(class, text));
+        }
+        lines
+    }
+
+    fn alternatives(&self) -> Vec<String> {
+        match self.outside.as_slice() {
+            [] => Vec::new(),
+            _ => vec!["they are not members, and the others wait for one another".into()],
+        }
+    }
+}
+
+/// Where a process stands, to whom it connects without an answer, and where it waits for others.
+pub(crate) fn text(job: &Job, at: u32) -> String {
+    let one = &job.processes[at as usize];
+    let setup = one.setup.clone().unwrap_or_default();
+    let age = one.idle_ns.map(|age| format!(" for {}", words::duration(age)));
+    let (who, age) = (words::rank(job, at), age.unwrap_or_default());
+    let mut text = format!("{who}: in {}{age}", setup.function);
+    if !setup.connects.is_empty() {
+        text += &format!(", connects to {} without an answer", setup.connects);
+    }
+    if !setup.listens.is_empty() {
+        text += &format!(", waits for others at {}", setup.listens);
+    }
+    text
+}
+
+fn if_one<'t>(ranks: &[u32], one: &'t str, many: &'t str) -> &'t str {
+    human::if_one(ranks.len(), one, many)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Options, diagnose};
+    use crate::job::SetupCall;
+    use std::time::Duration;
+
+    const S: u64 = 1_000_000_000;
+
+    /// The ranks' functions and pauses.
+    fn job(ranks: &[(Option<&str>, u64)]) -> Job {
+        let process = |(&(function, idle), rank): (&(Option<&str>, u64), u32)| Process {
+            rank: Some(rank),
+            idle_ns: Some(idle * S),
+            still_ns: Some(idle * S),
+            setup: function.map(|function| SetupCall {
+                function: function.into(),
+                connects: "10.0.0.3:99".into(),
+                listens: String::new(),
+            }),
+            ..Process::default()
+        };
+        Job { processes: ranks.iter().zip(0..).map(process).collect(), ..Job::default() }
+    }
+
+    fn found(job: &Job) -> crate::Diagnosis {
+        diagnose(job, &Options { hang: Duration::from_secs(30) })
+    }
+
+    #[test]
+    fn ranks_that_create_a_communicator_wait_for_one_another() {
+        let init = Some("ncclCommInitRank");
+        let all = found(&job(&[(init, 40), (init, 41)]));
+        let [verdict] = &all.findings[..] else { panic!("{all:#?}") };
+        assert_eq!(verdict.title, "ranks 0-1: are in ncclCommInitRank, which does not return");
+        assert_eq!(
+            (verdict.class, verdict.confidence),
+            (FindingClass::CommSetup, Confidence::Confirmed)
+        );
+        assert_eq!((verdict.age_ns, all.waiting_ranks), (Some(41 * S), 2));
+        let line = &verdict.evidence[0].text;
+        assert!(line.ends_with("for 40.0 s, connects to 10.0.0.3:99 without an answer"), "{line}");
+        assert!(found(&job(&[(init, 20), (init, 21)])).findings.is_empty(), "below the limit");
+    }
+
+    #[test]
+    fn a_rank_that_takes_no_part_is_the_likely_cause() {
+        let split = Some("ncclCommSplit");
+        let all = found(&job(&[(split, 40), (None, 40), (split, 40)]));
+        let [verdict] = &all.findings[..] else { panic!("{all:#?}") };
+        assert_eq!(verdict.title, "rank 1: takes no part, and 2 ranks stand in ncclCommSplit");
+        assert_eq!((&verdict.root_ranks[..], verdict.confidence), (&[1][..], Confidence::Suspect));
+        assert_eq!((verdict.victims, all.waiting_ranks), (2, 2));
+        let works = found(&job(&[(split, 40), (None, 1), (split, 40)]));
+        assert_eq!(works.findings[0].root_ranks, [0, 2], "it goes on: it is no member");
+    }
+}

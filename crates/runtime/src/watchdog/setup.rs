@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Looks at a process whose application has not called NCCL for a while: is a thread of it in a
+function that creates or ends a communicator? NCCL reports no event for these.
+
+A look reads `/proc` ([`ncclscope_process`]), on a short-lived thread of its own, because files of
+the host may be slow. Looks are rare: the first one in a pause is due after [`FIRST_NS`], or after
+twice the longest pause that was looked at before, but at the watchdog's limit in any case; further
+ones when the pause has doubled, and from then on once in [`AGAIN_NS`].
+*/
+
+use super::clock::Clock;
+use crate::sys::lock::Lock;
+use crate::sys::thread::spawn_quiet;
+use core::sync::atomic::{AtomicBool, Ordering};
+use ncclscope_operations::human;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_process::{Call, Sockets, calls, sockets};
+use ncclscope_trace::StrId;
+use ncclscope_trace::progress::Setup;
+use std::fmt::Display;
+use std::path::Path;
+
+/// Shorter pauses are not looked at, ns: communicators are created in less.
+const FIRST_NS: u64 = 2_000_000_000;
+/// The longest time between two looks in a pause, ns.
+const AGAIN_NS: u64 = 60_000_000_000;
+/// Maximum number of addresses that are named.
+const NAMED: usize = 8;
+
+static IS_LOOKING: AtomicBool = AtomicBool::new(false);
+static SEEN: Lock<Option<Seen>> = Lock::new(None);
+
+/// What a look saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The first thread that is in such a function, and the function.
+    call: Option<(u32, &'static str)>,
+    connects: String,
+    listens: String,
+}
+
+impl Seen {
+    fn of(calls: &[Call], sockets: &Sockets) -> Seen {
+        Seen {
+            call: calls.first().map(|call| (call.tid, call.function)),
+            connects: list(sockets.connecting.iter()),
+            listens: list(sockets.own_addresses().iter()),
+        }
+    }
+
+    /// The record; `number` returns the string number of a text.
+    pub(super) fn record(&self, ticks: u64, mut number: impl FnMut(&str) -> StrId) -> Setup {
+        let mut text = |text: &str| if text.is_empty() { StrId::NONE } else { number(text) };
+        let (tid, function) = self.call.unwrap_or_default();
+        let (function, connects, listens) =
+            (text(function), text(&self.connects), text(&self.listens));
+        Setup { ticks, tid, function, connects, listens }
+    }
+
+    /// The sentence about a call that has not returned for `pause_ns`; `None` if there is none.
+    fn line(&self, pause_ns: u64) -> Option<String> {
+        let (tid, function) = self.call?;
+        let connects = match self.connects.as_str() {
+            "" => String::new(),
+            to => format!("; it connects to {to}, without an answer"),
+        };
+        Some(format!(
+            "thread {tid} is in {function}, and no thread has called NCCL for {}{connects}; \
+             compare the ranks with ncclscope diagnose",
+            human::duration(to_f64(pause_ns))
+        ))
+    }
+}
+
+/// When to look.
+#[derive(Debug, Default)]
+pub(super) struct Setups {
+    /// The number of calls so far ([`Counts::calls`] of all communicators) and of communicators,
+    /// and since when, in ticks.
+    ///
+    /// [`Counts::calls`]: ncclscope_recorder::call_counters::Counts::calls
+    calls: u64,
+    since: u64,
+    /// The pause in which the next look is due, ns.
+    due_ns: u64,
+    /// The longest pause that was looked at, ns.
+    longest_ns: u64,
+    /// The limit was reached in this pause, and the look at it was made.
+    is_told: bool,
+    /// What the latest look of this pause saw.
+    seen: Option<Seen>,
+}
+
+impl Setups {
+    /// Takes the number of calls and communicators so far; looks if that is due. Returns what a
+    /// look saw that has ended, and a line once the pause reaches `limit_ns`.
+    pub(super) fn look(
+        &mut self,
+        calls: u64,
+        clock: Clock,
+        limit_ns: Option<u64>,
+    ) -> (Option<Seen>, Option<String>) {
+        let found = SEEN.lock().take();
+        if calls != self.calls || self.since == 0 {
+            // What a look saw in the pause before says nothing about this one.
+            let due_ns = FIRST_NS.max(self.longest_ns.saturating_mul(2));
+            let due_ns = limit_ns.map_or(due_ns, |limit| due_ns.min(limit.max(FIRST_NS)));
+            let (since, longest_ns) = (clock.now, self.longest_ns);
+            // The call that it saw has returned.
+            let over = self.seen.take().filter(|seen| seen.call.is_some());
+            *self = Setups { calls, since, due_ns, longest_ns, ..Setups::default() };
+            return (over.map(|_| Seen::default()), None);
+        }
+        let pause_ns = clock.ns_since(self.since);
+        if let Some(seen) = &found {
+            self.seen = Some(seen.clone());
+        }
+        if pause_ns >= self.due_ns {
+            self.longest_ns = self.longest_ns.max(pause_ns);
+            self.due_ns = pause_ns + pause_ns.min(AGAIN_NS);
+            start();
+        }
+        let is_due = !self.is_told && limit_ns.is_some_and(|limit| pause_ns >= limit);
+        let line = self.seen.as_ref().filter(|_| is_due).and_then(|seen| seen.line(pause_ns));
+        self.is_told |= line.is_some();
+        (found, line)
+    }
+
+    /// What the process is in, for a client that asks.
+    pub(super) fn now(&self, clock: Clock) -> Option<String> {
+        self.seen.as_ref()?.line(clock.ns_since(self.since))
+    }
+}
+
+/// Starts a look, unless one is in progress.
+fn start() {
+    if IS_LOOKING.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let look = || {
+        let own = Path::new("/proc/self");
+        *SEEN.lock() = Some(Seen::of(&calls(own), &sockets(own)));
+        IS_LOOKING.store(false, Ordering::Release);
+    };
+    if spawn_quiet("ncclscope/look", look).is_err() {
+        IS_LOOKING.store(false, Ordering::Release);
+    }
+}
+
+fn list<T: Display>(all: impl Iterator<Item = T>) -> String {
+    all.take(NAMED).map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn looks_are_due_ever_more_seldom_and_at_the_limit() {
+        let mut setups = Setups::default();
+        let mut due = |from: u64, until: u64, limit: u64| -> Vec<u64> {
+            let mut look = |second: u64| {
+                let before = setups.due_ns;
+                setups.look(from, Clock { now: second * S, hz: S }, Some(limit * S));
+                before != setups.due_ns
+            };
+            look(from);
+            (from + 1..=until).filter(|&second| look(second)).map(|second| second - from).collect()
+        };
+        assert_eq!(due(10, 40, 300), [2, 4, 8, 16]);
+        assert!(due(100, 130, 300).is_empty(), "no longer than the pause before");
+        assert_eq!(due(200, 330, 300), [32, 64, 124]);
+        assert_eq!(due(400, 420, 10), [10, 20], "the limit");
+    }
+
+    #[test]
+    fn a_call_is_told_once_with_its_sockets() {
+        let calls = [Call { tid: 7, function: "ncclCommSplit" }];
+        let connecting = ["10.0.0.3:99".parse().unwrap()].into();
+        let listening = ["10.0.0.2:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap()].into();
+        let seen = Seen::of(&calls, &Sockets { listening, connecting });
+        let line = seen.line(9 * S).unwrap();
+        assert!(line.starts_with("thread 7 is in ncclCommSplit, and no thread"), "{line}");
+        assert!(line.contains("9.00 s; it connects to 10.0.0.3:99, without an answer"), "{line}");
+        assert_eq!(seen.listens, "10.0.0.2");
+        let mut texts = Vec::new();
+        let record = seen.record(5, |text| {
+            texts.push(text.to_owned());
+            StrId(u16::try_from(texts.len()).unwrap())
+        });
+        assert_eq!(texts, ["ncclCommSplit", "10.0.0.3:99", "10.0.0.2"]);
+        assert_eq!((record.tid, record.function, record.listens), (7, StrId(1), StrId(3)));
+        let none = Seen::of(&[], &Sockets::default());
+        assert_eq!(none.line(9 * S), None);
+        assert_eq!(none.record(5, |_| StrId(9)).function, StrId::NONE);
+    }
+}
