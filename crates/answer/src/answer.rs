@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer of a report, and its text of at most five lines.
 
-use crate::cause::{Cause, Found, State, causes};
+use crate::cause::{Cause, Found, State, causes, past};
 use crate::extent::{cost, since};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
+use ncclscope_diagnose::{Ending, FirstEnd};
 use ncclscope_findings::{Cost, Help, RankLocation};
 use ncclscope_operations::human::if_one;
 use serde::Serialize;
@@ -17,10 +18,11 @@ const NAMED: usize = 2;
 /// The answer, as `answer` in the schema `ncclscope.report/3`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// Whether the job hangs, is slow or is fine.
+    /// Whether the job crashed, hangs, is slow or is fine.
     pub state: State,
-    /// Time since when no rank advances (hung) or since when the worst finding slows the job down
-    /// (slow), in whole seconds of UTC (RFC 3339). `None` if unknown, or if the job is fine.
+    /// Time at which the first processes ended (crashed), since when no rank advances (hung) or
+    /// since when the worst finding slows the job down (slow), in whole seconds of UTC (RFC 3339).
+    /// `None` if unknown, or if the job is fine.
     pub since: Option<String>,
     /// The codes of the causes' classes, worst first.
     pub classes: Vec<&'static str>,
@@ -35,6 +37,10 @@ pub struct Answer {
     pub why: String,
     /// Commands that show more details.
     pub next: Vec<String>,
+    /// How the job ended; `None` if a process may still run.
+    pub ended: Option<Ended>,
+    /// What slowed the job down before it crashed, in one sentence.
+    pub past: Option<String>,
     /// The causes, worst first.
     causes: Vec<Cause>,
     /// Locations of the first 64 root ranks of each cause.
@@ -43,6 +49,30 @@ pub struct Answer {
     /// Text of the first line, after the state.
     #[serde(skip)]
     headline: String,
+    /// Text after the ranks at fault, or in their place if there are none.
+    #[serde(skip)]
+    more_of_who: String,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ended {
+    /// The exit code of the command; `None` if it was not recorded.
+    pub exit_code: Option<u8>,
+    /// The signal that ended the command itself.
+    pub signal: Option<u8>,
+    /// The processes that ended first.
+    pub first: Option<FirstEnd>,
+}
+
+impl Ended {
+    fn of(ending: &Ending) -> Ended {
+        Ended {
+            exit_code: ending.command.map(|command| command.exit_code),
+            signal: ending.command.and_then(|command| command.signal),
+            first: ending.first.clone(),
+        }
+    }
 }
 
 impl Answer {
@@ -69,6 +99,9 @@ impl Answer {
             why: sentences::why(state, &causes, found),
             next: next(state, input, limit),
             headline: sentences::headline(state, found),
+            ended: found.hang.ending.as_ref().map(Ended::of),
+            past: past(state, &causes, found).map(|cause| sentences::past(&cause)),
+            more_of_who: sentences::more_of_who(state, &causes, found),
             causes,
         }
     }
@@ -89,6 +122,9 @@ impl Answer {
             next: vec![format!("ncclscope report {input}")],
             causes: Vec::new(),
             located: Vec::new(),
+            ended: None,
+            past: None,
+            more_of_who: String::new(),
             headline: "a filter leaves out recordings, and these are not judged alone".into(),
         }
     }
@@ -97,12 +133,10 @@ impl Answer {
     #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![(self.state.word(), self.headline.clone())];
-        if !self.causes.is_empty() {
-            lines.push(("who", self.who()));
-        }
-        if !self.why.is_empty() {
-            lines.push(("why", self.why.clone()));
-        }
+        let who = self.who() + &self.more_of_who;
+        let past = self.past.clone().unwrap_or_default();
+        let texts = [("who", who), ("why", self.why.clone()), ("past", past)];
+        lines.extend(texts.into_iter().filter(|(_, text)| !text.is_empty()));
         if let Some(cost) = self.cost {
             lines.push(("cost", cost.to_string()));
         }
@@ -165,11 +199,11 @@ fn located(causes: &[Cause]) -> BTreeSet<u32> {
 
 fn next(state: State, input: &str, limit: &str) -> Vec<String> {
     let verbs: &[&str] = match state {
-        State::Hung => &["diagnose"],
+        State::Crashed | State::Hung => &["diagnose"],
         State::Slow => &["stragglers"],
         State::Fine => &["report --full", "view"],
         State::Unknown => &["report --full"],
     };
-    let limit = if state == State::Hung { limit } else { "" };
+    let limit = if verbs == ["diagnose"] { limit } else { "" };
     verbs.iter().map(|verb| format!("ncclscope {verb} {limit}{input}")).collect()
 }

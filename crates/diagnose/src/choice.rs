@@ -112,6 +112,7 @@ mod tests {
             waiting_ranks: 1,
             notes: Vec::new(),
             hidden: None,
+            ending: None,
         };
         let shown = |filter: Filter| {
             let mut diagnosis = found.clone();

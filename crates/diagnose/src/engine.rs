@@ -2,12 +2,13 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
+use crate::ending::CommandEnd;
 use crate::job::{Job, Process, ProcessStatus};
 use crate::stuck_operation::UNSEEN_NETWORK;
 use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, help, unseen, words};
+use crate::{desync, ended_first, help, unseen, words};
 use ncclscope_findings::patience;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
@@ -106,16 +107,11 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     // After that, because it makes verdicts vague that are as likely as the others.
     doubt_killed(&mut verdicts, job, &by_calls);
     doubt(job, &mut verdicts);
-    verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
-    let mut silent: Vec<u32> = job
-        .processes
-        .iter()
-        .zip(0u32..)
-        .filter(|(process, _)| process.status == ProcessStatus::Silent)
-        .filter_map(|(_, at)| job.known_rank(at))
-        .collect();
-    silent.sort_unstable();
+    if let Some(first) = ended_first::verdict(job, &verdicts, &waiting) {
+        verdicts = vec![first];
+    }
+    verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
     let mut notes = job.notes.clone();
     if !wait_roots.moving.is_empty() {
         let mut moving: Vec<u32> = wait_roots.moving.iter().map(|&p| job.rank(p)).collect();
@@ -135,18 +131,37 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
     notes.extend(unexplained(&verdicts, &waiting, job));
+    notes.extend(failed(job, verdicts.is_empty()));
     help::add(job, waiting.len(), &mut verdicts);
     let diagnosis = Diagnosis {
         schema: "ncclscope.diagnosis/2",
         source: job.source.clone(),
         ranks: job.processes.iter().filter(|one| one.status != ProcessStatus::Silent).count(),
         findings: verdicts,
-        silent_ranks: silent,
+        silent_ranks: silent_ranks(job),
         waiting_ranks: waiting.len(),
         notes,
         hidden,
+        ending: job.ending.clone(),
     };
     (diagnosis, wait_roots)
+}
+
+/// The ranks without input, as far as they are known, ascending.
+fn silent_ranks(job: &Job) -> Vec<u32> {
+    let all = job.processes.iter().zip(0u32..);
+    let silent = all.filter(|(process, _)| process.status == ProcessStatus::Silent);
+    let mut silent: Vec<u32> = silent.filter_map(|(_, at)| job.known_rank(at)).collect();
+    silent.sort_unstable();
+    silent
+}
+
+/// A note that the command that started the job ended with an error.
+fn failed(job: &Job, is_unexplained: bool) -> Option<String> {
+    let command = job.ending.as_ref()?.command.filter(CommandEnd::has_failed)?;
+    let unknown = "; no recording shows which rank ended first: look for the first error in the \
+                   launcher's log";
+    Some(command.text() + if is_unexplained { unknown } else { "" })
 }
 
 /// A note about ranks that wait but are neither victims nor roots of the only verdict.

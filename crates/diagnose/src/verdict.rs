@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/2`.
 
+use crate::ending::Ending;
 use crate::job::Call;
 pub use ncclscope_findings::Evidence;
 use ncclscope_findings::{Confidence, FindingClass, Help};
@@ -120,6 +121,9 @@ pub struct Diagnosis {
     /// Why ranks may wait in operations that were not recorded; also the last of the notes.
     #[serde(skip)]
     pub hidden: Option<Hidden>,
+    /// How the job ended; `None` if a process may still run.
+    #[serde(skip)]
+    pub ending: Option<Ending>,
 }
 
 /// Why ranks may wait although no recorded operation shows it.

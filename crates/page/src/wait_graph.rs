@@ -41,7 +41,8 @@ struct Graph {
 }
 
 pub(crate) fn section(content: Content<'_>) -> Option<Section> {
-    let is_hung = content.answer.state == State::Hung && !content.waiting.is_empty();
+    let is_hung =
+        matches!(content.answer.state, State::Crashed | State::Hung) && !content.waiting.is_empty();
     is_hung.then(|| Section {
         id: "wait-graph",
         title: "Who waits for whom",
@@ -317,6 +318,7 @@ mod tests {
             waiting_ranks: 3,
             notes: Vec::new(),
             hidden: None,
+            ending: None,
         }
     }
 

@@ -8,6 +8,7 @@ mod answer;
 mod common;
 mod compare;
 mod control;
+mod crashed;
 mod damaged_header;
 mod devtools;
 mod diagnose;
