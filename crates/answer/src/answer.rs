@@ -5,8 +5,8 @@ use crate::cause::{Cause, Found, State, causes, past};
 use crate::extent::{cost, since};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
-use ncclscope_diagnose::{Ending, FirstEnd};
-use ncclscope_findings::{Cost, Help, RankLocation};
+use ncclscope_diagnose::{Diagnosis, Ending, FirstEnd};
+use ncclscope_findings::{Cost, FindingClass, Help, RankLocation};
 use ncclscope_operations::human::if_one;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ pub struct Answer {
     pub cost: Option<Cost>,
     /// The reason in one sentence.
     pub why: String,
-    /// Commands that show more details.
+    /// Commands that show more details, or what is to be done before.
     pub next: Vec<String>,
     /// How the job ended; `None` if a process may still run.
     pub ended: Option<Ended>,
@@ -97,7 +97,7 @@ impl Answer {
             root_ranks,
             cost: cost(state, found),
             why: sentences::why(state, &causes, found),
-            next: next(state, input, limit),
+            next: next(state, &causes, found.hang, (input, limit)),
             headline: sentences::headline(state, found),
             ended: found.hang.ending.as_ref().map(Ended::of),
             past: past(state, &causes, found).map(|cause| sentences::past(&cause)),
@@ -161,6 +161,8 @@ impl Answer {
             Cause { edge: Some([src, dst]), root_ranks, .. } if root_ranks.len() > 1 => {
                 format!("the link from {} to {}", place(src), place(dst))
             }
+            // What is known of them is in the text after this.
+            Cause { class: FindingClass::NotRecorded, .. } => String::new(),
             Cause { root_ranks, class, .. } if root_ranks.is_empty() => class.no_rank().into(),
             Cause { root_ranks, .. } if root_ranks.len() <= NAMED => {
                 root_ranks.iter().map(place).collect::<Vec<_>>().join("; ")
@@ -197,7 +199,16 @@ fn located(causes: &[Cause]) -> BTreeSet<u32> {
     causes.iter().flat_map(of).collect()
 }
 
-fn next(state: State, input: &str, limit: &str) -> Vec<String> {
+fn next(
+    state: State,
+    causes: &[Cause],
+    hang: &Diagnosis,
+    (input, limit): (&str, &str),
+) -> Vec<String> {
+    if causes.first().is_some_and(|first| first.class == FindingClass::NotRecorded) {
+        let missing = sentences::missing_recordings(hang);
+        return vec![format!("{missing}, then ncclscope report {limit}{input}")];
+    }
     let verbs: &[&str] = match state {
         State::Crashed | State::Hung => &["diagnose"],
         State::Slow => &["stragglers"],

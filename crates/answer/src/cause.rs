@@ -3,7 +3,7 @@
 
 use ncclscope_diagnose::{Diagnosis, Verdict};
 use ncclscope_findings::{Confidence, FindingClass};
-use ncclscope_operations::human::if_one;
+use ncclscope_operations::human::{count, if_one};
 use ncclscope_report::Report;
 use ncclscope_stragglers::SlowReport;
 use ncclscope_stragglers::finding::Finding;
@@ -92,12 +92,7 @@ pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
 fn crashed(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
     let hang = found.hang;
     let ending = hang.ending.as_ref()?;
-    let has_input = |verdict: &Verdict| {
-        let is_silent = |rank: &u32| hang.silent_ranks.contains(rank);
-        !verdict.root_ranks.is_empty() && !verdict.root_ranks.iter().any(is_silent)
-    };
-    let first = hang.findings.first();
-    let has_died = first.is_some_and(|first| is_death(first) && has_input(first));
+    let has_died = hang.findings.first().is_some_and(is_death);
     let waits = hang.waiting_ranks != 0 && !hang.findings.is_empty();
     let is_crash = has_died || ending.is_crash() && !waits;
     is_crash.then(|| (State::Crashed, hang.findings.iter().map(Cause::of_verdict).collect()))
@@ -135,7 +130,11 @@ impl Cause {
         Cause {
             class: verdict.class,
             confidence: verdict.confidence,
-            root_ranks: verdict.root_ranks.clone(),
+            // It only says for whom others wait.
+            root_ranks: match verdict.class {
+                FindingClass::NotRecorded => Vec::new(),
+                _ => verdict.root_ranks.clone(),
+            },
             edge: verdict.edge,
             factor: None,
             text: verdict.meaning().to_owned(),
@@ -180,13 +179,10 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
     if let Some(hidden) = &hang.hidden {
         return Some(hidden.text.clone());
     }
-    let silent = hang.silent_ranks.len();
-    if silent != 0 {
-        let have = if_one(silent, "has", "have");
-        return Some(format!(
-            "{silent} of {} ranks {have} no readable recording",
-            silent + hang.ranks
-        ));
+    if let missing @ 1.. = hang.missing_ranks() {
+        let have = if_one(missing, "has", "have");
+        let of = count(hang.job_ranks, "rank");
+        return Some(format!("{missing} of {of} {have} no readable recording"));
     }
     slow.quiet.first().cloned()
 }

@@ -4,7 +4,7 @@
 use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
 use ncclscope_diagnose::{CommandEnd, Diagnosis, FirstEnd, Hidden};
-use ncclscope_findings::Confidence;
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
@@ -23,13 +23,14 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             let since = since(state, found).map(|since| format!("since {since}: "));
             let age = age_ns(hang).map(|ns| format!(" for {}", duration(to_f64(ns))));
             format!(
-                "{}{} of {} {} in NCCL{}{}",
+                "{}{} of {} {} in NCCL{}{}{}",
                 since.unwrap_or_default(),
                 hang.waiting_ranks,
-                count(hang.ranks + hang.silent_ranks.len(), "rank"),
+                count(hang.job_ranks, "rank"),
                 if_one(hang.waiting_ranks, "waits", "wait"),
                 age.unwrap_or_default(),
-                end_of_command(hang)
+                end_of_command(hang),
+                missing(found)
             )
         }
         State::Slow => {
@@ -51,7 +52,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
                 format!("since {since}{first}: ")
             });
             let since = since.unwrap_or_default();
-            let end = end_of_command(hang);
+            let end = end_of_command(hang) + &missing(found);
             format!("{since}{ranks} {advance}, and something {hold} {them} up{step}{end}")
         }
         State::Fine => {
@@ -78,7 +79,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
 /// The first line about a job that crashed.
 fn crash(found: Found<'_>) -> String {
     let hang = found.hang;
-    let ranks = count(hang.ranks + hang.silent_ranks.len(), "rank");
+    let ranks = count(hang.job_ranks, "rank");
     let since = since(State::Crashed, found).map(|since| format!("at {since}: "));
     let command = hang.ending.as_ref().and_then(|ending| ending.command);
     let how = match (command.filter(CommandEnd::has_failed), hang.findings.first()) {
@@ -92,7 +93,48 @@ fn crash(found: Found<'_>) -> String {
         let age = duration(to_f64(age));
         format!("; {} of {ranks} waited in NCCL for {age}", hang.waiting_ranks)
     });
-    since.unwrap_or_default() + &how + &waited.unwrap_or_default()
+    since.unwrap_or_default() + &how + &waited.unwrap_or_default() + &missing(found)
+}
+
+/// How many recordings are missing, as the end of a line.
+fn missing(found: Found<'_>) -> String {
+    let hang = found.hang;
+    let or_damaged = if has_damage(found.report) { " or damaged" } else { "" };
+    match hang.missing_ranks() {
+        0 => String::new(),
+        missing => {
+            let are = if_one(missing, "is", "are");
+            format!("; {missing} of {} recordings {are} missing{or_damaged}", hang.job_ranks)
+        }
+    }
+}
+
+/// `ranks 16-23`, of which there is no recording; `None` if they are not all known.
+fn missing_ranks(hang: &Diagnosis) -> Option<String> {
+    let missing = hang.missing_ranks();
+    let ranks = || format!("{} {}", if_one(missing, "rank", "ranks"), ranges(&hang.silent_ranks));
+    (hang.silent_ranks.len() == missing).then(ranks)
+}
+
+/// `no recording of ranks 16-23 (8 of 64)`.
+fn not_recorded(found: Found<'_>) -> String {
+    let hang = found.hang;
+    let (missing, of) = (hang.missing_ranks(), hang.job_ranks);
+    let readable = if has_damage(found.report) { "readable " } else { "" };
+    match missing_ranks(hang) {
+        Some(ranks) => format!("no {readable}recording of {ranks} ({missing} of {of})"),
+        None => format!("no {readable}recording of {missing} of {}", count(of, "rank")),
+    }
+}
+
+fn has_damage(report: &Report) -> bool {
+    report.processes.iter().any(|process| process.is_damaged)
+}
+
+/// `collect the recordings of ranks 16-23`.
+pub(crate) fn missing_recordings(hang: &Diagnosis) -> String {
+    let ranks = missing_ranks(hang).unwrap_or_else(|| "the other ranks".into());
+    format!("collect the recordings of {ranks}")
 }
 
 /// How the command ended if not with status 0, as the end of a line about a job that did not crash.
@@ -104,6 +146,9 @@ fn end_of_command(hang: &Diagnosis) -> String {
 
 /// What the line about the ranks at fault says after them, or in their place.
 pub(crate) fn more_of_who(state: State, causes: &[Cause], found: Found<'_>) -> String {
+    if causes.first().is_some_and(|first| first.class == FindingClass::NotRecorded) {
+        return format!("CANNOT TELL who: {}", not_recorded(found));
+    }
     let Some(ending) = found.hang.ending.as_ref().filter(|_| state == State::Crashed) else {
         return String::new();
     };

@@ -107,6 +107,7 @@ mod tests {
             schema: "",
             source: String::new(),
             ranks: 2,
+            job_ranks: 2,
             findings: vec![verdict(vec![0], "0x1f", "AllReduce"), verdict(vec![1], "", "")],
             silent_ranks: Vec::new(),
             waiting_ranks: 1,

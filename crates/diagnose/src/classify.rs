@@ -724,6 +724,7 @@ impl<'a> Classifier<'a> {
                 *known = comm;
             }
         }
+        let class = FindingClass::NotRecorded;
         let mut fronts: HashMap<u32, String> = HashMap::new();
         let mut evidence = Vec::new();
         for (&process, &index) in &least {
@@ -737,19 +738,18 @@ impl<'a> Classifier<'a> {
                 words::comm(comm),
             );
             let rank = self.job.known_rank(process);
-            evidence.push(Evidence { rank, ..Evidence::about(FindingClass::ProcessGone, text) });
+            evidence.push(Evidence { rank, ..Evidence::about(class, text) });
         }
         let comm = self.comm(*least.values().next()?);
         let processes: Vec<u32> = least.keys().copied().collect();
         let comms: BTreeSet<u32> = least.into_values().collect();
         let victims = self.wait_roots.victims(&[], &comms.into_iter().collect::<Vec<u32>>());
-        let confidence = Confidence::Suspect;
-        let mut verdict =
-            self.verdict(FindingClass::ProcessGone, confidence, &processes, evidence, victims);
+        // Lines about several unknown ranks are alike.
+        evidence.dedup();
+        let mut verdict = self.verdict(class, Confidence::Suspect, &processes, evidence, victims);
         self.locate(&mut verdict, comm);
         verdict.op = first_waiter(comm).map(|(_, at)| self.op(comm, at));
-        verdict.alternatives =
-            vec!["only its input is missing, and it waits like the others".into()];
+        verdict.age_ns = first_waiter(comm).and_then(|(vector, _)| self.age_ns(vector));
         Some(verdict)
     }
 }

@@ -133,10 +133,13 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     notes.extend(unexplained(&verdicts, &waiting, job));
     notes.extend(failed(job, verdicts.is_empty()));
     help::add(job, waiting.len(), &mut verdicts);
+    let has_input = |one: &&Process| one.status != ProcessStatus::Silent;
+    let ranks = job.processes.iter().filter(has_input).count();
     let diagnosis = Diagnosis {
         schema: "ncclscope.diagnosis/2",
         source: job.source.clone(),
-        ranks: job.processes.iter().filter(|one| one.status != ProcessStatus::Silent).count(),
+        ranks,
+        job_ranks: usize::try_from(help::gpus(job)).unwrap_or(usize::MAX).max(ranks),
         findings: verdicts,
         silent_ranks: silent_ranks(job),
         waiting_ranks: waiting.len(),

@@ -110,6 +110,8 @@ pub struct Diagnosis {
     pub source: String,
     /// Number of ranks with input.
     pub ranks: usize,
+    /// Number of ranks of the job, with or without input, as far as known.
+    pub job_ranks: usize,
     /// The causes, confirmed ones first.
     pub findings: Vec<Verdict>,
     /// Ranks without input.
@@ -124,6 +126,14 @@ pub struct Diagnosis {
     /// How the job ended; `None` if a process may still run.
     #[serde(skip)]
     pub ending: Option<Ending>,
+}
+
+impl Diagnosis {
+    /// Number of ranks without input.
+    #[must_use]
+    pub const fn missing_ranks(&self) -> usize {
+        self.job_ranks.saturating_sub(self.ranks)
+    }
 }
 
 /// Why ranks may wait although no recorded operation shows it.

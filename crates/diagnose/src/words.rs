@@ -57,6 +57,9 @@ pub(crate) const fn of_several(class: FindingClass) -> &'static str {
         FindingClass::ProcessGone => {
             "give no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
         }
+        FindingClass::NotRecorded => {
+            "others wait for these, and there is no recording or dump of them"
+        }
         FindingClass::ReceiverNotReady => "are not ready to receive",
         _ => class.title(),
     }

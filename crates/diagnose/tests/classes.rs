@@ -569,7 +569,7 @@ fn absent_ranks_are_suspects_however_many() {
     let mut older = comm("c", &[(0, 9, None, 8)]);
     older.vectors[0].born_ns = Some(70_000_000_000);
     job.comms.push(Communicator { nranks: 2, silent: vec![1], ..older });
-    expect(&job, FindingClass::ProcessGone, &[1]);
+    expect(&job, FindingClass::NotRecorded, &[1]);
 }
 
 #[test]
@@ -637,7 +637,7 @@ fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     let mut known = comm("a", &[(0, 5, None, 4), (1, 5, None, 4)]);
     known.silent.push(3);
     job.comms.push(known);
-    let verdict = expect(&job, FindingClass::ProcessGone, &[3]);
+    let verdict = expect(&job, FindingClass::NotRecorded, &[3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
     assert_eq!(run(&job).silent_ranks, [3]);
     // Rank 0 was held up by another communicator before.
@@ -656,7 +656,7 @@ fn a_rank_that_may_wait_for_a_silent_one_is_not_stuck_outside_nccl() {
     let mut second = comm("b", &[(0, 7, Some(7), 7), (1, 8, Some(7), 7), (2, 8, Some(7), 7)]);
     second.silent.push(3);
     job.comms.extend([first, second]);
-    let verdict = expect(&job, FindingClass::ProcessGone, &[3]);
+    let verdict = expect(&job, FindingClass::NotRecorded, &[3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
 }
 

@@ -313,6 +313,7 @@ mod tests {
             schema: "",
             source: String::new(),
             ranks: 4,
+            job_ranks: 4,
             findings: vec![verdict],
             silent_ranks: Vec::new(),
             waiting_ranks: 3,

@@ -19,6 +19,7 @@ mod few_files;
 mod filters;
 #[path = "../h100/mod.rs"]
 mod h100;
+mod missing;
 mod overload;
 mod pages;
 mod partial_input;
