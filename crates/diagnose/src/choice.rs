@@ -70,6 +70,7 @@ mod tests {
         Verdict {
             class: FindingClass::HostStuck,
             title: String::new(),
+            advice: "",
             confidence: Confidence::Confirmed,
             root_ranks,
             help: ncclscope_findings::Help::default(),

@@ -3,6 +3,7 @@
 //! get one verdict.
 
 use crate::desync::Desync;
+use crate::gone;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
 use crate::merge_causes::{self, MergedCause};
 use crate::stuck_operation::{self, Cause};
@@ -295,7 +296,13 @@ impl<'a> Classifier<'a> {
             let comm = self.comm(longest.comm);
             self.locate(&mut verdict, comm);
             verdict.op = Some(self.op(comm, longest.waiter));
-            verdict.age_ns = self.age_ns(&comm.vectors[longest.waiter as usize]);
+            let by = &comm.vectors[longest.waiter as usize];
+            verdict.age_ns = self.age_ns(by);
+            let own = &comm.vectors[longest.own as usize];
+            if let ([_], Some(fewer)) = (&processes[..], gone::fewer_calls(self.job, comm, own, by))
+            {
+                verdict.title += &format!(", and {fewer}");
+            }
         }
         verdict.alternatives = match class {
             FindingClass::HostStuck if self.go_on(&processes) => {
@@ -415,7 +422,11 @@ impl<'a> Classifier<'a> {
         let one = &self.job.processes[process as usize];
         match class {
             FindingClass::ProcessGone => add(line(match one.status {
-                ProcessStatus::Ended => format!("{who} exited normally"),
+                ProcessStatus::Ended => {
+                    let fewer = gone::fewer_calls(self.job, comm, own, by);
+                    let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
+                    format!("{who} exited, not by a signal{and}")
+                }
                 ProcessStatus::Stopped(by) => format!("{who} exists and {}", by.text()),
                 _ => format!("{who} has written no record since"),
             })),
@@ -483,23 +494,23 @@ impl<'a> Classifier<'a> {
         if unknown > 0 && !known.is_empty() {
             who += &format!(" and {}", human::count(unknown, "unknown rank"));
         }
-        let mut statuses: Vec<ProcessStatus> =
-            processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
-        statuses.dedup();
         let is_several = root_ranks.len() > 1;
-        let meaning = match (class, statuses.as_slice()) {
-            (FindingClass::ProcessGone, [ProcessStatus::Ended]) if is_several => {
-                "gone: the processes exited"
-            }
-            (FindingClass::ProcessGone, [ProcessStatus::Ended]) => "gone: the process exited",
-            (FindingClass::ProcessGone, &[ProcessStatus::Stopped(by)]) => by.title(is_several),
-            (FindingClass::HostStuck, _) if self.go_on(processes) => words::elsewhere(is_several),
+        let status =
+            gone::common_status(self.job, processes).filter(|_| class == FindingClass::ProcessGone);
+        let by_status = status.and_then(|status| gone::meaning(self.job, status, is_several));
+        let meaning = match class {
+            FindingClass::HostStuck if self.go_on(processes) => words::elsewhere(is_several),
             _ if is_several => words::of_several(class),
             _ => class.title(),
         };
+        let (meaning, advice) = (
+            by_status.unwrap_or(meaning),
+            status.and_then(|status| gone::advice(self.job, status)).unwrap_or(class.advice()),
+        );
         Verdict {
             class,
             title: format!("{who}: {meaning}"),
+            advice,
             confidence,
             root_ranks,
             help: Help::default(),

@@ -2,7 +2,8 @@
 //! The verdict about processes of a crashed job that ended before all others.
 
 use crate::ending::Others;
-use crate::job::Job;
+use crate::gone;
+use crate::job::{Job, ProcessStatus};
 use crate::verdict::Verdict;
 use crate::words;
 use ncclscope_findings::{Confidence, Evidence, FindingClass, Help};
@@ -47,6 +48,8 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     }];
     let command = ending.command.filter(|command| command.has_failed());
     evidence.extend(command.map(|command| Evidence::about(class, command.text())));
+    let ended = gone::advice(job, ProcessStatus::Ended).unwrap_or_default();
+    let advice = if first.is_broken_off { gone::ENDED } else { ended };
     let confidence = match first.is_broken_off && first.others != Others::OtherHosts {
         true => Confidence::Confirmed,
         false => Confidence::Suspect,
@@ -54,6 +57,7 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     Some(Verdict {
         class,
         title: format!("{who}: {how}"),
+        advice,
         confidence,
         root_ranks: first.ranks.clone(),
         help: Help::default(),

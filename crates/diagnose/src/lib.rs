@@ -25,6 +25,7 @@ mod ended_first;
 mod ending;
 mod engine;
 pub mod fr_out;
+mod gone;
 mod graph;
 mod help;
 pub mod input;

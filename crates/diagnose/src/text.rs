@@ -109,7 +109,7 @@ fn one(verdict: &Verdict, recordings: Option<&str>, out: &mut String) {
     if let Some(cost) = cost {
         line(out, format_args!("  cost         {cost}"));
     }
-    line(out, format_args!("  do           {}", verdict.class.advice()));
+    line(out, format_args!("  do           {}", verdict.advice));
     if let Some(input) = recordings {
         line(out, format_args!("  more         ncclscope {} {input}", verdict.class.verb()));
     }

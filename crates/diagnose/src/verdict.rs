@@ -46,9 +46,11 @@ pub struct VerdictComm {
 /// One cause and its ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The cause: in JSON `class`, its code, `name`, `advice` and `page`.
-    #[serde(flatten, serialize_with = "ncclscope_findings::describe")]
+    /// The cause: in JSON `class`, its code, `name`, `verb` and `page`.
+    #[serde(flatten, serialize_with = "ncclscope_findings::describe_class")]
     pub class: FindingClass,
+    /// What to do next: that of the class, unless the input shows more.
+    pub advice: &'static str,
     /// The verdict in one sentence.
     pub title: String,
     /// How certain the verdict is.

@@ -296,6 +296,7 @@ mod tests {
         let verdict = ncclscope_diagnose::Verdict {
             class: ncclscope_findings::FindingClass::HostStuck,
             title: String::new(),
+            advice: "",
             confidence: ncclscope_findings::Confidence::Confirmed,
             root_ranks: roots.into(),
             edge: None,
