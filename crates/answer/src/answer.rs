@@ -5,7 +5,8 @@ use crate::cause::{Cause, Found, State, causes, past};
 use crate::extent::{cost, since};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
-use ncclscope_findings::{Cost, Help, RankLocation};
+use ncclscope_diagnose::{Diagnosis, Ending, FirstEnd};
+use ncclscope_findings::{Cost, FindingClass, Help, RankLocation};
 use ncclscope_operations::human::if_one;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -17,10 +18,11 @@ const NAMED: usize = 2;
 /// The answer, as `answer` in the schema `ncclscope.report/3`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// Whether the job hangs, is slow or is fine.
+    /// Whether the job crashed, hangs, is slow or is fine.
     pub state: State,
-    /// Time since when no rank advances (hung) or since when the worst finding slows the job down
-    /// (slow), in whole seconds of UTC (RFC 3339). `None` if unknown, or if the job is fine.
+    /// Time at which the first processes ended (crashed), since when no rank advances (hung) or
+    /// since when the worst finding slows the job down (slow), in whole seconds of UTC (RFC 3339).
+    /// `None` if unknown, or if the job is fine.
     pub since: Option<String>,
     /// The codes of the causes' classes, worst first.
     pub classes: Vec<&'static str>,
@@ -33,18 +35,44 @@ pub struct Answer {
     pub cost: Option<Cost>,
     /// The reason in one sentence.
     pub why: String,
-    /// Commands that show more details.
+    /// Commands that show more details, or what is to be done before.
     pub next: Vec<String>,
+    /// How the job ended; `None` if a process may still run.
+    pub ended: Option<Ended>,
+    /// What slowed the job down before it crashed or stood still, in one sentence.
+    pub past: Option<String>,
     /// The causes, worst first.
     causes: Vec<Cause>,
-    /// What slowed the job down before it stood still, worst first.
-    past: Vec<Cause>,
     /// Locations of the first 64 root ranks of each cause.
     #[serde(skip)]
     located: Vec<RankLocation>,
     /// Text of the first line, after the state.
     #[serde(skip)]
     headline: String,
+    /// Text after the ranks at fault, or in their place if there are none.
+    #[serde(skip)]
+    more_of_who: String,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ended {
+    /// The exit code of the command; `None` if it was not recorded.
+    pub exit_code: Option<u8>,
+    /// The signal that ended the command itself.
+    pub signal: Option<u8>,
+    /// The processes that ended first.
+    pub first: Option<FirstEnd>,
+}
+
+impl Ended {
+    fn of(ending: &Ending) -> Ended {
+        Ended {
+            exit_code: ending.command.map(|command| command.exit_code),
+            signal: ending.command.and_then(|command| command.signal),
+            first: ending.first.clone(),
+        }
+    }
 }
 
 impl Answer {
@@ -69,9 +97,11 @@ impl Answer {
             root_ranks,
             cost: cost(state, found),
             why: sentences::why(state, &causes, found),
-            next: next(state, input, limit),
+            next: next(state, &causes, found.hang, (input, limit)),
             headline: sentences::headline(state, found),
-            past: past(state, found),
+            ended: found.hang.ending.as_ref().map(Ended::of),
+            past: past(state, &causes, found).map(|cause| sentences::past(&cause)),
+            more_of_who: sentences::more_of_who(state, &causes, found),
             causes,
         }
     }
@@ -91,8 +121,10 @@ impl Answer {
             why: "only a run as a whole shows whether a rank holds up others".into(),
             next: vec![format!("ncclscope report {input}")],
             causes: Vec::new(),
-            past: Vec::new(),
             located: Vec::new(),
+            ended: None,
+            past: None,
+            more_of_who: String::new(),
             headline: "a filter leaves out recordings, and these are not judged alone".into(),
         }
     }
@@ -101,15 +133,10 @@ impl Answer {
     #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![(self.state.word(), self.headline.clone())];
-        if !self.causes.is_empty() {
-            lines.push(("who", self.who()));
-        }
-        if !self.why.is_empty() {
-            lines.push(("why", self.why.clone()));
-        }
-        if !self.past.is_empty() {
-            lines.push(("past", sentences::past(&self.past)));
-        }
+        let who = self.who() + &self.more_of_who;
+        let past = self.past.clone().unwrap_or_default();
+        let texts = [("who", who), ("why", self.why.clone()), ("past", past)];
+        lines.extend(texts.into_iter().filter(|(_, text)| !text.is_empty()));
         if let Some(cost) = self.cost {
             lines.push(("cost", cost.to_string()));
         }
@@ -134,6 +161,8 @@ impl Answer {
             Cause { edge: Some([src, dst]), root_ranks, .. } if root_ranks.len() > 1 => {
                 format!("the link from {} to {}", place(src), place(dst))
             }
+            // What is known of them is in the text after this.
+            Cause { class: FindingClass::NotRecorded, .. } => String::new(),
             Cause { root_ranks, class, .. } if root_ranks.is_empty() => class.no_rank().into(),
             Cause { root_ranks, .. } if root_ranks.len() <= NAMED => {
                 root_ranks.iter().map(place).collect::<Vec<_>>().join("; ")
@@ -170,13 +199,22 @@ fn located(causes: &[Cause]) -> BTreeSet<u32> {
     causes.iter().flat_map(of).collect()
 }
 
-fn next(state: State, input: &str, limit: &str) -> Vec<String> {
+fn next(
+    state: State,
+    causes: &[Cause],
+    hang: &Diagnosis,
+    (input, limit): (&str, &str),
+) -> Vec<String> {
+    if causes.first().is_some_and(|first| first.class == FindingClass::NotRecorded) {
+        let missing = sentences::missing_recordings(hang);
+        return vec![format!("{missing}, then ncclscope report {limit}{input}")];
+    }
     let verbs: &[&str] = match state {
-        State::Hung => &["diagnose"],
+        State::Crashed | State::Hung => &["diagnose"],
         State::Slow => &["stragglers"],
         State::Fine => &["report --full", "view"],
         State::Unknown => &["report --full"],
     };
-    let limit = if state == State::Hung { limit } else { "" };
+    let limit = if verbs == ["diagnose"] { limit } else { "" };
     verbs.iter().map(|verb| format!("ncclscope {verb} {limit}{input}")).collect()
 }

@@ -3,7 +3,7 @@
 
 use ncclscope_diagnose::{Diagnosis, Verdict};
 use ncclscope_findings::{Confidence, FindingClass};
-use ncclscope_operations::human::if_one;
+use ncclscope_operations::human::{count, if_one};
 use ncclscope_report::Report;
 use ncclscope_stragglers::SlowReport;
 use ncclscope_stragglers::finding::Finding;
@@ -13,6 +13,8 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum State {
+    /// The job is over, and it ended by an error or because processes of it died.
+    Crashed,
     /// Ranks wait in NCCL and do not advance.
     Hung,
     /// The job advances, but a rank, link or GPU slows it down.
@@ -28,6 +30,7 @@ impl State {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
+            State::Crashed => "CRASHED",
             State::Hung => "HUNG",
             State::Slow => "SLOW",
             State::Fine => "FINE",
@@ -68,52 +71,98 @@ pub struct Found<'a> {
     pub report: &'a Report,
 }
 
-/// The cause that a finding of `stragglers` is.
-fn of_finding(finding: &Finding) -> Cause {
-    Cause {
-        class: finding.class,
-        confidence: finding.confidence,
-        root_ranks: finding.root_ranks.clone(),
-        edge: finding.edge,
-        factor: finding.factor,
-        text: finding.class.title().to_owned(),
-    }
-}
+/// A question about a job: the state and the causes, worst first, if the answer is yes.
+type Question = fn(Found<'_>) -> Option<(State, Vec<Cause>)>;
 
-/// What slowed down a job that now stands still, the worst first; empty for one that moves.
-pub(crate) fn past(state: State, found: Found<'_>) -> Vec<Cause> {
-    let stands = state == State::Unknown && found.hang.standstill.is_some();
-    let all = found.slow.findings.iter().filter(|_| stands);
-    all.map(of_finding).collect()
-}
+/// The questions in their order: the first one with an answer decides. What happened before is
+/// told in a second line ([`past`]).
+const QUESTIONS: [Question; 4] = [crashed, hung, stands_still, slow];
 
 /// The state of the job and its causes, the worst first.
 pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
-    let Found { hang, slow, .. } = found;
-    let of_verdict = |verdict: &Verdict| Cause {
-        class: verdict.class,
-        confidence: verdict.confidence,
-        root_ranks: verdict.root_ranks.clone(),
-        edge: verdict.edge,
-        factor: None,
-        text: verdict.meaning().to_owned(),
+    let answer = QUESTIONS.iter().find_map(|question| question(found));
+    answer.unwrap_or_else(|| match doubt(found) {
+        Some(_) => (State::Unknown, Vec::new()),
+        None => (State::Fine, Vec::new()),
+    })
+}
+
+/// Did it crash? Only a job that is over did. If ranks waited in NCCL, the reason why they did
+/// comes first, unless it is that a process ended.
+fn crashed(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
+    let hang = found.hang;
+    let ending = hang.ending.as_ref()?;
+    let has_died = hang.findings.first().is_some_and(is_death);
+    let waits = hang.waiting_ranks != 0 && !hang.findings.is_empty();
+    let is_crash = has_died || ending.is_crash() && !waits;
+    is_crash.then(|| (State::Crashed, hang.findings.iter().map(Cause::of_verdict).collect()))
+}
+
+/// Do ranks wait for something that does not come?
+fn hung(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
+    let hang = found.hang;
+    // Operations with mismatched calls may have ended, with wrong results, so that the job need
+    // not hang.
+    let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
+    let causes: Vec<Cause> = hang.findings.iter().map(Cause::of_verdict).collect();
+    (!causes.is_empty()).then_some((state, causes))
+}
+
+/// Does nothing of it move, although no finding says why? Whether it was slow says nothing about
+/// that.
+fn stands_still(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
+    found.hang.standstill.map(|_| (State::Unknown, Vec::new()))
+}
+
+/// Is it slow?
+fn slow(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
+    let causes: Vec<Cause> = found.slow.findings.iter().map(Cause::of_finding).collect();
+    (!causes.is_empty()).then_some((State::Slow, causes))
+}
+
+/// What slowed a job down before it crashed or stood still, without what is said of the ranks that
+/// ended first: the others waited for these.
+pub(crate) fn past(state: State, causes: &[Cause], found: Found<'_>) -> Option<Cause> {
+    let is_new = |cause: &Cause| {
+        let is_told = |rank: &u32| causes.iter().any(|one| one.root_ranks.contains(rank));
+        !cause.root_ranks.iter().any(is_told)
     };
-    if !hang.findings.is_empty() {
-        let causes = hang.findings.iter().map(of_verdict).collect();
-        // Operations with mismatched calls may have ended, with wrong results, so that the job need
-        // not hang.
-        let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
-        return (state, causes);
+    let is_over = state == State::Crashed || stands_still(found).is_some();
+    let (_, all) = slow(found).filter(|_| is_over && state != State::Slow)?;
+    all.into_iter().find(is_new)
+}
+
+impl Cause {
+    fn of_verdict(verdict: &Verdict) -> Cause {
+        Cause {
+            class: verdict.class,
+            confidence: verdict.confidence,
+            // It only says for whom others wait.
+            root_ranks: match verdict.class {
+                FindingClass::NotRecorded => Vec::new(),
+                _ => verdict.root_ranks.clone(),
+            },
+            edge: verdict.edge,
+            factor: None,
+            text: verdict.meaning().to_owned(),
+        }
     }
-    // Whether it was slow says nothing about a job that does not move any more.
-    if hang.standstill.is_some() {
-        return (State::Unknown, Vec::new());
+
+    fn of_finding(finding: &Finding) -> Cause {
+        Cause {
+            class: finding.class,
+            confidence: finding.confidence,
+            root_ranks: finding.root_ranks.clone(),
+            edge: finding.edge,
+            factor: finding.factor,
+            text: finding.class.title().to_owned(),
+        }
     }
-    if !slow.findings.is_empty() {
-        return (State::Slow, slow.findings.iter().map(of_finding).collect());
-    }
-    let state = if doubt(found).is_some() { State::Unknown } else { State::Fine };
-    (state, Vec::new())
+}
+
+/// True if a verdict is that a process is gone.
+pub(crate) fn is_death(verdict: &Verdict) -> bool {
+    verdict.class == FindingClass::ProcessGone
 }
 
 /// True if ranks made different calls and no rank waits.
@@ -137,13 +186,10 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
     if let Some(hidden) = &hang.hidden {
         return Some(hidden.text.clone());
     }
-    let silent = hang.silent_ranks.len();
-    if silent != 0 {
-        let have = if_one(silent, "has", "have");
-        return Some(format!(
-            "{silent} of {} ranks {have} no readable recording",
-            silent + hang.ranks
-        ));
+    if let missing @ 1.. = hang.missing_ranks() {
+        let have = if_one(missing, "has", "have");
+        let of = count(hang.job_ranks, "rank");
+        return Some(format!("{missing} of {of} {have} no readable recording"));
     }
     slow.quiet.first().cloned()
 }

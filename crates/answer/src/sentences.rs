@@ -3,8 +3,8 @@
 
 use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
-use ncclscope_diagnose::{Diagnosis, Hidden, Standstill};
-use ncclscope_findings::Confidence;
+use ncclscope_diagnose::{CommandEnd, Diagnosis, FirstEnd, Hidden, Standstill};
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
@@ -18,16 +18,19 @@ const LISTED: usize = 4;
 pub(crate) fn headline(state: State, found: Found<'_>) -> String {
     let Found { hang, slow, report } = found;
     match state {
+        State::Crashed => crash(found),
         State::Hung => {
             let since = since(state, found).map(|since| format!("since {since}: "));
             let age = age_ns(hang).map(|ns| format!(" for {}", duration(to_f64(ns))));
             format!(
-                "{}{} of {} {} in NCCL{}",
+                "{}{} of {} {} in NCCL{}{}{}",
                 since.unwrap_or_default(),
                 hang.waiting_ranks,
-                count(hang.ranks + hang.silent_ranks.len(), "rank"),
+                count(hang.job_ranks, "rank"),
                 if_one(hang.waiting_ranks, "waits", "wait"),
-                age.unwrap_or_default()
+                age.unwrap_or_default(),
+                end_of_command(hang),
+                missing(found)
             )
         }
         State::Slow => {
@@ -49,12 +52,13 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
                 format!("since {since}{first}: ")
             });
             let since = since.unwrap_or_default();
-            format!("{since}{ranks} {advance}, and something {hold} {them} up{step}")
+            let end = end_of_command(hang) + &missing(found);
+            format!("{since}{ranks} {advance}, and something {hold} {them} up{step}{end}")
         }
         State::Fine => {
             let gpus = gpus(report);
             let (ranks, them) = (count(gpus, "rank"), if_one(gpus, "it", "them"));
-            let more = slow.unjudged.text() + &damage(report);
+            let more = slow.unjudged.text() + &damage(report) + &end_of_command(hang);
             let judged = match (slow.unjudged.links, slow.unjudged.gpus) {
                 (0, 0) => "rank, link or GPU",
                 (0, _) => "rank or link",
@@ -82,12 +86,113 @@ fn stands_still(hang: &Diagnosis, Standstill { still_ns, usual_ns }: Standstill)
     let what = match hang.waiting_ranks {
         0 => "no rank has called NCCL, and no operation has ended".to_owned(),
         waiting => {
-            let all = count(hang.ranks + hang.silent_ranks.len(), "rank");
-            let wait = if_one(waiting, "waits", "wait");
+            let (all, wait) = (count(hang.job_ranks, "rank"), if_one(waiting, "waits", "wait"));
             format!("{waiting} of {all} {wait} in NCCL, and nothing has moved")
         }
     };
     format!("the job stands still: {what} for {still}{}", than.unwrap_or_default())
+}
+
+/// The first line about a job that crashed.
+fn crash(found: Found<'_>) -> String {
+    let hang = found.hang;
+    let ranks = count(hang.job_ranks, "rank");
+    let since = since(State::Crashed, found).map(|since| format!("at {since}: "));
+    let command = hang.ending.as_ref().and_then(|ending| ending.command);
+    let how = match (command.filter(CommandEnd::has_failed), hang.findings.first()) {
+        (Some(command), _) => command.text(),
+        (None, Some(first)) => {
+            format!("{} of {ranks} ended before the others", first.root_ranks.len())
+        }
+        (None, None) => String::new(),
+    };
+    let waited = age_ns(hang).filter(|_| hang.waiting_ranks != 0).map(|age| {
+        let age = duration(to_f64(age));
+        format!("; {} of {ranks} waited in NCCL for {age}", hang.waiting_ranks)
+    });
+    since.unwrap_or_default() + &how + &waited.unwrap_or_default() + &missing(found)
+}
+
+/// How many recordings are missing, as the end of a line.
+fn missing(found: Found<'_>) -> String {
+    let hang = found.hang;
+    let or_damaged = if has_damage(found.report) { " or damaged" } else { "" };
+    match hang.missing_ranks() {
+        0 => String::new(),
+        missing => {
+            let are = if_one(missing, "is", "are");
+            format!("; {missing} of {} recordings {are} missing{or_damaged}", hang.job_ranks)
+        }
+    }
+}
+
+/// `ranks 16-23`, of which there is no recording; `None` if they are not all known.
+fn missing_ranks(hang: &Diagnosis) -> Option<String> {
+    let missing = hang.missing_ranks();
+    let ranks = || format!("{} {}", if_one(missing, "rank", "ranks"), ranges(&hang.silent_ranks));
+    (hang.silent_ranks.len() == missing).then(ranks)
+}
+
+/// `no recording of ranks 16-23 (8 of 64)`.
+fn not_recorded(found: Found<'_>) -> String {
+    let hang = found.hang;
+    let (missing, of) = (hang.missing_ranks(), hang.job_ranks);
+    let readable = if has_damage(found.report) { "readable " } else { "" };
+    match missing_ranks(hang) {
+        Some(ranks) => format!("no {readable}recording of {ranks} ({missing} of {of})"),
+        None => format!("no {readable}recording of {missing} of {}", count(of, "rank")),
+    }
+}
+
+fn has_damage(report: &Report) -> bool {
+    report.processes.iter().any(|process| process.is_damaged)
+}
+
+/// `collect the recordings of ranks 16-23`.
+pub(crate) fn missing_recordings(hang: &Diagnosis) -> String {
+    let ranks = missing_ranks(hang).unwrap_or_else(|| "the other ranks".into());
+    format!("collect the recordings of {ranks}")
+}
+
+/// How the command ended if not with status 0, as the end of a line about a job that did not crash.
+fn end_of_command(hang: &Diagnosis) -> String {
+    let command = hang.ending.as_ref().and_then(|ending| ending.command);
+    let failed = command.filter(|command| command.exit_code != 0);
+    failed.map_or_else(String::new, |command| format!("; {}", command.text()))
+}
+
+/// What the line about the ranks at fault says after them, or in their place.
+pub(crate) fn more_of_who(state: State, causes: &[Cause], found: Found<'_>) -> String {
+    if causes.first().is_some_and(|first| first.class == FindingClass::NotRecorded) {
+        return format!("CANNOT TELL who: {}", not_recorded(found));
+    }
+    let Some(ending) = found.hang.ending.as_ref().filter(|_| state == State::Crashed) else {
+        return String::new();
+    };
+    if causes.is_empty() {
+        let spread = duration(to_f64(ending.spread_ns));
+        return format!(
+            "CANNOT TELL who: the recordings end within {spread} of one another, which does not \
+             show which rank ended first"
+        );
+    }
+    let first = ending.first.as_ref();
+    let is_told = |first: &&FirstEnd| first.ranks == causes[0].root_ranks;
+    let before = |first: &FirstEnd| {
+        let lead = duration(to_f64(first.before_ns?));
+        let ended = if_one(first.ranks.len(), "it", "they");
+        Some(format!("; {ended} ended {lead} or more before {}", first.others.text()))
+    };
+    first.filter(is_told).and_then(before).unwrap_or_default()
+}
+
+/// What slowed the job down before it crashed.
+pub(crate) fn past(cause: &Cause) -> String {
+    let ranks = match cause.root_ranks.as_slice() {
+        [] => String::new(),
+        ranks => format!(", {} {}", if_one(ranks.len(), "rank", "ranks"), ranges(ranks)),
+    };
+    format!("SLOW before: {}, {}{ranks}: {}", cause.class, sure(cause), cause.text)
 }
 
 /// How many recordings are damaged, as the end of a line.
@@ -119,31 +224,20 @@ fn busy_link(slow: &SlowReport) -> Option<String> {
     ))
 }
 
-/// How sure a cause is.
-fn sure(cause: &Cause) -> &'static str {
+const fn sure(cause: &Cause) -> &'static str {
     match cause.confidence {
         Confidence::Confirmed => "confirmed",
         Confidence::Suspect => "suspected",
     }
 }
 
-/// What slowed the job down before, in one sentence.
-pub(crate) fn past(causes: &[Cause]) -> String {
-    let of = |cause: &Cause| {
-        let ranks = match cause.root_ranks.as_slice() {
-            [] => String::new(),
-            many => format!(", {} {}", if_one(many.len(), "rank", "ranks"), ranges(many)),
-        };
-        format!("{}, {}{ranks}", cause.class, sure(cause))
-    };
-    let named: Vec<String> = causes.iter().take(LISTED).map(of).collect();
-    format!("before that it was slow: {}", named.join("; "))
-}
-
 /// The reason in one sentence.
 pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
         return match state {
+            State::Crashed => Some(
+                "no recording shows why: look for the first error in the launcher's log".into(),
+            ),
             State::Unknown => doubt(found).map(|doubt| doubt + &damage(found.report)),
             _ => busy_link(found.slow),
         }

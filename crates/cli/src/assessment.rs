@@ -6,7 +6,7 @@ slow.
 [`crate::pass`] describes which parts are read, also of long recordings.
 */
 
-use crate::input::Input;
+use crate::input::{Input, command_end};
 use crate::narrow::Narrowed;
 use crate::pass::{Ends, Read, read};
 use crate::terminal::{Progress, say};
@@ -60,7 +60,9 @@ impl Assessment {
                 report.problems.splice(..0, input.unreadable.iter().cloned());
                 report
             });
-            let settings = InputOptions { hang, is_checked: true, ..InputOptions::default() };
+            let command = input.run.as_ref().and_then(command_end);
+            let settings =
+                InputOptions { hang, is_checked: true, command, ..InputOptions::default() };
             let job = assemble(snapshots, &settings).unwrap_or_default();
             let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
             say(1, || "judged hangs".into());

@@ -10,6 +10,7 @@ would be worse than one that fails a script.
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::terminal::{self, Progress};
 use ncclscope_control::directories;
+use ncclscope_diagnose::CommandEnd;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_stragglers::input::kineto::is_archive;
@@ -478,6 +479,18 @@ pub(crate) fn about_run(directory: &Path) -> Option<serde_json::Value> {
     let file = open_to_read(&directory.join(ABOUT_RUN)).ok()?;
     file.take(ABOUT_MAX).read_to_end(&mut bytes).ok()?;
     serde_json::from_slice(&bytes).ok()
+}
+
+/// How the command of a run ended, from `run.json`; `None` if it has not, or if that is unknown.
+pub(crate) fn command_end(run: &serde_json::Value) -> Option<CommandEnd> {
+    let number = |key: &str| run[key].as_u64();
+    let small = |key: &str| number(key).and_then(|number| u8::try_from(number).ok());
+    Some(CommandEnd {
+        exit_code: small("exit_code")?,
+        signal: small("signal"),
+        asked: small("asked"),
+        rank: number("rank").and_then(|rank| u32::try_from(rank).ok()),
+    })
 }
 
 /// Names the damaged recordings, one line each up to [`NAMED`], and returns their number.

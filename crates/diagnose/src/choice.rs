@@ -70,6 +70,7 @@ mod tests {
         Verdict {
             class: FindingClass::HostStuck,
             title: String::new(),
+            advice: "",
             confidence: Confidence::Confirmed,
             root_ranks,
             help: ncclscope_findings::Help::default(),
@@ -107,12 +108,14 @@ mod tests {
             schema: "",
             source: String::new(),
             ranks: 2,
+            job_ranks: 2,
             findings: vec![verdict(vec![0], "0x1f", "AllReduce"), verdict(vec![1], "", "")],
             silent_ranks: Vec::new(),
             waiting_ranks: 1,
             notes: Vec::new(),
             hidden: None,
             standstill: None,
+            ending: None,
         };
         let shown = |filter: Filter| {
             let mut diagnosis = found.clone();

@@ -3,13 +3,14 @@
 //! get one verdict.
 
 use crate::desync::Desync;
+use crate::gone;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
 use crate::merge_causes::{self, MergedCause};
 use crate::stuck_operation::{self, Cause};
 use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::{setup, words};
-use ncclscope_findings::rank::{Pending, Thread};
+use ncclscope_findings::rank::Pending;
 use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
@@ -296,7 +297,13 @@ impl<'a> Classifier<'a> {
             let comm = self.comm(longest.comm);
             self.locate(&mut verdict, comm);
             verdict.op = Some(self.op(comm, longest.waiter));
-            verdict.age_ns = self.age_ns(&comm.vectors[longest.waiter as usize]);
+            let by = &comm.vectors[longest.waiter as usize];
+            verdict.age_ns = self.age_ns(by);
+            let own = &comm.vectors[longest.own as usize];
+            if let ([_], Some(fewer)) = (&processes[..], gone::fewer_calls(self.job, comm, own, by))
+            {
+                verdict.title += &format!(", and {fewer}");
+            }
         }
         verdict.alternatives = match class {
             FindingClass::HostStuck if self.go_on(&processes) => {
@@ -424,7 +431,11 @@ impl<'a> Classifier<'a> {
         let one = &self.job.processes[process as usize];
         match class {
             FindingClass::ProcessGone => add(line(match one.status {
-                ProcessStatus::Ended => format!("{who} exited normally"),
+                ProcessStatus::Ended => {
+                    let fewer = gone::fewer_calls(self.job, comm, own, by);
+                    let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
+                    format!("{who} exited, not by a signal{and}")
+                }
                 ProcessStatus::Stopped(by) => format!("{who} exists and {}", by.text()),
                 _ => format!("{who} has written no record since"),
             })),
@@ -435,11 +446,7 @@ impl<'a> Classifier<'a> {
                     add(line(text).with([("idle_ns", to_f64(idle))]));
                 }
                 let api = one.threads.iter().filter(|thread| thread.role.enqueues());
-                for Thread { tid, state, place, .. } in api.map(|thread| &thread.thread) {
-                    let place = if place.is_empty() { "user code" } else { place };
-                    let state = if *state == 0 { '?' } else { char::from(*state) };
-                    add(line(format!("{who}: thread {tid} is in state {state}, in {place}")));
-                }
+                api.for_each(|thread| add(line(words::place(&who, &thread.thread))));
             }
             FindingClass::CommSetup => add(line(setup::text(self.job, process))),
             _ => {}
@@ -493,24 +500,26 @@ impl<'a> Classifier<'a> {
         if unknown > 0 && !known.is_empty() {
             who += &format!(" and {}", human::count(unknown, "unknown rank"));
         }
-        let mut statuses: Vec<ProcessStatus> =
-            processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
-        statuses.dedup();
         let is_several = root_ranks.len() > 1;
-        let meaning = match (class, statuses.as_slice()) {
-            (FindingClass::ProcessGone, [ProcessStatus::Ended]) if is_several => {
-                "gone: the processes exited"
-            }
-            (FindingClass::ProcessGone, [ProcessStatus::Ended]) => "gone: the process exited",
-            (FindingClass::ProcessGone, &[ProcessStatus::Stopped(by)]) => by.title(is_several),
-            (FindingClass::HostStuck, _) if self.go_on(processes) => words::elsewhere(is_several),
-            (FindingClass::HostStuck, _) if self.have_left(processes) => words::left(is_several),
+        let status =
+            gone::common_status(self.job, processes).filter(|_| class == FindingClass::ProcessGone);
+        let by_status = status.and_then(|status| gone::meaning(self.job, status, is_several));
+        let meaning = match class {
+            FindingClass::HostStuck if self.go_on(processes) => words::elsewhere(is_several),
+            FindingClass::HostStuck if self.have_left(processes) => words::left(is_several),
             _ if is_several => words::of_several(class),
             _ => class.title(),
         };
+        let (meaning, advice) = (
+            by_status.unwrap_or(meaning),
+            status
+                .and_then(|status| gone::advice(self.job, status))
+                .unwrap_or_else(|| class.advice()),
+        );
         Verdict {
             class,
             title: format!("{who}: {meaning}"),
+            advice,
             confidence,
             root_ranks,
             help: Help::default(),
@@ -735,6 +744,7 @@ impl<'a> Classifier<'a> {
                 *known = comm;
             }
         }
+        let class = FindingClass::NotRecorded;
         let mut fronts: HashMap<u32, String> = HashMap::new();
         let mut evidence = Vec::new();
         for (&process, &index) in &least {
@@ -748,19 +758,18 @@ impl<'a> Classifier<'a> {
                 words::comm(comm),
             );
             let rank = self.job.known_rank(process);
-            evidence.push(Evidence { rank, ..Evidence::about(FindingClass::ProcessGone, text) });
+            evidence.push(Evidence { rank, ..Evidence::about(class, text) });
         }
         let comm = self.comm(*least.values().next()?);
         let processes: Vec<u32> = least.keys().copied().collect();
         let comms: BTreeSet<u32> = least.into_values().collect();
         let victims = self.wait_roots.victims(&[], &comms.into_iter().collect::<Vec<u32>>());
-        let confidence = Confidence::Suspect;
-        let mut verdict =
-            self.verdict(FindingClass::ProcessGone, confidence, &processes, evidence, victims);
+        // Lines about several unknown ranks are alike.
+        evidence.dedup();
+        let mut verdict = self.verdict(class, Confidence::Suspect, &processes, evidence, victims);
         self.locate(&mut verdict, comm);
         verdict.op = first_waiter(comm).map(|(_, at)| self.op(comm, at));
-        verdict.alternatives =
-            vec!["only its input is missing, and it waits like the others".into()];
+        verdict.age_ns = first_waiter(comm).and_then(|(vector, _)| self.age_ns(vector));
         Some(verdict)
     }
 }

@@ -2,13 +2,14 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
+use crate::ending::CommandEnd;
 use crate::job::{Job, Process, ProcessStatus};
 use crate::standstill::{self, SHORTEST_NS, Standstill};
 use crate::stuck_operation::UNSEEN_NETWORK;
 use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, help, setup, unseen, words};
+use crate::{desync, ended_first, help, setup, unseen, words};
 use ncclscope_findings::patience;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
@@ -107,20 +108,12 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     doubt(job, &mut verdicts);
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
     verdicts.extend(setup::find(job, params.hang_ns, &verdicts, &mut waiting));
-    verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
-    let all = job.processes.iter().zip(0u32..);
-    let silent = all.filter(|(process, _)| process.status == ProcessStatus::Silent);
-    let mut silent: Vec<u32> = silent.filter_map(|(_, at)| job.known_rank(at)).collect();
-    silent.sort_unstable();
-    let mut notes = job.notes.clone();
-    if !wait_roots.moving.is_empty() {
-        let mut moving: Vec<u32> = wait_roots.moving.iter().map(|&p| job.rank(p)).collect();
-        moving.sort_unstable();
-        notes.push(format!(
-            "other ranks wait for {}, whose counters still advance: slow, not stuck",
-            words::named_ranks(&moving)
-        ));
+    if let Some(first) = ended_first::verdict(job, &verdicts, &waiting) {
+        verdicts = vec![first];
     }
+    verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
+    let mut notes = job.notes.clone();
+    notes.extend(moving(job, &wait_roots));
     let is_quiet = verdicts.is_empty() && waiting.is_empty();
     let hidden = is_quiet.then(|| hidden(job, params.hang_ns)).flatten();
     let standstill = standstill::find(job, params.hang_ns).filter(|_| hidden.is_none());
@@ -132,19 +125,53 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
     notes.extend(unexplained(&verdicts, &waiting, job));
+    notes.extend(failed(job, verdicts.is_empty()));
     help::add(job, waiting.len(), &mut verdicts);
+    let has_input = |one: &&Process| one.status != ProcessStatus::Silent;
+    let ranks = job.processes.iter().filter(has_input).count();
     let diagnosis = Diagnosis {
         schema: "ncclscope.diagnosis/2",
         source: job.source.clone(),
-        ranks: job.processes.iter().filter(|one| one.status != ProcessStatus::Silent).count(),
+        ranks,
+        job_ranks: usize::try_from(help::gpus(job)).unwrap_or(usize::MAX).max(ranks),
         findings: verdicts,
-        silent_ranks: silent,
+        silent_ranks: silent_ranks(job),
         waiting_ranks: waiting.len(),
         notes,
         hidden,
         standstill,
+        ending: job.ending.clone(),
     };
     (diagnosis, wait_roots)
+}
+
+/// The ranks without input, as far as they are known, ascending.
+fn silent_ranks(job: &Job) -> Vec<u32> {
+    let all = job.processes.iter().zip(0u32..);
+    let silent = all.filter(|(process, _)| process.status == ProcessStatus::Silent);
+    let mut silent: Vec<u32> = silent.filter_map(|(_, at)| job.known_rank(at)).collect();
+    silent.sort_unstable();
+    silent
+}
+
+/// A note that the command that started the job ended with an error.
+fn failed(job: &Job, is_unexplained: bool) -> Option<String> {
+    let command = job.ending.as_ref()?.command.filter(CommandEnd::has_failed)?;
+    let unknown = "; no recording shows which rank ended first: look for the first error in the \
+                   launcher's log";
+    Some(command.text() + if is_unexplained { unknown } else { "" })
+}
+
+/// A note about ranks that others wait for, and that go on.
+fn moving(job: &Job, wait_roots: &WaitRoots) -> Option<String> {
+    let mut moving: Vec<u32> = wait_roots.moving.iter().map(|&p| job.rank(p)).collect();
+    moving.sort_unstable();
+    (!moving.is_empty()).then(|| {
+        format!(
+            "other ranks wait for {}, whose counters still advance: slow, not stuck",
+            words::named_ranks(&moving)
+        )
+    })
 }
 
 /// A note about ranks that wait but are neither victims nor roots of the only verdict.

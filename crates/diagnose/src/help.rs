@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 /// Number of ranks of the job, as far as known. A process without input and with an unknown rank
 /// may be one that another communicator names.
-fn gpus(job: &Job) -> u64 {
+pub(crate) fn gpus(job: &Job) -> u64 {
     let known = (0u32..).zip(&job.processes).filter(|&(at, _)| job.known_rank(at).is_some());
     let largest = job.comms.iter().map(|comm| u64::from(comm.nranks)).max().unwrap_or(0);
     largest.max(known.count() as u64)

@@ -6,6 +6,7 @@ What an input does not contain is `None` or empty here, never zero. This module 
 format and on no rule.
 */
 
+use crate::ending::Ending;
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_operations::threads::Role;
 use std::collections::BTreeMap;
@@ -37,6 +38,8 @@ pub struct Job {
     pub ended_first: Vec<u32>,
     /// How long others may have waited for them, ns: their death explains no longer wait.
     pub ended_first_ns: u64,
+    /// How the job ended; `None` if a process may still run.
+    pub ending: Option<Ending>,
     /// The latest recorded time, up to which ages are counted, ns since 1970, if known.
     pub end_ns: Option<u64>,
     /// Sentences about what the input does not show.

@@ -21,8 +21,11 @@ decide what a rank records, and prints nothing.
 mod choice;
 mod classify;
 mod desync;
+mod ended_first;
+mod ending;
 mod engine;
 pub mod fr_out;
+mod gone;
 mod graph;
 mod help;
 pub mod input;
@@ -40,6 +43,7 @@ mod waiting;
 mod words;
 
 pub use choice::Shown;
+pub use ending::{CommandEnd, Ending, FirstEnd, Others};
 pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::{Job, Stop};
 pub use standstill::Standstill;

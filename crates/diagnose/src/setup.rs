@@ -88,6 +88,7 @@ impl Waits<'_> {
         Verdict {
             class,
             title: format!("{who}: {meaning}"),
+            advice: class.advice(),
             confidence,
             root_ranks: ranks,
             help: Help::default(),

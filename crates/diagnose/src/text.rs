@@ -31,7 +31,11 @@ fn line(out: &mut String, line: Arguments<'_>) {
 fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut String) {
     let Diagnosis { source, ranks, waiting_ranks, findings: verdicts, silent_ranks, notes, .. } =
         diagnosis;
-    let (ranks, wait) = (count(*ranks, "rank"), if_one(*waiting_ranks, "waits", "wait"));
+    let ranks = match diagnosis.missing_ranks() {
+        0 => count(*ranks, "rank"),
+        _ => format!("{ranks} of {}", count(diagnosis.job_ranks, "rank")),
+    };
+    let wait = if_one(*waiting_ranks, "waits", "wait");
     line(out, format_args!("{ranks} ({source}), {waiting_ranks} of them {wait} in NCCL"));
     match shown.filter(|shown| shown.of != 0) {
         Some(Shown { shown: 0, of }) => {
@@ -105,7 +109,7 @@ fn one(verdict: &Verdict, recordings: Option<&str>, out: &mut String) {
     if let Some(cost) = cost {
         line(out, format_args!("  cost         {cost}"));
     }
-    line(out, format_args!("  do           {}", verdict.class.advice()));
+    line(out, format_args!("  do           {}", verdict.advice));
     if let Some(input) = recordings {
         line(out, format_args!("  more         ncclscope {} {input}", verdict.class.verb()));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/2`.
 
+use crate::ending::Ending;
 use crate::job::Call;
 use crate::standstill::Standstill;
 pub use ncclscope_findings::Evidence;
@@ -46,9 +47,11 @@ pub struct VerdictComm {
 /// One cause and its ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The cause: in JSON `class`, its code, `name`, `advice` and `page`.
-    #[serde(flatten, serialize_with = "ncclscope_findings::describe")]
+    /// The cause: in JSON `class`, its code, `name`, `verb` and `page`.
+    #[serde(flatten, serialize_with = "ncclscope_findings::describe_class")]
     pub class: FindingClass,
+    /// What to do next: that of the class, unless the input shows more.
+    pub advice: &'static str,
     /// The verdict in one sentence.
     pub title: String,
     /// How certain the verdict is.
@@ -110,6 +113,8 @@ pub struct Diagnosis {
     pub source: String,
     /// Number of ranks with input.
     pub ranks: usize,
+    /// Number of ranks of the job, with or without input, as far as known.
+    pub job_ranks: usize,
     /// The causes, confirmed ones first.
     pub findings: Vec<Verdict>,
     /// Ranks without input.
@@ -124,6 +129,17 @@ pub struct Diagnosis {
     /// For how long nothing has moved, if that is as long as the limit or longer than ever before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standstill: Option<Standstill>,
+    /// How the job ended; `None` if a process may still run.
+    #[serde(skip)]
+    pub ending: Option<Ending>,
+}
+
+impl Diagnosis {
+    /// Number of ranks without input.
+    #[must_use]
+    pub const fn missing_ranks(&self) -> usize {
+        self.job_ranks.saturating_sub(self.ranks)
+    }
 }
 
 /// Why ranks may wait although no recorded operation shows it.

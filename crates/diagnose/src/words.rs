@@ -60,6 +60,9 @@ pub(crate) const fn of_several(class: FindingClass) -> &'static str {
         FindingClass::CommSetup => {
             "are in functions that create or end communicators, which do not return"
         }
+        FindingClass::NotRecorded => {
+            "others wait for these, and there is no recording or dump of them"
+        }
         FindingClass::ReceiverNotReady => "are not ready to receive",
         _ => class.title(),
     }
@@ -72,6 +75,13 @@ pub(crate) const fn elsewhere(is_several: bool) -> &'static str {
     } else {
         "calls NCCL, but not the operation that other ranks wait in"
     }
+}
+
+/// Where a thread of a rank is.
+pub(crate) fn place(who: &str, Thread { tid, state, place, .. }: &Thread) -> String {
+    let place = if place.is_empty() { "user code" } else { place };
+    let state = if *state == 0 { '?' } else { char::from(*state) };
+    format!("{who}: thread {tid} is in state {state}, in {place}")
 }
 
 /// What is wrong with ranks that have ended a communicator in which others wait.

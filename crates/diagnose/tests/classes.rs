@@ -5,7 +5,7 @@ use ncclscope_diagnose::job::{
     Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, ThreadState,
     Vector,
 };
-use ncclscope_diagnose::{Diagnosis, Options, Verdict, diagnose, text};
+use ncclscope_diagnose::{CommandEnd, Diagnosis, Ending, Options, Verdict, diagnose, text};
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::threads::Role;
@@ -111,14 +111,29 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     stopped.processes[2].status = ProcessStatus::Stopped(Stop::Signal);
     let verdict = expect(&stopped, FindingClass::ProcessGone, &[2]);
     assert!(verdict.title.contains(": stopped, by a signal (SIGSTOP)"), "{verdict:?}");
+    // The advice follows the evidence: a process that exists left nothing in the kernel's log.
+    assert!(verdict.advice.contains("kill -CONT") && !verdict.advice.contains("dmesg"));
     // In a job that is stopped as a whole, no rank waits.
     let mut whole = self::job(2);
     whole.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Stopped(Stop::Signal));
     expect(&whole, FindingClass::ProcessGone, &[0, 1]);
     let mut ended = late();
     ended.processes[2].status = ProcessStatus::Ended;
+    let verdict = expect(&ended, FindingClass::ProcessGone, &[2]);
+    let fewer = "made one call fewer than the others (4 of 5): an error, uneven batches or a \
+                 skipped collective";
+    assert!(verdict.title.ends_with(&format!(": gone: the process exited, and {fewer}")));
+    let says = |text: &str| verdict.evidence.iter().any(|line| line.text.contains(text));
+    assert!(says(&format!(" exited, not by a signal; it {fewer}")), "{verdict:#?}");
+    assert!(verdict.advice.contains("traceback") && !verdict.advice.contains("dmesg"));
+    // The command that started the job ended without an error.
+    ended.ending = Some(Ending { command: Some(CommandEnd::default()), ..Ending::default() });
     let title = expect(&ended, FindingClass::ProcessGone, &[2]).title;
-    assert!(title.ends_with(": gone: the process exited"), "{title}");
+    assert!(title.ends_with(" (4 of 5): uneven batches or a skipped collective"), "{title}");
+    job.ending = Some(Ending::default());
+    let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
+    assert!(title.ends_with(": dead: its recording breaks off before the others'"), "{title}");
+    job.ending = None;
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, FindingClass::ProcessGone, &[2]);
 }
@@ -569,7 +584,7 @@ fn absent_ranks_are_suspects_however_many() {
     let mut older = comm("c", &[(0, 9, None, 8)]);
     older.vectors[0].born_ns = Some(70_000_000_000);
     job.comms.push(Communicator { nranks: 2, silent: vec![1], ..older });
-    expect(&job, FindingClass::ProcessGone, &[1]);
+    expect(&job, FindingClass::NotRecorded, &[1]);
 }
 
 #[test]
@@ -637,7 +652,7 @@ fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     let mut known = comm("a", &[(0, 5, None, 4), (1, 5, None, 4)]);
     known.silent.push(3);
     job.comms.push(known);
-    let verdict = expect(&job, FindingClass::ProcessGone, &[3]);
+    let verdict = expect(&job, FindingClass::NotRecorded, &[3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
     assert_eq!(run(&job).silent_ranks, [3]);
     // Rank 0 was held up by another communicator before.
@@ -656,7 +671,7 @@ fn a_rank_that_may_wait_for_a_silent_one_is_not_stuck_outside_nccl() {
     let mut second = comm("b", &[(0, 7, Some(7), 7), (1, 8, Some(7), 7), (2, 8, Some(7), 7)]);
     second.silent.push(3);
     job.comms.extend([first, second]);
-    let verdict = expect(&job, FindingClass::ProcessGone, &[3]);
+    let verdict = expect(&job, FindingClass::NotRecorded, &[3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
 }
 
@@ -686,39 +701,6 @@ fn a_rank_whose_counters_advance_is_not_stuck() {
     // The same job in a dump that was written because of a hang.
     young.is_dump = true;
     assert_eq!(run(&young).findings.len(), 1);
-}
-
-#[test]
-fn a_job_outside_nccl_gets_no_verdict() {
-    let mut job = job(2);
-    job.comms.push(comm("a", &[(0, 5, None, 5), (1, 5, None, 5)]));
-    for process in &mut job.processes {
-        (process.idle_ns, process.still_ns) = (MINUTE, MINUTE);
-    }
-    let found = run(&job);
-    assert!(found.findings.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
-    assert_eq!(found.standstill.map(|it| it.still_ns), MINUTE);
-    // Where recording is off, or only a sample is recorded, ranks may wait in what is not recorded.
-    let hidden = |change: fn(&mut Process)| {
-        let mut job = job.clone();
-        job.processes.iter_mut().for_each(change);
-        let found = run(&job);
-        assert!(found.findings.is_empty(), "{found:#?}");
-        let text = found.hidden.map(|hidden| hidden.text);
-        assert_eq!(found.notes.iter().any(|note| note.starts_with("OUTSIDE")), text.is_none());
-        text.unwrap_or_default()
-    };
-    let off = hidden(|process| process.off_ns = MINUTE.filter(|_| process.rank == Some(1)));
-    assert!(off.starts_with("recording has been off on 1 of 2 ranks for up to 60.0 s"), "{off}");
-    let sampled = hidden(|process| process.is_sampled = true);
-    assert!(sampled.contains("no rank has called NCCL for 60.0 s"), "{sampled}");
-    assert_eq!(hidden(|process| process.off_ns = Some(29_000_000_000)), "", "below the limit");
-    let mut over = job.clone();
-    over.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Ended);
-    assert_eq!(run(&over).standstill, None);
-    // No rank waits for a rank that is ahead and has finished.
-    job.comms.push(comm("b", &[(0, 5, None, 5), (1, 4, None, 4)]));
-    assert!(run(&job).findings.is_empty());
 }
 
 proptest! {

@@ -73,7 +73,7 @@ fn also_if_they_left_no_dump() {
                 let is_silent = verdict.confidence == Confidence::Suspect;
                 assert_eq!(
                     verdict.class,
-                    if is_silent { FindingClass::ProcessGone } else { class }
+                    if is_silent { FindingClass::NotRecorded } else { class }
                 );
             }
         }

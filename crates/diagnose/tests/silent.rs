@@ -41,7 +41,7 @@ fn a_missing_member_of_an_irregular_group_is_no_member_less() {
     let group = || comm(1, &[0, 1, 3], true);
     let found = without(3, group().chain(comm(2, &[0, 1, 2, 3], false)));
     let [verdict] = &found.findings[..] else { panic!("{found:#?}") };
-    let suspect = (FindingClass::ProcessGone, Confidence::Suspect);
+    let suspect = (FindingClass::NotRecorded, Confidence::Suspect);
     assert_eq!((verdict.class, verdict.confidence), suspect);
     assert_eq!((&verdict.root_ranks[..], &found.silent_ranks[..]), (&[3][..], &[3][..]));
     // Nothing shows how many ranks the job has.
@@ -61,6 +61,6 @@ fn two_members_are_not_one_rank() {
     let group = comm(1, &[0, 1, 2, 3], true).filter(|vector| !is_lost(vector));
     let found = without(3, group.chain(comm(2, &[0, 1, 2, 3], false)));
     let [verdict] = &found.findings[..] else { panic!("{found:#?}") };
-    assert_eq!((verdict.class, &verdict.root_ranks[..]), (FindingClass::ProcessGone, &[3][..]));
+    assert_eq!((verdict.class, &verdict.root_ranks[..]), (FindingClass::NotRecorded, &[3][..]));
     assert!(verdict.title.starts_with("rank 3 and 1 unknown rank: "), "{}", verdict.title);
 }

@@ -24,6 +24,8 @@ pub enum FindingClass {
     GpuNotConsuming,
     ProxyStalled,
     Deadlock,
+    /// There is no input from ranks that others wait for.
+    NotRecorded,
     SlowRank,
     TransfersSlowed,
     SlowLink,

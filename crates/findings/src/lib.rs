@@ -27,4 +27,4 @@ pub use lookup::{PAGE, UnknownClass};
 pub use page::page;
 pub use rank::RankState;
 pub use rules::{RankFinding, apply_rules};
-pub use serial::describe;
+pub use serial::{describe, describe_class};

@@ -64,7 +64,7 @@ impl FindingClass {
     #[must_use]
     pub fn no_rank(self) -> &'static str {
         match self {
-            FindingClass::ProcessGone => "an unknown rank",
+            FindingClass::ProcessGone | FindingClass::NotRecorded => "an unknown rank",
             _ if self.is_reported_by(Tool::Diagnose) => "all members",
             _ => "all ranks alike",
         }

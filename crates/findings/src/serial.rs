@@ -26,18 +26,34 @@ impl Serialize for Confidence {
     }
 }
 
-/// The fields `class` (the code), `name`, `advice`, `verb` and `page` of an object that a class
-/// belongs to:
-/// for `#[serde(flatten, serialize_with = "describe")]`.
+/// The fields of [`describe_class`], and the `advice` of the class.
 ///
 /// # Errors
 /// An error of the serializer.
 pub fn describe<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
     let mut fields = to.serialize_struct("FindingClass", 5)?;
+    describe_in::<S>(class, &mut fields)?;
+    fields.serialize_field("advice", class.advice())?;
+    fields.end()
+}
+
+/// The fields `class` (the code), `name`, `verb` and `page` of an object that a class belongs to:
+/// for `#[serde(flatten, serialize_with = "describe_class")]`.
+///
+/// # Errors
+/// An error of the serializer.
+pub fn describe_class<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
+    let mut fields = to.serialize_struct("FindingClass", 4)?;
+    describe_in::<S>(class, &mut fields)?;
+    fields.end()
+}
+
+fn describe_in<S: Serializer>(
+    class: &FindingClass,
+    fields: &mut S::SerializeStruct,
+) -> Result<(), S::Error> {
     fields.serialize_field("class", class.code())?;
     fields.serialize_field("name", class.name())?;
-    fields.serialize_field("advice", class.advice())?;
     fields.serialize_field("verb", class.verb())?;
-    fields.serialize_field("page", &class.documentation())?;
-    fields.end()
+    fields.serialize_field("page", &class.documentation())
 }

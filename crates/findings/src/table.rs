@@ -25,7 +25,7 @@ pub(crate) struct Row {
 }
 
 /// One row for each class, in the order of the enum.
-pub(crate) const ROWS: [Row; 25] = [
+pub(crate) const ROWS: [Row; 26] = [
     Row {
         class: C::HostStuck,
         code: "H1a",
@@ -229,6 +229,19 @@ pub(crate) const ROWS: [Row; 25] = [
         explanation: "Each rank waits for the next in another operation or communicator.",
         advice: "make all ranks use the communicators in the same order.",
         verb: "report --html FILE",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::NotRecorded,
+        code: "H0",
+        name: "not-recorded",
+        title: "others wait for it, and there is no recording or dump of it",
+        explanation: "Ranks wait, and all that have input wait for ranks without input, or for one \
+                      another. Nothing shows whether the ranks without input hold up the others, \
+                      wait like these, or are dead: a missing file is no sign of death.",
+        advice: "collect the missing recordings or dumps, from all hosts, and run the same command \
+                 again.",
+        verb: "report --full",
         tools: ALL_RANKS,
     },
     Row {

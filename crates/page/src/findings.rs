@@ -54,16 +54,22 @@ fn verdict(verdict: &Verdict) -> Markup {
     let others: Vec<String> =
         verdict.alternatives.iter().map(|other| format!("it may also be: {other}")).collect();
     lines.extend(others.iter().map(String::as_str));
-    card((verdict.class, verdict.confidence), &verdict.title, &verdict.help, &lines)
+    let about = (verdict.class, verdict.confidence, verdict.advice);
+    card(about, &verdict.title, &verdict.help, &lines)
 }
 
 fn finding(finding: &Finding) -> Markup {
     let lines: Vec<&str> = finding.evidence.iter().map(|line| &*line.text).collect();
-    card((finding.class, finding.confidence), &finding.title, &finding.help, &lines)
+    card(
+        (finding.class, finding.confidence, finding.class.advice()),
+        &finding.title,
+        &finding.help,
+        &lines,
+    )
 }
 
 fn card(
-    (class, confidence): (FindingClass, Confidence),
+    (class, confidence, advice): (FindingClass, Confidence, &str),
     title: &str,
     help: &Help,
     lines: &[&str],
@@ -74,7 +80,7 @@ fn card(
             h3 { span.code { (class.code()) } " " (title) }
             p.tags { (class.name()) " · " (sure) }
             @for (label, text) in facts(help) { p { strong { (label) ": " } (text) } }
-            p { strong { "Next: " } (code(class.advice())) }
+            p { strong { "Next: " } (code(advice)) }
             p { strong { "More: " } code { "ncclscope " (class.verb()) " RUN" } }
             @if !lines.is_empty() {
                 details {

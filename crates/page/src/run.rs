@@ -34,7 +34,7 @@ pub fn render(content: Content<'_>) -> String {
 /// The CSS class of a state's colour.
 fn tone(state: State) -> &'static str {
     match state {
-        State::Hung => "bad",
+        State::Crashed | State::Hung => "bad",
         State::Slow => "poor",
         State::Fine => "good",
         State::Unknown => "unknown",

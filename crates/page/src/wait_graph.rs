@@ -41,7 +41,8 @@ struct Graph {
 }
 
 pub(crate) fn section(content: Content<'_>) -> Option<Section> {
-    let is_hung = content.answer.state == State::Hung && !content.waiting.is_empty();
+    let is_hung =
+        matches!(content.answer.state, State::Crashed | State::Hung) && !content.waiting.is_empty();
     is_hung.then(|| Section {
         id: "wait-graph",
         title: "Who waits for whom",
@@ -295,6 +296,7 @@ mod tests {
         let verdict = ncclscope_diagnose::Verdict {
             class: ncclscope_findings::FindingClass::HostStuck,
             title: String::new(),
+            advice: "",
             confidence: ncclscope_findings::Confidence::Confirmed,
             root_ranks: roots.into(),
             edge: None,
@@ -312,12 +314,14 @@ mod tests {
             schema: "",
             source: String::new(),
             ranks: 4,
+            job_ranks: 4,
             findings: vec![verdict],
             silent_ranks: Vec::new(),
             waiting_ranks: 3,
             notes: Vec::new(),
             hidden: None,
             standstill: None,
+            ending: None,
         }
     }
 

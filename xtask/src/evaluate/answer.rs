@@ -25,8 +25,11 @@ pub(super) fn mistake(
 ) -> Option<String> {
     let first: Vec<&str> = text.lines().take(LINES).collect();
     let head = first.join("\n");
+    let is_gone = |cause: &Cause| cause.class.code() == "H1b";
     let state = match planted {
         [] => "FINE",
+        // The others waited for a process that had ended; a stopped one exists.
+        _ if planted.iter().all(is_gone) && head.starts_with("CRASHED") => "CRASHED",
         _ if hangs => "HUNG",
         _ => "SLOW",
     };

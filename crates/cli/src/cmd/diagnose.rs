@@ -5,7 +5,7 @@ use super::export::to_file;
 use super::report::words;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
-use crate::input::{below, not_an_input, recordings_in};
+use crate::input::{about_run, below, command_end, not_an_input, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
@@ -43,10 +43,9 @@ const VERDICT: [&str; 16] = [
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
     crate::input::allow_open_files()?;
-    let run = args.run.id().map(str::to_owned);
-    let settings = InputOptions { hang: args.hang.hang_sec, run, ..InputOptions::default() };
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
+    let settings = settings(args, &directories);
     directories.iter().for_each(|directory| crate::input::tell_archives(directory));
     let unrecorded = Unrecorded::find(&directories).lines();
     let read = settings.progress.clone();
@@ -109,6 +108,16 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
     })
+}
+
+fn settings(args: &DiagnoseArgs, directories: &[PathBuf]) -> InputOptions {
+    let about = directories.iter().find_map(|directory| about_run(directory));
+    InputOptions {
+        hang: args.hang.hang_sec,
+        run: args.run.id().map(str::to_owned),
+        command: about.as_ref().and_then(command_end),
+        ..InputOptions::default()
+    }
 }
 
 /// Where recordings are below directories that have none, as the end of an error.

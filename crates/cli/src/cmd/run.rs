@@ -36,6 +36,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 use task::Task;
 use watch::{NcclProcess, Watch};
@@ -49,6 +51,12 @@ struct RunFile {
     started: String,
     ended: Option<String>,
     exit_code: Option<u8>,
+    /// The signal that ended the command itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<u8>,
+    /// The latest signal that asked the job to end: by the user, or by a scheduler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<u8>,
     /// Rank of the command, if each rank has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     rank: Option<u32>,
@@ -71,6 +79,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         started: Moment::now().rfc3339(),
         ended: None,
         exit_code: None,
+        signal: None,
+        asked: None,
         rank: task.map(|task| task.rank),
         versions: Versions { ncclscope: env!("CARGO_PKG_VERSION") },
     };
@@ -80,7 +90,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     // File times may lag by one tick of the kernel's clock.
     let begun = SystemTime::now() - Duration::from_millis(100);
     let says = task.is_none_or(Task::is_first_of_node);
-    let (code, seen) = execute(args, &loading, &directory, says)?;
+    let (End { code, signal }, seen) = execute(args, &loading, &directory, says)?;
     // If the command did not start, that was reported.
     if seen.is_none() && is_new && writes {
         let _ = std::fs::remove_file(directory.join(ABOUT_RUN));
@@ -89,6 +99,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
     file.ended = Some(Moment::now().rfc3339());
     file.exit_code = Some(code);
+    (file.signal, file.asked) = (signal, asked());
     if let Some(Err(error)) = writes.then(|| save(&directory, &file)) {
         warn(format_args!("cannot write {}/run.json: {error}", directory.display()));
     }
@@ -158,7 +169,7 @@ fn execute(
     loading: &Loading,
     directory: &Path,
     says: bool,
-) -> Result<(u8, Option<BTreeMap<u32, NcclProcess>>), Failure> {
+) -> Result<(End, Option<BTreeMap<u32, NcclProcess>>), Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::environment("no command"));
     };
@@ -178,14 +189,15 @@ fn execute(
             let watch = Watch::start(loading.path.clone(), directory.to_owned(), says);
             let status = child.wait();
             let seen = watch.end();
-            let code = status.map(code_of);
-            let code = code.map_err(|e| Failure::environment(format!("cannot wait: {e}")))?;
-            Ok((code, Some(seen)))
+            let end = status.map(End::of);
+            let end = end.map_err(|e| Failure::environment(format!("cannot wait: {e}")))?;
+            Ok((end, Some(seen)))
         }
         Err(error) => {
             let hint = hint(program, &error);
             tell(format_args!("error: cannot run {}: {error}{hint}", program.to_string_lossy()));
-            Ok((if error.kind() == ErrorKind::NotFound { 127 } else { 126 }, None))
+            let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
+            Ok((End { code, signal: None }, None))
         }
     }
 }
@@ -205,6 +217,9 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, child: &Child) {
     // The thread sleeps until a signal comes, and ends with the process.
     std::thread::spawn(move || {
         for Origin { signal, cause, .. } in signals.forever() {
+            if let (SIGTERM | SIGHUP | SIGINT | SIGQUIT, Ok(number)) = (signal, signal.try_into()) {
+                ASKED.store(number, Relaxed);
+            }
             let signal = match signal {
                 SIGTERM => Signal::TERM,
                 SIGHUP => Signal::HUP,
@@ -220,9 +235,29 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, child: &Child) {
     });
 }
 
-fn code_of(status: ExitStatus) -> u8 {
-    let signal = status.signal().map(|signal| 128 + signal);
-    u8::try_from(status.code().or(signal).unwrap_or_default()).unwrap_or(ENVIRONMENT)
+/// How the command ended.
+struct End {
+    /// Its exit code as a shell would give it.
+    code: u8,
+    /// The signal that ended it.
+    signal: Option<u8>,
+}
+
+impl End {
+    fn of(status: ExitStatus) -> End {
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        End {
+            code: u8::try_from(code.unwrap_or_default()).unwrap_or(ENVIRONMENT),
+            signal: status.signal().and_then(|signal| u8::try_from(signal).ok()),
+        }
+    }
+}
+
+/// The latest signal that asked the job to end; 0: none.
+static ASKED: AtomicU8 = AtomicU8::new(0);
+
+fn asked() -> Option<u8> {
+    Some(ASKED.load(Relaxed)).filter(|&signal| signal != 0)
 }
 
 /// Adopts the lanes that killed ranks of this host left in memory, so that the directory can be

@@ -47,6 +47,10 @@ fn explanation(answer: &Answer, rows: &[LateRank]) -> Option<&'static str> {
             "these came last to collectives that completed; the answer above names what holds up \
              those that did not",
         ),
+        State::Crashed => Some(
+            "these came last to collectives that completed; the answer above names what ended \
+             first",
+        ),
         State::Unknown => None,
     }
 }

@@ -56,7 +56,7 @@ fn answer(page: &mut Page, Content { answer, filter, .. }: Content<'_>) {
     for (at, (label, text)) in answer.lines().into_iter().enumerate() {
         let colour = match answer.state {
             _ if at != 0 => None,
-            State::Hung => Some(Colour::Red),
+            State::Crashed | State::Hung => Some(Colour::Red),
             State::Slow | State::Unknown => Some(Colour::Yellow),
             State::Fine => Some(Colour::Green),
         };

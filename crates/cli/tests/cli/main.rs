@@ -8,6 +8,7 @@ mod answer;
 mod common;
 mod compare;
 mod control;
+mod crashed;
 mod damaged_header;
 mod devtools;
 mod diagnose;
@@ -18,6 +19,7 @@ mod few_files;
 mod filters;
 #[path = "../h100/mod.rs"]
 mod h100;
+mod missing;
 mod overload;
 mod pages;
 mod partial_input;

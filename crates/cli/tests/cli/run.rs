@@ -439,3 +439,33 @@ fn a_line_of_nccls_own_log_is_repeated() {
     let end = "(NCCL says: PROFILER/Plugin: Could not find: libx.so.)";
     assert!(said.ends_with(end), "{said}");
 }
+
+/// `run.json` tells a command that a signal ended from one that was asked to end.
+#[test]
+fn the_signal_that_ended_the_command_is_kept() {
+    let about = |place: &Place| -> Value {
+        serde_json::from_slice(&std::fs::read(place.file("out/run.json")).unwrap()).unwrap()
+    };
+    let place = Place::new();
+    place.run(&["run", "-o", "out", "--", "sh", "-c", "kill -SEGV $$"]).ends_with(139);
+    let run = about(&place);
+    assert_eq!(
+        (&run["exit_code"], &run["signal"], &run["asked"]),
+        (&139.into(), &11.into(), &Value::Null)
+    );
+    let place = Place::new();
+    let script = "kill -TERM $PPID; sleep 60 & wait";
+    place.run(&["run", "-o", "out", "--", "sh", "-c", script]).ends_with(143);
+    let run = about(&place);
+    assert_eq!(
+        (&run["exit_code"], &run["signal"], &run["asked"]),
+        (&143.into(), &15.into(), &15.into())
+    );
+    // A command that ends as if it was well.
+    let place = Place::new();
+    place.run(&["run", "-o", "out", "--", "sh", "-c", "exit 137"]).ends_with(137);
+    assert_eq!(
+        (&about(&place)["exit_code"], &about(&place)["signal"]),
+        (&137.into(), &Value::Null)
+    );
+}

@@ -230,7 +230,7 @@ fn a_rank_that_ended_just_before_the_others_were_killed_is_named() {
     let killed = ["--seed", "1", "--ranks", "16", "--fault", "killed", "--rank", "3"];
     let run = simulate(dir.path(), "run", "[job]\nsteps = 4\nhold_s = 3\n", &killed);
     let (_, notes) = diagnosed(&run, &[]);
-    assert!(notes.contains("the last records of rank 3 are "), "{notes}");
+    assert!(notes.contains("rank 3 did not end in order, 1.13 s or more before "), "{notes}");
 }
 
 #[test]

@@ -10,10 +10,12 @@ other hosts, that is a suspicion, and none if the others had waited for it while
 */
 
 use super::calls;
-use super::first_end;
+use super::first_end::{self, CLOCKS_NS};
 use super::here;
 use super::options::InputOptions;
+use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
+use crate::ending::Ending;
 use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
@@ -23,10 +25,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A process that writes no record for this time (three heartbeat periods) counts as gone, ns.
+/// A process that writes no record for this time (three heartbeat periods) counts as gone, ns; if
+/// processes of different hosts are compared, [`CLOCKS_NS`] is added.
 const SILENCE_NS: u64 = 3_500_000_000;
-/// Added to that if processes of different hosts are compared, whose clocks may differ by this, ns.
-const CLOCKS_NS: u64 = 2_000_000_000;
 /// Ranks may begin to wait for another one this long before its last record, ns.
 const LATENESS_NS: u64 = 1_000_000_000;
 /// In a killed job, operations in flight for this time count as stuck, ns.
@@ -48,7 +49,8 @@ const NAMED: usize = 8;
 pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
     let snapshots = one_run(all, settings, &mut job)?;
-    let is_killed = is_killed(&snapshots);
+    let is_over = is_over(&snapshots);
+    let is_killed = is_over && snapshots.iter().any(|one| !one.is_closed);
     let reported_ns = reported_ns(&snapshots);
     let hang_ns = limit(&snapshots, (is_killed, reported_ns), settings, &mut job);
     let ends = HostEnds::new(&snapshots);
@@ -76,14 +78,18 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         let now = ends.now(snapshot);
         job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
     }
-    if let Some(first) = is_killed.then(|| first_end::find(&snapshots, &job.processes)).flatten() {
-        job.notes.push(first.note);
+    job.ending = is_over.then(|| ending(&snapshots, settings));
+    let first = job.ending.as_ref().and_then(|ending| ending.first.as_ref());
+    if let Some(first) = first.filter(|_| is_killed) {
+        let note = first_end::note(first, &snapshots, &job.processes);
+        let is_noted = note.is_some();
+        job.notes.extend(note);
         // If a watchdog reported a wait, that wait shows the cause.
-        if job.killed_ns.is_some() && reported_ns.is_none() {
+        if job.killed_ns.is_some() && reported_ns.is_none() && is_noted && first.is_broken_off {
             let clocks_ns = if ends.by_machine.len() > 1 { CLOCKS_NS } else { 0 };
             let gone_ns = ends.latest.saturating_sub(first.end_ns);
             job.ended_first_ns = gone_ns.saturating_add(LATENESS_NS + clocks_ns);
-            job.ended_first = first.broke_off;
+            job.ended_first = first.ranks.clone();
         }
     }
     name_damage(&snapshots, &mut job);
@@ -142,11 +148,17 @@ fn one_run(
     Ok(snapshots)
 }
 
-/// True if no process runs any more and not all of them ended in order.
-fn is_killed(snapshots: &[Snapshot]) -> bool {
+/// True if no process runs any more.
+fn is_over(snapshots: &[Snapshot]) -> bool {
     let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
-    let is_killed = snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed);
-    is_killed && !here::writes_elsewhere(snapshots)
+    !snapshots.is_empty() && snapshots.iter().all(is_over) && !here::writes_elsewhere(snapshots)
+}
+
+/// How the processes of a job ended of which none runs any more.
+fn ending(snapshots: &[Snapshot], settings: &InputOptions) -> Ending {
+    let ends = || snapshots.iter().map(|snapshot| snapshot.end_ns);
+    let (first, last) = (ends().min().unwrap_or(0), ends().max().unwrap_or(0));
+    Ending { command: settings.command, first: first_end::find(snapshots), spread_ns: last - first }
 }
 
 /// The smallest age of an operation that a watchdog reported and that is still in flight, ns.
@@ -663,74 +675,6 @@ fn forget_impossible_sizes(job: &mut Job) {
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         job.notes.push(format!("{first}{more}: too many for the input, so none is called missing"));
     }
-}
-
-/// Maps ranks of a communicator to ranks of the job. A missing member has no input with its job
-/// rank. Launchers usually form groups of ranks at a constant distance, which known members show;
-/// if only one member is known, the distance in other communicators of the same size and role is
-/// used.
-struct RankLayouts {
-    /// Distance of job ranks between neighbours in a communicator, by number of ranks and role;
-    /// `None` if such communicators differ.
-    steps: BTreeMap<(u32, Option<String>), Option<i64>>,
-    /// The missing rank of the job, if exactly one is missing.
-    only_missing: Option<u32>,
-}
-
-impl RankLayouts {
-    fn new(job: &Job) -> RankLayouts {
-        let mut steps: BTreeMap<(u32, Option<String>), Option<i64>> = BTreeMap::new();
-        let mut ranks = 0;
-        for comm in job.comms.iter().filter(|comm| comm.kind == CommKind::Collectives) {
-            ranks = ranks.max(comm.nranks);
-            if let Some(layout) = layout(job, comm) {
-                let step =
-                    steps.entry((comm.nranks, comm.role.clone())).or_insert(Some(layout.step));
-                *step = step.filter(|step| *step == layout.step);
-            }
-        }
-        let known: BTreeSet<u32> =
-            job.processes.iter().filter_map(|process| process.rank).collect();
-        let mut missing = (0..ranks).filter(|rank| !known.contains(rank));
-        let only_missing = missing.next().filter(|_| missing.next().is_none());
-        RankLayouts { steps, only_missing }
-    }
-
-    fn of(&self, job: &Job, comm: &Communicator) -> Option<RankLayout> {
-        let by_others = || {
-            let step = (*self.steps.get(&(comm.nranks, comm.role.clone()))?)?;
-            let [one] = comm.vectors.as_slice() else { return None };
-            let rank = i64::from(job.processes[one.process as usize].rank?);
-            Some(RankLayout { start: rank - step * i64::from(one.rank), step })
-        };
-        layout(job, comm).or_else(by_others)
-    }
-}
-
-/// Job ranks as a linear function of the ranks of a communicator.
-#[derive(Clone, Copy)]
-struct RankLayout {
-    start: i64,
-    step: i64,
-}
-
-impl RankLayout {
-    fn at(self, rank: u32) -> Option<u32> {
-        u32::try_from(self.start + self.step * i64::from(rank)).ok()
-    }
-}
-
-fn layout(job: &Job, comm: &Communicator) -> Option<RankLayout> {
-    let global = |vector: &Vector| Some(i64::from(job.processes[vector.process as usize].rank?));
-    let points: Vec<(i64, i64)> =
-        comm.vectors.iter().filter_map(|v| Some((i64::from(v.rank), global(v)?))).collect();
-    let (&(x0, y0), &(x1, y1)) = (points.first()?, points.last()?);
-    if x0 == x1 {
-        return None;
-    }
-    let step = (y1 - y0) / (x1 - x0);
-    let layout = RankLayout { start: y0 - step * x0, step };
-    points.iter().all(|&(x, y)| layout.start + layout.step * x == y).then_some(layout)
 }
 
 #[cfg(test)]

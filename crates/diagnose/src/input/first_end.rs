@@ -1,128 +1,203 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which process of a killed job ended first.
+Which processes of a job ended first, once none of them runs any more.
 
 A launcher kills all other ranks within a second after one has died. The waits of these ranks then
 say nothing about the cause, but the order in which processes ended may. A process that closed its
-recording ended at its last record. A killed process ended up to one heartbeat interval after its
-last record, so only larger differences between processes count. Only times of one host are
-compared, because clocks of hosts differ.
+recording ended at its last record. One that did not ended after its last record, and before it
+would have compared its clocks again, which it does about once a second: no process of the job has
+taken longer. Processes ended one after the other only if these intervals do not overlap. Clocks of
+hosts differ, so that intervals of different hosts must be further apart.
 */
 
 use super::snapshot::Snapshot;
+use crate::ending::{FirstEnd, Others};
 use crate::job::{Process, ProcessStatus};
 use crate::words::named_ranks;
 use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-/// A process whose records end this much before those of the others is gone, ns: a heartbeat and a
-/// half.
-const BEFORE_NS: u64 = 1_500_000_000;
-/// Processes killed together differ in their last records by less than this, ns: a heartbeat and a
-/// little.
-const AT_ONCE_NS: u64 = 1_200_000_000;
-/// Minimum number of processes of a host that must show when they were killed.
-const LEAST: usize = 3;
+/// Clocks of different hosts may differ by this, ns.
+pub(super) const CLOCKS_NS: u64 = 2_000_000_000;
+/// The last records of a killed process may not be in its recording: those of this time, ns. The
+/// drain thread sleeps no longer.
+const LOST_NS: u64 = 250_000_000;
 
-/// The ranks that ended first.
-pub(super) struct FirstEnd {
-    /// A note that names them.
-    pub(super) note: String,
-    /// Those among them that did not end in order.
-    pub(super) broke_off: Vec<u32>,
-    /// When the first of them ended, ns since 1970.
-    pub(super) end_ns: u64,
+/// The processes that ended first, if the recordings show them.
+pub(super) fn find(snapshots: &[Snapshot]) -> Option<FirstEnd> {
+    // The end of a damaged recording may be lost.
+    let known: Vec<&Snapshot> = snapshots.iter().filter(|one| one.damage.is_empty()).collect();
+    let pace_ns = snapshots.iter().filter_map(|one| one.sync.map(|(_, longest)| longest)).max();
+    let pace_ns = pace_ns.filter(|&pace| pace > 0);
+    let in_order = || are_few_closed(snapshots).then(|| ended_in_order(&known)).flatten();
+    before_own_host(&known, pace_ns).or_else(|| before_all(&known, pace_ns)).or_else(in_order)
 }
 
-/// The ranks that ended first, if the recordings of a killed job show them. Ranks that a verdict
-/// can call gone are left out.
-pub(super) fn find(snapshots: &[Snapshot], processes: &[Process]) -> Option<FirstEnd> {
-    let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
-    for (snapshot, process) in snapshots.iter().zip(processes) {
-        // The end of a damaged recording may be lost.
-        if process.status == ProcessStatus::Running && snapshot.damage.is_empty() {
-            by_machine.entry(snapshot.facts.identity.machine()).or_default().push(snapshot);
-        }
-    }
-    let closed = snapshots.iter().filter(|one| one.is_closed).count();
-    let find: fn(&[&Snapshot]) -> Option<First> = match closed {
-        0 => broke_off,
-        // Otherwise the job was about to end.
-        few if 2 * few <= snapshots.len() => ended_in_order,
-        _ => return None,
-    };
-    let found: Vec<First> = by_machine.values().filter_map(|all| find(all)).collect();
-    let end_ns = found.iter().map(|first| first.end_ns).min().unwrap_or(0);
-    let befores: Option<Vec<u64>> = found.iter().map(|first| first.before_ns).collect();
-    let hosts = found.len();
-    let mut first: Vec<u32> = found.into_iter().flat_map(|first| first.ranks).collect();
-    if first.is_empty() {
-        return None;
-    }
-    first.sort_unstable();
-    let before = befores.and_then(|all| all.into_iter().min()).map(|ns| duration(to_f64(ns)));
-    let (ranks, its) = (named_ranks(&first), if_one(first.len(), "its", "their"));
-    let if_error = if_one(first.len(), "if it ended by an error", "if these ended by an error");
-    let note = match (closed, before) {
-        (0, before) => format!(
-            "the last records of {ranks} are {} older than those of the other ranks of {its} {}, \
-             which were killed at once: what ended first is the likely cause",
+/// False if the job was about to end: most of its processes ended in order.
+fn are_few_closed(snapshots: &[Snapshot]) -> bool {
+    2 * snapshots.iter().filter(|one| one.is_closed).count() <= snapshots.len()
+}
+
+/// A note about them, for a job that was killed, unless a verdict can call them gone. Of a job that
+/// was about to end, some process ends first in any case.
+pub(super) fn note(
+    first: &FirstEnd,
+    snapshots: &[Snapshot],
+    processes: &[Process],
+) -> Option<String> {
+    let is_of_first = |rank: Option<u32>| rank.is_some_and(|rank| first.ranks.contains(&rank));
+    let mut those = processes.iter().filter(|one| is_of_first(one.rank));
+    let run = those.all(|one| one.status == ProcessStatus::Running);
+    (run && (first.is_broken_off || are_few_closed(snapshots))).then(|| text(first))
+}
+
+fn text(first: &FirstEnd) -> String {
+    let (ranks, its) = (named_ranks(&first.ranks), if_one(first.ranks.len(), "its", "their"));
+    let them = if_one(first.ranks.len(), "it", "these");
+    let before = first.before_ns.map(|ns| duration(to_f64(ns)));
+    match (first.is_broken_off, before) {
+        (true, before) => format!(
+            "{ranks} did not end in order, {} or more before {}: the likely cause",
             before.unwrap_or_default(),
-            if_one(hosts, "host", "hosts")
+            first.others.text()
         ),
-        (_, Some(before)) => format!(
-            "{ranks} ended in order {before} or more before other ranks of {its} {} were killed: \
-             the likely cause, {if_error}",
-            if_one(hosts, "host", "hosts")
+        (false, Some(before)) => format!(
+            "{ranks} ended in order {before} or more before other ranks of {its} host were \
+             killed: the likely cause, if {them} ended by an error"
         ),
-        (_, None) => format!(
-            "{ranks} ended in order, and the others were killed: the likely cause, {if_error}"
+        (false, None) => format!(
+            "{ranks} ended in order, and the others were killed: the likely cause, if {them} \
+             ended by an error"
         ),
-    };
-    let broke_off = if closed == 0 { first } else { Vec::new() };
-    Some(FirstEnd { note, broke_off, end_ns })
+    }
 }
 
-/// The ranks of a host that ended first.
-struct First {
-    ranks: Vec<u32>,
-    /// How long before the other ranks of the host, ns; `None` if there are no others.
-    before_ns: Option<u64>,
-    /// When they ended, ns since 1970.
-    end_ns: u64,
+/// When a process ended, as an interval, ns since 1970.
+struct End<'a> {
+    earliest: u64,
+    latest: u64,
+    machine: &'a str,
+    is_closed: bool,
 }
 
-/// The ranks of a host that closed their recordings before the killed ranks of that host ended.
-fn ended_in_order(all: &[&Snapshot]) -> Option<First> {
-    let killed = all.iter().filter(|one| !one.is_closed).map(|one| one.end_ns).max();
-    let is_before = |end: u64| killed.is_none_or(|killed| end < killed);
-    let first: Vec<&&Snapshot> =
-        all.iter().filter(|one| one.is_closed && is_before(one.end_ns)).collect();
-    let latest = first.iter().map(|one| one.end_ns).max()?;
-    let before_ns = killed.map(|killed| killed - latest);
-    let ranks = first.iter().map(|one| one.rank).collect();
-    Some(First { ranks, before_ns, end_ns: latest })
+/// The processes of each host that ended before each of the others of that host did.
+fn before_own_host(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd> {
+    let by_machine = by_machine(known);
+    let others = if by_machine.len() == 1 { Others::All } else { Others::OwnHost };
+    let each = by_machine.values().filter_map(|all| before_all(all, pace_ns));
+    let all = each.reduce(|mut all, one| {
+        all.ranks.extend(one.ranks);
+        all.before_ns = all.before_ns.zip(one.before_ns).map(|(a, b)| a.min(b));
+        all.end_ns = all.end_ns.min(one.end_ns);
+        all.is_broken_off |= one.is_broken_off;
+        all
+    });
+    let mut all = FirstEnd { others, ..all? };
+    all.ranks.sort_unstable();
+    Some(all)
 }
 
-/// The ranks of the process whose records end clearly before those of the host's other processes,
-/// which all end together.
-fn broke_off(all: &[&Snapshot]) -> Option<First> {
+/// The processes, at most half of them, that ended before each of the others did.
+fn before_all(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd> {
     // A process may have several ranks.
-    let ends: BTreeMap<_, u64> =
-        all.iter().map(|one| (one.facts.path.as_path(), one.end_ns)).collect();
-    let mut ends: Vec<u64> = ends.into_values().collect();
-    ends.sort_unstable();
-    let (&[first, second, ..], &[.., last]) = (&ends[..], &ends[..]) else { return None };
-    let is_clear = ends.len() >= LEAST
-        && second.saturating_sub(first) >= BEFORE_NS
-        && last - second <= AT_ONCE_NS;
-    let ranks = all.iter().filter(|one| one.end_ns == first).map(|one| one.rank);
-    is_clear.then(|| First {
-        ranks: ranks.collect(),
-        before_ns: Some(second - first),
-        end_ns: first,
+    let ends: BTreeMap<&Path, End<'_>> = known
+        .iter()
+        .map(|one| {
+            let latest = if one.is_closed { one.end_ns } else { ended_by_ns(one, pace_ns) };
+            let (machine, is_closed) = (one.facts.identity.machine(), one.is_closed);
+            (one.facts.path.as_path(), End { earliest: one.end_ns, latest, machine, is_closed })
+        })
+        .collect();
+    let mut ordered: Vec<(&Path, &End<'_>)> = ends.iter().map(|(path, end)| (*path, end)).collect();
+    ordered.sort_by_key(|(_, end)| end.latest);
+    // The earliest possible end of this process and those after it.
+    let mut after = vec![u64::MAX; ordered.len()];
+    let mut least = u64::MAX;
+    for (at, (_, end)) in ordered.iter().enumerate().rev() {
+        least = least.min(end.earliest);
+        after[at] = least;
+    }
+    let split = |count: usize| {
+        let (first, others) = ordered.split_at(count);
+        (first[count - 1].1.latest < after[count]).then_some(())?;
+        Some((first, lead(first, others)?))
+    };
+    let (first, before_ns) = (1..=ordered.len() / 2).find_map(split)?;
+    let paths: BTreeSet<&Path> = first.iter().map(|(path, _)| *path).collect();
+    let of_first = known.iter().filter(|one| paths.contains(one.facts.path.as_path()));
+    let mut ranks: Vec<u32> = of_first.map(|one| one.rank).collect();
+    ranks.sort_unstable();
+    Some(FirstEnd {
+        ranks,
+        before_ns: Some(before_ns),
+        end_ns: first.iter().map(|(_, end)| end.earliest).min().unwrap_or(0),
+        is_broken_off: first.iter().any(|(_, end)| !end.is_closed),
+        others: Others::OtherHosts,
     })
+}
+
+/// When a process whose recording is not closed had ended at the latest, ns; `u64::MAX` if unknown.
+fn ended_by_ns(one: &Snapshot, pace_ns: Option<u64>) -> u64 {
+    let (Some((last, _)), Some(pace)) = (one.sync, pace_ns) else { return u64::MAX };
+    one.end_ns.max(last.saturating_add(pace).saturating_add(LOST_NS))
+}
+
+fn by_machine<'a>(known: &[&'a Snapshot]) -> BTreeMap<&'a str, Vec<&'a Snapshot>> {
+    let mut by_machine: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
+    for &one in known {
+        by_machine.entry(one.facts.identity.machine()).or_default().push(one);
+    }
+    by_machine
+}
+
+/// How long all of the first processes ended before each of the others at least, ns; `None` if
+/// their clocks do not show it.
+fn lead(first: &[(&Path, &End<'_>)], others: &[(&Path, &End<'_>)]) -> Option<u64> {
+    let mut latest: BTreeMap<&str, u64> = BTreeMap::new();
+    for (_, end) in first {
+        let known = latest.entry(end.machine).or_default();
+        *known = end.latest.max(*known);
+    }
+    let mut earliest: BTreeMap<&str, u64> = BTreeMap::new();
+    for (_, end) in others {
+        let known = earliest.entry(end.machine).or_insert(u64::MAX);
+        *known = end.earliest.min(*known);
+    }
+    let between = |(of, latest): (&&str, &u64)| {
+        let each = earliest.iter().map(|(machine, earliest)| {
+            let apart = if machine == of { 0 } else { CLOCKS_NS };
+            earliest.checked_sub(latest.saturating_add(apart)).filter(|&lead| lead > 0)
+        });
+        each.collect::<Option<Vec<u64>>>()?.into_iter().min()
+    };
+    latest.iter().map(between).collect::<Option<Vec<u64>>>()?.into_iter().min()
+}
+
+/// The processes that closed their recordings before the killed processes of their host ended. All
+/// of these are taken to have been killed at once.
+fn ended_in_order(known: &[&Snapshot]) -> Option<FirstEnd> {
+    let mut found: Option<FirstEnd> = None;
+    for all in by_machine(known).values() {
+        let killed = all.iter().filter(|one| !one.is_closed).map(|one| one.end_ns).max();
+        let is_before = |end: u64| killed.is_none_or(|killed| end < killed);
+        let first = || all.iter().filter(|one| one.is_closed && is_before(one.end_ns));
+        let Some(latest) = first().map(|one| one.end_ns).max() else { continue };
+        let before_ns = killed.map(|killed| killed - latest);
+        let known = found.get_or_insert_with(|| FirstEnd {
+            ranks: Vec::new(),
+            before_ns,
+            end_ns: latest,
+            is_broken_off: false,
+            others: Others::OwnHost,
+        });
+        known.ranks.extend(first().map(|one| one.rank));
+        known.ranks.sort_unstable();
+        known.end_ns = known.end_ns.min(latest);
+        known.before_ns = known.before_ns.and_then(|known| Some(known.min(before_ns?)));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -132,29 +207,35 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// A process that last recorded, or ended in order, at `end` ms. It compares its clocks once a
+    /// second.
+    fn snapshot(rank: u32, end: u64, is_closed: bool) -> Snapshot {
+        let end_ns = end * MS;
+        let sync = Some((end_ns, 1000 * MS));
+        let mut one = Snapshot { rank, end_ns, sync, is_closed, ..Snapshot::default() };
+        one.facts.path = PathBuf::from(format!("{rank}.nscope"));
+        one
+    }
+
     /// The note for processes of one host, each with its end (ms) and whether it ended in order.
     fn found(ends: &[(u64, bool)]) -> Option<String> {
-        let one = |(&(end, is_closed), rank): (&(u64, bool), u32)| {
-            let mut one = Snapshot { rank, end_ns: end * MS, is_closed, ..Snapshot::default() };
-            one.facts.path = PathBuf::from(format!("{rank}.nscope"));
-            one
-        };
+        let one = |(&(end, is_closed), rank): (&(u64, bool), u32)| snapshot(rank, end, is_closed);
         let snapshots: Vec<Snapshot> = ends.iter().zip(0..).map(one).collect();
-        Some(find(&snapshots, &vec![Process::default(); ends.len()])?.note)
+        find(&snapshots).and_then(|first| note(&first, &snapshots, &[]))
     }
 
     #[test]
     fn who_ended_first_is_named_where_the_recordings_show_it() {
         let (open, closed) = (|end| (end, false), |end| (end, true));
-        let broke = found(&[open(9000), open(7000), open(9400), open(9100)]).unwrap();
         assert_eq!(
-            broke,
-            "the last records of rank 1 are 2.00 s older than those of the other ranks of its \
-             host, which were killed at once: what ended first is the likely cause"
+            found(&[open(9000), open(7000), open(9400), open(9100)]).unwrap(),
+            "rank 1 did not end in order, 750 ms or more before all others: the likely cause"
         );
-        assert_eq!(found(&[open(9000), open(8000), open(9400)]), None, "a heartbeat");
-        assert_eq!(found(&[open(9000), open(7000)]), None, "one other says little");
-        assert_eq!(found(&[open(9000), open(5000), open(7000)]), None, "not at once");
+        assert_eq!(found(&[open(9000), open(8000), open(9400)]), None, "it may have lived on");
+        assert_eq!(
+            found(&[open(9000), open(5000), open(5100), open(9000)]).unwrap(),
+            "ranks 1-2 did not end in order, 2.65 s or more before all others: the likely cause"
+        );
         let ended = found(&[open(9000), closed(8960), open(8500)]).unwrap();
         assert_eq!(
             ended,
@@ -162,24 +243,45 @@ mod tests {
              the likely cause, if it ended by an error"
         );
         assert_eq!(found(&[open(8900), closed(8960), open(8500)]), None, "after them");
-        assert_eq!(found(&[closed(8900), closed(8960), open(9000)]), None, "all were to end");
-        assert_eq!(found(&[closed(8900), closed(8960)]), None);
-        let mut damaged = [9000, 7000, 9400, 9100].map(|end| Snapshot {
-            end_ns: end * MS,
-            damage: vec!["it is cut off".into()],
-            ..Snapshot::default()
+        assert_eq!(found(&[closed(8960), closed(8960), open(9000), closed(8970)]), None, "the end");
+        // A process that closed its recording ended at its last record.
+        let before = find(&[(9000, true), (8900, true)].map(|(end, _)| snapshot(0, end, true)));
+        assert!(before.is_none(), "one process with two ranks");
+        let ends = [snapshot(0, 9000, true), snapshot(1, 8900, true), snapshot(2, 9001, true)];
+        let before = find(&ends).unwrap();
+        assert_eq!((before.ranks, before.before_ns), (vec![1], Some(100 * MS)));
+    }
+
+    #[test]
+    fn a_damaged_recording_does_not_show_its_end() {
+        let mut damaged = [9000, 7000, 9400, 9100].map(|end| snapshot(0, end, false));
+        damaged.iter_mut().zip(0u32..).for_each(|(one, at)| {
+            (one.rank, one.facts.path) = (at, PathBuf::from(format!("{at}.nscope")));
         });
-        let processes = vec![Process::default(); damaged.len()];
-        assert!(find(&damaged, &processes).is_none(), "their ends may be lost");
-        damaged.iter_mut().zip(0..).for_each(|(one, at)| {
-            one.damage.clear();
-            one.facts.path = PathBuf::from(format!("{at}.nscope"));
-        });
-        assert!(find(&damaged, &processes).is_some());
-        let mut apart = [Snapshot { is_closed: true, ..Snapshot::default() }, Snapshot::default()];
+        assert!(find(&damaged).is_some());
+        damaged[1].damage.push("it is cut off".into());
+        assert!(find(&damaged).is_none());
+    }
+
+    #[test]
+    fn times_of_different_hosts_must_be_further_apart() {
+        let on = |host: &str, mut one: Snapshot| {
+            one.facts.identity.host = Some(host.into());
+            one
+        };
+        let alone = |end| [on("a", snapshot(0, end, false)), on("b", snapshot(1, 9000, false))];
+        assert!(find(&alone(6000)).is_none(), "the other host's clock may be 2 s ahead");
+        let found = find(&alone(5000)).unwrap();
+        assert_eq!((found.before_ns, found.others), (Some(750 * MS), Others::OtherHosts));
+        // On one host nothing is in between.
+        let job = [&alone(9000)[..], &[on("a", snapshot(2, 7000, false))]].concat();
+        let found = find(&job).unwrap();
+        assert_eq!((&found.ranks[..], found.before_ns), (&[2][..], Some(750 * MS)));
+        assert_eq!(found.others, Others::OwnHost);
+        let mut apart = [snapshot(0, 0, true), snapshot(1, 0, false)];
         apart[1].facts.identity.host = Some("other".into());
         assert_eq!(
-            find(&apart, &[Process::default(), Process::default()]).unwrap().note,
+            text(&find(&apart).unwrap()),
             "rank 0 ended in order, and the others were killed: the likely cause, if it ended by \
              an error"
         );

@@ -27,6 +27,7 @@ mod losses;
 mod older;
 mod options;
 pub mod pickle;
+mod rank_layout;
 mod ranks;
 pub mod ras;
 mod reader;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The user's options for reading inputs.
 
+use crate::ending::CommandEnd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub struct InputOptions {
     pub run: Option<String>,
     /// The whole recordings are read in parallel, so that all damage is known.
     pub is_checked: bool,
+    /// How the command ended that started the job, if that was recorded.
+    pub command: Option<CommandEnd>,
     /// Progress of reading the recordings.
     pub progress: InputProgress,
 }
@@ -42,6 +45,7 @@ impl Default for InputOptions {
             hang: Duration::from_secs(30),
             run: None,
             is_checked: false,
+            command: None,
             progress: InputProgress::default(),
         }
     }

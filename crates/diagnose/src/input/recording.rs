@@ -236,6 +236,10 @@ impl<'t, 'a> Progression<'t, 'a> {
             damage: damage.chain(self.older.damage.iter().cloned()).collect(),
             part: self.recording.part().filter(|_| !self.older.is_read),
             end_ns: at(self.recording.last_ticks()),
+            sync: self
+                .recording
+                .last_sync()
+                .map(|(last, [from, to])| (at(last), at(to).saturating_sub(at(from)))),
             change_ns: at(change),
             usual_ns: (changes >= USUAL).then(|| span_ns(longest, header.hz)),
             last_call_ns: at(call),

@@ -23,6 +23,9 @@ pub struct Snapshot {
     pub(super) part: Option<(u64, u64)>,
     /// The latest recorded time, by the host's clock, ns.
     pub(super) end_ns: u64,
+    /// When the process last compared its clocks, by the host's clock, and the longest time between
+    /// two such comparisons (0 if there is one), ns.
+    pub(super) sync: Option<(u64, u64)>,
     /// When the application last called NCCL, or an event last completed, ns.
     pub(super) change_ns: u64,
     /// The longest time between two such changes before, ns; `None` if there were too few to say
