@@ -5,7 +5,7 @@
 use crate::desync::Desync;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
 use crate::merge_causes::{self, MergedCause};
-use crate::stuck_operation::{self, Cause};
+use crate::stuck_operation::{self, At, Cause};
 use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::words;
@@ -30,6 +30,8 @@ struct LongestWait {
 /// Makes verdicts from the roots of the wait graph.
 pub(crate) struct Classifier<'a> {
     job: &'a Job,
+    /// The age from which an operation in flight counts as a wait, ns.
+    hang_ns: u64,
     wait_roots: &'a WaitRoots,
     /// The longest wait for each process at fault.
     longest_wait: HashMap<u32, LongestWait>,
@@ -44,9 +46,10 @@ pub(crate) struct Classifier<'a> {
 }
 
 impl<'a> Classifier<'a> {
-    pub(crate) fn new(job: &'a Job, wait_roots: &'a WaitRoots) -> Classifier<'a> {
+    pub(crate) fn new((job, hang_ns): At<'a>, wait_roots: &'a WaitRoots) -> Classifier<'a> {
         let mut this = Classifier {
             job,
+            hang_ns,
             wait_roots,
             longest_wait: HashMap::new(),
             stalled: BTreeMap::new(),
@@ -92,7 +95,7 @@ impl<'a> Classifier<'a> {
                 awaited.entry(wait.comm).or_insert_with(|| stuck_operation::awaited_ranks(comm));
             if !self.stalled.contains_key(&wait.process)
                 && let Some(cause) =
-                    stuck_operation::proxy_stalled(self.job, comm, wait.member as usize, awaited)
+                    stuck_operation::proxy_stalled(self.at(), comm, wait.member as usize, awaited)
             {
                 self.stalled.insert(wait.process, (wait.comm, cause));
             }
@@ -180,9 +183,9 @@ impl<'a> Classifier<'a> {
                 found.clear();
             }
             if found.is_empty() {
-                found = stuck_operation::causes_inside(self.job, self.comm(comm), members);
+                found = stuck_operation::causes_inside(self.at(), self.comm(comm), members);
             } else {
-                let (job, of) = (self.job, self.comm(comm));
+                let (job, of) = (self.at(), self.comm(comm));
                 found.extend(stuck_operation::causes_beside(job, of, members, &stalled));
             }
             causes.extend(found.into_iter().map(|cause| (Some(comm), cause)));
@@ -192,6 +195,10 @@ impl<'a> Classifier<'a> {
         verdicts.extend(self.verdicts_inside(causes));
         verdicts.extend(self.wait_roots.cycles.iter().map(|cycle| self.cycle_verdict(cycle)));
         verdicts
+    }
+
+    const fn at(&self) -> At<'a> {
+        (self.job, self.hang_ns)
     }
 
     fn comm(&self, index: u32) -> &'a Communicator {
@@ -250,9 +257,9 @@ impl<'a> Classifier<'a> {
         if let Some((comm, cause)) = self.stalled.get(&process) {
             return Some((Some(*comm), cause.clone()));
         }
-        type At = fn(&Job, &Communicator, usize) -> Option<Cause>;
-        let at = |wait: &Wait, of: At| {
-            let cause = of(self.job, self.comm(wait.comm), wait.member as usize)?;
+        type Find = fn(At<'_>, &Communicator, usize) -> Option<Cause>;
+        let at = |wait: &Wait, of: Find| {
+            let cause = of(self.at(), self.comm(wait.comm), wait.member as usize)?;
             Some((Some(wait.comm), cause))
         };
         let inside = waits.iter().find_map(|wait| at(wait, stuck_operation::cause_at_one));
@@ -533,7 +540,10 @@ impl<'a> Classifier<'a> {
             }
             verdict
         };
-        merge_causes::merge(self.job, causes).into_iter().map(make).collect()
+        let comms: BTreeSet<u32> = causes.iter().filter_map(|(comm, _)| *comm).collect();
+        let moved = comms.into_iter().map(|comm| self.comm(comm));
+        let moved = moved.flat_map(|comm| stuck_operation::moved_links(self.at(), comm)).collect();
+        merge_causes::merge(self.job, causes, &moved).into_iter().map(make).collect()
     }
 
     fn cycle_verdict(&self, cycle: &WaitCycle) -> Verdict {

@@ -134,6 +134,8 @@ pub struct Process {
     pub entered: Option<Pending>,
     /// Time since the application last called NCCL, ns.
     pub idle_ns: Option<u64>,
+    /// When its last record was written, ns since 1970, if known.
+    pub heard_ns: Option<u64>,
     /// Its threads; recorded only when something looked stuck.
     pub threads: Vec<ThreadState>,
     /// The reports of its own watchdog, one line each.
@@ -226,6 +228,9 @@ pub struct Vector {
     pub age_ns: Option<u64>,
     /// Time since that operation was issued, ns.
     pub born_ns: Option<u64>,
+    /// When the process last called NCCL on the communicator, or an event of it last completed, ns
+    /// since 1970, if known.
+    pub changed_ns: Option<u64>,
     /// Completions are not recorded, so that `done` has no meaning.
     pub is_blind: bool,
     /// Its calls were captured into CUDA graphs: they are numbered as the operations that NCCL

@@ -21,6 +21,7 @@ decide what a rank records, and prints nothing.
 mod choice;
 mod classify;
 mod desync;
+mod edges;
 mod engine;
 pub mod fr_out;
 mod graph;

@@ -125,7 +125,8 @@ pub(crate) const ROWS: [Row; 24] = [
         name: "kernel-not-ending",
         title: "the kernel runs everywhere and does not end: NVLink, shared memory or a device",
         explanation: "All members of the communicator run the operation's kernel, and no network \
-                      transfer explains why it does not end. No event tells which member it is.",
+                      transfer explains why it does not end. No event tells which member it is. \
+                      This class remains when nothing else is seen, so it is always a suspicion.",
         advice: "look at NVLink (`nvidia-smi nvlink -e`), `dmesg` for an Xid, and at device code \
                  that runs beside NCCL's.",
         verb: "view",
@@ -161,11 +162,12 @@ pub(crate) const ROWS: [Row; 24] = [
         code: "N3",
         name: "network-stalled",
         title: "data left and did not arrive: the wire, a NIC or a switch",
-        explanation: "Data was given to the network and is not delivered. If several paths of one \
-                      rank stall, its interface is at fault. From one rank alone, a peer's stalled \
-                      proxy thread looks the same.",
-        advice: "look at the link, the NIC (`ibstat`, `ethtool -S`) and the switch between the \
-                 ranks.",
+        explanation: "Data was given to the network and is not delivered: the counts of both ends \
+                      show it, or the state of the sender. If several paths of one rank stall, its \
+                      interface is at fault. From one rank alone, a peer's stalled proxy thread \
+                      looks the same.",
+        advice: "look at the link, the NIC (`ibstat`, `ethtool -S`), its MTU, firewalls and the \
+                 switch between the ranks.",
         verb: "report --full",
         tools: ONE_RANK,
     },
