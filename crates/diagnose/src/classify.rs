@@ -2,9 +2,12 @@
 //! Makes verdicts from root causes: the class of each and its evidence. Causes that belong together
 //! get one verdict.
 
+mod differs;
+
 use crate::desync::Desync;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
 use crate::merge_causes::{self, MergedCause};
+use crate::settings::Differs;
 use crate::stuck_operation::{self, At, Cause};
 use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
@@ -134,9 +137,14 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    pub(crate) fn verdicts(&self, desyncs: &[Desync]) -> Vec<Verdict> {
+    /// The verdicts: those about calls first, then those about settings.
+    pub(crate) fn verdicts(&self, desyncs: &[Desync], differs: &[Differs]) -> Vec<Verdict> {
+        let of_calls = desyncs.iter().map(|one| self.desync_verdict(one));
         let mut verdicts: Vec<Verdict> =
-            desyncs.iter().map(|one| self.desync_verdict(one)).collect();
+            of_calls.chain(differs.iter().map(|one| self.differs_verdict(one))).collect();
+        // Data that does not fit explains all that happens inside the operation.
+        let explained = differs.iter().filter(|one| one.is_stuck);
+        let explained: BTreeSet<u32> = explained.map(|one| one.comm).collect();
         // By class, confidence, and whether the ranks are only possible ones.
         let mut groups: BTreeMap<(FindingClass, Confidence, bool), Vec<u32>> = BTreeMap::new();
         for &process in &self.wait_roots.late {
@@ -156,6 +164,9 @@ impl<'a> Classifier<'a> {
         }
         let mut causes: Vec<(Option<u32>, Cause)> = Vec::new();
         for (process, waits) in &self.wait_roots.unfinished {
+            if waits.iter().all(|wait| explained.contains(&wait.comm)) {
+                continue;
+            }
             match self.cause_of_unfinished(*process, waits) {
                 Some(found) => causes.push(found),
                 None => {
@@ -174,7 +185,8 @@ impl<'a> Classifier<'a> {
             verdicts.push(self.verdict_by_counts(class, confidence, processes));
         }
         let stalled: BTreeSet<u32> = self.stalled.keys().copied().collect();
-        for &(comm, ref members) in &self.wait_roots.inside {
+        let inside = self.wait_roots.inside.iter().filter(|(comm, _)| !explained.contains(comm));
+        for &(comm, ref members) in inside {
             let vectors = members.iter().map(|&at| &self.comm(comm).vectors[at as usize]);
             let of_threads = vectors.filter_map(|v| Some(self.stalled.get(&v.process)?.1.clone()));
             let mut found: Vec<Cause> = of_threads.collect();

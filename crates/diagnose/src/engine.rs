@@ -6,7 +6,7 @@ use crate::job::{Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, help, unseen, words};
+use crate::{desync, help, settings, unseen, words};
 use ncclscope_findings::patience;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
@@ -88,9 +88,11 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         params.accused.extend(processes.map(|process| (desync.comm, process)));
     }
     let wait_roots = wait_graph::find(job, &params);
-    let mut verdicts = Classifier::new((job, hang_ns), &wait_roots).verdicts(&desyncs);
-    // The verdicts about calls come first.
-    let of_calls = verdicts.iter().take(desyncs.len());
+    let desynced = desyncs.iter().map(|desync| desync.comm).collect();
+    let differs = settings::find(job, hang_ns, &desynced);
+    let mut verdicts = Classifier::new((job, hang_ns), &wait_roots).verdicts(&desyncs, &differs);
+    // The verdicts about calls and settings come first.
+    let of_calls = verdicts.iter().take(desyncs.len() + differs.len());
     let by_calls: Vec<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
     doubt_hidden(&mut verdicts, job);
     doubt_lacking(&mut verdicts, job);

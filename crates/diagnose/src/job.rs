@@ -136,6 +136,9 @@ pub struct Process {
     pub idle_ns: Option<u64>,
     /// When its last record was written, ns since 1970, if known.
     pub heard_ns: Option<u64>,
+    /// What may make NCCL decide otherwise than on other ranks: its variables and the versions of
+    /// NCCL and the CUDA driver, with their values.
+    pub environment: Arc<BTreeMap<String, String>>,
     /// Its threads; recorded only when something looked stuck.
     pub threads: Vec<ThreadState>,
     /// The reports of its own watchdog, one line each.
@@ -203,6 +206,8 @@ pub struct Communicator {
     /// The latest calls of members, by position in `vectors` and then by number. Thousands of
     /// members have many, so that they are not copied.
     pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Call>>>,
+    /// How NCCL runs the latest collectives of members, by position in `vectors`, then by number.
+    pub settings: BTreeMap<u32, Arc<BTreeMap<u64, Settings>>>,
     /// (number, bytes) of the latest sends or receives of a pair, by position in `vectors`.
     pub sizes: BTreeMap<u32, Vec<(u64, u64)>>,
 }
@@ -278,6 +283,18 @@ impl Vector {
     pub fn has_started(&self) -> Option<bool> {
         self.started.filter(|_| !self.is_connecting()).map(|started| started > self.done)
     }
+}
+
+/// How NCCL runs a collective. It decides that on each rank alone, from facts that must be the same
+/// on all ranks; the ranks of an operation must agree, or their data does not fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Settings {
+    /// NCCL's name of the algorithm.
+    pub algorithm: String,
+    /// NCCL's name of the protocol.
+    pub protocol: String,
+    /// Number of channels, if known.
+    pub channels: Option<u8>,
 }
 
 /// An operation in flight.

@@ -7,6 +7,7 @@ how far each rank has come in each communicator. [`diagnose`] then works in four
 are those of `docs/diagnose.md`.
 
 1. `desync` compares the calls of the ranks: ranks that called something different are at fault.
+   `settings` compares how NCCL runs them.
 2. `wait_graph` follows the waits between ranks to the ranks and operations that wait for nothing.
 3. `stuck_operation` explains, by kernels and transfers, an operation that all members are in and
    that does not end.
@@ -29,6 +30,7 @@ mod help;
 pub mod input;
 pub mod job;
 mod merge_causes;
+mod settings;
 mod state;
 mod stuck_operation;
 pub mod text;

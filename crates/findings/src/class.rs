@@ -12,6 +12,8 @@ pub enum FindingClass {
     CallNotEnqueued,
     CallMismatch,
     P2pMismatch,
+    /// NCCL runs the operation otherwise than on the other ranks.
+    SettingsMismatch,
     KernelNotStarted,
     KernelPartlyStarted,
     GpuDead,

@@ -25,7 +25,7 @@ pub(crate) struct Row {
 }
 
 /// One row for each class, in the order of the enum.
-pub(crate) const ROWS: [Row; 24] = [
+pub(crate) const ROWS: [Row; 25] = [
     Row {
         class: C::HostStuck,
         code: "H1a",
@@ -84,6 +84,22 @@ pub(crate) const ROWS: [Row; 24] = [
         advice: "compare the order, the number and the sizes of sends and receives of the two \
                  ranks; put those that depend on each other into one group.",
         verb: "report --by rank,func",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::SettingsMismatch,
+        code: "H2c",
+        name: "settings-mismatch",
+        title: "NCCL runs the operation otherwise than on the other ranks",
+        explanation: "At the same operation number NCCL chose another algorithm, protocol or \
+                      number of channels, or the two ends of a transfer have different numbers of \
+                      steps, so that the data does not fit. The ranks differ in a variable of \
+                      NCCL, in its version, or in their CPUs or GPUs. The largest group counts as \
+                      right.",
+        advice: "set NCCL's variables and `nccl.conf` alike on all ranks, with one version of \
+                 NCCL; if GPUs or CPUs differ (`nvidia-smi -L`, `lscpu`), set NCCL_ALGO and \
+                 NCCL_PROTO.",
+        verb: "report --full",
         tools: ALL_RANKS,
     },
     Row {

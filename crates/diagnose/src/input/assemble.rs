@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// A process that writes no record for this time (three heartbeat periods) counts as gone, ns.
 const SILENCE_NS: u64 = 3_500_000_000;
 /// Added to that if processes of different hosts are compared, whose clocks may differ so, ns.
-pub(crate) const CLOCKS_NS: u64 = 2_000_000_000;
+const CLOCKS_NS: u64 = 2_000_000_000;
 /// Ranks may begin to wait for another one this long before its last record, ns.
 const LATENESS_NS: u64 = 1_000_000_000;
 /// In a killed job, operations in flight for this time count as stuck, ns.
@@ -58,10 +58,8 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         let now = ends.now(snapshot);
         for member in &snapshot.comms {
             // Without a hash (API v1 to v3), communicators are distinguished only by name.
-            groups
-                .entry((member.hash, member.name.clone()))
-                .or_default()
-                .push((process, member, now));
+            let key = (member.hash, member.name.clone());
+            groups.entry(key).or_default().push((process, member, now));
         }
     }
     for members in groups.values_mut() {
@@ -224,6 +222,7 @@ fn process(
         heard_ns: Some(snapshot.end_ns),
         idle_ns: ago((snapshot.last_call_ns != 0).then_some(snapshot.last_call_ns)),
         entered: snapshot.entered,
+        environment: snapshot.environment(),
         threads: snapshot.threads.clone(),
         reports: snapshot.reports.clone(),
         doubts: doubt.into_iter().chain(damage).collect(),
@@ -522,6 +521,7 @@ fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
         comm.vectors.push(vector(process, member, now));
         comm.hashes.extend(member.hashes.iter().map(|&(count, hash)| (at, count, hash)));
         comm.calls.insert(at, Arc::clone(&member.calls));
+        comm.settings.insert(at, Arc::clone(&member.settings));
         if let Some(flight) = &member.flight {
             comm.flights.insert(at, flight.clone());
         }
