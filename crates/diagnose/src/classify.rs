@@ -537,13 +537,14 @@ impl<'a> Classifier<'a> {
     /// Verdicts for causes inside operations. One process may hold up several communicators.
     fn verdicts_inside(&self, causes: Vec<(Option<u32>, Cause)>) -> Vec<Verdict> {
         let make = |one: MergedCause| {
-            let MergedCause { comm, cause, roots, comms } = one;
+            let MergedCause { comm, cause, roots, comms, shared } = one;
             let roots: Vec<u32> = roots.into_iter().collect();
             let victims = self.wait_roots.victims(&roots, &comms);
             let mut verdict =
                 self.verdict(cause.class, cause.confidence, &roots, cause.evidence, victims);
             verdict.edge = cause.edge.map(|(from, to)| [self.job.rank(from), self.job.rank(to)]);
             verdict.alternatives = cause.alternatives;
+            verdict.title.extend(shared.map(|shared| format!("; {shared}")));
             if let Some(comm) = comm.map(|comm| self.comm(comm)) {
                 self.locate(&mut verdict, comm);
                 let oldest = comm.vectors.iter().zip(0u32..).max_by_key(|(v, _)| v.age_ns);

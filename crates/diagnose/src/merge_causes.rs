@@ -25,6 +25,8 @@ pub(crate) struct MergedCause {
     pub(crate) cause: Cause,
     pub(crate) roots: BTreeSet<u32>,
     pub(crate) comms: Vec<u32>,
+    /// What several stalled paths share, as the end of the verdict's title.
+    pub(crate) shared: Option<String>,
 }
 
 /// Merges causes inside operations into the faults behind them, in the order of their first causes.
@@ -39,7 +41,8 @@ pub(crate) fn merge(
     blame_shared_ends(&mut causes, moved, |process| host(job, process));
     let one = |(comm, cause): (Option<u32>, Cause)| {
         let roots = cause.roots.iter().copied().collect();
-        MergedCause { comm, cause, roots, comms: comm.into_iter().collect() }
+        let comms = comm.into_iter().collect();
+        MergedCause { comm, cause, roots, comms, shared: None }
     };
     let mut all: Vec<MergedCause> = causes.into_iter().map(one).collect();
     all = merge_by(all, |one| Some((one.key(), one.cause.edge)));
@@ -150,9 +153,11 @@ impl MergedCause {
         let links: Vec<&Link> = links.iter().filter(of_it).collect();
         let text = match shared_host(job, &self.roots) {
             Some(host) => {
+                self.shared = Some(format!("all stalled paths share the network of {host}"));
                 format!("all {} stalled links of these ranks are of host {host}", links.len())
             }
             None if self.roots.len() == 1 && links.len() > 1 => {
+                self.shared = Some("all stalled paths share its network interface".into());
                 let end = self.roots.first().map(|&root| words::rank(job, root));
                 format!(
                     "all {} stalled paths begin or end at {}: its network interface, or the port \

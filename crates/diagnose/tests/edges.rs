@@ -88,6 +88,7 @@ fn paths_that_lose_data_and_share_a_host_are_that_hosts_interface() {
     let verdict = only(&link_of_host_1_down());
     let of = (verdict.class, verdict.confidence, &verdict.root_ranks[..]);
     assert_eq!(of, (FindingClass::NetworkStalled, Confidence::Confirmed, &[1][..]));
+    assert!(verdict.title.ends_with("; all stalled paths share its network interface"));
     let texts: Vec<&str> = verdict.evidence.iter().map(|line| &*line.text).collect();
     assert!(texts[0].contains("all 2 stalled paths begin or end at rank 1 (node1)"), "{texts:#?}");
     let lost = "rank 0 (node0) to rank 1 (node1): 4 steps given to the network, 0 came";
