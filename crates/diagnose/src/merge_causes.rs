@@ -76,22 +76,30 @@ fn host(job: &Job, process: u32) -> Option<&str> {
 }
 
 /// If several stalled paths share one end (a rank or a host), no other end is shared by as many,
-/// and no other path of that end moved data, the fault is at that end.
+/// and no other path of that end moved data in a direction in which they stand, the fault is at
+/// that end.
 fn blame_shared_ends<E: Ord + Clone>(
     causes: &mut [(Option<u32>, Cause)],
     moved: &BTreeSet<Link>,
     end_of: impl Fn(u32) -> Option<E>,
 ) {
     let ends = |(from, to): Link| end_of(from).zip(end_of(to)).filter(|(from, to)| from != to);
-    let mut peers: BTreeMap<E, BTreeSet<E>> = BTreeMap::new();
     let stalled = stalled_links(causes);
-    for &link in &stalled {
-        let Some((from, to)) = ends(link) else { continue };
+    let mut peers: BTreeMap<E, BTreeSet<E>> = BTreeMap::new();
+    // The ends that send, and those that receive, on a stalled path.
+    let (mut out, mut into) = (BTreeSet::new(), BTreeSet::new());
+    for (from, to) in stalled.iter().filter_map(|&link| ends(link)) {
         peers.entry(from.clone()).or_default().insert(to.clone());
-        peers.entry(to).or_default().insert(from);
+        peers.entry(to.clone()).or_default().insert(from.clone());
+        out.insert(from);
+        into.insert(to);
     }
-    let alive = moved.difference(&stalled).filter_map(|&link| ends(link));
-    let alive: BTreeSet<E> = alive.flat_map(|(from, to)| [from, to]).collect();
+    // The ends that move data in a direction in which others of their paths stand.
+    let mut alive = BTreeSet::new();
+    for (from, to) in moved.difference(&stalled).filter_map(|&link| ends(link)) {
+        alive.extend(out.get(&from).cloned());
+        alive.extend(into.get(&to).cloned());
+    }
     let count = |end: &E| peers.get(end).map_or(0, BTreeSet::len);
     let is_shared = |end: &E| {
         let is_largest = || peers[end].iter().all(|peer| count(peer) < count(end));

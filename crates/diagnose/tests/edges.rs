@@ -110,6 +110,19 @@ fn a_host_that_still_moves_data_is_not_its_interface() {
     assert_eq!(edges, [(class, Some([0, 1])), (class, Some([1, 2]))]);
 }
 
+/// In a tree both children send to rank 0, which had nothing to give them yet: what its interface
+/// sends is not known, and what it receives is lost.
+#[test]
+fn paths_to_a_rank_share_its_interface_whatever_it_sends() {
+    let job = job(&[
+        &[transfer(false, 1, 8, 2), transfer(false, 2, 8, 2), transfer(true, 1, 6, 1)],
+        &[transfer(true, 0, 8, 4), transfer(false, 0, 6, 1)],
+        &[transfer(true, 0, 8, 4)],
+    ]);
+    let verdict = only(&job);
+    assert_eq!((verdict.class, &verdict.root_ranks[..]), (FindingClass::NetworkStalled, &[0][..]));
+}
+
 /// In the next operation its peers wait for it, too: it waits for data that its peer has given.
 #[test]
 fn a_rank_that_lacks_the_last_data_is_no_dead_gpu() {
