@@ -17,6 +17,7 @@ have it, but all of them are in the recording, they are counted there.
 use super::activity::Activity;
 use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
+use super::older_calls;
 use super::options::InputOptions;
 pub use super::reader::SnapshotReader;
 use super::reader::{CallNote, CommNotes, GroupNote, OpNote};
@@ -110,7 +111,10 @@ fn with_pxn(paths: &[PathBuf]) -> Vec<Snapshot> {
 /// # Errors
 /// One sentence, if there is no run with the requested name.
 pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
-    super::assemble::job(snapshots, settings)
+    let files: Vec<PathBuf> = snapshots.iter().map(|one| one.facts.path.clone()).collect();
+    let mut job = super::assemble::job(snapshots, settings)?;
+    older_calls::add(&mut job, &files);
+    Ok(job)
 }
 
 /// The progress of a recording's process, including what others did for it (PXN). Only the end of
