@@ -366,13 +366,19 @@ impl<'a> StuckOperation<'a> {
         let counts = [("steps_given", given), ("steps_come", come), ("steps_posted", posted)];
         line.figures = counts.map(|(name, steps)| (name, f64::from(steps))).to_vec();
         line.figures.push(("still_ns", to_f64(still_ns)));
+        let threads = &self.job.processes[to as usize].threads;
+        let takes = threads.iter().any(|it| it.role.is_proxy() && it.thread.is_at_work());
+        let stalled = || {
+            let who = words::rank(self.job, to);
+            format!("the proxy thread of {who} does not take it (P1): no look at it is recorded")
+        };
         Cause {
             class,
-            confidence: Confidence::Confirmed,
+            confidence: if takes { Confidence::Confirmed } else { Confidence::Suspect },
             roots: vec![from, to],
             edge: Some((from, to)),
             evidence: vec![line],
-            alternatives: Vec::new(),
+            alternatives: (!takes).then(stalled).into_iter().collect(),
         }
     }
 

@@ -2,10 +2,13 @@
 //! Paths that lose data, found by the counts of both ends. The numbers of the rings are those that
 //! real NCCL recorded over sockets between network namespaces.
 
-use ncclscope_diagnose::job::{Communicator, InFlightOp, Process, ProcessStatus, Vector};
+use ncclscope_diagnose::job::{
+    Communicator, InFlightOp, Process, ProcessStatus, ThreadState, Vector,
+};
 use ncclscope_diagnose::{Job, Options, Verdict, diagnose};
-use ncclscope_findings::rank::Transfer;
+use ncclscope_findings::rank::{Thread, Transfer};
 use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::threads::Role;
 
 const SECOND: u64 = 1_000_000_000;
 /// When all processes were last heard from.
@@ -34,11 +37,13 @@ fn transfer(is_send: bool, peer: i32, posted: u32, moved: u32) -> Transfer {
 /// A job of ranks on hosts of their own, each in operation 5.
 fn job(transfers: &[&[Transfer]]) -> Job {
     let (mut processes, mut comm) = (Vec::new(), Communicator::default());
+    let polling = Thread { state: b'R', span_ns: SECOND, cpu_ns: SECOND / 2, ..Thread::default() };
     for (own, rank) in transfers.iter().zip(0u32..) {
         processes.push(Process {
             rank: Some(rank),
             host: Some(format!("node{rank}")),
             heard_ns: Some(END),
+            threads: vec![ThreadState { thread: polling.clone(), role: Role::Proxy }],
             ..Process::default()
         });
         comm.vectors.push(Vector {
@@ -162,6 +167,17 @@ fn what_a_silent_receiver_lacks_is_not_lost() {
     job.processes[1].status = ProcessStatus::Dead;
     let found = findings(&job);
     assert!(found.iter().all(|it| it.class == FindingClass::ProcessGone), "{found:#?}");
+}
+
+/// Data that a receiver's proxy thread does not take looks the same.
+#[test]
+fn without_a_look_at_the_receivers_proxy_thread_the_path_is_a_suspicion() {
+    let mut job = link_of_host_1_down();
+    job.processes.iter_mut().for_each(|process| process.threads.clear());
+    let verdict = only(&job);
+    let of = (verdict.class, verdict.confidence);
+    assert_eq!(of, (FindingClass::NetworkStalled, Confidence::Suspect));
+    assert!(verdict.alternatives.iter().any(|it| it.contains("(P1)")), "{verdict:#?}");
 }
 
 /// The two ends divide the data differently, or the receiver has posted no receive.
