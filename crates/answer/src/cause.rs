@@ -165,10 +165,11 @@ pub(crate) fn is_death(verdict: &Verdict) -> bool {
     verdict.class == FindingClass::ProcessGone
 }
 
-/// True if ranks made different calls and no rank waits.
+/// True if ranks made different calls, or ran them with different settings, and no rank waits.
 pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
     let is_mismatch = |verdict: &Verdict| {
-        matches!(verdict.class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
+        use FindingClass::{CallMismatch, P2pMismatch, SettingsMismatch};
+        matches!(verdict.class, CallMismatch | P2pMismatch | SettingsMismatch)
     };
     hang.waiting_ranks == 0 && !hang.findings.is_empty() && hang.findings.iter().all(is_mismatch)
 }

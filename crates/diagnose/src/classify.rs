@@ -2,11 +2,14 @@
 //! Makes verdicts from root causes: the class of each and its evidence. Causes that belong together
 //! get one verdict.
 
+mod differs;
+
 use crate::desync::Desync;
 use crate::gone;
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
 use crate::merge_causes::{self, MergedCause};
-use crate::stuck_operation::{self, Cause};
+use crate::settings::Differs;
+use crate::stuck_operation::{self, At, Cause};
 use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::{setup, words};
@@ -31,6 +34,8 @@ struct LongestWait {
 /// Makes verdicts from the roots of the wait graph.
 pub(crate) struct Classifier<'a> {
     job: &'a Job,
+    /// The age from which an operation in flight counts as a wait, ns.
+    hang_ns: u64,
     wait_roots: &'a WaitRoots,
     /// The longest wait for each process at fault.
     longest_wait: HashMap<u32, LongestWait>,
@@ -45,9 +50,10 @@ pub(crate) struct Classifier<'a> {
 }
 
 impl<'a> Classifier<'a> {
-    pub(crate) fn new(job: &'a Job, wait_roots: &'a WaitRoots) -> Classifier<'a> {
+    pub(crate) fn new((job, hang_ns): At<'a>, wait_roots: &'a WaitRoots) -> Classifier<'a> {
         let mut this = Classifier {
             job,
+            hang_ns,
             wait_roots,
             longest_wait: HashMap::new(),
             stalled: BTreeMap::new(),
@@ -93,7 +99,7 @@ impl<'a> Classifier<'a> {
                 awaited.entry(wait.comm).or_insert_with(|| stuck_operation::awaited_ranks(comm));
             if !self.stalled.contains_key(&wait.process)
                 && let Some(cause) =
-                    stuck_operation::proxy_stalled(self.job, comm, wait.member as usize, awaited)
+                    stuck_operation::proxy_stalled(self.at(), comm, wait.member as usize, awaited)
             {
                 self.stalled.insert(wait.process, (wait.comm, cause));
             }
@@ -132,9 +138,14 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    pub(crate) fn verdicts(&self, desyncs: &[Desync]) -> Vec<Verdict> {
+    /// The verdicts: those about calls first, then those about settings.
+    pub(crate) fn verdicts(&self, desyncs: &[Desync], differs: &[Differs]) -> Vec<Verdict> {
+        let of_calls = desyncs.iter().map(|one| self.desync_verdict(one));
         let mut verdicts: Vec<Verdict> =
-            desyncs.iter().map(|one| self.desync_verdict(one)).collect();
+            of_calls.chain(differs.iter().map(|one| self.differs_verdict(one))).collect();
+        // Data that does not fit explains all that happens inside the operation.
+        let explained = differs.iter().filter(|one| one.is_stuck);
+        let explained: BTreeSet<u32> = explained.map(|one| one.comm).collect();
         // By class, confidence, and whether the ranks are only possible ones.
         let mut groups: BTreeMap<(FindingClass, Confidence, bool), Vec<u32>> = BTreeMap::new();
         for &process in &self.wait_roots.late {
@@ -154,6 +165,9 @@ impl<'a> Classifier<'a> {
         }
         let mut causes: Vec<(Option<u32>, Cause)> = Vec::new();
         for (process, waits) in &self.wait_roots.unfinished {
+            if waits.iter().all(|wait| explained.contains(&wait.comm)) {
+                continue;
+            }
             match self.cause_of_unfinished(*process, waits) {
                 Some(found) => causes.push(found),
                 None => {
@@ -172,7 +186,8 @@ impl<'a> Classifier<'a> {
             verdicts.push(self.verdict_by_counts(class, confidence, processes));
         }
         let stalled: BTreeSet<u32> = self.stalled.keys().copied().collect();
-        for &(comm, ref members) in &self.wait_roots.inside {
+        let inside = self.wait_roots.inside.iter().filter(|(comm, _)| !explained.contains(comm));
+        for &(comm, ref members) in inside {
             let vectors = members.iter().map(|&at| &self.comm(comm).vectors[at as usize]);
             let of_threads = vectors.filter_map(|v| Some(self.stalled.get(&v.process)?.1.clone()));
             let mut found: Vec<Cause> = of_threads.collect();
@@ -181,9 +196,9 @@ impl<'a> Classifier<'a> {
                 found.clear();
             }
             if found.is_empty() {
-                found = stuck_operation::causes_inside(self.job, self.comm(comm), members);
+                found = stuck_operation::causes_inside(self.at(), self.comm(comm), members);
             } else {
-                let (job, of) = (self.job, self.comm(comm));
+                let (job, of) = (self.at(), self.comm(comm));
                 found.extend(stuck_operation::causes_beside(job, of, members, &stalled));
             }
             causes.extend(found.into_iter().map(|cause| (Some(comm), cause)));
@@ -193,6 +208,10 @@ impl<'a> Classifier<'a> {
         verdicts.extend(self.verdicts_inside(causes));
         verdicts.extend(self.wait_roots.cycles.iter().map(|cycle| self.cycle_verdict(cycle)));
         verdicts
+    }
+
+    const fn at(&self) -> At<'a> {
+        (self.job, self.hang_ns)
     }
 
     fn comm(&self, index: u32) -> &'a Communicator {
@@ -252,9 +271,9 @@ impl<'a> Classifier<'a> {
         if let Some((comm, cause)) = self.stalled.get(&process) {
             return Some((Some(*comm), cause.clone()));
         }
-        type At = fn(&Job, &Communicator, usize) -> Option<Cause>;
-        let at = |wait: &Wait, of: At| {
-            let cause = of(self.job, self.comm(wait.comm), wait.member as usize)?;
+        type Find = fn(At<'_>, &Communicator, usize) -> Option<Cause>;
+        let at = |wait: &Wait, of: Find| {
+            let cause = of(self.at(), self.comm(wait.comm), wait.member as usize)?;
             Some((Some(wait.comm), cause))
         };
         let inside = waits.iter().find_map(|wait| at(wait, stuck_operation::cause_at_one));
@@ -422,7 +441,7 @@ impl<'a> Classifier<'a> {
         let mut line = Evidence::of(class, rank, text);
         line.peer = Some(self.job.rank(by.process));
         if comm.kind != CommKind::Call {
-            line.figures = counts(own);
+            line.figures = own.counts();
         }
         line.figures.extend(self.age_ns(by).map(|age| ("waited_ns", to_f64(age))));
         let mut lines = vec![line];
@@ -538,13 +557,14 @@ impl<'a> Classifier<'a> {
     /// Verdicts for causes inside operations. One process may hold up several communicators.
     fn verdicts_inside(&self, causes: Vec<(Option<u32>, Cause)>) -> Vec<Verdict> {
         let make = |one: MergedCause| {
-            let MergedCause { comm, cause, roots, comms } = one;
+            let MergedCause { comm, cause, roots, comms, shared } = one;
             let roots: Vec<u32> = roots.into_iter().collect();
             let victims = self.wait_roots.victims(&roots, &comms);
             let mut verdict =
                 self.verdict(cause.class, cause.confidence, &roots, cause.evidence, victims);
             verdict.edge = cause.edge.map(|(from, to)| [self.job.rank(from), self.job.rank(to)]);
             verdict.alternatives = cause.alternatives;
+            verdict.title.extend(shared.map(|shared| format!("; {shared}")));
             if let Some(comm) = comm.map(|comm| self.comm(comm)) {
                 self.locate(&mut verdict, comm);
                 let oldest = comm.vectors.iter().zip(0u32..).max_by_key(|(v, _)| v.age_ns);
@@ -553,7 +573,10 @@ impl<'a> Classifier<'a> {
             }
             verdict
         };
-        merge_causes::merge(self.job, causes).into_iter().map(make).collect()
+        let comms: BTreeSet<u32> = causes.iter().filter_map(|(comm, _)| *comm).collect();
+        let moved = comms.into_iter().map(|comm| self.comm(comm));
+        let moved = moved.flat_map(|comm| stuck_operation::moved_links(self.at(), comm)).collect();
+        merge_causes::merge(self.job, causes, &moved).into_iter().map(make).collect()
     }
 
     fn cycle_verdict(&self, cycle: &WaitCycle) -> Verdict {
@@ -750,7 +773,7 @@ impl<'a> Classifier<'a> {
         for (&process, &index) in &least {
             let comm = self.comm(index);
             let front = fronts.entry(index).or_insert_with(|| {
-                words::number(first_waiter(comm).and_then(|(vector, _)| comm.number(vector)))
+                words::number(comm.first_waiter().and_then(|(vector, _)| comm.number(vector)))
             });
             let text = format!(
                 "there is no input from {}; all members of {} with input wait in {front}",
@@ -768,21 +791,8 @@ impl<'a> Classifier<'a> {
         evidence.dedup();
         let mut verdict = self.verdict(class, Confidence::Suspect, &processes, evidence, victims);
         self.locate(&mut verdict, comm);
-        verdict.op = first_waiter(comm).map(|(_, at)| self.op(comm, at));
-        verdict.age_ns = first_waiter(comm).and_then(|(vector, _)| self.age_ns(vector));
+        verdict.op = comm.first_waiter().map(|(_, at)| self.op(comm, at));
+        verdict.age_ns = comm.first_waiter().and_then(|(vector, _)| self.age_ns(vector));
         Some(verdict)
     }
-}
-
-/// The progress of a member, as counts of operations.
-fn counts(vector: &Vector) -> Vec<(&'static str, f64)> {
-    let mut counts = vec![("called", vector.api), ("enqueued", vector.enqueued)];
-    counts.extend(vector.started.map(|started| ("kernel_started", started)));
-    counts.push(("complete", vector.done));
-    counts.into_iter().map(|(name, count)| (name, to_f64(count))).collect()
-}
-
-/// The first member that is in an operation, and its position.
-fn first_waiter(comm: &Communicator) -> Option<(&Vector, u32)> {
-    comm.vectors.iter().zip(0u32..).find(|(vector, _)| vector.is_inside())
 }

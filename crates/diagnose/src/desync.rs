@@ -103,6 +103,29 @@ fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
     Some(Desync { comm: index, index: at, is_exact, groups, accused, unknown })
 }
 
+/// One member of each group of members, if their calls differ before the first known one, or may.
+pub(crate) fn needs_older(comm: &Communicator) -> Option<Vec<u32>> {
+    let is_counted = comm.kind == CommKind::Collectives;
+    if !is_counted || comm.vectors.iter().any(|vector| vector.is_captured) {
+        return None;
+    }
+    let by_calls = first_difference(comm).filter(|(at, groups)| !is_refuted(comm, *at, groups));
+    let by_hash = first_hash_difference(comm);
+    // With the first of the known calls, those before it may differ, too.
+    let is_first = |at: u64, groups: &CallGroups| {
+        let calls = groups.iter().flat_map(|(members, _)| members);
+        let mut first = calls.filter_map(|member| comm.calls.get(member)?.keys().next());
+        at > 1 && first.any(|&first| first == at)
+    };
+    let groups = match (by_calls, by_hash) {
+        (None, Some((_, groups))) => groups,
+        (Some((at, _)), Some((hash_at, groups))) if hash_at < at => groups,
+        (Some((at, groups)), _) if is_first(at, &groups) => groups,
+        _ => return None,
+    };
+    Some(groups.iter().filter_map(|(members, _)| members.first().copied()).collect())
+}
+
 /// True if members that differ at call number `at` have the same hash over that and later calls:
 /// they made the same calls, and one of them was numbered wrongly.
 fn is_refuted(comm: &Communicator, at: u64, groups: &CallGroups) -> bool {

@@ -5,11 +5,10 @@ use crate::classify::Classifier;
 use crate::ending::CommandEnd;
 use crate::job::{Job, Process, ProcessStatus};
 use crate::standstill::{self, SHORTEST_NS, Standstill};
-use crate::stuck_operation::UNSEEN_NETWORK;
 use crate::verdict::{Diagnosis, Hidden, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, ended_first, help, setup, unseen, words};
+use crate::{desync, ended_first, help, settings, setup, unseen, words};
 use ncclscope_findings::patience;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
@@ -89,19 +88,17 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         params.accused.extend(processes.map(|process| (desync.comm, process)));
     }
     let wait_roots = wait_graph::find(job, &params);
-    let mut verdicts = Classifier::new(job, &wait_roots).verdicts(&desyncs);
-    // The verdicts about calls come first.
-    let of_calls = verdicts.iter().take(desyncs.len());
+    let desynced = desyncs.iter().map(|desync| desync.comm).collect();
+    let differs = settings::find(job, hang_ns, &desynced);
+    let mut verdicts = Classifier::new((job, hang_ns), &wait_roots).verdicts(&desyncs, &differs);
+    // The verdicts about calls and settings come first.
+    let of_calls = verdicts.iter().take(desyncs.len() + differs.len());
     let by_calls: Vec<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
     doubt_hidden(&mut verdicts, job);
     doubt_lacking(&mut verdicts, job);
-    // A vague verdict ("all members are in the operation") counts only if there is no other. That
-    // the kernels of all run says more, even if the network is not shown.
-    let is_vague = |verdict: &Verdict| {
-        verdict.is_vague() && !verdict.alternatives.iter().any(|it| it == UNSEEN_NETWORK)
-    };
-    if !verdicts.iter().all(is_vague) {
-        verdicts.retain(|verdict| !is_vague(verdict));
+    // A vague verdict counts only if there is no other.
+    if !verdicts.iter().all(Verdict::is_vague) {
+        verdicts.retain(|verdict| !verdict.is_vague());
     }
     // After that, because it makes verdicts vague that are as likely as the others.
     doubt_killed(&mut verdicts, job, &by_calls);

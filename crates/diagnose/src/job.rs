@@ -8,6 +8,7 @@ format and on no rule.
 
 use crate::ending::Ending;
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
+use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::threads::Role;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -145,6 +146,11 @@ pub struct Process {
     pub still_ns: Option<u64>,
     /// The longest such time before, ns; `None` if there were too few.
     pub usual_ns: Option<u64>,
+    /// When its last record was written, ns since 1970, if known.
+    pub heard_ns: Option<u64>,
+    /// What may make NCCL decide otherwise than on other ranks: its variables and the versions of
+    /// NCCL and the CUDA driver, with their values.
+    pub environment: Arc<BTreeMap<String, String>>,
     /// Its threads; recorded only when something looked stuck.
     pub threads: Vec<ThreadState>,
     /// The reports of its own watchdog, one line each.
@@ -223,6 +229,8 @@ pub struct Communicator {
     /// The latest calls of members, by position in `vectors` and then by number. Thousands of
     /// members have many, so that they are not copied.
     pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Call>>>,
+    /// How NCCL runs the latest collectives of members, by position in `vectors`, then by number.
+    pub settings: BTreeMap<u32, Arc<BTreeMap<u64, Settings>>>,
     /// (number, bytes) of the latest sends or receives of a pair, by position in `vectors`.
     pub sizes: BTreeMap<u32, Vec<(u64, u64)>>,
 }
@@ -248,6 +256,9 @@ pub struct Vector {
     pub age_ns: Option<u64>,
     /// Time since that operation was issued, ns.
     pub born_ns: Option<u64>,
+    /// When the process last called NCCL on the communicator, or an event of it last completed, ns
+    /// since 1970, if known.
+    pub changed_ns: Option<u64>,
     /// Completions are not recorded, so that `done` has no meaning.
     pub is_blind: bool,
     /// Its calls were captured into CUDA graphs: they are numbered as the operations that NCCL
@@ -276,6 +287,14 @@ impl Vector {
         self.api.saturating_sub(self.enqueued)
     }
 
+    /// Its progress, as counts of operations.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, f64)> {
+        let mut counts = vec![("called", self.api), ("enqueued", self.enqueued)];
+        counts.extend(self.started.map(|started| ("kernel_started", started)));
+        counts.push(("complete", self.done));
+        counts.into_iter().map(|(name, count)| (name, to_f64(count))).collect()
+    }
+
     /// True if it has issued an operation that is not complete.
     #[must_use]
     pub fn is_inside(&self) -> bool {
@@ -295,6 +314,18 @@ impl Vector {
     pub fn has_started(&self) -> Option<bool> {
         self.started.filter(|_| !self.is_connecting()).map(|started| started > self.done)
     }
+}
+
+/// How NCCL runs a collective. It decides that on each rank alone, from facts that must be the same
+/// on all ranks; the ranks of an operation must agree, or their data does not fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Settings {
+    /// NCCL's name of the algorithm.
+    pub algorithm: String,
+    /// NCCL's name of the protocol.
+    pub protocol: String,
+    /// Number of channels, if known.
+    pub channels: Option<u8>,
 }
 
 /// An operation in flight.
@@ -372,6 +403,11 @@ impl Communicator {
         let calls = counted.map(Vector::not_enqueued).min();
         let has_others = self.kind == CommKind::Collectives && self.vectors.len() > 1;
         calls.filter(|_| has_others).unwrap_or(0)
+    }
+
+    /// The first member that is in an operation, and its position.
+    pub(crate) fn first_waiter(&self) -> Option<(&Vector, u32)> {
+        self.vectors.iter().zip(0u32..).find(|(vector, _)| vector.is_inside())
     }
 
     /// True if its operations are sends and receives of two ranks.

@@ -7,6 +7,7 @@ how far each rank has come in each communicator. [`diagnose`] then works in four
 are those of `docs/diagnose.md`.
 
 1. `desync` compares the calls of the ranks: ranks that called something different are at fault.
+   `settings` compares how NCCL runs them.
 2. `wait_graph` follows the waits between ranks to the ranks and operations that wait for nothing.
 3. `stuck_operation` explains, by kernels and transfers, an operation that all members are in and
    that does not end.
@@ -21,6 +22,7 @@ decide what a rank records, and prints nothing.
 mod choice;
 mod classify;
 mod desync;
+mod edges;
 mod ended_first;
 mod ending;
 mod engine;
@@ -31,6 +33,7 @@ mod help;
 pub mod input;
 pub mod job;
 mod merge_causes;
+mod settings;
 mod setup;
 mod standstill;
 mod state;

@@ -9,6 +9,7 @@ All of this takes n log n steps for n causes: if a fabric fails, every link of i
 use crate::job::Job;
 use crate::stuck_operation::Cause;
 use crate::verdict::Evidence;
+use crate::words;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -24,16 +25,24 @@ pub(crate) struct MergedCause {
     pub(crate) cause: Cause,
     pub(crate) roots: BTreeSet<u32>,
     pub(crate) comms: Vec<u32>,
+    /// What several stalled paths share, as the end of the verdict's title.
+    pub(crate) shared: Option<String>,
 }
 
 /// Merges causes inside operations into the faults behind them, in the order of their first causes.
-pub(crate) fn merge(job: &Job, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<MergedCause> {
+/// `moved` are paths on which data still came.
+pub(crate) fn merge(
+    job: &Job,
+    mut causes: Vec<(Option<u32>, Cause)>,
+    moved: &BTreeSet<Link>,
+) -> Vec<MergedCause> {
     let links = stalled_links(&causes);
-    blame_shared_ends(&mut causes, Some);
-    blame_shared_ends(&mut causes, |process| host(job, process));
+    blame_shared_ends(&mut causes, moved, Some);
+    blame_shared_ends(&mut causes, moved, |process| host(job, process));
     let one = |(comm, cause): (Option<u32>, Cause)| {
         let roots = cause.roots.iter().copied().collect();
-        MergedCause { comm, cause, roots, comms: comm.into_iter().collect() }
+        let comms = comm.into_iter().collect();
+        MergedCause { comm, cause, roots, comms, shared: None }
     };
     let mut all: Vec<MergedCause> = causes.into_iter().map(one).collect();
     all = merge_by(all, |one| Some((one.key(), one.cause.edge)));
@@ -55,7 +64,7 @@ pub(crate) fn merge(job: &Job, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<Mer
 type Key = (FindingClass, Confidence);
 
 /// The sending and the receiving process.
-type Link = (u32, u32);
+pub(crate) type Link = (u32, u32);
 
 fn stalled_links(causes: &[(Option<u32>, Cause)]) -> BTreeSet<Link> {
     let stalled = causes.iter().filter(|(_, cause)| cause.class == FindingClass::NetworkStalled);
@@ -66,21 +75,36 @@ fn host(job: &Job, process: u32) -> Option<&str> {
     job.processes.get(process as usize)?.host.as_deref()
 }
 
-/// If several stalled paths share one end (a rank or a host), and no other end is shared by as
-/// many, the fault is at that end.
+/// If several stalled paths share one end (a rank or a host), no other end is shared by as many,
+/// and no other path of that end moved data in a direction in which they stand, the fault is at
+/// that end.
 fn blame_shared_ends<E: Ord + Clone>(
     causes: &mut [(Option<u32>, Cause)],
+    moved: &BTreeSet<Link>,
     end_of: impl Fn(u32) -> Option<E>,
 ) {
     let ends = |(from, to): Link| end_of(from).zip(end_of(to)).filter(|(from, to)| from != to);
+    let stalled = stalled_links(causes);
     let mut peers: BTreeMap<E, BTreeSet<E>> = BTreeMap::new();
-    for (from, to) in stalled_links(causes).into_iter().filter_map(ends) {
+    // The ends that send, and those that receive, on a stalled path.
+    let (mut out, mut into) = (BTreeSet::new(), BTreeSet::new());
+    for (from, to) in stalled.iter().filter_map(|&link| ends(link)) {
         peers.entry(from.clone()).or_default().insert(to.clone());
-        peers.entry(to).or_default().insert(from);
+        peers.entry(to.clone()).or_default().insert(from.clone());
+        out.insert(from);
+        into.insert(to);
+    }
+    // The ends that move data in a direction in which others of their paths stand.
+    let mut alive = BTreeSet::new();
+    for (from, to) in moved.difference(&stalled).filter_map(|&link| ends(link)) {
+        alive.extend(out.get(&from).cloned());
+        alive.extend(into.get(&to).cloned());
     }
     let count = |end: &E| peers.get(end).map_or(0, BTreeSet::len);
-    let is_shared =
-        |end: &E| count(end) > 1 && peers[end].iter().all(|peer| count(peer) < count(end));
+    let is_shared = |end: &E| {
+        let is_largest = || peers[end].iter().all(|peer| count(peer) < count(end));
+        count(end) > 1 && is_largest() && !alive.contains(end)
+    };
     let shared: BTreeSet<&E> = peers.keys().filter(|end| is_shared(end)).collect();
     for (_, cause) in causes.iter_mut() {
         let stalled = cause.edge.filter(|_| cause.class == FindingClass::NetworkStalled);
@@ -137,7 +161,18 @@ impl MergedCause {
         let links: Vec<&Link> = links.iter().filter(of_it).collect();
         let text = match shared_host(job, &self.roots) {
             Some(host) => {
+                self.shared = Some(format!("all stalled paths share the network of {host}"));
                 format!("all {} stalled links of these ranks are of host {host}", links.len())
+            }
+            None if self.roots.len() == 1 && links.len() > 1 => {
+                self.shared = Some("all stalled paths share its network interface".into());
+                let end = self.roots.first().map(|&root| words::rank(job, root));
+                format!(
+                    "all {} stalled paths begin or end at {}: its network interface, or the port \
+                     that it is connected to",
+                    links.len(),
+                    end.unwrap_or_default()
+                )
             }
             None if links.len() > MAX_ALIKE => {
                 let ends = links.iter().flat_map(|&&(from, to)| [from, to]);

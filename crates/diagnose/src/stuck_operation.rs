@@ -9,6 +9,7 @@ waits for its receiver. Following these waits leads to a rank whose transfers wa
 rank.
 */
 
+use crate::edges::{Edge, Lost, Path};
 use crate::job::{Communicator, InFlightOp, Job, Vector};
 use crate::state;
 use crate::verdict::Evidence;
@@ -29,8 +30,15 @@ const STOPPED_BUT_DEAD: &str = "the stop of a kernel on all channels need not be
     may not have finished it (H3c)";
 
 /// Where else the cause may be if the input does not show transfers, and what to do.
-pub(crate) const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links and \
-    NICs, and diagnose recordings of these ranks, which show network transfers";
+const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links and NICs, and \
+    diagnose recordings of these ranks, which show network transfers";
+
+/// The same if it shows transfers, which wait for one another.
+const UNPROVEN_NETWORK: &str = "the network between them (N3): their transfers wait for one \
+    another, and not all of both ends is known for long enough";
+
+/// What no event excludes where all kernels run.
+const ONE_DEVICE: &str = "the GPU of one of them is dead (H3c), and the others wait for its data";
 
 /// A cause inside an operation.
 #[derive(Clone, Debug)]
@@ -44,6 +52,9 @@ pub(crate) struct Cause {
     pub(crate) evidence: Vec<Evidence>,
     pub(crate) alternatives: Vec<String>,
 }
+
+/// A job, and the age from which an operation in flight counts as a wait, ns.
+pub(crate) type At<'a> = (&'a Job, u64);
 
 /// How the search continues at a rank, according to its transfers.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +78,8 @@ impl NextHop {
 struct StuckOperation<'a> {
     job: &'a Job,
     comm: &'a Communicator,
+    /// The age from which an operation in flight counts as a wait, ns.
+    hang_ns: u64,
     by_rank: OnceCell<BTreeMap<u32, usize>>,
     /// The members on each host.
     by_host: OnceCell<BTreeMap<&'a str, Vec<usize>>>,
@@ -79,7 +92,7 @@ struct StuckOperation<'a> {
 }
 
 /// The causes for which the operation that these members are in does not end.
-pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
+pub(crate) fn causes_inside(job: At<'_>, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
     let stuck = StuckOperation::new(job, comm);
     let members: Vec<usize> = members.iter().map(|&at| at as usize).collect();
     let causes = stuck.connecting(&members);
@@ -93,8 +106,10 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
     if !causes.is_empty() {
         return causes;
     }
-    if !comm.silent.is_empty() {
-        return stuck.proven(&members, &BTreeSet::new());
+    let causes = stuck.proven(&members, &BTreeSet::new());
+    let has_lost = causes.iter().any(|cause| cause.class == FindingClass::NetworkStalled);
+    if has_lost || !comm.silent.is_empty() {
+        return causes;
     }
     let causes = stuck.follow_links(&members);
     if !causes.is_empty() {
@@ -104,7 +119,7 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
     let left: Vec<Cause> =
         members.iter().filter(is_rest).map(|&at| stuck.left_behind(at)).collect();
     if left.is_empty() || stuck.are_too_many(&members, left.len()) {
-        vec![stuck.between(&members, left.len())]
+        vec![stuck.unexplained(&members)]
     } else {
         left
     }
@@ -113,7 +128,7 @@ pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> 
 /// The causes in this operation, which these members are in, that processes with a stalled proxy
 /// thread do not explain.
 pub(crate) fn causes_beside(
-    job: &Job,
+    job: At<'_>,
     comm: &Communicator,
     members: &[u32],
     stalled: &BTreeSet<u32>,
@@ -124,30 +139,42 @@ pub(crate) fn causes_beside(
 
 /// The cause that holds up a member whose peers have finished the operation, if its kernel or its
 /// transfers show one other than a dead GPU; else `None`.
-pub(crate) fn cause_at_one(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
+pub(crate) fn cause_at_one(job: At<'_>, comm: &Communicator, member: usize) -> Option<Cause> {
     let stuck = StuckOperation::new(job, comm);
     let kernel =
         stuck.kernel_cause(member).filter(|it| it.class == FindingClass::KernelPartlyStarted);
-    kernel.or_else(|| match stuck.next(member) {
+    let lost = || stuck.lost(&[member], &BTreeSet::new()).into_iter().next();
+    kernel.or_else(lost).or_else(|| match stuck.next(member) {
         NextHop::Root(
             class @ (FindingClass::GpuNotProducing
+            | FindingClass::ReceiverNotReady
+            | FindingClass::NetworkStalled
             | FindingClass::FlushStalled
             | FindingClass::GpuNotConsuming),
             link,
         ) => Some(stuck.cause_by_transfer(member, class, &link)),
+        NextHop::WaitsFor(to) => to.first().map(|(_, link)| stuck.cut_off(member, link)),
         _ => None,
     })
 }
 
+/// The paths on which everything has come that was given to the network: sending and receiving
+/// process.
+pub(crate) fn moved_links(job: At<'_>, comm: &Communicator) -> BTreeSet<(u32, u32)> {
+    let stuck = StuckOperation::new(job, comm);
+    let links = (0..comm.vectors.len()).flat_map(|at| stuck.links(at).collect::<Vec<_>>());
+    links.filter(|(_, path, _)| *path == Path::Moved).map(|(link, ..)| link).collect()
+}
+
 /// H3a, if a member's kernel has stopped on all channels and a later one has not started.
-pub(crate) fn next_not_started(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
+pub(crate) fn next_not_started(job: At<'_>, comm: &Communicator, member: usize) -> Option<Cause> {
     StuckOperation::new(job, comm).next_not_started(member)
 }
 
 /// The cause if the process's proxy thread makes no progress, according to its state in one
 /// communicator, which has these [`awaited_ranks`].
 pub(crate) fn proxy_stalled(
-    job: &Job,
+    job: At<'_>,
     comm: &Communicator,
     member: usize,
     awaited_ranks: &BTreeSet<i32>,
@@ -163,10 +190,11 @@ pub(crate) fn awaited_ranks(comm: &Communicator) -> BTreeSet<i32> {
 }
 
 impl<'a> StuckOperation<'a> {
-    fn new(job: &'a Job, comm: &'a Communicator) -> StuckOperation<'a> {
+    fn new((job, hang_ns): At<'a>, comm: &'a Communicator) -> StuckOperation<'a> {
         StuckOperation {
             job,
             comm,
+            hang_ns,
             by_rank: OnceCell::new(),
             by_host: OnceCell::new(),
             running_kernels: OnceCell::new(),
@@ -290,27 +318,75 @@ impl<'a> StuckOperation<'a> {
         Some(cause)
     }
 
-    /// The transfer of member `at` that is the other end of transfer `one` of member `from`.
-    fn other_side(&self, at: usize, from: usize, one: &Transfer) -> Option<&Transfer> {
-        let rank = i32::try_from(self.vector(from).rank).ok()?;
-        self.transfers(at).iter().find(|other| {
-            other.is_send != one.is_send && other.peer == rank && other.channel == one.channel
+    /// The paths of a member's transfers: sending and receiving process, what the counts of both
+    /// ends show, and the transfer.
+    fn links(&self, at: usize) -> impl Iterator<Item = ((u32, u32), Path, &Transfer)> {
+        self.transfers(at).iter().filter_map(move |one| {
+            let peer = self.member_of_rank(one.peer)?;
+            let path = self.edge(at, one)?.path(self.hang_ns);
+            let [own, other] = [at, peer].map(|at| self.vector(at).process);
+            Some((if one.is_send { (own, other) } else { (other, own) }, path, one))
         })
     }
 
-    /// True if the sender has delivered the data that this receive waits for.
-    fn is_delivered(&self, at: usize, receive: &Transfer) -> bool {
-        let Some(sender) = self.member_of_rank(receive.peer) else { return false };
-        match (self.other_side(sender, at, receive), self.vector(sender)) {
-            (Some(send), _) => send.done > receive.done,
-            (None, vector) => !vector.is_blind && vector.done >= self.vector(at).front(),
+    /// Both ends of a transfer; `None` if its other side has no input.
+    fn edge(&self, at: usize, one: &Transfer) -> Option<Edge> {
+        Some(Edge::new(self.job, self.comm, (at, one), self.member_of_rank(one.peer)?))
+    }
+
+    /// The paths of these members on which data was lost. Processes in `but` prove nothing.
+    fn lost(&self, members: &[usize], but: &BTreeSet<u32>) -> Vec<Cause> {
+        let mut lost: BTreeMap<(u32, u32, u8), Cause> = BTreeMap::new();
+        for &at in members {
+            for ((from, to), path, link) in self.links(at) {
+                let Path::Stalled(steps) = path else { continue };
+                if [from, to].iter().all(|end| !but.contains(end)) {
+                    let cause = || self.cause_by_counts((from, to), link.channel, &steps);
+                    lost.entry((from, to, link.channel)).or_insert_with(cause);
+                }
+            }
+        }
+        lost.into_values().collect()
+    }
+
+    fn cause_by_counts(&self, (from, to): (u32, u32), channel: u8, steps: &Lost) -> Cause {
+        let class = FindingClass::NetworkStalled;
+        let Lost { given, come, posted, still_ns } = *steps;
+        let text = format!(
+            "channel {channel}, {} to {}: {} given to the network, {come} came, receives posted \
+             for {posted}; both ends stand still for {}",
+            words::rank(self.job, from),
+            words::rank(self.job, to),
+            human::count(given, "step"),
+            words::duration(still_ns),
+        );
+        let mut line = Evidence::of(class, self.job.rank(to), text);
+        line.channel = Some(channel);
+        line.peer = Some(self.job.rank(from));
+        let counts = [("steps_given", given), ("steps_come", come), ("steps_posted", posted)];
+        line.figures = counts.map(|(name, steps)| (name, f64::from(steps))).to_vec();
+        line.figures.push(("still_ns", to_f64(still_ns)));
+        let threads = &self.job.processes[to as usize].threads;
+        let takes = threads.iter().any(|it| it.role.is_proxy() && it.thread.is_at_work());
+        let stalled = || {
+            let who = words::rank(self.job, to);
+            format!("the proxy thread of {who} does not take it (P1): no look at it is recorded")
+        };
+        Cause {
+            class,
+            confidence: if takes { Confidence::Confirmed } else { Confidence::Suspect },
+            roots: vec![from, to],
+            edge: Some((from, to)),
+            evidence: vec![line],
+            alternatives: (!takes).then(stalled).into_iter().collect(),
         }
     }
 
     fn next(&self, at: usize) -> NextHop {
         let mut state = state::inside(self.comm, at);
         for transfer in state.transfers.iter_mut().filter(|it| it.is_only_told()) {
-            transfer.may_be_early = !self.is_delivered(at, transfer);
+            let is_delivered = self.edge(at, transfer).is_some_and(|edge| edge.is_delivered());
+            transfer.may_be_early = !is_delivered;
         }
         let own = rules::flush_stalled(&state).or_else(|| rules::receive_not_taken(&state));
         if let Some(root) = own.and_then(NextHop::from_finding) {
@@ -326,12 +402,10 @@ impl<'a> StuckOperation<'a> {
                 }
                 continue;
             };
-            match self.other_side(peer, at, transfer) {
-                // The data arrived: the sender waits for the receiver.
-                Some(other) if other.reached >= Some(2) && !other.is_only_told() => {
-                    to.push((peer, *transfer));
-                }
-                _ => return NextHop::Root(FindingClass::NetworkStalled, *transfer),
+            // If the data arrived, the sender waits for the receiver.
+            match self.edge(at, transfer).is_some_and(|edge| edge.has_come()) {
+                true => to.push((peer, *transfer)),
+                false => return NextHop::Root(FindingClass::NetworkStalled, *transfer),
             }
         }
         if let Some(root) = rules::gpu_stands_still(&state).and_then(NextHop::from_finding) {
@@ -403,8 +477,9 @@ impl<'a> StuckOperation<'a> {
         by_host.get(host).map_or(&[], Vec::as_slice)
     }
 
-    /// The causes that a member's own transfers prove, whatever holds up the other members. Those
-    /// of the processes in `but`, and those with them, prove nothing.
+    /// The causes that the counts of both ends of a path, or a member's own transfers, prove,
+    /// whatever holds up the other members. Those of the processes in `but`, and those with them,
+    /// prove nothing.
     fn proven(&self, members: &[usize], but: &BTreeSet<u32>) -> Vec<Cause> {
         let counts = |at: usize| !but.contains(&self.vector(at).process);
         let root = |&at: &usize| match self.next(at) {
@@ -418,7 +493,8 @@ impl<'a> StuckOperation<'a> {
             }
             _ => None,
         };
-        members.iter().filter(|&&at| counts(at)).filter_map(root).collect()
+        let own = members.iter().filter(|&&at| counts(at)).filter_map(root);
+        self.lost(members, but).into_iter().chain(own).collect()
     }
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {
@@ -545,18 +621,16 @@ impl<'a> StuckOperation<'a> {
         left > 1 && (self.is_most(left) || is_between())
     }
 
-    /// The cause between members of which `left` have not finished what others have: a suspicion if
-    /// these are few, because one of them may hold up the rest.
-    fn between(&self, members: &[usize], left: usize) -> Cause {
-        let mut cause = self.unexplained(members);
-        if left > 0 && !self.is_most(left) {
-            let ranks: BTreeSet<u32> = members.iter().map(|&at| self.rank(at)).collect();
-            let ranks = words::named_ranks(&ranks.into_iter().collect::<Vec<u32>>());
-            cause.confidence = Confidence::Suspect;
-            cause.alternatives.push(format!(
-                "the GPU of one of {ranks} is dead (H3c), and the others wait for its data"
-            ));
-        }
+    /// The cause at a member that waits for a transfer with a peer that has finished the operation,
+    /// if the counts do not prove it.
+    fn cut_off(&self, at: usize, link: &Transfer) -> Cause {
+        let mut cause = self.cause_by_transfer(at, FindingClass::NetworkStalled, link);
+        cause.confidence = Confidence::Suspect;
+        cause.alternatives.push(
+            "its GPU is dead (H3c): the input does not show how much its peer had given when it \
+             was last heard from"
+                .into(),
+        );
         cause
     }
 
@@ -573,8 +647,9 @@ impl<'a> StuckOperation<'a> {
         let all_run = run == members.len();
         let may_be_over = members.iter().any(|&at| self.may_be_over(at));
         let hides_transfers = !self.would_show_transfers(members);
-        let is_told =
-            members.iter().any(|&at| self.transfers(at).iter().any(Transfer::is_only_told));
+        let has =
+            |is: fn(&Transfer) -> bool| members.iter().any(|&at| self.transfers(at).iter().any(is));
+        let is_told = has(Transfer::is_only_told);
         let place = match vectors().map(Vector::front).min() {
             Some(front) if !self.comm.is_pair() => format!("operation {front}"),
             _ => "a send and its receive".to_owned(),
@@ -592,6 +667,8 @@ impl<'a> StuckOperation<'a> {
             } else if all_run && hides_transfers {
                 "its kernel runs on each, and the input shows no network transfers: the network, \
                  NVLink or a device"
+            } else if all_run && has(Transfer::is_open) {
+                "its kernel runs on each, and their network transfers wait for one another"
             } else if all_run {
                 "its kernel runs on each, and no network transfer is in flight"
             } else {
@@ -604,21 +681,26 @@ impl<'a> StuckOperation<'a> {
         let is_known = all_run && !is_told && !is_hidden;
         // A member that has finished may be one end of the path at fault.
         let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process).collect();
-        let is_sure = is_known && !may_be_over && !hides_transfers;
         let unknown = if may_be_over {
             MAY_BE_OVER
-        } else if is_known {
-            UNSEEN_NETWORK
-        } else {
+        } else if !is_known {
             "a kernel that did not start, or a transfer: the input shows neither"
+        } else if hides_transfers {
+            UNSEEN_NETWORK
+        } else if has(Transfer::is_open) {
+            UNPROVEN_NETWORK
+        } else {
+            ONE_DEVICE
         };
+        // That nothing else is seen to explain it proves nothing.
+        let device = Some(ONE_DEVICE).filter(|&device| is_known && unknown != device);
         Cause {
             class: FindingClass::KernelNotEnding,
-            confidence: if is_sure { Confidence::Confirmed } else { Confidence::Suspect },
+            confidence: Confidence::Suspect,
             roots,
             edge: None,
             evidence: vec![line],
-            alternatives: if is_sure { Vec::new() } else { vec![unknown.into()] },
+            alternatives: [unknown].into_iter().chain(device).map(str::to_owned).collect(),
         }
     }
 
@@ -627,6 +709,11 @@ impl<'a> StuckOperation<'a> {
     fn left_behind(&self, at: usize) -> Cause {
         if let Some(blocked) = self.next_not_started(at) {
             return blocked;
+        }
+        if let NextHop::WaitsFor(to) = self.next(at)
+            && let Some((_, link)) = to.first()
+        {
+            return self.cut_off(at, link);
         }
         let vector = self.vector(at);
         let finished = self.finished(vector.front());

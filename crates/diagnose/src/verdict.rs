@@ -96,11 +96,15 @@ impl Verdict {
 }
 
 impl Verdict {
-    /// True if the only evidence is that all members are in an operation, or that ranks made their
-    /// calls in different orders.
+    /// True if the only evidence is that all members are in an operation, of which not even the
+    /// kernels are seen to run, or that ranks made their calls in different orders.
     pub(crate) fn is_vague(&self) -> bool {
         self.confidence == Confidence::Suspect
-            && matches!(self.class, FindingClass::KernelNotEnding | FindingClass::Deadlock)
+            && match self.class {
+                FindingClass::KernelNotEnding => self.root_ranks.is_empty(),
+                FindingClass::Deadlock => true,
+                _ => false,
+            }
     }
 }
 

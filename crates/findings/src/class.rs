@@ -13,6 +13,8 @@ pub enum FindingClass {
     CommSetup,
     CallMismatch,
     P2pMismatch,
+    /// NCCL runs the operation otherwise than on the other ranks.
+    SettingsMismatch,
     KernelNotStarted,
     KernelPartlyStarted,
     GpuDead,

@@ -25,7 +25,7 @@ pub(crate) struct Row {
 }
 
 /// One row for each class, in the order of the enum.
-pub(crate) const ROWS: [Row; 26] = [
+pub(crate) const ROWS: [Row; 27] = [
     Row {
         class: C::HostStuck,
         code: "H1a",
@@ -102,6 +102,22 @@ pub(crate) const ROWS: [Row; 26] = [
         tools: ALL_RANKS,
     },
     Row {
+        class: C::SettingsMismatch,
+        code: "H2c",
+        name: "settings-mismatch",
+        title: "NCCL runs the operation otherwise than on the other ranks",
+        explanation: "At the same operation number NCCL chose another algorithm, protocol or \
+                      number of channels, or the two ends of a transfer have different numbers of \
+                      steps, so that the data does not fit. The ranks differ in a variable of \
+                      NCCL, in its version, or in their CPUs or GPUs. The largest group counts as \
+                      right.",
+        advice: "set NCCL's variables and `nccl.conf` alike on all ranks, with one version of \
+                 NCCL; if GPUs or CPUs differ (`nvidia-smi -L`, `lscpu`), set NCCL_ALGO and \
+                 NCCL_PROTO.",
+        verb: "report --full",
+        tools: ALL_RANKS,
+    },
+    Row {
         class: C::KernelNotStarted,
         code: "H3a",
         name: "kernel-not-started",
@@ -140,7 +156,8 @@ pub(crate) const ROWS: [Row; 26] = [
         name: "kernel-not-ending",
         title: "the kernel runs everywhere and does not end: NVLink, shared memory or a device",
         explanation: "All members of the communicator run the operation's kernel, and no network \
-                      transfer explains why it does not end. No event tells which member it is.",
+                      transfer explains why it does not end. No event tells which member it is. \
+                      This class remains when nothing else is seen, so it is always a suspicion.",
         advice: "look at NVLink (`nvidia-smi nvlink -e`), `dmesg` for an Xid, and at device code \
                  that runs beside NCCL's.",
         verb: "view",
@@ -176,11 +193,12 @@ pub(crate) const ROWS: [Row; 26] = [
         code: "N3",
         name: "network-stalled",
         title: "data left and did not arrive: the wire, a NIC or a switch",
-        explanation: "Data was given to the network and is not delivered. If several paths of one \
-                      rank stall, its interface is at fault. From one rank alone, a peer's stalled \
-                      proxy thread looks the same.",
-        advice: "look at the link, the NIC (`ibstat`, `ethtool -S`) and the switch between the \
-                 ranks.",
+        explanation: "Data was given to the network and is not delivered: the counts of both ends \
+                      show it, or the state of the sender. If several paths of one rank stall, its \
+                      interface is at fault. From one rank alone, a peer's stalled proxy thread \
+                      looks the same.",
+        advice: "look at the link, the NIC (`ibstat`, `ethtool -S`), its MTU, firewalls and the \
+                 switch between the ranks.",
         verb: "report --full",
         tools: ONE_RANK,
     },

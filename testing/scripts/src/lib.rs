@@ -16,8 +16,8 @@ use ncclscope_trace::record::{
 };
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
-    ClockSource, ClockSync, Comm, CommDevice, Definition, Detail, EventKind, Handle, Identity,
-    Mark, Record, Start, State, Step, StrId, Writer,
+    ClockSource, ClockSync, Comm, CommDevice, Definition, Detail, EventKind, Handle, Heartbeat,
+    Identity, Mark, Record, Start, State, Step, StrId, Writer,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,8 @@ pub struct Process {
     pub role: Option<&'static str>,
     /// The report of the process's watchdog, with its time in ticks.
     pub hang: Option<(u64, &'static str)>,
+    /// Its heartbeats.
+    pub heartbeats: Vec<Heartbeat>,
     /// The process's identity.
     pub identity: Identity,
     /// Delay between the enqueueing of a collective and its start on the GPU, ns.
@@ -149,6 +151,7 @@ impl Process {
             marks: Vec::new(),
             role: None,
             hang: None,
+            heartbeats: Vec::new(),
             identity: Identity::default(),
             late: 0,
             waits: 0,
@@ -481,6 +484,9 @@ impl Process {
         }
         if let Some((ticks, text)) = self.hang {
             writer.define(&Definition::Hang { ticks, text: text.to_owned() })?;
+        }
+        for heartbeat in &self.heartbeats {
+            writer.append_heartbeats(heartbeat.pack().words())?;
         }
         for (at, text) in self.strings.iter().enumerate() {
             let id = StrId(u16::try_from(at + 1).unwrap_or(0));

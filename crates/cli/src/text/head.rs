@@ -4,9 +4,9 @@
 use super::page::Page;
 use crate::output::in_a_line;
 use ncclscope_answer::Moment;
-use ncclscope_operations::human::count;
+use ncclscope_operations::human::{self, count};
 use ncclscope_report::Report;
-use ncclscope_report::schema::Fact;
+use ncclscope_report::schema::{Fact, ProcessRow};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,24 +65,40 @@ fn fact(page: &mut Page, label: &str, text: &str) {
     page.wrapped(&format!("  {label:<12}"), &in_a_line(text));
 }
 
-/// NCCL's variables, each with its values in all processes.
+/// NCCL's variables with their values. One that not all processes have alike comes first, each of
+/// its values with the processes that have it.
 fn variables(page: &mut Page, report: &Report, room: Room) {
-    let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (key, fact) in report.processes.iter().flat_map(|process| &process.identity) {
-        if let (true, Fact::Text(text)) = (key.starts_with("NCCL_"), fact) {
-            all.entry(key).or_default().insert(text);
+    let mut all: BTreeMap<&str, BTreeMap<&str, Vec<&ProcessRow>>> = BTreeMap::new();
+    for process in &report.processes {
+        for (key, fact) in process.identity.iter().filter(|(key, _)| key.starts_with("NCCL_")) {
+            if let Fact::Text(text) = fact {
+                all.entry(key).or_default().entry(text).or_default().push(process);
+            }
         }
     }
-    let one = |(key, values): (&&str, &BTreeSet<&str>)| {
-        let values: Vec<&str> = values.iter().copied().collect();
-        let values = values.join(" or ");
-        match room {
-            Room::Screen => format!("{key}={}", cut(&values, VALUE_MAX)),
-            Room::Full => format!("{key}={values}"),
-        }
+    let short = |text: &str| match room {
+        Room::Screen => cut(text, VALUE_MAX),
+        Room::Full => text.to_owned(),
     };
+    let is_alike = |values: &BTreeMap<&str, Vec<&ProcessRow>>| {
+        values.values().next().is_some_and(|of| of.len() == report.processes.len())
+    };
+    let one = |(key, values): (&str, &BTreeMap<&str, Vec<&ProcessRow>>)| {
+        let alike = is_alike(values);
+        let value = |(text, of): (&&str, &Vec<&ProcessRow>)| match alike {
+            true => short(text),
+            false => format!("{} ({})", short(text), owners(of)),
+        };
+        let values: Vec<String> = values.iter().map(value).collect();
+        let more = values.len().saturating_sub(NAMES);
+        let more =
+            if more == 0 { String::new() } else { format!(" and {}", count(more, "more value")) };
+        format!("{key}={}{more}", values[..values.len().min(NAMES)].join(" or "))
+    };
+    let (alike, differ): (Vec<_>, Vec<_>) = all.iter().partition(|(_, values)| is_alike(values));
     let most = if room == Room::Full { all.len() } else { NAMES };
-    let shown: Vec<String> = all.iter().take(most).map(one).collect();
+    let ordered = differ.into_iter().chain(alike).take(most);
+    let shown: Vec<String> = ordered.map(|(key, values)| one((key, values))).collect();
     let more = match all.len() - shown.len() {
         0 => String::new(),
         more => format!(" and {more} more (--full)"),
@@ -90,6 +106,25 @@ fn variables(page: &mut Page, report: &Report, room: Room) {
     if !shown.is_empty() {
         fact(page, "variables", &(shown.join(", ") + &more));
     }
+}
+
+/// The ranks of these processes, else their hosts: `rank 1`, `ranks 0, 2-7`, `node-1`.
+fn owners(of: &[&ProcessRow]) -> String {
+    let rank = |process: &&ProcessRow| match process.identity.get("rank") {
+        Some(Fact::Number(rank)) => u32::try_from(*rank).ok(),
+        _ => None,
+    };
+    if let Some(mut ranks) = of.iter().map(rank).collect::<Option<Vec<u32>>>() {
+        ranks.sort_unstable();
+        let ranges = human::list_of_ranges(&human::ranges(ranks.iter().copied()), NAMES);
+        return format!("{} {ranges}", human::if_one(ranks.len(), "rank", "ranks"));
+    }
+    let host = |process: &&ProcessRow| match process.identity.get("host") {
+        Some(Fact::Text(host)) => host.clone(),
+        _ => process.file.clone(),
+    };
+    let hosts: BTreeSet<String> = of.iter().map(host).collect();
+    some(&hosts.iter().map(String::as_str).collect())
 }
 
 /// The distinct values of a key in the processes' identities.

@@ -26,6 +26,9 @@ fn text_says_what_happened() {
         p.identity.job = Some("4711.0".into());
         p.identity.set("NCCL_ALGO", ["Ring", "Tree"][p.comm.rank.cast_unsigned() as usize]);
         p.identity.set("NCCL_TOPO_FILE", &format!("/{}", "x".repeat(50)));
+        if p.comm.rank == 1 {
+            p.identity.set("NCCL_PROTO", "LL");
+        }
     });
     let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let expected = [
@@ -33,7 +36,7 @@ fn text_says_what_happened() {
         "processes   2 on node-0, node-1",
         "NCCL        2.28.9, profiler API v5",
         "  0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
-        "variables   NCCL_ALGO=Ring or Tree",
+        "variables   NCCL_ALGO=Ring (node-0) or Tree (node-1), NCCL_PROTO=LL (node-1),",
         &format!("NCCL_TOPO_FILE=/{}", "x".repeat(50)),
         "lost        nothing",
         "AllReduce  4 MiB  Float32   RING  SIMPLE   2      1     0  kernel",

@@ -60,18 +60,16 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         let now = ends.now(snapshot);
         for member in &snapshot.comms {
             // Without a hash (API v1 to v3), communicators are distinguished only by name.
-            groups
-                .entry((member.hash, member.name.clone()))
-                .or_default()
-                .push((process, member, now));
+            let key = (member.hash, member.name.clone());
+            groups.entry(key).or_default().push((process, member, now));
         }
     }
     for members in groups.values_mut() {
         members.sort_by_key(|(process, member, _)| (member.rank, *process));
     }
     let machines: Vec<&str> = snapshots.iter().map(|one| one.facts.identity.machine()).collect();
-    let closed: Vec<Option<u64>> =
-        snapshots.iter().map(|one| one.is_closed.then_some(one.end_ns)).collect();
+    let closed = snapshots.iter().map(|one| one.is_closed.then_some(one.end_ns));
+    let closed: Vec<Option<u64>> = closed.collect();
     let awaited = awaited(groups.values(), &machines, &closed);
     for (snapshot, at) in snapshots.iter().zip(0u32..) {
         let (status, doubt) = ends.status(snapshot, hang_ns, awaited.get(&at).copied());
@@ -215,11 +213,10 @@ fn process(
     (now, hang_ns): (u64, u64),
 ) -> Process {
     let damage = snapshot.damage.first().map(|what| {
-        format!(
-            "the recording of rank {} is damaged, and what it lacks is not known: {what}",
-            snapshot.rank
-        )
+        let whose = format!("the recording of rank {}", snapshot.rank);
+        format!("{whose} is damaged, and what it lacks is not known: {what}")
     });
+    let ago = |since: Option<u64>| since.map(|since| now.saturating_sub(since));
     Process {
         rank: Some(snapshot.rank),
         host: Some(snapshot.host.clone()),
@@ -230,18 +227,17 @@ fn process(
         hides_p2p: false,
         lacks_events: snapshot.lacks_events,
         // A process that ended in order waited for nothing at its end.
-        off_ns: snapshot
-            .off_since_ns
-            .filter(|_| !snapshot.is_closed)
-            .map(|since| now.saturating_sub(since)),
+        off_ns: ago(snapshot.off_since_ns.filter(|_| !snapshot.is_closed)),
         is_sampled: snapshot.is_sampled && !snapshot.is_closed,
         hides_calls: snapshot.hides_calls,
         is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
-        idle_ns: (snapshot.last_call_ns != 0).then(|| now.saturating_sub(snapshot.last_call_ns)),
         still_ns: snapshot.still_ns(now),
         usual_ns: snapshot.usual_ns,
+        heard_ns: Some(snapshot.end_ns),
+        idle_ns: ago((snapshot.last_call_ns != 0).then_some(snapshot.last_call_ns)),
         entered: snapshot.entered,
         setup: snapshot.setup.clone(),
+        environment: snapshot.environment(),
         threads: snapshot.threads.clone(),
         reports: snapshot.reports.clone(),
         doubts: doubt.into_iter().chain(damage).collect(),
@@ -512,6 +508,7 @@ fn vector(process: u32, member: &Member, now: u64) -> Vector {
         done: member.done,
         age_ns: member.since_ns.map(|since| now.saturating_sub(since)),
         born_ns: member.born_ns.map(|born| now.saturating_sub(born)),
+        changed_ns: Some(member.change_ns),
         is_blind: member.is_blind,
         is_captured: member.is_captured,
         has_left: member.has_left,
@@ -533,6 +530,7 @@ fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
         comm.vectors.push(vector(process, member, now));
         comm.hashes.extend(member.hashes.iter().map(|&(count, hash)| (at, count, hash)));
         comm.calls.insert(at, Arc::clone(&member.calls));
+        comm.settings.insert(at, Arc::clone(&member.settings));
         if let Some(flight) = &member.flight {
             comm.flights.insert(at, flight.clone());
         }
@@ -590,12 +588,13 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
                 if counts { (side.issued, side.done) } else { (side.open.min(1), 0) };
             let age_ns = side.since_ns.map(|since| now.saturating_sub(since));
             let born_ns = side.born_ns.map(|born| now.saturating_sub(born));
-            let runs = side.flight.kernel.map_or(0, |(_, started, _)| started) > 0;
+            let runs = side.flight.kernel.is_some_and(|(_, started, _)| started > 0);
             let started = member.sees_kernels.then_some(done + u64::from(runs));
             let (p2p_number, is_blind) = (side.number, side.is_unseen);
+            let changed_ns = Some(member.change_ns);
             let base = Vector { process, rank, enqueued, done, age_ns, ..Vector::default() };
-            let base = Vector { is_blind, ..base };
-            comm.vectors.push(Vector { api: enqueued, born_ns, started, p2p_number, ..base });
+            let base = Vector { is_blind, born_ns, changed_ns, ..base };
+            comm.vectors.push(Vector { api: enqueued, started, p2p_number, ..base });
             comm.flights.insert(at, side.flight);
             comm.sizes.insert(at, side.sizes.into());
         }

@@ -388,6 +388,7 @@ impl GroupBuilder<'_> {
             done: done.min(enqueued),
             age_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
             born_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
+            changed_ns: None,
             is_blind: false,
             is_captured: false,
             has_left: false,

@@ -25,6 +25,7 @@ pub mod here;
 mod json;
 mod losses;
 mod older;
+mod older_calls;
 mod options;
 pub mod pickle;
 mod rank_layout;

@@ -61,6 +61,9 @@ pub(super) struct CallNote {
     pub(super) bytes: Option<u64>,
     pub(super) count: Option<u64>,
     pub(super) root: Option<i32>,
+    /// Algorithm and protocol; none for copy-engine collectives.
+    pub(super) ways: [StrId; 2],
+    pub(super) channels: Option<u8>,
 }
 
 impl CallNote {
@@ -70,7 +73,15 @@ impl CallNote {
             Detail::CeColl(ce) => (Some(ce.count), Some(ce.root)),
             _ => (None, None),
         };
-        CallNote { func: op.func, datatype: op.datatype, bytes: op.bytes, count, root }
+        CallNote {
+            func: op.func,
+            datatype: op.datatype,
+            bytes: op.bytes,
+            count,
+            root,
+            ways: [op.algo, op.proto],
+            channels: op.channels,
+        }
     }
 }
 

@@ -17,12 +17,13 @@ have it, but all of them are in the recording, they are counted there.
 use super::activity::Activity;
 use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
+use super::older_calls;
 use super::options::InputOptions;
 pub use super::reader::SnapshotReader;
 use super::reader::{CallNote, CommNotes, GroupNote, OpNote};
 pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
-use crate::job::{Call, InFlightOp, Job, SetupCall, ThreadState};
+use crate::job::{Call, InFlightOp, Job, Settings, SetupCall, ThreadState};
 use ncclscope_findings::rank::{self, Pending};
 use ncclscope_operations::bandwidth::size_bytes;
 use ncclscope_operations::joiner::{Joined, join};
@@ -38,7 +39,7 @@ use ncclscope_trace::progress::{
 };
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
-use ncclscope_trace::{Comm, Recording};
+use ncclscope_trace::{Comm, Recording, StrId};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,7 +115,10 @@ fn with_pxn(paths: &[PathBuf]) -> Vec<Snapshot> {
 /// # Errors
 /// One sentence, if there is no run with the requested name.
 pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
-    super::assemble::job(snapshots, settings)
+    let files: Vec<PathBuf> = snapshots.iter().map(|one| one.facts.path.clone()).collect();
+    let mut job = super::assemble::job(snapshots, settings)?;
+    older_calls::add(&mut job, &files);
+    Ok(job)
 }
 
 /// The progress of a recording's process, including what others did for it (PXN). Only the end of
@@ -326,6 +330,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         // all ranks, but the calls are not.
         let calls = if member.is_captured { &[][..] } else { notes.calls.all() };
         if progress.flags & flags::PARTIAL == 0 && has_all_calls(self.recording) {
+            member.settings = Arc::new(self.latest_settings(position, member));
             let calls = self.latest_calls(position, (member.api, calls), member.enqueued);
             member.calls = Arc::new(calls);
         }
@@ -370,6 +375,22 @@ impl<'t, 'a> Progression<'t, 'a> {
         }
     }
 
+    /// How the latest collectives run, with their numbers. A replay of a graph may run one part of
+    /// the captured collectives, so that their numbers differ.
+    fn latest_settings(&self, position: usize, member: &Member) -> BTreeMap<u64, Settings> {
+        let latest = self.notes.comms[position].latest.all();
+        let latest = if member.is_captured { &[] } else { latest };
+        let first = (member.enqueued + 1).saturating_sub(latest.len() as u64);
+        let text = |id: StrId| self.timeline.string(id).to_owned();
+        let settings = |&(_, CallNote { ways: [algorithm, protocol], channels, .. })| Settings {
+            algorithm: text(algorithm),
+            protocol: text(protocol),
+            channels,
+        };
+        let all = (first..).zip(latest.iter().map(settings));
+        all.filter(|(_, settings)| !settings.algorithm.is_empty()).collect()
+    }
+
     /// The latest calls with their numbers: API calls, of which the number of the last one is
     /// known, else enqueued operations, of which that of the first one is known.
     fn latest_calls(
@@ -405,7 +426,7 @@ impl<'t, 'a> Progression<'t, 'a> {
     }
 
     fn call(&self, start: u64, call: CallNote) -> Call {
-        let CallNote { func, datatype, bytes, count, root } = call;
+        let CallNote { func, datatype, bytes, count, root, .. } = call;
         let func = self.timeline.string(func).to_owned();
         Call {
             count: count.filter(|_| count_matters(&func)),

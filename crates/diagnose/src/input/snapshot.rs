@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the recording of one process shows of its progress.
 
-use crate::job::{Call, InFlightOp, SetupCall, ThreadState};
+use crate::job::{Call, InFlightOp, Settings, SetupCall, ThreadState};
 use ncclscope_findings::rank::Pending;
 use ncclscope_trace::runs::ProcessFacts;
 use std::collections::{BTreeMap, VecDeque};
@@ -56,6 +56,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// [`crate::job::Process::environment`].
+    pub(super) fn environment(&self) -> Arc<BTreeMap<String, String>> {
+        let decides = |key: &str| key.starts_with("NCCL_") || matches!(key, "nccl" | "cuda");
+        let entries = self.facts.identity.entries().into_iter();
+        let kept = entries.filter(|(key, _)| decides(key));
+        Arc::new(kept.map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
     /// The doubt about a process whose damaged recording does not show how it ended.
     pub(super) fn lost_end(&self) -> String {
         format!("the recording of rank {} ends early, and its end may be lost", self.rank)
@@ -124,6 +132,7 @@ pub(super) struct Member {
     pub(super) flight: Option<InFlightOp>,
     pub(super) hashes: Vec<(u64, u64)>,
     pub(super) calls: Arc<BTreeMap<u64, Call>>,
+    pub(super) settings: Arc<BTreeMap<u64, Settings>>,
     /// Number of the latest send or receive on the communicator, if known.
     pub(super) p2p_enqueued: Option<u64>,
     /// Sends and receives, by (is a send, rank of the other side).

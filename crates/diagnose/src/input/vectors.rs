@@ -240,6 +240,7 @@ fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
         done: u64::from(vector.done),
         age_ns: age,
         born_ns: age,
+        changed_ns: None,
         is_blind: has(partial::NO_END),
         is_captured: has(partial::CAPTURED),
         has_left: has(partial::ENDED),
