@@ -111,6 +111,15 @@ const JOBS: &[Job] = &[
         again: true,
         ..Job::NONE
     },
+    // Real NCCL among hosts of their own: a network that fails, a communicator that is not created,
+    // settings that differ, a crash, and a healthy job.
+    Job {
+        name: "cluster",
+        command: "cargo xtask cluster --strict link-down mtu missing-split protocol rank-exits-1 \
+                  healthy",
+        again: true,
+        ..Job::NONE
+    },
     // The results of diagnose and stragglers for planted faults and controls.
     Job {
         name: "evaluate",

@@ -14,6 +14,7 @@ mod bench;
 mod build;
 mod check;
 mod ci;
+mod cluster;
 mod demo;
 mod deny;
 mod docs;
@@ -91,6 +92,8 @@ enum Task {
         #[arg(long)]
         no_run: bool,
     },
+    /// Run real NCCL among hosts made of namespaces, with faults, and judge the reports; needs root
+    Cluster(cluster::Options),
     /// Run every check that a change must pass
     Ci(ci::Options),
 }
@@ -113,6 +116,7 @@ impl Task {
             Self::Torch => python::torch(),
             Self::Fuzz { arguments } => fuzz::run(&arguments),
             Self::Sanitize { sanitizer, no_run } => sanitize::run(sanitizer, no_run),
+            Self::Cluster(options) => cluster::run(&options),
             Self::Ci(options) => ci::run(&options),
         }
     }

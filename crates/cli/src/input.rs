@@ -255,8 +255,8 @@ fn nothing_in(directory: &Path) -> Failure {
     files.sort();
     let other = files.iter().find_map(|file| other_verb(file));
     let why = below(directory).or(other).unwrap_or_else(|| {
-        "NCCL did not load the plugin, or no process used NCCL; `ncclscope doctor` checks the \
-         former"
+        "NCCL did not load the plugin (`ncclscope doctor` checks that), no process used NCCL, or \
+         the job ended before its first communicator, with which a recording begins"
             .into()
     });
     Failure::input(format!("no recordings (*.nscope) in {}: {why}", directory.display()))

@@ -10,11 +10,13 @@ machines, and processes of other users, cannot be seen.
 */
 
 use crate::input::{host_name, recordings_in};
+use crate::nccl::Release;
 use ncclscope_control::directories::above_placeholders;
 use ncclscope_control::launcher::JobPosition;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
 use ncclscope_operations::human::list_of_ranges;
+use ncclscope_process::{Call, Sockets, calls, sockets};
 use ncclscope_trace::names::{is_recording_path, pid_of};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -27,8 +29,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of ranks that are named one by one.
 const NAMED: usize = 16;
-/// `TCP_LISTEN` as written in `/proc/net/tcp`.
-const LISTEN: &str = "0A";
+/// NCCL's variable for its interfaces.
+const IFNAME: &str = "NCCL_SOCKET_IFNAME";
 
 /// A process without a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +39,14 @@ struct Process {
     parent: u32,
     name: String,
     place: JobPosition,
-    has_nccl: bool,
+    /// The file of NCCL's library, if it has loaded it.
+    nccl: Option<PathBuf>,
+    /// What it was started with to choose NCCL's interfaces.
+    interfaces: Option<String>,
+    /// The function in which it creates a communicator, if the system shows it.
+    call: Option<Call>,
+    sockets: Sockets,
     is_stopped: bool,
-    /// Number of sockets on which it accepts connections.
-    listening: usize,
 }
 
 /// The processes of a run.
@@ -75,7 +81,7 @@ impl Unrecorded {
             } else {
                 &mut others
             };
-            of.extend(process(pid, place));
+            of.extend(process(pid, place, environment.get(IFNAME).cloned()));
         }
         Unrecorded::among(&recorded, others)
     }
@@ -112,7 +118,8 @@ impl Unrecorded {
             "{count}{of} {are} on this machine without a recording, which begins with the first \
              communicator"
         )];
-        lines.extend(self.processes.iter().take(NAMED).map(Process::text));
+        let mut versions = BTreeMap::new();
+        lines.extend(self.processes.iter().take(NAMED).map(|one| one.text(&mut versions)));
         let more = self.processes.len().saturating_sub(NAMED);
         if more > 0 {
             lines.push(format!("{more} more are not listed"));
@@ -151,22 +158,53 @@ impl Unrecorded {
 }
 
 impl Process {
-    fn text(&self) -> String {
+    /// What it does, with the versions of libraries that are known so far.
+    fn text(&self, versions: &mut BTreeMap<PathBuf, Option<String>>) -> String {
         let who = match self.place.rank {
             Some(rank) => format!("rank {rank} ({}, pid {})", self.name, self.pid),
             None => format!("{} (pid {})", self.name, self.pid),
         };
-        let does = match (self.is_stopped, self.has_nccl, self.listening) {
-            (true, ..) => "is stopped, by a signal (SIGSTOP) or a debugger".to_owned(),
-            (_, false, _) => "has not loaded NCCL".to_owned(),
-            (_, true, 0) => "has loaded NCCL, and does not wait in ncclCommInit for other ranks: \
+        let does = match (&self.nccl, &self.call, self.sockets.listening.len()) {
+            _ if self.is_stopped => "is stopped, by a signal (SIGSTOP) or a debugger".to_owned(),
+            (None, ..) => "has not loaded NCCL".to_owned(),
+            (Some(library), Some(call), _) => {
+                let version = versions.entry(library.clone()).or_insert_with(|| version(library));
+                self.stands_in(call.function, version.as_deref())
+            }
+            (_, None, 0) => "has loaded NCCL, and does not wait in ncclCommInit for other ranks: \
                              it holds no listening socket"
                 .to_owned(),
-            (_, true, 1) => format!("{WAITS} (it holds 1 listening socket)"),
-            (_, true, many) => format!("{WAITS} (it holds {many} listening sockets)"),
+            (_, None, 1) => format!("{WAITS} (it holds 1 listening socket)"),
+            (_, None, many) => format!("{WAITS} (it holds {many} listening sockets)"),
         };
         format!("{who} {does}")
     }
+
+    /// That it stands in a function, to whom it connects, where it waits, and with which NCCL.
+    fn stands_in(&self, function: &str, version: Option<&str>) -> String {
+        let mut text = format!("is in {function}, its first communicator");
+        if !self.sockets.connecting.is_empty() {
+            let to = list(self.sockets.connecting.iter());
+            text += &format!("; it connects to {to}, without an answer");
+        }
+        let own = self.sockets.own_addresses();
+        if !own.is_empty() {
+            text += &format!("; it waits for others at {}", list(own.iter()));
+        }
+        let interfaces = self.interfaces.iter();
+        interfaces.for_each(|names| text += &format!(" ({IFNAME}={names})"));
+        version.iter().for_each(|version| text += &format!("; its NCCL is {version}"));
+        text
+    }
+}
+
+/// The version of a library.
+fn version(library: &Path) -> Option<String> {
+    Some(Release::of(library).ok()??.text)
+}
+
+fn list<T: std::fmt::Display>(all: impl Iterator<Item = T>) -> String {
+    all.take(NAMED).map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 const WAITS: &str = "has loaded NCCL, and seems to wait in ncclCommInit for other ranks";
@@ -201,21 +239,22 @@ impl Patience {
 fn one_for_each_rank(all: Vec<Process>) -> Vec<Process> {
     let has_ranks = all.iter().any(|one| one.place.rank.is_some());
     let with_nccl: BTreeSet<u32> =
-        all.iter().filter(|one| one.has_nccl).map(|one| one.pid).collect();
+        all.iter().filter(|one| one.nccl.is_some()).map(|one| one.pid).collect();
     let mut best: BTreeMap<u32, Process> = BTreeMap::new();
     for one in all {
         match one.place.rank {
-            None if has_ranks || !one.has_nccl || with_nccl.contains(&one.parent) => {}
+            None if has_ranks || one.nccl.is_none() || with_nccl.contains(&one.parent) => {}
             None => {
                 best.insert(one.pid, one);
             }
             Some(rank) => {
                 let known = best.get(&rank);
-                let is_better = known.is_none_or(|known| match (known.has_nccl, one.has_nccl) {
-                    (true, true) => one.pid < known.pid,
-                    (false, false) => one.pid > known.pid,
-                    (known, _) => !known,
-                });
+                let is_better =
+                    known.is_none_or(|known| match (known.nccl.is_some(), one.nccl.is_some()) {
+                        (true, true) => one.pid < known.pid,
+                        (false, false) => one.pid > known.pid,
+                        (known, _) => !known,
+                    });
                 if is_better {
                     best.insert(rank, one);
                 }
@@ -225,7 +264,8 @@ fn one_for_each_rank(all: Vec<Process>) -> Vec<Process> {
     best.into_values().collect()
 }
 
-fn process(pid: u32, place: JobPosition) -> Option<Process> {
+fn process(pid: u32, place: JobPosition, interfaces: Option<String>) -> Option<Process> {
+    let directory = PathBuf::from(format!("/proc/{pid}"));
     let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
     let stat = String::from_utf8_lossy(&fs::read(of("stat")).ok()?).into_owned();
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -234,14 +274,20 @@ fn process(pid: u32, place: JobPosition) -> Option<Process> {
         return None;
     }
     let maps = fs::read(of("maps")).ok()?;
+    let library = files(&maps).find(|file| is_nccl(file));
+    // In a container the path leads elsewhere.
+    let in_root = |file: &Path| Some(of("root").join(file.strip_prefix("/").ok()?));
+    let nccl = library.map(|file| in_root(file).unwrap_or_else(|| file.to_owned()));
     Some(Process {
         pid,
         parent,
         name: fs::read_to_string(of("comm")).unwrap_or_default().trim_end().to_owned(),
         place,
-        has_nccl: files(&maps).any(is_nccl),
+        call: nccl.as_ref().and_then(|_| calls(&directory).into_iter().next()),
+        nccl,
+        interfaces,
+        sockets: sockets(&directory),
         is_stopped: matches!(state, b'T' | b't'),
-        listening: listening(pid),
     })
 }
 
@@ -256,21 +302,6 @@ pub(crate) fn files(maps: &[u8]) -> impl Iterator<Item = &Path> + Clone {
 /// True if the file is NCCL's library.
 pub(crate) fn is_nccl(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libnccl.so"))
-}
-
-/// Number of listening sockets of a process: those of its network namespace that it holds.
-fn listening(pid: u32) -> usize {
-    let tables = ["tcp", "tcp6"]
-        .map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
-    let inode = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, _, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..] else { return None };
-        Some(format!("socket:[{inode}]"))
-    };
-    let sockets: BTreeSet<String> =
-        tables.iter().flat_map(|text| text.lines()).filter_map(inode).collect();
-    let is_one = |name: &PathBuf| name.to_str().is_some_and(|name| sockets.contains(name));
-    open_files(pid).filter(is_one).count()
 }
 
 /// True if the process has a recording open, under any name.
@@ -328,7 +359,12 @@ mod tests {
     fn one(pid: u32, rank: Option<u32>, has_nccl: bool, listening: usize) -> Process {
         let place = JobPosition { rank, world_size: Some(6), ..JobPosition::default() };
         let (name, is_stopped) = ("python3".to_owned(), false);
-        Process { pid, parent: 1, name, place, has_nccl, is_stopped, listening }
+        let socket = |port: usize| format!("10.0.0.2:{}", port + 1).parse().unwrap();
+        let listening = (0..listening).map(socket).collect();
+        let sockets = Sockets { listening, ..Sockets::default() };
+        let nccl = has_nccl.then(|| "/nowhere/libnccl.so.2".into());
+        let (call, interfaces) = (None, None);
+        Process { pid, parent: 1, name, place, nccl, interfaces, call, sockets, is_stopped }
     }
 
     #[test]
@@ -361,6 +397,24 @@ mod tests {
             ]
         );
         assert_eq!(Unrecorded::default().lines(), None);
+    }
+
+    #[test]
+    fn a_rank_in_its_first_communicator_is_told_with_its_sockets() {
+        let mut process = one(7, Some(1), true, 2);
+        process.call = Some(Call { tid: 7, function: "ncclCommInitRank" });
+        process.sockets.connecting = ["10.0.0.3:99".parse().unwrap()].into();
+        process.interfaces = Some("docker0".into());
+        let mut versions =
+            [("/nowhere/libnccl.so.2".into(), Some("2.27.7+cuda12.9".into()))].into();
+        assert_eq!(
+            process.text(&mut versions),
+            "rank 1 (python3, pid 7) is in ncclCommInitRank, its first communicator; it connects \
+             to 10.0.0.3:99, without an answer; it waits for others at 10.0.0.2 \
+             (NCCL_SOCKET_IFNAME=docker0); its NCCL is 2.27.7+cuda12.9"
+        );
+        process.call = None;
+        assert!(process.text(&mut versions).contains("seems to wait in ncclCommInit"));
     }
 
     #[test]
@@ -454,11 +508,5 @@ mod tests {
         let silent: (Vec<u32>, _) = found(fs::File::open("/dev/null").unwrap());
         assert_eq!(silent, (vec![5], BTreeSet::new()));
         assert_eq!(found(fs::File::open(file).unwrap()), (vec![], [5].into()));
-    }
-
-    #[test]
-    fn listening_sockets_are_counted() {
-        let _sockets = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        assert!(listening(std::process::id()) >= 3);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const RELEASES: [&str; 4] = ["2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 /// Time limit for the ranks to reach the place where they wait.
 const PATIENCE: Duration = Duration::from_secs(40);
-const WAITS: &str = "has loaded NCCL, and seems to wait in ncclCommInit for other ranks";
+const WAITS: &str = "is in ncclCommInitRankConfig, its first communicator";
 
 /// A job of three ranks with numbers from a launcher, which records into `record`.
 fn job(nccl: &Path, record: &Path) -> Job {

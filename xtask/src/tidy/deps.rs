@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-metrics",
             "ncclscope-operations",
             "ncclscope-page",
+            "ncclscope-process",
             "ncclscope-report",
             "ncclscope-simulate",
             "ncclscope-stragglers",

@@ -6,13 +6,14 @@ mod html;
 use super::page_file;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
-use crate::failure::Failure;
-use crate::input::Input;
+use crate::failure::{Failure, warn_lines};
+use crate::input::{Input, recordings_in};
 use crate::narrow::{Keep, Narrowed, Note, tell_filter};
 use crate::output;
 use crate::sheet::Sheet;
 use crate::terminal;
 use crate::text::{self, Content, Page};
+use crate::unrecorded::Unrecorded;
 use crate::whole_file::keep_inputs;
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
@@ -20,7 +21,7 @@ use ncclscope_report::{By, Report};
 use ncclscope_trace::EventKind;
 use serde::Serialize;
 use std::mem::ManuallyDrop;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::slice;
 use std::time::Duration;
@@ -42,7 +43,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         keep_inputs(&args.inputs, slice::from_ref(file))?;
     }
     // Neither is freed before the process ends: of thousands of ranks that would take a while.
-    let mut input = ManuallyDrop::new(Input::open(&args.inputs, args.run.id())?);
+    let opened = Input::open(&args.inputs, args.run.id());
+    let mut input = ManuallyDrop::new(opened.map_err(|error| before_first(&args.inputs, error))?);
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;
     let is_named_twice = |(at, key): (usize, &By)| args.by[..at].contains(key);
     if args.by.iter().enumerate().any(is_named_twice) {
@@ -97,6 +99,16 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         page_file::write(file, &html::page(named, &input, &answer, &assessment))?;
     }
     Ok(input.finish())
+}
+
+/// The error for directories without a recording: if processes of this machine record into them,
+/// the job has not created its first communicator, and each of them is told with what it does.
+fn before_first(inputs: &[PathBuf], error: Failure) -> Failure {
+    let is_empty = |input: &&PathBuf| recordings_in(input).is_ok_and(|files| files.is_empty());
+    let directories: Vec<PathBuf> = inputs.iter().filter(is_empty).cloned().collect();
+    let Some(lines) = Unrecorded::find(&directories).lines() else { return error };
+    warn_lines(lines);
+    Failure::input("the job has not created its first communicator, so that nothing is recorded")
 }
 
 /// Prints the answer and one screen about recordings in `directory`.
