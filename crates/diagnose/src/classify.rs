@@ -497,14 +497,12 @@ impl<'a> Classifier<'a> {
             _ if is_several => words::of_several(class),
             _ => class.title(),
         };
-        let (meaning, advice) = (
-            by_status.unwrap_or(meaning),
-            status.and_then(|status| gone::advice(self.job, status)).unwrap_or(class.advice()),
-        );
+        let meaning = by_status.unwrap_or(meaning);
+        let advice = status.and_then(|status| gone::advice(self.job, status));
         Verdict {
             class,
             title: format!("{who}: {meaning}"),
-            advice,
+            advice: advice.unwrap_or_else(|| class.advice()),
             confidence,
             root_ranks,
             help: Help::default(),

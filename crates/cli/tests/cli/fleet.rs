@@ -68,7 +68,7 @@ fn several_runs_are_a_line_each_and_directories_of_one_run_are_one() {
     let text = ncclscope(&["report", &path("fine"), &path("slow")]).ends_with(0).stdout;
     assert!(text.starts_with("RUN  ") && text.lines().count() == 3, "{text}");
     // The hosts of one run have directories of their own.
-    let halves = ["halves/a", "halves/b"].map(|name| path(name));
+    let halves = ["halves/a", "halves/b"].map(path);
     halves.iter().for_each(|half| fs::create_dir_all(half).unwrap());
     for file in recordings(&dir.path().join("deep/hung")) {
         let name = file.file_name().unwrap().to_str().unwrap();

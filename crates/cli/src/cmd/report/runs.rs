@@ -170,13 +170,17 @@ fn heads(Files { files, empty, .. }: &Files) -> Heads {
         match head {
             Ok(facts) => heads.facts.push(facts),
             Err(error) => {
-                let directory = files[at].parent().unwrap_or(Path::new("")).to_owned();
+                let directory = directory_of(&files[at]).to_owned();
                 let line = format!("cannot read {}: {error}", files[at].display());
                 heads.errors.push((directory, line));
             }
         }
     });
     heads
+}
+
+fn directory_of(file: &Path) -> &Path {
+    file.parent().unwrap_or_else(|| Path::new(""))
 }
 
 /// A run: its recordings, one for each process, and what tells it from others.
@@ -237,7 +241,7 @@ impl OneRun {
 fn runs(facts: &[ProcessFacts]) -> Vec<OneRun> {
     let mut directories: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
     for (at, one) in facts.iter().enumerate() {
-        directories.entry(one.path.parent().unwrap_or(Path::new(""))).or_default().push(at);
+        directories.entry(directory_of(&one.path)).or_default().push(at);
     }
     let mut all: Vec<OneRun> = Vec::new();
     for indices in directories.values() {
