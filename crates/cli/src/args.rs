@@ -121,7 +121,8 @@ impl RunChoice {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Run directories, or recordings
+    /// Run directories, or recordings; of several runs, or a directory with runs below, one line
+    /// for each
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Print all: communicators, each row of operations, links, events and threads

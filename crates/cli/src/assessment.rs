@@ -10,6 +10,7 @@ use crate::input::{Input, command_end};
 use crate::narrow::Narrowed;
 use crate::pass::{Ends, Read, read};
 use crate::terminal::{Progress, say};
+use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::assemble;
 use ncclscope_diagnose::{Diagnosis, Options, Waiting, diagnose_in_detail};
@@ -70,5 +71,15 @@ impl Assessment {
             let report = report.join().unwrap_or_else(|panic| resume_unwind(panic));
             Assessment { report, hang, waiting, slow, details }
         })
+    }
+
+    /// The answer with this limit of a hang; `input` is the argument of the suggested commands.
+    pub(crate) fn answer(&self, input: &str, limit: Duration) -> Answer {
+        let Assessment { report, hang, slow, .. } = self;
+        let option = match limit == Options::default().hang {
+            true => String::new(),
+            false => format!("--hang-sec {} ", limit.as_secs_f64()),
+        };
+        Answer::of(Found { hang, slow, report }, input, &option)
     }
 }

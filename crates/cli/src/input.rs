@@ -106,6 +106,13 @@ impl Input {
         Ok(input)
     }
 
+    /// Opens the recordings of one run, of which the directory `about` may have a description.
+    pub(crate) fn of_run(files: &[PathBuf], about: Option<&Path>) -> Result<Input, Failure> {
+        let mut input = Input::open_all(files, &[])?;
+        input.run = about.and_then(about_run);
+        Ok(input)
+    }
+
     /// Names recordings of which nothing says whose they are.
     fn name_nameless(&mut self, facts: &[ProcessFacts], nameless: &[usize]) {
         let line = |&at: &usize| format!("{} {NAMELESS}", facts[at].path.display());
@@ -403,6 +410,20 @@ pub(crate) fn saved_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
         return Ok(Vec::new());
     }
     Ok(files_below(path, is_json).map_err(cannot_read)?.files)
+}
+
+/// The recordings in a directory and below it, sorted. What cannot be read gets a warning.
+pub(crate) fn all_below(directory: &Path) -> Vec<PathBuf> {
+    match files_below(directory, is_recording) {
+        Ok(Below { files, unreadable }) => {
+            unreadable.iter().for_each(warn);
+            files
+        }
+        Err(error) => {
+            warn(format_args!("cannot read {}: {error}", directory.display()));
+            Vec::new()
+        }
+    }
 }
 
 /// What is in a directory and below it.

@@ -31,6 +31,7 @@ mod pipe;
 mod plugin;
 mod printable;
 mod sheet;
+mod shell_words;
 mod table;
 mod terminal;
 mod text;

@@ -449,15 +449,9 @@ impl<'a> Classifier<'a> {
         let mut add = |line: Evidence| lines.push(line);
         let one = &self.job.processes[process as usize];
         match class {
-            FindingClass::ProcessGone => add(line(match one.status {
-                ProcessStatus::Ended => {
-                    let fewer = gone::fewer_calls(self.job, comm, own, by);
-                    let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
-                    format!("{who} exited, not by a signal{and}")
-                }
-                ProcessStatus::Stopped(by) => format!("{who} exists and {}", by.text()),
-                _ => format!("{who} has written no record since"),
-            })),
+            FindingClass::ProcessGone => {
+                add(line(format!("{who} {}", gone::evidence(self.job, comm, own, by))));
+            }
             FindingClass::CallNotEnqueued => add(line(self.pending_text(process))),
             FindingClass::HostStuck | FindingClass::P2pMismatch => {
                 if let Some(idle) = one.idle_ns {
@@ -529,16 +523,12 @@ impl<'a> Classifier<'a> {
             _ if is_several => words::of_several(class),
             _ => class.title(),
         };
-        let (meaning, advice) = (
-            by_status.unwrap_or(meaning),
-            status
-                .and_then(|status| gone::advice(self.job, status))
-                .unwrap_or_else(|| class.advice()),
-        );
+        let meaning = by_status.unwrap_or(meaning);
+        let advice = status.and_then(|status| gone::advice(self.job, status));
         Verdict {
             class,
             title: format!("{who}: {meaning}"),
-            advice,
+            advice: advice.unwrap_or_else(|| class.advice()),
             confidence,
             root_ranks,
             help: Help::default(),

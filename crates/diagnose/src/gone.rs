@@ -51,6 +51,19 @@ pub(crate) const fn advice(job: &Job, status: ProcessStatus) -> Option<&'static 
 pub(crate) const ENDED: &str = "look at the end of its log, at the signal or exit code in the \
     launcher's log, and at `dmesg` on its host (out of memory, segfault, Xid).";
 
+/// How the process of `own`, which others wait for, is gone, as the end of a sentence.
+pub(crate) fn evidence(job: &Job, comm: &Communicator, own: &Vector, by: &Vector) -> String {
+    match job.processes[own.process as usize].status {
+        ProcessStatus::Ended => {
+            let fewer = fewer_calls(job, comm, own, by);
+            let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
+            format!("exited, not by a signal{and}")
+        }
+        ProcessStatus::Stopped(by) => format!("exists and {}", by.text()),
+        _ => "has written no record since".into(),
+    }
+}
+
 /// The status of all of these processes; `None` if they differ.
 pub(crate) fn common_status(job: &Job, processes: &[u32]) -> Option<ProcessStatus> {
     let mut statuses = processes.iter().map(|&at| job.processes[at as usize].status);
@@ -83,4 +96,62 @@ pub(crate) fn fewer_calls(
              skipped collective"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ending::{CommandEnd, Ending};
+    use crate::job::Process;
+
+    /// A job in which the process of rank 1 has this status, and has made one call fewer.
+    fn job(status: ProcessStatus, ending: Option<Ending>) -> (Job, Communicator) {
+        let process = |status| Process { status, ..Process::default() };
+        let processes = vec![process(ProcessStatus::Running), process(status)];
+        let vector = |process: u32, api| Vector {
+            process,
+            rank: process,
+            api,
+            enqueued: api,
+            done: 89,
+            ..Vector::default()
+        };
+        let comm = Communicator {
+            nranks: 2,
+            vectors: vec![vector(0, 90), vector(1, 89)],
+            ..Communicator::default()
+        };
+        (Job { processes, ending, ..Job::default() }, comm)
+    }
+
+    #[test]
+    fn a_call_fewer_is_told_and_an_error_only_where_the_command_may_have_failed() {
+        let said = |status, ending| {
+            let (job, comm) = job(status, ending);
+            evidence(&job, &comm, &comm.vectors[1], &comm.vectors[0])
+        };
+        let fewer = "exited, not by a signal; it made one call fewer than the others (89 of 90): ";
+        let why = "uneven batches or a skipped collective";
+        assert_eq!(said(ProcessStatus::Ended, None), format!("{fewer}an error, {why}"));
+        let command = |exit_code| {
+            let command = CommandEnd { exit_code, ..CommandEnd::default() };
+            Some(Ending { command: Some(command), ..Ending::default() })
+        };
+        assert_eq!(said(ProcessStatus::Ended, command(0)), format!("{fewer}{why}"));
+        assert_eq!(said(ProcessStatus::Ended, command(1)), format!("{fewer}an error, {why}"));
+        assert_eq!(said(ProcessStatus::Dead, None), "has written no record since");
+    }
+
+    #[test]
+    fn what_to_do_follows_what_is_known_of_the_process() {
+        let advice = |status, ending| advice(&job(status, ending).0, status).unwrap_or("the table");
+        let stopped = advice(ProcessStatus::Stopped(Stop::Signal), None);
+        assert!(stopped.contains("kill -CONT") && !stopped.contains("dmesg"), "{stopped}");
+        let ended = advice(ProcessStatus::Ended, None);
+        assert!(ended.contains("traceback") && !ended.contains("dmesg"), "{ended}");
+        assert_eq!(advice(ProcessStatus::Dead, None), "the table", "it may be stopped");
+        assert_eq!(advice(ProcessStatus::Dead, Some(Ending::default())), ENDED);
+        let dead = meaning(&job(ProcessStatus::Dead, None).0, ProcessStatus::Dead, false);
+        assert_eq!(dead, None);
+    }
 }

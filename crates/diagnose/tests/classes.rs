@@ -5,7 +5,7 @@ use ncclscope_diagnose::job::{
     Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, ThreadState,
     Vector,
 };
-use ncclscope_diagnose::{CommandEnd, Diagnosis, Ending, Options, Verdict, diagnose, text};
+use ncclscope_diagnose::{Diagnosis, Options, Verdict, diagnose, text};
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::threads::Role;
@@ -111,8 +111,7 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     stopped.processes[2].status = ProcessStatus::Stopped(Stop::Signal);
     let verdict = expect(&stopped, FindingClass::ProcessGone, &[2]);
     assert!(verdict.title.contains(": stopped, by a signal (SIGSTOP)"), "{verdict:?}");
-    // The advice follows the evidence: a process that exists left nothing in the kernel's log.
-    assert!(verdict.advice.contains("kill -CONT") && !verdict.advice.contains("dmesg"));
+    assert!(verdict.advice.contains("kill -CONT"), "{verdict:?}");
     // In a job that is stopped as a whole, no rank waits.
     let mut whole = self::job(2);
     whole.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Stopped(Stop::Signal));
@@ -123,17 +122,6 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let fewer = "made one call fewer than the others (4 of 5): an error, uneven batches or a \
                  skipped collective";
     assert!(verdict.title.ends_with(&format!(": gone: the process exited, and {fewer}")));
-    let says = |text: &str| verdict.evidence.iter().any(|line| line.text.contains(text));
-    assert!(says(&format!(" exited, not by a signal; it {fewer}")), "{verdict:#?}");
-    assert!(verdict.advice.contains("traceback") && !verdict.advice.contains("dmesg"));
-    // The command that started the job ended without an error.
-    ended.ending = Some(Ending { command: Some(CommandEnd::default()), ..Ending::default() });
-    let title = expect(&ended, FindingClass::ProcessGone, &[2]).title;
-    assert!(title.ends_with(" (4 of 5): uneven batches or a skipped collective"), "{title}");
-    job.ending = Some(Ending::default());
-    let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
-    assert!(title.ends_with(": dead: its recording breaks off before the others'"), "{title}");
-    job.ending = None;
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, FindingClass::ProcessGone, &[2]);
 }

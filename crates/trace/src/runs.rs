@@ -9,7 +9,9 @@ identity of the processes and their communicators distinguish them, not names or
 2. Processes that share a communicator are of one run. NCCL's hash of it may repeat
    (`NCCL_COMM_ID`), but no two processes have one rank of it.
 3. Groups without a common communicator are of one run if nothing is against it: another job,
-   launch or world size, a rank that both have, or times that do not overlap.
+   launch or world size, a rank that both have, or times that do not overlap. If no launcher says
+   that they belong together, by a job, a launch or their ranks, groups that have communicators of
+   their own are different runs, and so are those with different releases of NCCL.
 */
 
 use crate::error::Error;
@@ -311,8 +313,12 @@ struct Group {
     worlds: BTreeSet<u32>,
     ranks: BTreeSet<u32>,
     machines: BTreeSet<String>,
+    /// The releases of NCCL.
+    releases: BTreeSet<String>,
     /// Its processes had a communicator with others.
     has_met: bool,
+    /// All communicators of its processes are known, by hash, and some have others in them.
+    has_graph: bool,
     begin: u64,
     end: u64,
 }
@@ -325,7 +331,12 @@ impl Group {
         self.worlds.extend(identity.world_size);
         self.ranks.extend(identity.rank);
         self.machines.insert(identity.machine().to_owned());
+        self.releases.extend(identity.nccl.clone());
         self.has_met |= one.comms.iter().any(|&(_, ranks, ..)| ranks > 1);
+        // What is damaged may lack the communicator with the others.
+        let is_known = !one.is_damaged && one.comms.iter().all(|&(hash, ..)| hash != 0);
+        let is_first = self.members.is_empty();
+        self.has_graph = self.has_met && is_known && (self.has_graph || is_first);
         // 0: unknown.
         self.begin = match (self.begin, one.begin_ns) {
             (0, begin) | (begin, 0) => begin,
@@ -354,6 +365,14 @@ impl Group {
             && agree(&self.launches, &other.launches)
             && agree(&self.worlds, &other.worlds)
             && self.ranks.is_disjoint(&other.ranks);
+        let has_ids =
+            !self.launches.is_disjoint(&other.launches) || !self.jobs.is_disjoint(&other.jobs);
+        let has_ranks = !self.ranks.is_empty() && !other.ranks.is_empty();
+        let is_apart = self.has_graph && other.has_graph && !has_ranks
+            || !agree(&self.releases, &other.releases);
+        if is_apart && !has_ids {
+            return false;
+        }
         // One launch starts each rank once, and a rank may be gone before others have met.
         if may_be && is_one_launch {
             return true;
@@ -370,7 +389,9 @@ impl Group {
         self.worlds.extend(other.worlds);
         self.ranks.extend(other.ranks);
         self.machines.extend(other.machines);
+        self.releases.extend(other.releases);
         self.has_met |= other.has_met;
+        self.has_graph |= other.has_graph;
         self.begin = self.begin.min(other.begin);
         self.end = self.end.max(other.end);
     }
@@ -615,6 +636,42 @@ mod tests {
         all[2].identity.job = Some("b".into());
         all[0].identity.job = Some("a".into());
         assert_eq!(Runs::split(&all).runs.len(), 2);
+    }
+
+    /// Two programs that a user starts on one machine, without a launcher that sets ranks.
+    #[test]
+    fn communicators_of_their_own_are_two_runs_if_no_launcher_joins_them() {
+        let two = |change: fn(&mut ProcessFacts)| {
+            let mut all = launch(None, 100);
+            all.truncate(4);
+            for (at, one) in all.iter_mut().enumerate() {
+                one.identity.rank = None;
+                if at >= 2 {
+                    one.comms[0].0 = 9;
+                }
+                change(one);
+            }
+            sizes(&Runs::split(&all)).into_iter().map(|run| run.1).collect::<Vec<_>>()
+        };
+        assert_eq!(two(|_| {}), [2, 2]);
+        assert_eq!(two(|one| one.identity.job = Some("7".into())), [4], "a job id");
+        assert_eq!(two(|one| one.identity.rank = one.identity.pid), [4], "told ranks");
+        assert_eq!(two(|one| one.is_damaged = true), [4], "what is damaged shows nothing");
+        // NCCL gives no hash, so that nothing tells the groups apart.
+        assert_eq!(two(|one| one.comms[0].0 = 0), [4]);
+        let release = |one: &mut ProcessFacts| {
+            let minor = if one.comms[0].0 == 9 { 28 } else { 32 };
+            one.identity.nccl = Some(format!("2.{minor}.3"));
+            one.identity.rank = one.identity.pid;
+        };
+        assert_eq!(two(release), [2, 2], "two releases of NCCL");
+        // A process that met none may be of either.
+        assert_eq!(
+            two(|one| if one.comms[0].0 == 9 {
+                one.comms.clear()
+            }),
+            [4]
+        );
     }
 
     #[test]

@@ -4,12 +4,12 @@
 mod reading;
 
 use super::page_file;
-use super::report::shell_path;
 use crate::args::{CompareArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure};
 use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
 use crate::output;
 use crate::sheet::Sheet;
+use crate::shell_words::shell_path;
 use crate::terminal::{self, Watched};
 use crate::text::{self, Page};
 use crate::whole_file::keep_inputs;

@@ -10,6 +10,8 @@ use ncclscope_answer::Moment;
 use ncclscope_control::message::Recorded;
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use ncclscope_operations::human::count;
+use ncclscope_trace::Recording;
+use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -192,17 +194,15 @@ fn confirmed(target: &Target) -> Result<Vec<Process>, Failure> {
 }
 
 fn confirm(target: &Target, chosen: &[Process]) -> Result<(), Failure> {
-    let mut jobs: BTreeMap<&str, usize> = BTreeMap::new();
-    for process in chosen {
-        *jobs.entry(&process.status.job).or_default() += 1;
-    }
-    if !target.all || target.yes || jobs.len() < 2 {
+    if !target.all || target.yes {
         return Ok(());
     }
-    let named = |(job, processes): (&&str, &usize)| {
-        let job = if job.is_empty() { "without a job id" } else { job };
-        format!("{job}: {}", count(*processes, "rank"))
-    };
+    let jobs = jobs(chosen);
+    if jobs.len() < 2 {
+        return Ok(());
+    }
+    let named =
+        |(job, processes): &(String, usize)| format!("{job}: {}", count(*processes, "rank"));
     let jobs: Vec<String> = jobs.iter().map(named).collect();
     let what = format!("--all reaches {} jobs ({})", jobs.len(), jobs.join(", "));
     match terminal::confirms(&format!("ncclscope: {what}. Continue?")) {
@@ -210,6 +210,33 @@ fn confirm(target: &Target, chosen: &[Process]) -> Result<(), Failure> {
         Some(false) => Err(Failure::usage("nothing was done")),
         None => Err(Failure::usage(format!("{what}: confirm with --yes, or choose one by --job"))),
     }
+}
+
+/// The jobs of processes, by name, and how many are of each. Those without a job id are of several
+/// jobs if their recordings are of several runs.
+fn jobs(chosen: &[Process]) -> Vec<(String, usize)> {
+    let mut jobs: BTreeMap<&str, usize> = BTreeMap::new();
+    for process in chosen {
+        *jobs.entry(&process.status.job).or_default() += 1;
+    }
+    let unnamed = jobs.remove("").unwrap_or(0);
+    let mut jobs: Vec<(String, usize)> =
+        jobs.into_iter().map(|(job, processes)| (job.to_owned(), processes)).collect();
+    if unnamed == 0 {
+        return jobs;
+    }
+    let without = chosen.iter().filter(|process| process.status.job.is_empty());
+    let open = |process: &Process| Recording::open_end(&process.status.recording, 1).ok();
+    let facts: Vec<ProcessFacts> =
+        without.filter_map(open).map(|recording| ProcessFacts::of(&recording)).collect();
+    let runs = Runs::split(&facts).runs;
+    if runs.len() < 2 {
+        jobs.push(("without a job id".into(), unnamed));
+    } else {
+        let one = |run: Run| (format!("without a job id, {}", run.id), run.members.len());
+        jobs.extend(runs.into_iter().map(one));
+    }
+    jobs
 }
 
 /// Sends the request to each selected process, and prints what it records now. Processes that

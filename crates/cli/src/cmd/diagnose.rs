@@ -2,13 +2,13 @@
 //! `ncclscope diagnose`: why a job hangs.
 
 use super::export::to_file;
-use super::report::words;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use crate::input::{about_run, below, command_end, not_an_input, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
+use crate::shell_words::words;
 use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};

@@ -2,6 +2,7 @@
 //! `ncclscope report`: prints a report of the recordings of a run, the answer first.
 
 mod html;
+mod runs;
 
 use super::page_file;
 use crate::args::{ReportArgs, TableFormat};
@@ -11,11 +12,12 @@ use crate::input::{Input, recordings_in};
 use crate::narrow::{Keep, Narrowed, Note, tell_filter};
 use crate::output;
 use crate::sheet::Sheet;
+use crate::shell_words::words;
 use crate::terminal;
 use crate::text::{self, Content, Page};
 use crate::unrecorded::Unrecorded;
 use crate::whole_file::keep_inputs;
-use ncclscope_answer::{Answer, Found};
+use ncclscope_answer::Answer;
 use ncclscope_diagnose::Options;
 use ncclscope_report::{By, Report};
 use ncclscope_trace::EventKind;
@@ -24,7 +26,6 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::slice;
-use std::time::Duration;
 
 /// What `--format json` prints: the report, its answer, the filter of its figures, and the content
 /// of `run.json`.
@@ -41,6 +42,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     page_file::check(args.html.as_deref(), args.format)?;
     if let Some(file) = &args.html {
         keep_inputs(&args.inputs, slice::from_ref(file))?;
+    }
+    if let Some(code) = runs::print(args)? {
+        return Ok(code);
     }
     // Neither is freed before the process ends: of thousands of ranks that would take a while.
     let opened = Input::open(&args.inputs, args.run.id());
@@ -64,7 +68,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let is_page_alone = page_file::is_alone(args.html.as_deref());
     let mut answer = match narrowed.is_part() {
         true => Answer::of_a_part(&words(&args.inputs, args.run.id())),
-        false => answer(&assessment, &words(&args.inputs, args.run.id()), args.hang.hang_sec),
+        false => assessment.answer(&words(&args.inputs, args.run.id()), args.hang.hang_sec),
     };
     // What was just printed is no next step.
     answer.next.retain(|next| !args.full || !next.starts_with("ncclscope report --full "));
@@ -115,31 +119,10 @@ fn before_first(inputs: &[PathBuf], error: Failure) -> Failure {
 pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
     let limit = Options::default().hang;
     let assessment = Assessment::of(input, (&Narrowed::default(), &[]), limit);
-    let answer = answer(&assessment, &words(&[directory], None), limit);
+    let answer = assessment.answer(&words(&[directory], None), limit);
     let report = &assessment.report;
     let content = Content { answer: &answer, filter: None, report, run: input.run.as_ref() };
     output::text(&text::screen(content, Page::new(terminal::has_colour())))
-}
-
-/// The answer for an assessment with this limit of a hang; `input` is the argument of the suggested
-/// commands.
-fn answer(
-    Assessment { report, hang, slow, .. }: &Assessment,
-    input: &str,
-    limit: Duration,
-) -> Answer {
-    let option = match limit == Options::default().hang {
-        true => String::new(),
-        false => format!("--hang-sec {} ", limit.as_secs_f64()),
-    };
-    Answer::of(Found { hang, slow, report }, input, &option)
-}
-
-/// Paths, and the id of the chosen run, as words for a shell.
-pub(super) fn words(paths: &[impl AsRef<Path>], run: Option<&str>) -> String {
-    let paths = paths.iter().map(|path| shell_path(&path.as_ref().to_string_lossy()));
-    let run = run.map(|id| format!("--run {}", shell_word(id)));
-    paths.chain(run).collect::<Vec<_>>().join(" ")
 }
 
 /// The kinds of events that are operations.
@@ -220,42 +203,4 @@ fn no_operation(narrowed: &Narrowed, kinds: Option<u32>) -> Result<(), Failure> 
     narrowed.text().map_or(Ok(()), |text| {
         Err(Failure::usage(format!("the filter leaves no operation: {text}{advice}")))
     })
-}
-
-/// A path as a word for a shell that does not look like an option.
-pub(super) fn shell_path(path: &str) -> String {
-    let before = if path.starts_with('-') { "./" } else { "" };
-    shell_word(&format!("{before}{path}"))
-}
-
-/// A text as a word for a shell.
-fn shell_word(path: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
-    if !path.is_empty() && path.chars().all(is_plain) {
-        return path.to_owned();
-    }
-    if !path.chars().any(char::is_control) {
-        return format!("'{}'", path.replace('\'', r"'\''"));
-    }
-    let escape = |c: char| match c {
-        '\'' | '\\' => format!("\\{c}"),
-        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        c => c.to_string(),
-    };
-    format!("$'{}'", path.chars().map(escape).collect::<String>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shell_reads_back_the_paths_of_suggested_commands() {
-        for path in ["/a b/c", "it's", "$HOME `x` \"y\" \\", "a\nb 'c' \\n \u{1b}", "ä/ü"] {
-            let command = format!("printf %s {}", shell_path(path));
-            let out = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
-            assert_eq!(String::from_utf8(out.stdout).unwrap(), path);
-        }
-        assert_eq!((shell_path("-x"), shell_path("-x y")), ("./-x".into(), "'./-x y'".into()));
-    }
 }

@@ -3,13 +3,13 @@
 
 mod reading;
 
-use super::report::words;
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{FINDINGS, Failure, tell};
 use crate::input::{Input, not_an_input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
+use crate::shell_words::words;
 use crate::table::{Align, Table};
 use crate::terminal::{Watched, fitted, painted, say};
 use ncclscope_findings::Help;

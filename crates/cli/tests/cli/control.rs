@@ -46,6 +46,17 @@ impl Host {
 
     /// Adds a rank of a job. Returns the requests that it receives, without status requests.
     fn rank(&self, rank: u32, job: &str, step: Option<u64>) -> Arc<Mutex<Vec<Request>>> {
+        self.process(rank, job, step, |_| {})
+    }
+
+    /// The same, with changes to its recording.
+    fn process(
+        &self,
+        rank: u32,
+        job: &str,
+        step: Option<u64>,
+        change: impl Fn(&mut Process),
+    ) -> Arc<Mutex<Vec<Request>>> {
         let pid = 4_194_400 + rank;
         let mut process = Process::new(i32::try_from(rank).unwrap(), 2);
         process.header.pid = pid;
@@ -53,6 +64,7 @@ impl Host {
         process.identity.local_rank = Some(rank);
         process.identity.device = Some(rank + 4);
         process.identity.command = Some("python train.py --depth 80 --width 8192".into());
+        change(&mut process);
         let recording = process.write(self.dir.path()).unwrap();
         let status = ProcessStatus {
             pid,
@@ -242,4 +254,22 @@ fn all_processes_of_several_jobs_need_a_yes() {
     host.run(&["stop", "--all", "--yes"]).ends_with(0);
     host.run(&["stop", "--job", "88"]).ends_with(0);
     assert_eq!(count(), 5);
+}
+
+/// Two programs without a job id that share no communicator.
+#[test]
+fn jobs_without_an_id_are_told_apart_by_their_communicators() {
+    let host = Host::new();
+    let alone = |process: &mut Process| process.identity.rank = None;
+    host.process(0, "", None, alone);
+    host.process(1, "", None, alone);
+    host.run(&["stop", "--all"]).ends_with(0);
+    host.process(2, "", None, |process| {
+        alone(process);
+        process.comm.hash = 0x77;
+    });
+    let refused = host.run(&["stop", "--all"]).ends_with(2).stderr;
+    assert!(refused.contains("--all reaches 2 jobs (without a job id, 0x"), "{refused}");
+    assert!(refused.contains("without a job id, 0x77: 1 rank"), "{refused}");
+    host.run(&["stop", "--all", "--yes"]).ends_with(0);
 }

@@ -17,6 +17,7 @@ mod doctor;
 mod export;
 mod few_files;
 mod filters;
+mod fleet;
 #[path = "../h100/mod.rs"]
 mod h100;
 mod missing;

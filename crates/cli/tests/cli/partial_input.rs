@@ -161,7 +161,7 @@ fn a_recording_that_is_left_out_is_a_problem_of_the_report() {
 #[test]
 fn runs_below_a_directory_are_named() {
     let job = Killed::new();
-    for verb in ["report", "diagnose", "stragglers"] {
+    for verb in ["diagnose", "stragglers"] {
         let error = run(&[verb], job.0.path(), 3);
         let says =
             format!("recordings are in {}: name the directory of a run", job.path().display());
