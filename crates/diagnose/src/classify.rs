@@ -2,6 +2,7 @@
 //! Makes verdicts from root causes: the class of each and its evidence. Causes that belong together
 //! get one verdict.
 
+mod calls;
 mod differs;
 
 use crate::desync::Desync;
@@ -680,6 +681,7 @@ impl<'a> Classifier<'a> {
             false => Confidence::Suspect,
         };
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
+        verdict.title.extend(calls::differing(desync).map(|calls| format!(": {calls}")));
         verdict.alternatives.extend(self.other_side(&unknown));
         self.locate(&mut verdict, comm);
         let is_in_it = |(v, _): &(&Vector, u32)| v.is_inside() && v.front() == desync.index;

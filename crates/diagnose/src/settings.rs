@@ -48,12 +48,13 @@ pub(crate) fn find(job: &Job, hang_ns: u64, desynced: &BTreeSet<u32>) -> Vec<Dif
 fn one(job: &Job, (comm, at): (&Communicator, u32), hang_ns: u64) -> Option<Differs> {
     let is_old = |age: u64| job.is_dump || age >= hang_ns;
     let waits = comm.vectors.iter().filter(|v| v.is_inside() && v.age_ns.is_some_and(is_old));
-    let fronts: BTreeSet<u64> = waits.map(|vector| vector.front()).collect();
-    let in_it = fronts.iter().find_map(|&number| {
+    // Members that are in a later operation wait for those in the lowest one.
+    let lowest = waits.map(|vector| vector.front()).min();
+    let in_it = lowest.and_then(|number| {
         let groups = groups(comm, number, settings_text);
         (groups.len() > 1).then(|| differs(at, (number, true), groups, Vec::new()))
     });
-    let by_steps = || fronts.iter().find_map(|&number| steps_differ(comm, at, number));
+    let by_steps = || steps_differ(comm, at, lowest?);
     in_it.or_else(by_steps).or_else(|| {
         let (number, groups) = first_difference(comm)?;
         Some(differs(at, (number, false), groups, Vec::new()))
@@ -116,6 +117,10 @@ fn first_difference(comm: &Communicator) -> Option<(u64, Vec<(Group, String)>)> 
 /// Transfers of an operation in flight whose two ends have different numbers of steps. Members
 /// joined by transfers that fit are a group.
 fn steps_differ(comm: &Communicator, at: u32, number: u64) -> Option<Differs> {
+    let mut transfers = comm.flights.values().flat_map(|flight| &flight.transfers);
+    if !transfers.any(|transfer| transfer.steps > 0) {
+        return None;
+    }
     let (mut fit, mut misfit) = (Vec::new(), Vec::new());
     let sends = comm.vectors.iter().zip(0u32..).filter(|(vector, _)| vector.front() == number);
     let by_rank: HashMap<i32, u32> =

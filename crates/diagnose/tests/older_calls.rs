@@ -58,5 +58,7 @@ fn the_first_call_that_differs_is_named_with_both_calls() {
         assert!(texts[0].starts_with(&format!("rank 1: {}", count(5_000))), "{texts:#?}");
         let usual = count(Call::ALL_REDUCE.count);
         assert!(texts[1].starts_with(&format!("ranks 0, 2: {usual}")), "{texts:#?}");
+        let calls = format!(": call {wrong} is AllReduce of 5000 against AllReduce of 1048576");
+        assert!(verdict.title.ends_with(&calls), "{}", verdict.title);
     }
 }

@@ -105,7 +105,7 @@ pub(crate) const ROWS: [Row; 27] = [
         class: C::SettingsMismatch,
         code: "H2c",
         name: "settings-mismatch",
-        title: "NCCL runs the operation otherwise than on the other ranks",
+        title: "NCCL runs the operation otherwise than on other ranks",
         explanation: "At the same operation number NCCL chose another algorithm, protocol or \
                       number of channels, or the two ends of a transfer have different numbers of \
                       steps, so that the data does not fit. The ranks differ in a variable of \
