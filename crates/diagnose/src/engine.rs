@@ -2,9 +2,9 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
-use crate::job::{Job, Process, ProcessStatus};
+use crate::job::{Job, NoEnd, Process, ProcessStatus};
 use crate::stuck_operation::UNSEEN_NETWORK;
-use crate::verdict::{Diagnosis, Hidden, Verdict};
+use crate::verdict::{Diagnosis, Hidden, HiddenWhy, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
 use crate::{desync, help, unseen, words};
@@ -309,8 +309,9 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
     Some((waiting, note))
 }
 
-/// Why ranks may wait in operations that are not recorded: recording has been off for longer than
-/// the limit, or only a sample is recorded and no rank has called NCCL for so long.
+/// Why ranks may wait although no recorded operation shows it: recording has been off for longer
+/// than the limit; or only a sample is recorded, or the last operation shows no end, and for so
+/// long no rank, or not that rank, has called NCCL.
 fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
     let runs =
         |one: &&Process| matches!(one.status, ProcessStatus::Running | ProcessStatus::Stopped(_));
@@ -320,6 +321,7 @@ fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
     if let Some(&ns) = off.iter().max() {
         let of = human::count(running.len(), "rank");
         return Some(Hidden {
+            why: HiddenWhy::Off,
             text: format!(
                 "recording has been off on {} of {of} for up to {}: whether ranks wait in what \
                  they called since then is not seen",
@@ -330,15 +332,57 @@ fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
         });
     }
     let idle: Option<Vec<u64>> = running.iter().map(|one| one.idle_ns).collect();
-    let least = idle?.into_iter().min().filter(|&ns| ns >= hang_ns)?;
-    running.iter().any(|one| one.is_sampled).then(|| Hidden {
-        text: format!(
-            "only a sample of the operations is recorded, and no rank has called NCCL for {}: \
-             whether ranks wait in an operation outside of the sample is not seen",
-            words::duration(least)
-        ),
-        ns: least,
-    })
+    let least = idle.and_then(|idle| idle.into_iter().min()).filter(|&ns| ns >= hang_ns);
+    let is_sampled = running.iter().any(|one| one.is_sampled);
+    if let Some(ns) = least.filter(|_| is_sampled) {
+        return Some(Hidden {
+            why: HiddenWhy::Sampled,
+            text: format!(
+                "only a sample of the operations is recorded, and no rank has called NCCL for {}: \
+                 whether ranks wait in an operation outside of the sample is not seen",
+                words::duration(ns)
+            ),
+            ns,
+        });
+    }
+    without_end(job, hang_ns)
+}
+
+/// The processes whose last operation shows no end, and why it does not.
+fn endless(job: &Job) -> BTreeMap<u32, NoEnd> {
+    let mut found = BTreeMap::new();
+    for vector in job.comms.iter().flat_map(|comm| &comm.vectors) {
+        let process = &job.processes[vector.process as usize];
+        let may_wait = !matches!(process.status, ProcessStatus::Ended | ProcessStatus::Silent);
+        if may_wait && vector.shows_no_end() {
+            let why = match process.no_end {
+                _ if vector.is_captured => NoEnd::Captured,
+                NoEnd::OldNccl => NoEnd::OldNccl,
+                _ if vector.started.is_some() => NoEnd::EarlyStop,
+                why => why,
+            };
+            found.insert(vector.process, why);
+        }
+    }
+    found
+}
+
+fn without_end(job: &Job, hang_ns: u64) -> Option<Hidden> {
+    let idle = |process: u32| job.processes[process as usize].idle_ns.filter(|&ns| ns >= hang_ns);
+    let found: Vec<(u64, NoEnd)> =
+        endless(job).into_iter().filter_map(|(process, why)| Some((idle(process)?, why))).collect();
+    let ns = found.iter().map(|&(ns, _)| ns).min()?;
+    let why = found.iter().map(|&(_, why)| why).min()?;
+    let text = format!(
+        "NOT VISIBLE: {}; the last operation of {} of {} shows no end, and {} called nothing for \
+         {}",
+        why.text(),
+        found.len(),
+        human::count(job.processes.len(), "rank"),
+        human::if_one(found.len(), "it has", "they have"),
+        words::duration(ns)
+    );
+    Some(Hidden { why: HiddenWhy::NoEnd(why), text, ns })
 }
 
 /// The note for a job in which no rank waits in NCCL.
@@ -346,6 +390,16 @@ fn quiet(job: &Job) -> String {
     let is_idle = |idle: &u64| *idle >= 30_000_000_000;
     let idle = job.processes.iter().filter_map(|process| process.idle_ns);
     match idle.min().filter(is_idle) {
+        _ if !endless(job).is_empty() => {
+            let found = endless(job);
+            let why = found.values().min().copied().unwrap_or_default();
+            let many = human::count(found.len(), "rank");
+            format!(
+                "no rank is seen to wait in NCCL; the last operation of {many} shows no end, \
+                     because {}",
+                why.text()
+            )
+        }
         Some(least) => format!(
             "OUTSIDE_NCCL: no rank is in an NCCL operation, and none has called NCCL for {}",
             words::duration(least)

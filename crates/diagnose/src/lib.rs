@@ -39,6 +39,6 @@ mod words;
 
 pub use choice::Shown;
 pub use engine::{Options, diagnose, diagnose_in_detail};
-pub use job::{Job, Stop};
-pub use verdict::{Diagnosis, Hidden, Verdict};
+pub use job::{Job, NoEnd, Stop};
+pub use verdict::{Diagnosis, Hidden, HiddenWhy, Verdict};
 pub use waiting::Waiting;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the recording of one process shows of its progress.
 
-use crate::job::{Call, InFlightOp, ThreadState};
+use crate::job::{Call, InFlightOp, NoEnd, ThreadState};
 use ncclscope_findings::rank::Pending;
 use ncclscope_trace::runs::ProcessFacts;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +51,18 @@ impl Snapshot {
     /// The doubt about a process whose damaged recording does not show how it ended.
     pub(super) fn lost_end(&self) -> String {
         format!("the recording of rank {} ends early, and its end may be lost", self.rank)
+    }
+
+    /// How long recording had been off at the time `now`, ns. A process that ended in order waited
+    /// for nothing at its end.
+    pub(super) fn off_ns(&self, now: u64) -> Option<u64> {
+        let since = self.off_since_ns.filter(|_| !self.is_closed);
+        since.map(|since| now.saturating_sub(since))
+    }
+
+    /// Why operations of the process show no end, if they show none.
+    pub(super) fn no_end(&self) -> NoEnd {
+        NoEnd::of(self.facts.identity.cuda_events.as_deref(), self.hides_calls)
     }
 
     pub(super) const fn has_foreign(&self) -> bool {

@@ -118,7 +118,9 @@ impl Settled {
             comms.add_order(&mut evidence, &facts, (&head.start, head.stream));
             let completion =
                 if facts.is_copy() { evidence.ce_completion() } else { evidence.completion() };
-            let is_watched = !look.is_last
+            // At the end, a heartbeat of the last second may be older than the operation's end.
+            let is_certain = !look.is_last || look.ns_since(head.start.ticks) >= CHILD_NS;
+            let is_watched = is_certain
                 && completion == Completion::Unseen
                 && comms.is_seen_in_flight(head.start.comm, head.start.ticks);
             let completion = if is_watched { Completion::Open } else { completion };
