@@ -70,6 +70,9 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         State::Unknown if is_mismatch_without_wait(hang) => {
             "no rank waits, and ranks made different calls: results may be wrong".into()
         }
+        State::Unknown if hang.hidden.is_some() => {
+            "whether ranks wait in NCCL is not visible in what was recorded".into()
+        }
         State::Unknown => match hang.standstill {
             Some(standstill) => stands_still(hang, standstill),
             None => "nothing hangs in what was recorded; the recordings do not show more".into(),

@@ -11,8 +11,8 @@ use crate::aliases;
 use crate::directories;
 use crate::signal::SignalRequest;
 use crate::value::{
-    self, FirstWindow, HANG_AFTER, HangActions, KernelEvents, LogTo, MetricsTarget, Mode, Parsed,
-    PrometheusNames, SeriesLabels, SocketDirectory,
+    self, CudaEvents, FirstWindow, HANG_AFTER, HangActions, KernelEvents, LogTo, MetricsTarget,
+    Mode, Parsed, PrometheusNames, SeriesLabels, SocketDirectory,
 };
 use crate::variable::{Alias, Declared, ReadBy, Variable};
 use crate::window::RecordingWindow;
@@ -152,12 +152,14 @@ variables! {
          overloaded machine; `off` avoids it.",
     );
 
-    CUDA_EVENTS: bool = plugin(value::switch, || false).help(
-        "`on`, `off`",
-        "`off`",
+    CUDA_EVENTS: CudaEvents = plugin(value::cuda_events, || CudaEvents::Auto).help(
+        "`auto`, `on`, `off`",
+        "`auto`",
         "CUDA events around NCCL's kernel launches ([probe.md](probe.md); from NCCL 2.28 on). They \
-         show how long kernels took and what a launch waits for, also without kernel channel \
-         events. The callbacks of a launch call the process's CUDA driver three times.",
+         show how long kernels took, whether they have ended, and what a launch waits for, also \
+         without kernel channel events. `auto` is on for communicators within one node if kernel \
+         channel events are off, because their operations would show no end, and so no hang. The \
+         callbacks of a measured launch call the process's CUDA driver three times.",
     );
 
     RING_MB: Option<u64> = plugin(value::ring_bytes, || None).help(

@@ -53,6 +53,30 @@ pub enum KernelEvents {
     Off,
 }
 
+/// Whether CUDA events are recorded around kernel launches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CudaEvents {
+    /// Around the launches of communicators whose operations otherwise show no end.
+    #[default]
+    Auto,
+    /// Around all launches.
+    On,
+    /// Around none.
+    Off,
+}
+
+impl CudaEvents {
+    /// The value as the variable has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            CudaEvents::Auto => "auto",
+            CudaEvents::On => "on",
+            CudaEvents::Off => "off",
+        }
+    }
+}
+
 /// Where the plugin writes its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogTo {
@@ -243,6 +267,14 @@ pub(crate) fn kernel_events(text: &str) -> Parsed<KernelEvents> {
     }
 }
 
+pub(crate) fn cuda_events(text: &str) -> Parsed<CudaEvents> {
+    kernel_events(text).map(|value| match value {
+        KernelEvents::Auto => CudaEvents::Auto,
+        KernelEvents::On => CudaEvents::On,
+        KernelEvents::Off => CudaEvents::Off,
+    })
+}
+
 pub(crate) fn ring_bytes(text: &str) -> Parsed<Option<u64>> {
     quantity::mebibytes(text, &RING_LIMITS).map(Some).ok_or("MiB from 1 to 262144")
 }
@@ -374,6 +406,7 @@ mod tests {
             assert_eq!(first_window(text), Ok(FirstWindow::Off));
             assert_eq!(socket_directory(text), Ok(SocketDirectory::Off));
             assert_eq!(kernel_events(text), Ok(KernelEvents::Off));
+            assert_eq!(cuda_events(text), Ok(CudaEvents::Off));
             assert_eq!(lanes(text), Ok(None));
             assert_eq!(metrics_target(text), Ok(MetricsTarget::Off));
             assert_eq!(log_to(text), Ok(LogTo::Off));

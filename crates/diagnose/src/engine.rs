@@ -3,9 +3,9 @@
 
 use crate::classify::Classifier;
 use crate::ending::CommandEnd;
-use crate::job::{Job, Process, ProcessStatus};
+use crate::job::{Job, NoEnd, Process, ProcessStatus};
 use crate::standstill::{self, SHORTEST_NS, Standstill};
-use crate::verdict::{Diagnosis, Hidden, Verdict};
+use crate::verdict::{Diagnosis, Hidden, HiddenWhy, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
 use crate::{desync, ended_first, help, settings, setup, unseen, words};
@@ -113,7 +113,8 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     notes.extend(moving(job, &wait_roots));
     let is_quiet = verdicts.is_empty() && waiting.is_empty();
     let hidden = is_quiet.then(|| hidden(job, params.hang_ns)).flatten();
-    let standstill = standstill::find(job, params.hang_ns).filter(|_| hidden.is_none());
+    let is_seen = hidden.is_none() && endless(job).is_empty();
+    let standstill = standstill::find(job, params.hang_ns).filter(|_| is_seen);
     if let Some(hidden) = &hidden {
         notes.push(hidden.text.clone());
     } else if is_quiet {
@@ -331,8 +332,9 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
     Some((waiting, note))
 }
 
-/// Why ranks may wait in operations that are not recorded: recording has been off for longer than
-/// the limit, or only a sample is recorded and no rank has called NCCL for so long.
+/// Why ranks may wait although no recorded operation shows it: recording has been off for longer
+/// than the limit; or only a sample is recorded, or the last operation shows no end, and for so
+/// long no rank, or not that rank, has called NCCL.
 fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
     let runs =
         |one: &&Process| matches!(one.status, ProcessStatus::Running | ProcessStatus::Stopped(_));
@@ -342,6 +344,7 @@ fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
     if let Some(&ns) = off.iter().max() {
         let of = human::count(running.len(), "rank");
         return Some(Hidden {
+            why: HiddenWhy::Off,
             text: format!(
                 "recording has been off on {} of {of} for up to {}: whether ranks wait in what \
                  they called since then is not seen",
@@ -352,19 +355,70 @@ fn hidden(job: &Job, hang_ns: u64) -> Option<Hidden> {
         });
     }
     let idle: Option<Vec<u64>> = running.iter().map(|one| one.idle_ns).collect();
-    let least = idle?.into_iter().min().filter(|&ns| ns >= hang_ns)?;
-    running.iter().any(|one| one.is_sampled).then(|| Hidden {
-        text: format!(
-            "only a sample of the operations is recorded, and no rank has called NCCL for {}: \
-             whether ranks wait in an operation outside of the sample is not seen",
-            words::duration(least)
-        ),
-        ns: least,
-    })
+    let least = idle.and_then(|idle| idle.into_iter().min()).filter(|&ns| ns >= hang_ns);
+    let is_sampled = running.iter().any(|one| one.is_sampled);
+    if let Some(ns) = least.filter(|_| is_sampled) {
+        return Some(Hidden {
+            why: HiddenWhy::Sampled,
+            text: format!(
+                "only a sample of the operations is recorded, and no rank has called NCCL for {}: \
+                 whether ranks wait in an operation outside of the sample is not seen",
+                words::duration(ns)
+            ),
+            ns,
+        });
+    }
+    without_end(job, hang_ns)
+}
+
+/// The processes whose last operation shows no end, and why it does not.
+fn endless(job: &Job) -> BTreeMap<u32, NoEnd> {
+    let mut found = BTreeMap::new();
+    for vector in job.comms.iter().flat_map(|comm| &comm.vectors) {
+        let process = &job.processes[vector.process as usize];
+        let may_wait = !matches!(process.status, ProcessStatus::Ended | ProcessStatus::Silent);
+        if may_wait && vector.shows_no_end() {
+            let why = match process.no_end {
+                _ if vector.is_captured => NoEnd::Captured,
+                NoEnd::OldNccl => NoEnd::OldNccl,
+                _ if vector.started.is_some() => NoEnd::EarlyStop,
+                why => why,
+            };
+            found.insert(vector.process, why);
+        }
+    }
+    found
+}
+
+fn without_end(job: &Job, hang_ns: u64) -> Option<Hidden> {
+    let idle = |process: u32| job.processes[process as usize].idle_ns.filter(|&ns| ns >= hang_ns);
+    let found: Vec<(u64, NoEnd)> =
+        endless(job).into_iter().filter_map(|(process, why)| Some((idle(process)?, why))).collect();
+    let ns = found.iter().map(|&(ns, _)| ns).min()?;
+    let why = found.iter().map(|&(_, why)| why).min()?;
+    let text = format!(
+        "NOT VISIBLE: {}; the last operation of {} of {} shows no end, and {} called nothing for \
+         {}",
+        why.text(),
+        found.len(),
+        human::count(job.processes.len(), "rank"),
+        human::if_one(found.len(), "it has", "they have"),
+        words::duration(ns)
+    );
+    Some(Hidden { why: HiddenWhy::NoEnd(why), text, ns })
 }
 
 /// The note for a job in which no rank waits in NCCL.
 fn quiet(job: &Job, standstill: Option<Standstill>) -> String {
+    let endless = endless(job);
+    if let Some(why) = endless.values().min() {
+        let many = human::count(endless.len(), "rank");
+        return format!(
+            "no rank is seen to wait in NCCL; the last operation of {many} shows no end, because \
+             {}",
+            why.text()
+        );
+    }
     match standstill {
         Some(Standstill { still_ns, .. }) => format!(
             "OUTSIDE_NCCL: no rank is in an NCCL operation, and none has called NCCL for {}: each \

@@ -131,6 +131,8 @@ pub struct Process {
     pub is_sampled: bool,
     /// The input does not contain calls that have not led to an operation (NCCL before 2.28).
     pub hides_calls: bool,
+    /// Why operations without kernel events and network show no end.
+    pub no_end: NoEnd,
     /// Its counters advanced within the age limit: it is slow, not stuck, unless others have waited
     /// for it for very long.
     pub is_moving: bool,
@@ -176,6 +178,60 @@ pub struct SetupCall {
     pub connects: String,
     /// Its addresses at which it waits for others, `ADDRESS, …`.
     pub listens: String,
+}
+
+/// Why an operation shows no end: NCCL reports neither a part of it that runs nor that it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoEnd {
+    /// The input does not tell: it was recorded before CUDA events were automatic, or is a table of
+    /// vectors.
+    #[default]
+    Unknown,
+    /// CUDA events are off.
+    EventsOff,
+    /// NCCL before 2.28 does not report launches, so that CUDA events cannot be recorded.
+    OldNccl,
+    /// It is a replay of a CUDA graph, for which no CUDA events are recorded.
+    Captured,
+    /// The stop of its kernel is not its end, and CUDA events are off for its communicator.
+    EarlyStop,
+    /// CUDA events are on, and none was recorded: there is no usable CUDA driver.
+    Unmeasured,
+}
+
+impl NoEnd {
+    /// The reason by a process's setting ([`ncclscope_trace::Identity::cuda_events`]), if the
+    /// operation does not tell another one; `is_old`: its NCCL is older than 2.28.
+    #[must_use]
+    pub fn of(cuda_events: Option<&str>, is_old: bool) -> NoEnd {
+        match cuda_events {
+            _ if is_old => NoEnd::OldNccl,
+            Some("off") => NoEnd::EventsOff,
+            Some(_) => NoEnd::Unmeasured,
+            None => NoEnd::Unknown,
+        }
+    }
+
+    /// The reason and the remedy.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            NoEnd::Unknown => {
+                "no kernel events, no network, no CUDA events (set NCCLSCOPE_CUDA_EVENTS=on)"
+            }
+            NoEnd::EventsOff => "CUDA events are off (set NCCLSCOPE_CUDA_EVENTS=on)",
+            NoEnd::OldNccl => "NCCL before 2.28 reports no launches (set NCCLSCOPE_KERNEL=on)",
+            NoEnd::Captured => {
+                "CUDA events do not show replays of graphs (set NCCLSCOPE_KERNEL=on)"
+            }
+            NoEnd::EarlyStop => {
+                "the stop of its kernel is not its end (set NCCLSCOPE_CUDA_EVENTS=on)"
+            }
+            NoEnd::Unmeasured => {
+                "no CUDA event was recorded (see the plugin's line about its driver)"
+            }
+        }
+    }
 }
 
 /// A thread of a process, and its role.
@@ -299,6 +355,12 @@ impl Vector {
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.done < self.enqueued && !self.is_blind || self.connects
+    }
+
+    /// True if NCCL has enqueued its last operation, of which the input shows neither a part that
+    /// runs nor the end.
+    pub(crate) fn shows_no_end(&self) -> bool {
+        self.is_blind && self.enqueued > 0 && !self.is_inside() && !self.has_left
     }
 
     /// True if the operation that it is in is not launched because NCCL connects to the other

@@ -36,7 +36,12 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
         _ => format!("{ranks} of {}", count(diagnosis.job_ranks, "rank")),
     };
     let wait = if_one(*waiting_ranks, "waits", "wait");
-    line(out, format_args!("{ranks} ({source}), {waiting_ranks} of them {wait} in NCCL"));
+    match diagnosis.hidden {
+        Some(_) => line(out, format_args!("{ranks} ({source}); whether they wait is not visible")),
+        None => {
+            line(out, format_args!("{ranks} ({source}), {waiting_ranks} of them {wait} in NCCL"));
+        }
+    }
     match shown.filter(|shown| shown.of != 0) {
         Some(Shown { shown: 0, of }) => {
             out.push('\n');

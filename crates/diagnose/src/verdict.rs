@@ -2,7 +2,7 @@
 //! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/2`.
 
 use crate::ending::Ending;
-use crate::job::Call;
+use crate::job::{Call, NoEnd};
 use crate::standstill::Standstill;
 pub use ncclscope_findings::Evidence;
 use ncclscope_findings::{Confidence, FindingClass, Help};
@@ -127,7 +127,7 @@ pub struct Diagnosis {
     pub waiting_ranks: usize,
     /// Further remarks, one sentence each.
     pub notes: Vec<String>,
-    /// Why ranks may wait in operations that were not recorded; also the last of the notes.
+    /// Why ranks may wait although the input does not show it; also the last of the notes.
     #[serde(skip)]
     pub hidden: Option<Hidden>,
     /// For how long nothing has moved, if that is as long as the limit or longer than ever before.
@@ -149,8 +149,21 @@ impl Diagnosis {
 /// Why ranks may wait although no recorded operation shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hidden {
+    /// The kind of reason.
+    pub why: HiddenWhy,
     /// The reason, a sentence without its full stop.
     pub text: String,
     /// How long before the end of the recorded time the last operation may have been seen, ns.
     pub ns: u64,
+}
+
+/// The kind of reason why ranks may wait although no recorded operation shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HiddenWhy {
+    /// Recording was off.
+    Off,
+    /// Only a sample of the operations was recorded.
+    Sampled,
+    /// The last operation that was enqueued shows no end.
+    NoEnd(NoEnd),
 }

@@ -144,7 +144,7 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "gpu-dead",
         title: "the GPU did not finish what its peers finished: the GPU or its context is dead",
         explanation: "The rank is in an operation that its peers finished, or the CUDA driver \
-                      reports an error (with `NCCLSCOPE_CUDA_EVENTS=on`).",
+                      reports an error (to CUDA events).",
         advice: "the context is lost: look at `dmesg` for an Xid, and at the GPU's health \
                  (`nvidia-smi -q`, `dcgmi diag`).",
         verb: "view",

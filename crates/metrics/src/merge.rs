@@ -213,11 +213,18 @@ impl Channel {
 }
 
 impl Rank {
+    /// Whether it is known what is in flight: the ends of operations are visible, or some are in
+    /// flight all the same.
+    pub(crate) fn shows_flight(&self) -> bool {
+        self.hidden == 0 || self.in_flight > 0
+    }
+
     /// Adds the counts of a later window, and takes its states.
     pub fn merge(&mut self, later: &Rank) {
         self.count(later);
         self.in_flight = later.in_flight;
         self.oldest = later.oldest;
+        self.hidden = later.hidden;
     }
 
     /// Adds the rank of another process with the same key: without a hash (API v1 to v3) the keys
@@ -226,6 +233,7 @@ impl Rank {
         self.count(other);
         self.in_flight += other.in_flight;
         self.oldest = self.oldest.max(other.oldest);
+        self.hidden += other.hidden;
     }
 
     /// Adds all but the states.

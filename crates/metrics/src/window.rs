@@ -243,6 +243,9 @@ pub struct Rank {
     pub in_flight: u64,
     /// The age of the oldest operation in flight, s.
     pub oldest: f64,
+    /// Processes in which the communicator's operations show no end, according to the rank's
+    /// watchdog.
+    pub hidden: u64,
     /// Calls that were captured into CUDA graphs.
     pub captured: u64,
     /// Operations of captured calls without recorded kernels and network traffic; no figure

@@ -521,8 +521,8 @@ impl State<'_, '_> {
             Completion::Done(_) if judged.may_lack_kernels => UNSEEN_NS,
             _ if judged.operation.timing == Timing::Kernel || judged.event == Some(true) => 0.0,
             _ if timeline.is_replay(event) => 0.0,
+            _ if !timeline.may_be_measured(event) => 0.0,
             _ if timeline.has_cuda_events() => UNSEEN_NS,
-            _ if timeline.recording().identity().cuda_events.as_deref() == Some("off") => 0.0,
             // The first CUDA event may still come.
             _ if launch_of(timeline, event).is_some() => MEASURED_NS,
             _ => 0.0,

@@ -681,6 +681,13 @@ impl<'a> Timeline<'a> {
     pub fn is_replay(&self, operation: &Event) -> bool {
         matches!(operation.parent, Parent::Known(call) if self.event(call).is_captured())
     }
+    /// Whether CUDA events may measure the launch of an operation, by the process's setting.
+    pub(crate) fn may_be_measured(&self, operation: &Event) -> bool {
+        let of = self.recording;
+        let setting = of.identity().cuda_events.as_deref();
+        let is_off = |comm| !self.comm(comm).may_be_measured(of.header().mask, setting);
+        !self.comm_of(operation).is_some_and(is_off)
+    }
     /// Whether any launch was measured by CUDA events.
     #[must_use]
     pub fn has_cuda_events(&self) -> bool {

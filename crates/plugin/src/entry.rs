@@ -3,7 +3,7 @@
 
 use crate::external;
 use crate::guard::{attempt, guard};
-use crate::translate;
+use crate::{probe, translate};
 use core::ffi::c_void;
 use ncclscope_abi::{Descr, EventState, EventView, NcclResult, StateArg, Version, Viewer};
 use ncclscope_recorder::gate;
@@ -181,6 +181,7 @@ impl Viewer for Starter {
                 }
                 let handle = recorder.start(comm, parent, &detail);
                 external::tell(recorder, handle, &view.descr);
+                probe::started(comm, handle, &view.descr);
                 handle
             }
             None => {
@@ -202,9 +203,16 @@ pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
         return NcclResult::SUCCESS;
     }
     match attempt(|| recorder.stop_other_fast(handle)) {
+        Some(()) if probe::is_launch(handle) => stop_launch(handle),
         Some(()) => NcclResult::SUCCESS,
         None => stop_op(handle),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn stop_launch(handle: Handle) -> NcclResult {
+    guard(|| probe::stopped(handle))
 }
 
 #[inline(never)]
@@ -225,7 +233,12 @@ fn stop_step(handle: Handle) -> NcclResult {
 
 #[inline(never)]
 fn stop_seldom(handle: Handle) -> NcclResult {
-    guard(|| Runtime::get().recorder().stop(handle))
+    guard(|| {
+        Runtime::get().recorder().stop(handle);
+        if probe::is_launch(handle) {
+            probe::stopped(handle);
+        }
+    })
 }
 
 /// `recordEventState` of version `V`.

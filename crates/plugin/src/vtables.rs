@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The exported function tables, one for each API version. There are three sets of functions for
-//! them: plain, for a chain of plugins, and for CUDA events.
+//! The exported function tables, one for each API version. There are two sets of functions for
+//! them: plain, and for a chain of plugins.
 
 use crate::callbacks::{finalize, record, start, stop};
-use crate::{chain, init, probe};
+use crate::{chain, init};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
 use ncclscope_abi as abi;
@@ -22,7 +22,7 @@ pub struct Switch<Table>(UnsafeCell<Exported<Table>>);
 // SAFETY: no code reads it before the library is loaded, and none writes it afterwards.
 unsafe impl<Table: Sync> Sync for Switch<Table> {}
 
-/// The tables, and what is put into all of them for a chain or for CUDA events.
+/// The tables, and what is put into all of them for a chain.
 macro_rules! tables {
     ($(($v:ident = $number:literal, $module:ident, $table:ident, $symbol:ident, $init:ident,
         $($more:tt)*))*) => {
@@ -48,21 +48,6 @@ macro_rules! tables {
                 stopEvent: chained_stop,
                 recordEventState: chained_record::<abi::$v>,
                 finalize: chained_finalize::<abi::$v>,
-            });
-            // SAFETY: no code reads the table yet.
-            unsafe { $symbol.0.get().write(table) };)*
-        }
-
-        /// # Safety
-        /// The library is being loaded.
-        unsafe fn probed() {
-            $(let table = Exported::new(abi::$table {
-                name: init::NAME.as_ptr(),
-                init: $init::<abi::$v, Alone>,
-                startEvent: probe::start::<abi::$v>,
-                stopEvent: probe::stop,
-                recordEventState: record::<abi::$v>,
-                finalize,
             });
             // SAFETY: no code reads the table yet.
             unsafe { $symbol.0.get().write(table) };)*
@@ -94,9 +79,6 @@ extern "C" fn at_load() {
     if chain::is_wanted() {
         // SAFETY: the dynamic linker is still loading the library.
         unsafe { chain() };
-    } else if probe::is_wanted() {
-        // SAFETY: the dynamic linker is still loading the library.
-        unsafe { probed() };
     }
 }
 

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::sys::cuda::Device;
 use ncclscope_control::launcher::{JobPosition, mpi_launch, slurm_step};
 use ncclscope_control::table;
+use ncclscope_control::value::CudaEvents;
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::{Comm, Definition};
 use std::ffi::OsString;
@@ -42,7 +43,7 @@ pub(crate) struct IdentityOptions {
     /// `NCCLSCOPE_COMMAND`.
     pub(crate) command: bool,
     /// `NCCLSCOPE_CUDA_EVENTS`.
-    pub(crate) cuda_events: bool,
+    pub(crate) cuda_events: CudaEvents,
 }
 
 impl IdentityOptions {
@@ -75,7 +76,7 @@ pub(crate) fn of_process(
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
         net_plugin: net_plugin(&get, || fs::read_to_string("/proc/self/maps").ok()),
         command: options.command.then(command).flatten(),
-        cuda_events: Some(if options.cuda_events { "on" } else { "off" }.into()),
+        cuda_events: Some(options.cuda_events.name().to_owned()),
         other: nccl_variables(std::env::vars_os()),
         ..of_environment(options.job.as_deref(), &get)
     }
@@ -433,13 +434,13 @@ mod tests {
     #[test]
     fn this_process_is_found() {
         let job = Some("mine".to_owned());
-        let options = IdentityOptions { job, command: false, cuda_events: false };
+        let options = IdentityOptions { job, command: false, cuda_events: CudaEvents::Auto };
         let found = of_process(&options, ("n1", 7), 0xab, 23_007);
         assert_eq!((found.host.as_deref(), found.pid), (Some("n1"), Some(7)));
         let texts = [found.nonce.as_deref(), found.nccl.as_deref()];
         assert_eq!(texts, [Some("000000ab"), Some("2.30.7")]);
         assert_eq!((found.job.as_deref(), found.command), (Some("mine"), None));
-        assert_eq!(found.cuda_events.as_deref(), Some("off"));
+        assert_eq!(found.cuda_events.as_deref(), Some("auto"));
         assert_eq!(found.boot_id.map(|id| id.len()), Some(36));
         assert!(found.start_ticks.is_some_and(|ticks| ticks > 0));
         let with = IdentityOptions { command: true, ..options };

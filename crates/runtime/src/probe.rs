@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-CUDA events around kernel launches (`NCCLSCOPE_CUDA_EVENTS=on`): how long NCCL's kernels took and,
+CUDA events around kernel launches (`NCCLSCOPE_CUDA_EVENTS`): how long NCCL's kernels took and,
 while they have not ended, whether their stream has reached them (docs/probe.md).
 
-Each launch has two events: one is recorded in its stream directly before the kernel, one directly
-after. They come from a pool for each CUDA context. The pool is filled in `init`, on the
-application's thread, and emptied with the context's last communicator. A launch takes a `Slot` of
-the pool:
+Each launch of a communicator that has joined has two events: one is recorded in its stream directly
+before the kernel, one directly after. They come from a pool for each CUDA context ([`pool`]). The
+pool is filled in `init`, on the application's thread, and emptied with the context's last
+communicator. A launch takes a slot of the pool:
 
 ```text
-FREE ──launching──▶ CLAIMED ──launched──▶ LAUNCHED ──the probe's thread──▶ FREE
-                       └──no stop, or a refusal──▶ ABANDONED ──▶ FREE
+free ──launching──▶ claimed ──launched──▶ launched ──the probe's thread──▶ free
+                     ▲  └──no stop, or a refusal──▶ abandoned ──▶ free
+                     └── if none is free, the stream's next launch takes the slot over
 ```
 
 A thread of its own queries the driver, because a driver may block its caller for as long as a
@@ -21,27 +22,27 @@ Nothing is recorded in a stream that captures a graph. This module does **not** 
 `operations` and the watchdog do.
 */
 
+mod pool;
+
+pub use self::pool::LaunchState;
+use self::pool::{InFlight, Pool, Slot};
 use crate::context::COMMS;
 use crate::sys;
 use crate::sys::cuda::{CudaError, Driver};
 use crate::sys::lock::{Guard, Lock};
 use crate::sys::wake::Wake;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use core::sync::atomic::{Ordering, Ordering::Relaxed};
 use ncclscope_control::table::CUDA_EVENTS;
-use ncclscope_control::variable::environment;
-use ncclscope_recorder::{Recorder, clock, gate};
+use ncclscope_control::value::CudaEvents;
+use ncclscope_recorder::{Recorder, gate};
 use ncclscope_trace::{EventKind, Handle, State};
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 /// Maximum number of CUDA contexts (devices) of a process that have events.
 const POOLS: usize = 16;
-/// Maximum number of launches in flight per context; CUDA itself queues about as many.
-const SLOTS: usize = 1024;
-/// Maximum number of slots that a callback looks at to find a free one.
-const TRIES: u32 = 4;
 /// First API version with KernelLaunch events.
 const LAUNCHES_SINCE: u32 = 5;
 /// Interval of querying the driver while launches are in flight; `IDLE` is that at other times.
@@ -50,46 +51,7 @@ const IDLE: Duration = Duration::from_millis(40);
 /// How long the end of a communicator or of the process waits for the probe's thread, ms.
 const PATIENCE_MS: u32 = 200;
 
-const FREE: u32 = 0;
-const CLAIMED: u32 = 1;
-const LAUNCHED: u32 = 2;
-const ABANDONED: u32 = 3;
-
 static PROBE: Probe = Probe::new();
-
-/// True if the environment requests CUDA events.
-#[must_use]
-pub fn is_wanted() -> bool {
-    CUDA_EVENTS.value(&environment)
-}
-
-/// The state of a kernel launch on the GPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LaunchState {
-    /// The state is unknown: the probe is off, the launch was captured into a graph, found no free
-    /// event, or is forgotten, or its CUDA context was destroyed, as at the end of a process.
-    Unknown,
-    /// The stream has not reached the launch: earlier work in the stream has not ended.
-    NotStarted,
-    /// The stream has reached the launch, which has not ended. Its kernel may still wait for room
-    /// on the GPU.
-    Running {
-        /// When the stream was first seen to have reached the launch, in ticks; up to 40 ms late.
-        since: u64,
-    },
-    /// The launch has ended.
-    Done {
-        /// Time on the GPU from the launch's turn in its stream to the end of its kernel, ns.
-        ns: u64,
-        /// When the end was seen, in ticks; up to 40 ms late.
-        seen: u64,
-    },
-    /// The driver returned an error: the context is lost (`CUresult`).
-    Failed {
-        /// The driver's status.
-        status: i32,
-    },
-}
 
 /// The counts of the probe, in launches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -190,7 +152,7 @@ pub fn launched(ticket: Ticket) {
     let slot = ticket.slot;
     let (event, stream) = (slot.stop.load(Relaxed), slot.stream.load(Relaxed));
     match PROBE.driver.get().map(|driver| driver.record(event, stream)) {
-        Some(Ok(())) => slot.state.store(LAUNCHED, Ordering::Release),
+        Some(Ok(())) => slot.launched(),
         _ => abandon(slot),
     }
 }
@@ -202,15 +164,22 @@ pub fn missed(ticket: Ticket) {
 
 fn abandon(slot: &Slot) {
     PROBE.failed.fetch_add(1, Relaxed);
-    slot.state.store(ABANDONED, Ordering::Release);
+    slot.abandon();
 }
 
-/// Finds the driver and starts the probe's thread.
+/// Finds the driver and starts the probe's thread, the first time; `setting` is that of the
+/// variable.
 ///
 /// # Errors
 /// A line with the reason why there are no CUDA events.
-pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
-    let off = |why: &str| format!("{}=on: {why}: no CUDA events", CUDA_EVENTS.name);
+pub(crate) fn begin(recorder: &'static Recorder, setting: CudaEvents) -> Result<(), String> {
+    let mut begun = Ok(());
+    PROBE.begun.call_once_force(|_| begun = find_and_start(recorder, setting));
+    begun
+}
+
+fn find_and_start(recorder: &'static Recorder, setting: CudaEvents) -> Result<(), String> {
+    let off = |why: &str| format!("{}: {why}: no CUDA events", set_to(setting));
     let driver = Driver::loaded().map_err(|why| off(&why))?;
     // Set only here, because the process begins once.
     let _ = PROBE.driver.set(driver);
@@ -221,15 +190,26 @@ pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds a communicator that is initialised on the calling thread, whose CUDA context it uses.
+/// The variable and its value, for the log.
+fn set_to(setting: CudaEvents) -> String {
+    format!("{}={}", CUDA_EVENTS.name, setting.name())
+}
+
+/// True if NCCL with this version of the API reports its launches.
+pub(crate) const fn has_launches(api_version: u32) -> bool {
+    api_version >= LAUNCHES_SINCE
+}
+
+/// Adds a communicator that is initialised on the calling thread, whose CUDA context it uses. The
+/// probe has begun.
 ///
 /// # Errors
 /// A line with the reason why the communicator's launches are not measured.
-pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
+pub(crate) fn join(comm: u16, api_version: u32, setting: CudaEvents) -> Result<(), String> {
     let Some(driver) = PROBE.driver.get().filter(|_| is_on()) else { return Ok(()) };
     let off =
-        |why: &str| format!("{}=on: {why}: no CUDA events of this communicator", CUDA_EVENTS.name);
-    if api_version < LAUNCHES_SINCE {
+        |why: &str| format!("{}: {why}: no CUDA events of this communicator", set_to(setting));
+    if !has_launches(api_version) {
         return Err(off("this NCCL does not report its launches (2.28 does)"));
     }
     let context = driver.context().ok_or_else(|| off("NCCL came without a CUDA context"))?;
@@ -319,6 +299,7 @@ struct Probe {
     /// Number of each communicator's pool, from 1; 0 if it has none.
     pool_of: [AtomicU8; COMMS as usize],
     turn: Lock<ProbeRound>,
+    begun: Once,
     has_thread: AtomicBool,
     wake: Wake,
     /// Rounds that other threads requested of the probe's thread; `rounds_done` counts those done.
@@ -338,6 +319,7 @@ impl Probe {
             pools: [const { Pool::new() }; POOLS],
             pool_of: [const { AtomicU8::new(0) }; COMMS as usize],
             turn: Lock::new(ProbeRound { is_over: false }),
+            begun: Once::new(),
             has_thread: AtomicBool::new(false),
             wake: Wake::new(),
             rounds_wanted: AtomicU64::new(0),
@@ -399,7 +381,7 @@ impl Probe {
             if let Err(error) = asked {
                 pool.lost.store(error.0, Ordering::Release);
                 // Those that have ended are free, and may belong to another launch.
-                pool.in_flight().iter().for_each(|slot| self.fail(slot, error));
+                pool.in_flight().iter().for_each(|one| self.fail(one, error, false));
             }
         }
         any
@@ -412,12 +394,13 @@ impl Probe {
     /// The driver's error: the context is lost.
     fn ask_about(
         &self,
-        in_flight: &[&Slot],
+        in_flight: &[InFlight<'_>],
         driver: &Driver,
         recorder: &Recorder,
     ) -> Result<(), CudaError> {
         let mut waiting = Vec::new();
-        for slot in in_flight {
+        for one in in_flight {
+            let slot = one.slot;
             let stream = slot.stream.load(Relaxed);
             if waiting.contains(&stream) {
                 continue;
@@ -425,195 +408,27 @@ impl Probe {
             let (start, stop) = (slot.start.load(Relaxed), slot.stop.load(Relaxed));
             if driver.is_reached(stop)? {
                 match driver.elapsed_ns(start, stop) {
-                    Ok(ns) => self.measure(slot, ns, recorder),
-                    Err(error) => {
-                        // The launch has ended, but its duration is unknown.
-                        slot.ended.store(clock::now(), Ordering::Release);
-                        self.fail(slot, error);
-                    }
+                    Ok(ns) => self.measure(one, ns, recorder),
+                    // The launch has ended, but its duration is unknown.
+                    Err(error) => self.fail(one, error, true),
                 }
                 continue;
             }
             waiting.push(stream);
-            let is_new = slot.began.load(Relaxed) == 0;
-            if is_new && driver.is_reached(start)? {
-                slot.began.store(clock::now(), Relaxed);
+            if one.is_new() && driver.is_reached(start)? {
+                one.begins();
             }
         }
         Ok(())
     }
 
-    fn measure(&self, slot: &Slot, ns: u64, recorder: &Recorder) {
-        recorder.state(Handle(slot.launch.load(Relaxed)), State::CUDA_EVENT, 0, ns);
-        self.measured.fetch_add(1, Relaxed);
-        slot.ns.store(ns, Relaxed);
-        slot.ended.store(clock::now(), Ordering::Release);
-        slot.state.store(FREE, Ordering::Release);
+    fn measure(&self, one: &InFlight<'_>, ns: u64, recorder: &Recorder) {
+        let tell = |launch| recorder.state(launch, State::CUDA_EVENT, 0, ns);
+        self.measured.fetch_add(u64::from(one.ends(ns, tell)), Relaxed);
     }
 
-    fn fail(&self, slot: &Slot, error: CudaError) {
-        self.failed.fetch_add(1, Relaxed);
-        // At the end of a process, or after a reset of the device, no GPU is at fault.
-        let status = if error.is_teardown() { 0 } else { error.0 };
-        slot.status.store(status, Ordering::Release);
-        slot.state.store(FREE, Ordering::Release);
-    }
-}
-
-/// The events of one CUDA context.
-#[derive(Debug)]
-struct Pool {
-    /// The CUDA context; 0 if the pool is unused.
-    context: AtomicUsize,
-    /// Number of communicators that use this context.
-    users: AtomicU32,
-    /// The driver's error after which the context and its events may be gone; 0 if there is none.
-    lost: AtomicI32,
-    /// Number of launches that took a slot or tried to.
-    turns: AtomicU64,
-    slots: OnceLock<Box<[Slot]>>,
-}
-
-impl Pool {
-    const fn new() -> Pool {
-        Pool {
-            context: AtomicUsize::new(0),
-            users: AtomicU32::new(0),
-            lost: AtomicI32::new(0),
-            turns: AtomicU64::new(0),
-            slots: OnceLock::new(),
-        }
-    }
-
-    /// The error after which the context's events, which may no longer exist, are not used.
-    fn check(&self) -> Result<(), CudaError> {
-        match self.lost.load(Ordering::Acquire) {
-            0 => Ok(()),
-            status => Err(CudaError(status)),
-        }
-    }
-
-    fn slots(&self) -> &[Slot] {
-        self.slots.get().map_or(&[], |slots| slots)
-    }
-
-    /// Creates all events, or none if that fails.
-    fn fill(&self, driver: &Driver) -> Result<(), CudaError> {
-        let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| Slot::default()).collect());
-        for slot in slots {
-            for event in [&slot.start, &slot.stop] {
-                match driver.create() {
-                    Ok(new) => event.store(new, Relaxed),
-                    Err(error) => {
-                        self.empty(driver);
-                        return Err(error);
-                    }
-                }
-            }
-            slot.state.store(FREE, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Destroys all events.
-    fn empty(&self, driver: &Driver) {
-        self.take_events(|event| driver.destroy(event));
-    }
-
-    /// Takes all events out of the slots. The known states of launches are kept.
-    fn take_events(&self, take: impl Fn(usize)) {
-        for slot in self.slots() {
-            // No launch has claimed the slot.
-            slot.state.store(ABANDONED, Ordering::Release);
-            for event in [&slot.start, &slot.stop] {
-                let event = event.swap(0, Relaxed);
-                if event != 0 {
-                    take(event);
-                }
-            }
-        }
-    }
-
-    /// Claims a free slot by a bounded search, because slots come free approximately in order;
-    /// `None` if none is found.
-    fn claim(&self, launch: Handle, stream: usize) -> Option<&Slot> {
-        for _ in 0..TRIES {
-            let turn = self.turns.fetch_add(1, Relaxed);
-            let index = usize::try_from(turn).unwrap_or(0) % SLOTS;
-            let slot = self.slots().get(index)?;
-            let claimed = slot.state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Relaxed);
-            if claimed.is_ok() {
-                slot.begin(launch, stream, turn);
-                return Some(slot);
-            }
-        }
-        None
-    }
-
-    /// The launches whose end is unknown, the oldest first. Slots that were given up become free.
-    fn in_flight(&self) -> Vec<&Slot> {
-        let mut slots = Vec::new();
-        for slot in self.slots() {
-            match slot.state.load(Ordering::Acquire) {
-                LAUNCHED => slots.push(slot),
-                ABANDONED if slot.stop.load(Relaxed) != 0 => {
-                    slot.state.store(FREE, Ordering::Release);
-                }
-                _ => {}
-            }
-        }
-        slots.sort_unstable_by_key(|slot| slot.turn.load(Relaxed));
-        slots
-    }
-}
-
-/// Two events and the launch around which they are recorded.
-#[derive(Debug, Default)]
-struct Slot {
-    state: AtomicU32,
-    /// The driver's error for the launch; 0 if there is none.
-    status: AtomicI32,
-    start: AtomicUsize,
-    stop: AtomicUsize,
-    /// Handle of the KernelLaunch event; 0 while the slot changes.
-    launch: AtomicU64,
-    stream: AtomicUsize,
-    turn: AtomicU64,
-    /// When the stream was first seen to have reached the launch, in ticks; 0 if not yet.
-    began: AtomicU64,
-    /// When the launch's end was seen, in ticks; 0 if not yet.
-    ended: AtomicU64,
-    ns: AtomicU64,
-}
-
-impl Slot {
-    fn begin(&self, launch: Handle, stream: usize, turn: u64) {
-        self.launch.store(0, Ordering::SeqCst);
-        self.stream.store(stream, Relaxed);
-        self.turn.store(turn, Relaxed);
-        self.began.store(0, Relaxed);
-        self.status.store(0, Ordering::Release);
-        self.ended.store(0, Ordering::Release);
-        self.ns.store(0, Relaxed);
-        self.launch.store(launch.0, Ordering::SeqCst);
-    }
-
-    /// The state of this launch; unknown if the slot belongs to another one.
-    fn describe(&self, launch: Handle) -> LaunchState {
-        // The order of the loads matters: the end is written before the state, and cleared after
-        // the launch.
-        let state = self.state.load(Ordering::Acquire);
-        let (ended, status) =
-            (self.ended.load(Ordering::Acquire), self.status.load(Ordering::Acquire));
-        let state = match (state, self.began.load(Relaxed)) {
-            _ if ended != 0 => LaunchState::Done { ns: self.ns.load(Relaxed), seen: ended },
-            _ if status != 0 => LaunchState::Failed { status },
-            (CLAIMED, _) | (LAUNCHED, 0) => LaunchState::NotStarted,
-            (LAUNCHED, since) => LaunchState::Running { since },
-            _ => LaunchState::Unknown,
-        };
-        let is_same = self.launch.load(Ordering::SeqCst) == launch.0;
-        if is_same { state } else { LaunchState::Unknown }
+    fn fail(&self, one: &InFlight<'_>, error: CudaError, has_ended: bool) {
+        self.failed.fetch_add(u64::from(one.fails(error, has_ended)), Relaxed);
     }
 }
 
@@ -623,12 +438,14 @@ pub(crate) static TEST_TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[cfg(test)]
 mod tests {
+    use super::pool::SLOTS;
     use super::*;
     use crate::sys::cuda::fake::{CONTEXT, driver, world};
 
     static RECORDER: Recorder = Recorder::new();
     const STREAM: u64 = 0x51;
     const API: u32 = LAUNCHES_SINCE;
+    const ON: CudaEvents = CudaEvents::On;
 
     fn handle(number: u64) -> Handle {
         Handle::value(1, EventKind::KernelLaunch, 0, number)
@@ -645,16 +462,45 @@ mod tests {
         PROBE.ask(PROBE.driver.get().unwrap(), &RECORDER)
     }
 
+    /// More launches are in flight than there are events.
+    fn too_many_launches() {
+        for number in 100..100 + SLOTS as u64 {
+            launch(1, number);
+        }
+        let other = 0x53;
+        assert!(launching(1, handle(9), other).is_none(), "no event is free");
+        let tally = tally();
+        let refused = (tally.captured, tally.without_event, tally.failed);
+        assert_eq!((tally.measured, refused), (1, (1, 1, 4)));
+        // The stream's newest launch is seen whatever happens, in place of the one before it.
+        let newest = 100 + SLOTS as u64;
+        launch(1, newest);
+        assert_eq!(state_of(handle(newest - 1)), LaunchState::Unknown);
+        assert_eq!([100, newest].map(|n| state_of(handle(n))), [LaunchState::NotStarted; 2]);
+
+        world(|world| world.reached = world.events.keys().map(|&event| (event, 7)).collect());
+        ask();
+        leave(1);
+        let ended = [100, newest].map(|n| state_of(handle(n)));
+        assert!(
+            ended.iter().all(|end| matches!(end, LaunchState::Done { ns: 0, .. })),
+            "{ended:?}"
+        );
+        assert_eq!(world(|world| world.events.len()), 2 * SLOTS, "one communicator is left");
+        leave(2);
+        assert_eq!(world(|world| world.events.len()), 0);
+    }
+
     /// A single test, because there is one probe for the process.
     #[test]
     fn a_launch_is_followed_to_its_end_and_nothing_is_left() {
         let _turn = TEST_TURN.lock().unwrap();
-        assert_eq!(join(1, API), Ok(()), "off: nothing to do");
+        assert_eq!(join(1, API, ON), Ok(()), "off: nothing to do");
         assert!(launching(1, handle(1), STREAM).is_none());
         PROBE.driver.set(driver()).unwrap();
         PROBE.on.store(true, Ordering::Release);
-        assert!(join(0, 4).unwrap_err().contains("2.28"));
-        assert_eq!((join(1, API), join(2, API)), (Ok(()), Ok(())));
+        assert!(join(0, 4, ON).unwrap_err().contains("2.28"));
+        assert_eq!((join(1, API, ON), join(2, API, ON)), (Ok(()), Ok(())));
         assert_eq!(world(|world| world.events.len()), 2 * SLOTS, "two communicators, one context");
 
         let (first, second) = (launch(1, 1), launch(2, 2));
@@ -675,7 +521,7 @@ mod tests {
         world(|world| world.failure = 0);
         assert!(launching(1, handle(3), STREAM).is_none(), "the context is lost");
         // A driver gives a new context the address of the old one.
-        assert_eq!(join(3, API), Ok(()));
+        assert_eq!(join(3, API, ON), Ok(()));
         launch(3, 3);
         world(|world| world.failure = 709);
         ask();
@@ -684,7 +530,7 @@ mod tests {
         [1, 2, 3].into_iter().for_each(leave);
         let forgotten = world(|world| core::mem::take(&mut world.events));
         assert_eq!(forgotten.len(), 4 * SLOTS, "events of a lost context are not used again");
-        assert_eq!((join(1, API), join(2, API)), (Ok(()), Ok(())));
+        assert_eq!((join(1, API, ON), join(2, API, ON)), (Ok(()), Ok(())));
 
         let captured = 0x52;
         world(|world| world.capturing.insert(captured));
@@ -694,24 +540,10 @@ mod tests {
         assert_eq!([3, 4, 5].map(|n| state_of(handle(n))), [LaunchState::Unknown; 3]);
         assert!(!ask(), "a failed launch is given up");
 
-        for number in 100..100 + SLOTS as u64 {
-            launch(1, number);
-        }
-        assert!(launching(1, handle(9), STREAM).is_none(), "no event is free");
-        let tally = tally();
-        let refused = (tally.captured, tally.without_event, tally.failed);
-        assert_eq!((tally.measured, refused), (1, (1, 1, 4)));
-
-        world(|world| world.reached = world.events.keys().map(|&event| (event, 7)).collect());
-        ask();
-        leave(1);
-        assert!(matches!(state_of(handle(100)), LaunchState::Done { ns: 0, .. }));
-        assert_eq!(world(|world| world.events.len()), 2 * SLOTS, "one communicator is left");
-        leave(2);
-        assert_eq!(world(|world| world.events.len()), 0);
+        too_many_launches();
         let (context, mode, breaches) = world(|world| (world.context, world.mode, world.breaches));
         assert_eq!((context, mode, breaches), (Some(CONTEXT), 0, 0), "as they were");
-        assert_eq!(join(3, API), Ok(()));
+        assert_eq!(join(3, API, ON), Ok(()));
         launch(3, 6);
         close();
         assert!(!is_on() && launching(3, handle(7), STREAM).is_none());

@@ -138,6 +138,11 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
         let share = percent(wait.caused);
         found.push((Flag::Slow, format!("other ranks wait for it {share} of the time")));
     }
+    let is_still = rank.work.functions.values().all(|function| function.count == 0.0);
+    if let Some(why) = rank.no_end.as_ref().filter(|_| is_still && rank.flights.is_empty()) {
+        let text = "whether it waits in its last operation is not visible, because";
+        found.push((Flag::Hidden, format!("{text} {why}")));
+    }
     found.sort_by_key(|(flag, _)| *flag);
     found.dedup_by_key(|(flag, _)| *flag);
     let why = found.first().map(|(_, why)| why.clone()).unwrap_or_default();
@@ -298,6 +303,25 @@ mod tests {
         assert_eq!(picture.functions[0].per_s, 10.0, "not the sum over ranks");
         assert_eq!(second.operation.as_ref().unwrap().func, "AllReduce");
         assert_eq!(flags_of(&picture), [None, None]);
+    }
+
+    #[test]
+    fn a_rank_whose_last_operation_shows_no_end_is_fine_only_while_it_goes_on() {
+        let still = |no_end: Option<&str>, age_s: f64| {
+            let no_end = no_end.map(str::to_owned);
+            Rank { no_end, work: Work::default(), ..rank(0, age_s) }
+        };
+        let off = Some("CUDA events are off");
+        let ranks = [still(off, 0.0), still(None, 0.0), still(off, 60.0)];
+        let goes_on = Rank { no_end: off.map(str::to_owned), ..rank(0, 0.0) };
+        let flags = ranks.into_iter().chain([goes_on]).map(|rank| {
+            let picture = judge(&Reading { ranks: vec![rank], ..Reading::default() }, 1.0, 30.0);
+            let row = &picture.ranks[0];
+            assert!(row.flag() != Some(Flag::Hidden) || row.why.ends_with("events are off"));
+            row.flag()
+        });
+        let wanted = [Some(Flag::Hidden), None, Some(Flag::Hung), None];
+        assert_eq!(flags.collect::<Vec<_>>(), wanted);
     }
 
     #[test]

@@ -163,6 +163,8 @@ pub enum Flag {
     Slow,
     /// It waits in an operation for a rank that is stalled.
     Waits,
+    /// It calls nothing, and whether it waits in its last operation is not visible.
+    Hidden,
     /// The process exited in order.
     Ended,
 }
@@ -190,6 +192,7 @@ impl Flag {
             Flag::Silent => "SILENT",
             Flag::Slow => "SLOW",
             Flag::Waits => "waits",
+            Flag::Hidden => "hidden",
             Flag::Ended => "ended",
         }
     }
@@ -201,7 +204,7 @@ impl Flag {
             Flag::Hung | Flag::Killed | Flag::Stopped | Flag::Stalled | Flag::Silent => {
                 Severity::Bad
             }
-            Flag::Slow | Flag::Waits => Severity::Warning,
+            Flag::Slow | Flag::Waits | Flag::Hidden => Severity::Warning,
             Flag::Ended => Severity::Over,
         }
     }

@@ -42,6 +42,8 @@ pub struct Rank {
     pub work: Work,
     /// The rank's own watchdog reports a hang.
     pub says_hung: bool,
+    /// Why its last operation shows no end, so that it may wait in it; `None` if it shows it.
+    pub no_end: Option<String>,
     /// Further facts for the detail pane: names and values.
     pub facts: Vec<(String, String)>,
 }

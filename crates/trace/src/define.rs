@@ -14,6 +14,7 @@ use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::counters::Counter;
 use crate::error::Error;
 use crate::files::read_up_to;
+use crate::kind::EventKind;
 use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEATS, Header, SEGMENT};
 use crate::schema::{Declaration, put_name, take_name};
 use crc32fast::hash as crc32;
@@ -41,6 +42,27 @@ pub struct Comm {
     pub api_version: u32,
     /// NCCL's own version code (for example 22809), 0 unknown.
     pub nccl_version: u32,
+}
+
+impl Comm {
+    /// True if NCCL reports only that operations of this communicator are enqueued, with the
+    /// process's activation mask: its ranks are on one node, so that there is no network, and no
+    /// kernel channel events are requested.
+    #[must_use]
+    pub fn hides_ends(&self, mask: u32) -> bool {
+        self.nodes == 1 && self.ranks > 1 && mask & EventKind::KernelCh.bit() == 0
+    }
+
+    /// True if CUDA events may show the ends of this communicator's operations, with the process's
+    /// activation mask and its setting ([`crate::Identity::cuda_events`]).
+    #[must_use]
+    pub fn may_be_measured(&self, mask: u32, cuda_events: Option<&str>) -> bool {
+        match cuda_events {
+            Some("off") => false,
+            Some("auto") => self.hides_ends(mask),
+            _ => true,
+        }
+    }
 }
 
 /// The CUDA device that a communicator is on. A process with several ranks (JAX) has one for each,

@@ -136,8 +136,9 @@ identity! {
          names, unless `NCCL_NET` is `IB` or `Socket`";
     /// The command line, its words with spaces between them, up to 1 KiB.
     command: String, "text", "`/proc/self/cmdline`, unless `NCCLSCOPE_COMMAND` is `off`";
-    /// Whether kernels are timed by CUDA events, too.
-    cuda_events: String, "`on` or `off`", "`NCCLSCOPE_CUDA_EVENTS`";
+    /// Which kernels are timed by CUDA events, too; `auto`: those of communicators whose operations
+    /// otherwise show no end.
+    cuda_events: String, "`auto`, `on` or `off`", "`NCCLSCOPE_CUDA_EVENTS`";
     /// Slurm's job alone.
     slurm_job: String, "text", "`SLURM_JOB_ID`";
     /// Kubernetes' pod.

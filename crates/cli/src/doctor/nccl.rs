@@ -5,8 +5,8 @@ use super::check::Check;
 use super::graphs;
 use crate::nccl::{LIBRARY, Release};
 use ncclscope_control::releases;
-use ncclscope_control::table::KERNEL;
-use ncclscope_control::value::KernelEvents;
+use ncclscope_control::table::{CUDA_EVENTS, KERNEL};
+use ncclscope_control::value::{CudaEvents, KernelEvents};
 use ncclscope_control::variable::environment;
 use std::collections::BTreeSet;
 use std::io;
@@ -77,6 +77,13 @@ fn kernel_events(api: u32, release: &releases::Release) -> Check {
     let name = "kernel events";
     let blind = "without them no duration is the GPU's, and operations within a node show no end";
     let is_off = KERNEL.value(&environment) == KernelEvents::Off;
+    let lacks_them = is_off || !release.by_default && api >= 4;
+    // KernelLaunch events begin with API v5.
+    if lacks_them && api >= 5 && CUDA_EVENTS.value(&environment) != CudaEvents::Off {
+        let why = if is_off { "NCCLSCOPE_KERNEL is off" } else { release.reason };
+        let instead = "CUDA events time operations within a node and show that they end";
+        return Check::ok(name, format!("off: {why}; {instead}"));
+    }
     match api {
         _ if is_off => Check::warn(name, format!("NCCLSCOPE_KERNEL is off: {blind}"), "unset it"),
         1 | 2 => Check::warn(name, format!("this release has none: {blind}"), "use NCCL 2.27"),
@@ -88,7 +95,7 @@ fn kernel_events(api: u32, release: &releases::Release) -> Check {
         _ if !release.by_default => Check::warn(
             name,
             format!("off by default: {}; {blind}", release.reason),
-            "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead",
+            "unset NCCLSCOPE_CUDA_EVENTS: CUDA events time kernels instead",
         ),
         _ => Check::ok(name, format!("on, with GPU time stamps: {}", release.reason)),
     }

@@ -88,11 +88,15 @@ fn limits_of_releases_and_places_are_told() {
     command.env("NCCLSCOPE_PLUGIN", "/absent.so").env("NCCL_PROFILER_PLUGIN", "none");
     let check = json(&mut command, 4);
     let (status, text) = check("kernel events");
-    assert!(status == "warn" && text.contains("4 to 13 %"), "{text}");
+    assert!(status == "ok" && text.contains("4 to 13 %") && text.contains("CUDA"), "{text}");
     assert_eq!(check("plugin").0, "fail");
     assert!(check("NCCL_PROFILER_PLUGIN").1.contains("no profiler"));
-    let (status, text) = json(place.tool().env("NCCLSCOPE_KERNEL", "off"), 0)("kernel events");
-    assert!(status == "warn" && text.contains("show no end"), "{text}");
+    for (name, value) in [("NCCLSCOPE_KERNEL", "off"), ("NCCLSCOPE_KERNEL", "auto")] {
+        let mut command = place.tool();
+        command.env(name, value).env("NCCLSCOPE_CUDA_EVENTS", "off");
+        let (status, text) = json(&mut command, 0)("kernel events");
+        assert!(status == "warn" && text.contains("show no end"), "{value}: {text}");
+    }
     let mut command = tool();
     command.args(["doctor", "-o", "/proc/x", "--nccl"]).arg(Path::new("/absent"));
     let check = json(&mut command, 4);

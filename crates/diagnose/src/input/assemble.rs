@@ -226,10 +226,10 @@ fn process(
         status,
         hides_p2p: false,
         lacks_events: snapshot.lacks_events,
-        // A process that ended in order waited for nothing at its end.
-        off_ns: ago(snapshot.off_since_ns.filter(|_| !snapshot.is_closed)),
+        off_ns: snapshot.off_ns(now),
         is_sampled: snapshot.is_sampled && !snapshot.is_closed,
         hides_calls: snapshot.hides_calls,
+        no_end: snapshot.no_end(),
         is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
         still_ns: snapshot.still_ns(now),
         usual_ns: snapshot.usual_ns,

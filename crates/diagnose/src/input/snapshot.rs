@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the recording of one process shows of its progress.
 
-use crate::job::{Call, InFlightOp, Settings, SetupCall, ThreadState};
+use crate::job::{Call, InFlightOp, NoEnd, Settings, SetupCall, ThreadState};
 use ncclscope_findings::rank::Pending;
 use ncclscope_trace::runs::ProcessFacts;
 use std::collections::{BTreeMap, VecDeque};
@@ -83,6 +83,18 @@ impl Snapshot {
             || self.comms.iter().any(|member| member.is_captured);
         let is_known = self.change_ns != 0 && !self.is_closed && !may_move_unseen;
         is_known.then(|| now.saturating_sub(self.change_ns))
+    }
+
+    /// How long recording had been off at the time `now`, ns. A process that ended in order waited
+    /// for nothing at its end.
+    pub(super) fn off_ns(&self, now: u64) -> Option<u64> {
+        let since = self.off_since_ns.filter(|_| !self.is_closed);
+        since.map(|since| now.saturating_sub(since))
+    }
+
+    /// Why operations of the process show no end, if they show none.
+    pub(super) fn no_end(&self) -> NoEnd {
+        NoEnd::of(self.facts.identity.cuda_events.as_deref(), self.hides_calls)
     }
 
     pub(super) const fn has_foreign(&self) -> bool {

@@ -208,11 +208,13 @@ impl Collector {
 
     /// Takes a heartbeat of a communicator from the rank's watchdog, which knows the losses. An
     /// operation that seems to be in flight is over if it started five seconds before all
-    /// operations that the watchdog sees in flight; its stop was lost.
+    /// operations that the watchdog sees in flight; its stop was lost. One without a visible end is
+    /// in flight as long as the watchdog sees it, or one before it, in flight.
     pub fn progress(&mut self, progress: &Progress) {
-        let age_ns = 1e6 * f64::from(progress.age_ms);
-        let age = to_u64(age_ns / self.ns_per_tick);
-        self.comms.past(progress.comm, progress.ticks.saturating_sub(age));
+        // The age is rounded down.
+        let age_ns = 1e6 * (f64::from(progress.age_ms) + 1.0);
+        let age = if progress.age_ms > 0 { to_u64(age_ns / self.ns_per_tick) } else { 0 };
+        self.comms.watched(progress, progress.ticks.saturating_sub(age));
     }
 
     /// Communicators that were forgotten since the last call; the latest window has their last

@@ -15,6 +15,7 @@ use ncclscope_operations::kernels::Drifts;
 use ncclscope_operations::operation::Evidence;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::{Facts, KernelOrder, Launched};
+use ncclscope_trace::progress::{Progress, progress_flags};
 use ncclscope_trace::{Comm, CommDevice, Handle, Start, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +79,10 @@ struct State {
     /// According to the rank's watchdog, no operation is in flight that started before this time,
     /// in ticks.
     past: u64,
+    /// The start of the oldest operation that the rank's watchdog sees in flight, in ticks.
+    oldest: Option<u64>,
+    /// According to the rank's watchdog, its operations show no end.
+    hides_ends: bool,
 }
 
 impl Default for State {
@@ -96,6 +101,8 @@ impl Default for State {
             is_told: true,
             ended: None,
             past: 0,
+            oldest: None,
+            hides_ends: false,
         }
     }
 }
@@ -202,12 +209,23 @@ impl Comms {
         }
     }
 
-    /// Notes that according to the rank's watchdog no operation of the communicator is in flight
-    /// that started before `ticks`.
-    pub(super) fn past(&mut self, comm: u16, ticks: u64) {
-        if let Some(state) = self.comms.get_mut(&comm) {
-            state.past = ticks;
+    /// Takes what the rank's watchdog sees: no operation of the communicator is in flight that
+    /// started before `oldest`, in ticks; and one that did, if any is.
+    pub(super) fn watched(&mut self, progress: &Progress, oldest: u64) {
+        if let Some(state) = self.comms.get_mut(&progress.comm) {
+            state.past = oldest;
+            let has_any = progress.enqueued + progress.p2p_enqueued > 0;
+            state.hides_ends = has_any && progress.flags & progress_flags::NO_END != 0;
+            let is_seen = progress.age_ms > 0 && progress.flags & progress_flags::NO_END == 0;
+            state.oldest = is_seen.then_some(oldest);
         }
+    }
+
+    /// Whether the rank's watchdog, which asks the CUDA driver about launches, sees an operation in
+    /// flight that an operation with this start is, or follows.
+    pub(super) fn is_seen_in_flight(&self, comm: u16, start: u64) -> bool {
+        let oldest = self.comms.get(&comm).and_then(|state| state.oldest);
+        oldest.is_some_and(|oldest| start >= oldest)
     }
 
     /// Time from `start`, the start of an operation, to the time of [`Comms::past`], in ticks; 0 if
@@ -440,6 +458,9 @@ impl Comms {
     ) {
         for comm in in_flight.keys() {
             self.state(*comm).had_in_flight = true;
+        }
+        for state in self.comms.values().filter(|state| state.hides_ends && state.ended.is_none()) {
+            metrics.ranks.entry(state.rank_key()).or_default().hidden += 1;
         }
         if std::mem::take(&mut self.others_had_in_flight) {
             metrics.ranks.entry(RankKey { comm: CommKey::others(), rank: -1 }).or_default();

@@ -118,6 +118,12 @@ impl Settled {
             comms.add_order(&mut evidence, &facts, (&head.start, head.stream));
             let completion =
                 if facts.is_copy() { evidence.ce_completion() } else { evidence.completion() };
+            // At the end, a heartbeat of the last second may be older than the operation's end.
+            let is_certain = !look.is_last || look.ns_since(head.start.ticks) >= CHILD_NS;
+            let is_watched = is_certain
+                && completion == Completion::Unseen
+                && comms.is_seen_in_flight(head.start.comm, head.start.ticks);
+            let completion = if is_watched { Completion::Open } else { completion };
             let has_ended = ended.contains(&head.start.comm);
             if completion == Completion::Open && has_ended {
                 self.unfinished[head.start.handle.kind().index()] += 1;

@@ -115,12 +115,18 @@ pub static METRICS: &[Metric] = &[
         "Time from an operation's end to the start of the communicator's next, 0 if they overlap; \
          an operation starts when it is enqueued"),
     metric!("nccl.operations.in_flight", Sum, "{operation}", OF_RANK,
-        Source::Rank(|r| Some(Value::Count(r.in_flight))),
-        "Operations that began and have not ended"),
+        Source::Rank(|r| r.shows_flight().then_some(Value::Count(r.in_flight))),
+        "Operations that began and have not ended; absent if that cannot be seen \
+         (nccl.operations.hidden)"),
     metric!("nccl.operations.oldest_age", Max, "s", OF_RANK,
-        Source::Rank(|r| Some(Value::Sum(r.oldest))),
+        Source::Rank(|r| r.shows_flight().then_some(Value::Sum(r.oldest))),
         "Age of the oldest operation in flight, 0 if there is none; an operation begins when it is \
          enqueued, and may wait behind other work of the GPU"),
+    metric!("nccl.operations.hidden", Sum, "{process}", OF_RANK,
+        Source::Rank(|r| (r.hidden > 0).then_some(Value::Count(r.hidden))),
+        "Processes in which the communicator's operations show no end, so that no hang is seen: \
+         no network, no kernel events and no CUDA events (NCCLSCOPE_CUDA_EVENTS); absent if there \
+         are none"),
     metric!("nccl.graph.calls", Counter, "{call}", OF_RANK,
         Source::Rank(|r| (r.captured > 0).then_some(Value::Count(r.captured))),
         "Calls that were captured into CUDA graphs; a replay counts as an operation where NCCL \

@@ -121,6 +121,7 @@ pub(crate) fn metrics() -> Metrics {
             oldest: f64::from(rank) + 0.5,
             captured: 3,
             invisible: 1,
+            hidden: 1,
         };
         metrics.ranks.insert(RankKey { comm: comm(), rank }, rank_of);
     }

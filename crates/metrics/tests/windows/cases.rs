@@ -7,7 +7,7 @@ use ncclscope_metrics::{Collector, CommKey, Compat, Metrics, Mode};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::{Histogram, Timeline, Timing};
 use ncclscope_trace::handle::LANES;
-use ncclscope_trace::progress::Progress;
+use ncclscope_trace::progress::{Progress, progress_flags};
 use ncclscope_trace::record::{
     ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, ProxyOp, STEP_SHIFT, step_flags,
 };
@@ -339,6 +339,37 @@ fn an_operation_is_in_flight_no_longer_than_by_the_watchdog() {
     let overtaken = BTreeMap::from([(("overtaken", "Coll"), 1)]);
     assert_eq!(close(80, Some((70, 1_000))), (0, overtaken));
     assert_eq!(close(90, None), (0, none));
+}
+
+/// Nothing but CUDA events shows the end of an operation inside a node; the watchdog asks for them.
+#[test]
+fn what_the_watchdog_sees_by_cuda_events_is_in_flight() {
+    let mut process = Process::new(0, 2);
+    let func = process.string("AllReduce");
+    let began = process.now;
+    for _ in 0..2 {
+        let coll = process.start(API, Handle::NULL, Detail::Coll(Coll { func, ..Coll::default() }));
+        process.stop(API, coll);
+        process.now += SECOND;
+    }
+    let recording = recording(&process);
+    let mut collector = collector(&recording);
+    for lane in 0..LANES {
+        recording.records(lane).for_each(|record| collector.record(lane, &record));
+    }
+    let mut close = |seconds: u64, age_ms: u32, flags: u8| {
+        let (ticks, enqueued) = (began + seconds * SECOND, 2);
+        collector.progress(&Progress { ticks, age_ms, flags, enqueued, ..Progress::default() });
+        let window = collector.close(ticks, &recording.tick_map());
+        let rank = window.ranks.into_values().next().unwrap_or_default();
+        (rank.in_flight, rank.oldest.round(), rank.hidden)
+    };
+    assert_eq!(close(20, 20_000, 0), (2, 20.0, 0), "the second waits behind the first");
+    assert_eq!(close(30, 29_000, 0), (1, 29.0, 0), "the first has ended");
+    assert_eq!(close(40, 0, 0), (0, 0.0, 0));
+    assert_eq!(close(50, 9_000, progress_flags::NO_END), (0, 0.0, 1), "it is a guess");
+    assert_eq!(close(60, 0, progress_flags::NO_END), (0, 0.0, 1));
+    assert_eq!(close(70, 0, 0), (0, 0.0, 0));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::shim::{self, Links};
 use super::slab::{Entry, PLUGINS, Slab};
 use super::union::Union;
 use super::{member, rule};
-use crate::{callbacks as ours, probe};
+use crate::callbacks as ours;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, Ordering};
 use ncclscope_abi::older::Parents;
@@ -194,7 +194,7 @@ unsafe fn start_ours<V: Version<Descr: Parents>>(
     }
     let mut handle = core::ptr::null_mut();
     // SAFETY: the slot is valid, and the descriptor is the caller's except for the handles in it.
-    unsafe { probe::start_either::<V>(context, &raw mut handle, &raw mut copy) };
+    unsafe { ours::start::<V>(context, &raw mut handle, &raw mut copy) };
     handle.addr() as u64
 }
 
@@ -226,7 +226,8 @@ pub(super) fn stop(fan: &Fan, handle: *mut c_void) -> NcclResult {
 fn stop_all(fan: &Fan, handles: &[u64; PLUGINS]) {
     let [ours, others @ ..] = handles;
     if *ours != 0 {
-        probe::stop_either(core::ptr::without_provenance_mut(as_address(*ours)));
+        // SAFETY: any handle is safe.
+        unsafe { ours::stop(core::ptr::without_provenance_mut(as_address(*ours))) };
     }
     for (member, &handle) in fan.members.iter().zip(others) {
         if handle != 0 {

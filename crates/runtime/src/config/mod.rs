@@ -16,7 +16,7 @@ use ncclscope_control::reader::{Reader, Settings};
 use ncclscope_control::releases::of_release;
 use ncclscope_control::table::{self, DIR};
 use ncclscope_control::text::beginning;
-use ncclscope_control::value::{KernelEvents, Mode, SeriesLabels, SocketDirectory};
+use ncclscope_control::value::{CudaEvents, KernelEvents, Mode, SeriesLabels, SocketDirectory};
 use ncclscope_control::variable::{Get, Variable};
 use ncclscope_metrics::encode::Labels;
 use ncclscope_trace::EventKind;
@@ -100,7 +100,7 @@ impl Config {
     #[must_use]
     pub fn mask(&self, nccl_version: u32) -> u32 {
         let bit = EventKind::KernelCh.bit();
-        let has_launches = self.get(&table::CUDA_EVENTS);
+        let has_launches = self.get(&table::CUDA_EVENTS) == CudaEvents::On;
         let launches = if has_launches { EventKind::KernelLaunch.bit() } else { 0 };
         let events = self.get(&table::EVENTS) | launches;
         match self.get(&table::KERNEL) {

@@ -19,7 +19,7 @@ use crate::window::ClockReading;
 use crate::{probe, socket, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_control::table;
-use ncclscope_control::value::{FirstWindow, Mode};
+use ncclscope_control::value::{CudaEvents, FirstWindow, Mode};
 use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate, registry};
 use ncclscope_trace::layout::Header;
@@ -125,9 +125,7 @@ impl Runtime {
         let identity = of_process(&options, (host, pid), nonce, nccl_version);
         let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
         let mut watchdog = Watchdog::new(OwnProcess::of(&identity), limit, actions);
-        if config.get(&table::CUDA_EVENTS) {
-            watchdog.cuda_events();
-        }
+        watchdog.cuda_events(config.get(&table::CUDA_EVENTS));
         let mut drain = Drain::new(&self.shared, memory, recording, watchdog);
         if let Some(target) = config.otlp.clone() {
             let resource = resource(&target, &identity);
@@ -184,8 +182,8 @@ impl Runtime {
             gate::open();
             self.first_window(&mut state, config.get(&table::START));
         }
-        if config.get(&table::CUDA_EVENTS)
-            && let Err(line) = probe::begin(&self.shared.recorder)
+        if config.get(&table::CUDA_EVENTS) == CudaEvents::On
+            && let Err(line) = probe::begin(&self.shared.recorder, CudaEvents::On)
         {
             self.shared.problem(&line);
         }

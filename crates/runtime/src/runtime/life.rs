@@ -13,9 +13,11 @@ use crate::sys::cuda::Device;
 use crate::sys::mask::ActivationMask;
 use crate::{lanes, probe, sys};
 use core::sync::atomic::Ordering;
+use ncclscope_control::table;
 use ncclscope_control::text::beginning;
+use ncclscope_control::value::CudaEvents;
 use ncclscope_recorder::{call_counters, clock, gate};
-use ncclscope_trace::Comm;
+use ncclscope_trace::{Comm, EventKind};
 use std::time::{Duration, Instant};
 
 /// How long the end of the last communicator waits until all records are in the file. The rest is
@@ -78,7 +80,9 @@ impl Runtime {
         state.activate(active);
         let name = info.name.as_deref().map(|name| beginning(name, NAME_BYTES).to_owned());
         let info = CommInfo { name, ..info };
-        self.shared.order(Order::Comm(comm(index, &info, nccl_version)), 0);
+        let comm = comm(index, &info, nccl_version);
+        let is_measured = self.is_measured(&comm, state.mask.unwrap_or(0));
+        self.shared.order(Order::Comm(comm), 0);
         if let Some(device) = device {
             self.shared.order(Order::Device { index, device }, 0);
         }
@@ -87,10 +91,32 @@ impl Runtime {
         // The drain thread may sleep for long while there is no communicator.
         state.wake_drain();
         drop(state);
-        if let Err(line) = probe::join(index, api_version) {
-            self.shared.problem(&line);
+        if is_measured {
+            self.measure(index, api_version);
         }
         self.context(index)
+    }
+
+    /// Whether CUDA events are recorded around a communicator's launches. `mask`: the events that
+    /// are requested from NCCL.
+    fn is_measured(&self, comm: &Comm, mask: u32) -> bool {
+        let has_launches = mask & EventKind::KernelLaunch.bit() != 0;
+        match self.setting(&table::CUDA_EVENTS) {
+            CudaEvents::On => true,
+            CudaEvents::Off => false,
+            CudaEvents::Auto => {
+                has_launches && probe::has_launches(comm.api_version) && comm.hides_ends(mask)
+            }
+        }
+    }
+
+    fn measure(&'static self, comm: u16, api_version: u32) {
+        let setting = self.setting(&table::CUDA_EVENTS);
+        let begun = probe::begin(&self.shared.recorder, setting);
+        let joined = begun.and_then(|()| probe::join(comm, api_version, setting));
+        if let Err(line) = joined {
+            self.shared.problem(&line);
+        }
     }
 
     /// An index for one more communicator, or [`NO_COMM`]; and whether there is a recording.

@@ -3,6 +3,7 @@
 
 use super::own_process::OwnProcess;
 use super::still::Seen;
+use ncclscope_control::value::CudaEvents;
 use ncclscope_operations::progress::CommView;
 use std::collections::BTreeMap;
 
@@ -26,8 +27,8 @@ pub(super) struct Blind {
     /// The text for each reported communicator.
     names: BTreeMap<u16, String>,
     is_told: bool,
-    /// CUDA events were requested.
-    pub(super) has_cuda_events: bool,
+    /// Which launches have CUDA events.
+    pub(super) cuda_events: CudaEvents,
     /// The report of lost events, and when it was last made (time seen, ns).
     overrun: Option<(&'static str, u64)>,
     left_out: LeftOut,
@@ -156,9 +157,9 @@ impl Blind {
                 "the watchdog cannot see hangs of {} because NCCL reports only that their \
                  operations are enqueued: no kernel events, no network, no CUDA events{}",
                 names.join("; "),
-                match self.has_cuda_events {
-                    true => "",
-                    false => " (NCCLSCOPE_CUDA_EVENTS=on shows them from NCCL 2.28 on)",
+                match self.cuda_events {
+                    CudaEvents::Auto | CudaEvents::On => "",
+                    CudaEvents::Off => " (NCCLSCOPE_CUDA_EVENTS=auto shows them from NCCL 2.28 on)",
                 }
             )
         })
@@ -218,10 +219,10 @@ mod tests {
 
     #[test]
     fn what_is_on_is_not_recommended() {
-        let mut blind = Blind::default();
+        let mut blind = Blind { cuda_events: CudaEvents::Off, ..Blind::default() };
         blind.names.insert(0, "communicator 0x1".into());
-        assert!(blind.now()[0].contains("NCCLSCOPE_CUDA_EVENTS=on"));
-        blind.has_cuda_events = true;
+        assert!(blind.now()[0].contains("NCCLSCOPE_CUDA_EVENTS=auto"));
+        blind.cuda_events = CudaEvents::Auto;
         assert!(blind.now()[0].ends_with("no kernel events, no network, no CUDA events"));
     }
 }

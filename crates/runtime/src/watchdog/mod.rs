@@ -51,6 +51,7 @@ use counted::Counted;
 use detect::{Detector, Stuck};
 use drill::Drill;
 use heartbeats::{LastWritten, Pauses};
+use ncclscope_control::value::CudaEvents;
 use ncclscope_operations::progress::{LaunchFate, LiveState, LostEvent, OpView, Tracker};
 use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
@@ -191,9 +192,9 @@ impl Watchdog {
         }
     }
 
-    /// Notes that CUDA events were requested, for the text about what cannot be seen.
-    pub(crate) fn cuda_events(&mut self) {
-        self.blind.has_cuda_events = true;
+    /// Notes whether CUDA events are recorded, for the text about what cannot be seen.
+    pub(crate) fn cuda_events(&mut self, setting: CudaEvents) {
+        self.blind.cuda_events = setting;
     }
 
     /// Takes a communicator, or additional facts about one.

@@ -6,9 +6,9 @@ use ncclscope_diagnose::input::vectors::build;
 use ncclscope_diagnose::{Options, diagnose};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_top::Verdict;
+use ncclscope_top::{Comm, Flight, Verdict};
 use ncclscope_trace::progress::progress_flags;
-use ncclscope_trace::vectors::Table;
+use ncclscope_trace::vectors::{Table, Vector};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -47,10 +47,29 @@ pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
     hangs
 }
 
+/// True if the operations of a rank's communicator show no end.
+pub(super) fn hides_ends(vector: &Vector) -> bool {
+    let has = |flag: u8| vector.flags & u32::from(flag) != 0;
+    let has_any = vector.enqueued > 0 || vector.p2p_enqueued > 0;
+    has_any && has(progress_flags::NO_END) && !has(progress_flags::ENDED)
+}
+
+/// What a rank's watchdog sees in flight on a communicator.
+pub(super) fn flight(vector: &Vector, comm: Comm) -> Option<Flight> {
+    let open = vector.enqueued.saturating_sub(vector.done);
+    let p2p = vector.p2p_enqueued.saturating_sub(vector.p2p_done);
+    (vector.age_ms > 0).then(|| Flight {
+        comm,
+        peer: (vector.peer >= 0).then_some(vector.peer),
+        age_s: f64::from(vector.age_ms) / 1e3,
+        count: u64::from(open) + u64::from(p2p),
+        ..Flight::default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_trace::vectors::Vector;
 
     #[test]
     fn the_rank_that_has_not_called_is_the_one_that_others_wait_for() {

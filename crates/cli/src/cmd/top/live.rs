@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::input::{allow_open_files, host_name};
 use crate::unrecorded::Unrecorded;
 use ncclscope_answer::Moment;
+use ncclscope_diagnose::NoEnd;
 use ncclscope_diagnose::input::here::{Seen, see};
 use ncclscope_metrics::{CommKey, Metrics, Name};
 use ncclscope_operations::Timing;
@@ -114,6 +115,7 @@ impl Live {
             flights: if is_over { Vec::new() } else { flights(process) },
             work,
             says_hung: stuck && !is_over,
+            no_end: no_end(process).filter(|_| !is_over),
             facts: facts(identity),
         })
     }
@@ -223,7 +225,24 @@ fn flights(process: &Process) -> Vec<Flight> {
         age_s,
         count: open.count,
     };
-    process.oldest_in_flight().into_iter().map(flight).collect()
+    let mut found: Vec<Flight> = process.oldest_in_flight().into_iter().map(flight).collect();
+    // What began before the reading did is known to the rank's watchdog alone.
+    let seen: BTreeSet<u64> = found.iter().map(|flight| flight.comm.hash).collect();
+    let vectors = process.vectors();
+    let unread = vectors.iter().filter(|vector| !seen.contains(&vector.comm));
+    found.extend(unread.filter_map(|vector| {
+        let name = process.roles().get(&vector.comm).map_or("", |name| name);
+        hang::flight(vector, Comm::new(vector.comm, name))
+    }));
+    found
+}
+
+/// Why operations of the process show no end, if those of a communicator do not.
+fn no_end(process: &Process) -> Option<String> {
+    let hides = process.vectors().iter().any(hang::hides_ends);
+    let setting = process.identity().cuda_events.as_deref();
+    let is_old = process.identity().profiler_api.is_some_and(|api| api < 5);
+    hides.then(|| NoEnd::of(setting, is_old).text().to_owned())
 }
 
 /// Further facts for the detail pane.

@@ -12,10 +12,9 @@ use super::prometheus::{Sample, samples};
 use super::watch::Source;
 use crate::failure::Failure;
 use ncclscope_answer::Moment;
+use ncclscope_diagnose::NoEnd;
 use ncclscope_metrics::send::client;
-use ncclscope_top::{
-    Comm, Flight, Function, FunctionKey, Life, Link, LinkKey, Rank, Reading, Work,
-};
+use ncclscope_top::{Comm, Function, FunctionKey, Life, Link, LinkKey, Rank, Reading, Work};
 use ncclscope_trace::vectors::{Table, read_table, vector_flags};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -139,16 +138,10 @@ impl Remote {
             if vector.flags & (vector_flags::STOPPED | vector_flags::FROZEN) != 0 {
                 rank.life = Life::Stopped;
             }
-            if vector.age_ms > 0 {
-                let open = vector.enqueued.saturating_sub(vector.done);
-                let p2p = vector.p2p_enqueued.saturating_sub(vector.p2p_done);
-                rank.flights.push(Flight {
-                    comm: name(vector.comm).unwrap_or_else(|| Comm::new(vector.comm, "")),
-                    peer: (vector.peer >= 0).then_some(vector.peer),
-                    age_s: f64::from(vector.age_ms) / 1e3,
-                    count: u64::from(open) + u64::from(p2p),
-                    ..Flight::default()
-                });
+            let comm = name(vector.comm).unwrap_or_else(|| Comm::new(vector.comm, ""));
+            rank.flights.extend(hang::flight(vector, comm));
+            if hang::hides_ends(vector) {
+                rank.no_end = Some(NoEnd::Unknown.text().to_owned());
             }
         }
         ranks.into_values().collect()
