@@ -155,13 +155,17 @@ impl End {
 }
 
 /// The other end, at the member `peer`, of a transfer in the operation that `own` is in. A member
-/// that has finished that operation has moved all of its steps.
+/// that has finished that operation has moved all of its steps. One that has left the communicator
+/// may have aborted what it had not moved.
 fn far_end(
     comm: &Communicator,
     (own, one): (&Vector, &Transfer),
     (peer, process): (usize, &Process),
 ) -> Option<End> {
     let other = &comm.vectors[peer];
+    if other.has_left {
+        return None;
+    }
     if other.done >= own.front() && !other.is_blind {
         let steps = Some(one.steps).filter(|&steps| steps > 0);
         let all = steps.unwrap_or(u32::MAX);

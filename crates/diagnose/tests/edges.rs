@@ -206,3 +206,17 @@ fn a_plugin_that_reports_too_early_hides_no_loss() {
     }
     assert_eq!(only(&job).root_ranks, [1]);
 }
+
+/// Rank 0 aborts the communicator in operation 5: what it had not moved is lost with it.
+#[test]
+fn a_rank_that_has_left_the_communicator_lost_no_data_on_the_wire() {
+    let mut job = link_of_host_1_down();
+    let gone = &mut job.comms[0].vectors[0];
+    (gone.done, gone.has_left) = (5, true);
+    job.comms[0].flights.remove(&0);
+    let from_it = |verdict: &Verdict| verdict.edge == Some([0, 1]);
+    assert!(!findings(&job).iter().any(from_it), "{:#?}", findings(&job));
+    job.comms[0].vectors[0].has_left = false;
+    let found = findings(&job);
+    assert!(found.iter().any(|it| it.root_ranks.contains(&1)), "{found:#?}");
+}

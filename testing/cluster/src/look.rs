@@ -46,6 +46,8 @@ pub fn live(
     for host in cluster.hosts() {
         let mut dump = host.command(&files.tool);
         others += &said(dump.args(["dump", "--all", "--yes", "-o", COPIES]), host)?;
+        // Of a process that does not answer, the recording itself; a copy is newer.
+        collect(&host.outside(RECORDINGS), &folder.join("live"))?;
         collect(&host.outside(COPIES), &folder.join("live"))?;
     }
     let command = || match scenario.look_from {
