@@ -10,7 +10,8 @@ const MINUTE: Option<u64> = Some(60_000_000_000);
 /// enqueued.
 #[test]
 fn an_operation_without_a_visible_end_is_never_outside_nccl() {
-    let process = |rank| Process { rank: Some(rank), idle_ns: MINUTE, ..Process::default() };
+    let still = Process { idle_ns: MINUTE, still_ns: MINUTE, ..Process::default() };
+    let process = |rank| Process { rank: Some(rank), ..still.clone() };
     let vector = |process: u32| Vector {
         process,
         rank: process,

@@ -109,34 +109,33 @@ impl Call {
 /// The word that is wrong.
 pub fn parse(text: &str) -> Result<Vec<Word>, String> {
     let spaced = text.replace('{', " { ").replace('}', " } ");
-    let mut tokens = spaced.split_whitespace();
-    let words = block(&mut tokens)?;
-    match tokens.next() {
-        None => Ok(words),
-        Some(_) => Err("a `}` without a `{`".into()),
-    }
+    block(&mut spaced.split_whitespace(), false)
 }
 
-/// The words up to the end of the block; the closing brace of an inner block is consumed.
-fn block<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Result<Vec<Word>, String> {
+/// The words up to the end of the program, or of an inner block, whose closing brace is consumed.
+fn block<'a>(
+    tokens: &mut impl Iterator<Item = &'a str>,
+    is_inner: bool,
+) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     while let Some(token) = tokens.next() {
         match token {
-            "}" => return Ok(words),
+            "}" if is_inner => return Ok(words),
+            "}" => return Err("a `}` without a `{`".into()),
             "group" => {
                 open(token, tokens)?;
-                words.push(Word::Group(block(tokens)?));
+                words.push(Word::Group(block(tokens, true)?));
             }
             _ => match token.strip_suffix('*') {
                 Some(times) => {
                     open(token, tokens)?;
-                    words.push(Word::Repeat(number(times, token)?, block(tokens)?));
+                    words.push(Word::Repeat(number(times, token)?, block(tokens, true)?));
                 }
                 None => words.push(word(token)?),
             },
         }
     }
-    Ok(words)
+    if is_inner { Err("a `{` without a `}`".into()) } else { Ok(words) }
 }
 
 fn open<'a>(token: &str, tokens: &mut impl Iterator<Item = &'a str>) -> Result<(), String> {
@@ -226,6 +225,7 @@ mod tests {
             ("dance", "`dance` is no word"),
             ("3* allreduce:1", "`3*` needs a `{`"),
             ("work:1 }", "a `}` without"),
+            ("2*{ work:1", "a `{` without"),
             ("send:1", "`send:1` is no word"),
         ] {
             let error = parse(text).expect_err(text);
