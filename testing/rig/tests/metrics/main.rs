@@ -418,6 +418,6 @@ fn each_alert_fires_on_what_it_is_for() {
     if !has_prometheus() {
         return;
     }
-    assert!(promtool(&["check", "rules", "alerts.yml"]).contains("10 rules found"));
+    assert!(promtool(&["check", "rules", "alerts.yml"]).contains("11 rules found"));
     assert!(promtool(&["test", "rules", "alerts_test.yml"]).contains("SUCCESS"));
 }
