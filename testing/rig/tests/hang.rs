@@ -239,11 +239,8 @@ fn what_cannot_be_seen_is_said() {
     let cli = build::tool();
     let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
     let job = job.env("NCCLSCOPE_KERNEL", "off").env("NCCLSCOPE_CUDA_EVENTS", "off");
-    let job = job.env("NCCLSCOPE_LOG", "stderr").steps([
-        "init",
-        "repeat:5:allreduce:4096",
-        "sleep:9000",
-    ]);
+    let job =
+        job.env("NCCLSCOPE_LOG", "stderr").steps(["init", "repeat:5:allreduce:4096", "sleep:9000"]);
     let job = Watched::of(job, LIMIT);
     let until = Instant::now() + PATIENCE;
     let control = job.record.path().join("control");

@@ -282,6 +282,10 @@ fn every_query_of_every_dashboard_and_alert_returns_data() {
     let targets = [("ncclscope", &*ours), ("inspector", &*theirs), ("node", &*node)];
     let prometheus = Prometheus::start(folder.path(), &targets);
     let running = endless_job(&plugin, &nccl, &run).start().expect("ranks start");
+    // Inside a node, and without events that show an end.
+    let hidden = endless_job(&plugin, &nccl, &run).hosts(1).devices(2);
+    let hidden = hidden.env("NCCLSCOPE_KERNEL", "off").env("NCCLSCOPE_CUDA_EVENTS", "off");
+    let hidden = hidden.start().expect("ranks start");
 
     let end = Instant::now() + PATIENCE;
     let mut silent: Vec<Query> = queries();
@@ -295,7 +299,7 @@ fn every_query_of_every_dashboard_and_alert_returns_data() {
     assert!(prometheus.data(scraped, end).is_some(), "through the node exporter");
     let text = std::fs::read_to_string(textfiles.join("ncclscope.prom")).unwrap();
     check_metrics(&text);
-    drop(running);
+    drop((running, hidden));
 }
 
 /// The product, a run directory, and an agent that follows it and writes a textfile.
