@@ -283,7 +283,7 @@ fn process(pid: u32, place: JobPosition, interfaces: Option<String>) -> Option<P
         parent,
         name: fs::read_to_string(of("comm")).unwrap_or_default().trim_end().to_owned(),
         place,
-        call: nccl.as_ref().and_then(|_| calls(&directory).into_iter().next()),
+        call: nccl.as_ref().and_then(|_| calls(&directory).calls.into_iter().next()),
         nccl,
         interfaces,
         sockets: sockets(&directory),

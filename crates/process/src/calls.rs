@@ -37,7 +37,7 @@ const FUNCTIONS: [&str; 12] = [
 /// What `syscall` says of a thread that runs or is ready to, whose stack pointer is not known. NCCL
 /// waits in short sleeps, so that such a thread is looked at again: so often, after such a time.
 const RUNNING: &str = "running";
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 200;
 const ROUND: Duration = Duration::from_millis(2);
 
 /// Maximum number of threads that are looked at, and of bytes of a stack.
@@ -53,15 +53,25 @@ pub struct Call {
     pub function: &'static str,
 }
 
-/// The calls of a process, whose directory in `/proc` this is, by thread. Empty if it is of another
-/// user, or if the system does not show stacks.
+/// The calls of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// By thread.
+    pub calls: Vec<Call>,
+    /// Some thread ran, or waited for a processor, whenever it was looked at: whether it is in such
+    /// a function is not known.
+    pub is_partial: bool,
+}
+
+/// The calls of a process, whose directory in `/proc` this is. Empty if it is of another user, or
+/// if the system does not show stacks.
 #[must_use]
-pub fn calls(process: &Path) -> Vec<Call> {
+pub fn calls(process: &Path) -> Calls {
     let maps = Maps::read(process);
     let code = Code::of(&maps);
-    let Ok(memory) = File::open(process.join("mem")) else { return Vec::new() };
+    let Ok(memory) = File::open(process.join("mem")) else { return Calls::default() };
     if code.functions.is_empty() {
-        return Vec::new();
+        return Calls::default();
     }
     let tasks = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
@@ -82,7 +92,7 @@ pub fn calls(process: &Path) -> Vec<Call> {
         std::thread::sleep(ROUND);
     }
     all.sort_by_key(|call: &Call| call.tid);
-    all
+    Calls { calls: all, is_partial: !left.is_empty() }
 }
 
 /// The stack pointer in the text of `syscall`: `running`, or `NUMBER ARGUMENTS… SP PC`.
@@ -180,7 +190,7 @@ mod tests {
     /// A process without NCCL, and one that is not there.
     #[test]
     fn without_nccl_there_is_no_call() {
-        assert_eq!(calls(Path::new("/proc/self")), []);
-        assert_eq!(calls(Path::new("/proc/nothing")), []);
+        assert_eq!(calls(Path::new("/proc/self")), Calls::default());
+        assert_eq!(calls(Path::new("/proc/nothing")), Calls::default());
     }
 }

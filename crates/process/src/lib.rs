@@ -20,5 +20,5 @@ mod maps;
 pub mod sockets;
 mod symbols;
 
-pub use calls::{Call, calls};
+pub use calls::{Call, Calls, calls};
 pub use sockets::{Sockets, sockets};

@@ -15,7 +15,7 @@ use crate::sys::thread::spawn_quiet;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_process::{Call, Sockets, calls, sockets};
+use ncclscope_process::{Calls, Sockets, calls, sockets};
 use ncclscope_trace::StrId;
 use ncclscope_trace::progress::Setup;
 use std::fmt::Display;
@@ -36,14 +36,17 @@ static SEEN: Lock<Option<Seen>> = Lock::new(None);
 pub(super) struct Seen {
     /// The first thread that is in such a function, and the function.
     call: Option<(u32, &'static str)>,
+    /// See [`Calls::is_partial`].
+    is_partial: bool,
     connects: String,
     listens: String,
 }
 
 impl Seen {
-    fn of(calls: &[Call], sockets: &Sockets) -> Seen {
+    fn of(found: &Calls, sockets: &Sockets) -> Seen {
         Seen {
-            call: calls.first().map(|call| (call.tid, call.function)),
+            call: found.calls.first().map(|call| (call.tid, call.function)),
+            is_partial: found.is_partial,
             connects: list(sockets.connecting.iter()),
             listens: list(sockets.own_addresses().iter()),
         }
@@ -102,6 +105,9 @@ impl Setups {
         limit_ns: Option<u64>,
     ) -> (Option<Seen>, Option<String>) {
         let found = SEEN.lock().take();
+        // A look that did not see all threads does not undo what one before it saw.
+        let has_call = self.seen.as_ref().is_some_and(|seen| seen.call.is_some());
+        let found = found.filter(|seen| seen.call.is_some() || !(seen.is_partial && has_call));
         if calls != self.calls || self.since == 0 {
             // What a look saw in the pause before says nothing about this one.
             let due_ns = FIRST_NS.max(self.longest_ns.saturating_mul(2));
@@ -155,6 +161,7 @@ fn list<T: Display>(all: impl Iterator<Item = T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_process::Call;
 
     const S: u64 = 1_000_000_000;
 
@@ -178,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_call_is_told_once_with_its_sockets() {
-        let calls = [Call { tid: 7, function: "ncclCommSplit" }];
+        let calls = vec![Call { tid: 7, function: "ncclCommSplit" }];
+        let calls = Calls { calls, is_partial: false };
         let connecting = ["10.0.0.3:99".parse().unwrap()].into();
         let listening = ["10.0.0.2:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap()].into();
         let seen = Seen::of(&calls, &Sockets { listening, connecting });
@@ -193,7 +201,7 @@ mod tests {
         });
         assert_eq!(texts, ["ncclCommSplit", "10.0.0.3:99", "10.0.0.2"]);
         assert_eq!((record.tid, record.function, record.listens), (7, StrId(1), StrId(3)));
-        let none = Seen::of(&[], &Sockets::default());
+        let none = Seen::of(&Calls::default(), &Sockets::default());
         assert_eq!(none.line(9 * S), None);
         assert_eq!(none.record(5, |_| StrId(9)).function, StrId::NONE);
     }
