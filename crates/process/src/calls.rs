@@ -3,11 +3,11 @@
 The threads of a process that are in a function that creates or ends a communicator.
 
 A thread that waits in the kernel shows its stack pointer (`/proc/PID/task/TID/syscall`); what lies
-above it are the frames of the calls that have not returned. The first return address into a library
-other than NCCL's, CUDA's and the C library's is that of the caller: all return addresses before it
-belong to the call in progress. One of them lies in an exported function of NCCL. (Bytes of a frame
-that were never written may hold an old return address; those of the application's own frames come
-after its first return address, and are not looked at.)
+above it are the frames of the calls that have not returned. If the first return address into a
+library other than CUDA's and the C library's is into NCCL's, the thread is in NCCL, and the first
+one into an exported function of NCCL is that of the call. (Bytes of a frame that were never written
+may hold an old return address: in NCCL's frames some lead into the application, so that these do
+not end the search; those in frames of an application that has not called NCCL do not begin it.)
 */
 
 use crate::maps::{Mapping, Maps};
@@ -121,7 +121,7 @@ struct Code<'m> {
 impl<'m> Code<'m> {
     fn of(maps: &'m Maps) -> Code<'m> {
         let files = maps.iter().map(|mapping| &mapping.file).filter(|file| is_nccl(file));
-        let wanted = |name: &str| bare(name).is_some();
+        let wanted = |name: &str| name.starts_with("nccl") || name.starts_with("pnccl");
         let of_file = |file: &PathBuf| (file.clone(), functions(file, wanted));
         let all: BTreeMap<_, _> = files.map(of_file).filter(|(_, all)| !all.is_empty()).collect();
         Code { maps, functions: all }
@@ -129,20 +129,16 @@ impl<'m> Code<'m> {
 
     /// NCCL's function on a stack, if a call of it is in progress.
     fn call_on(&self, stack: &[u64]) -> Option<&'static str> {
-        for &word in stack {
-            let Some(mapping) = self.maps.at(word) else { continue };
-            if let Some(functions) = self.functions.get(&mapping.file) {
-                let place = word - mapping.range.start + mapping.offset;
-                let function = functions.iter().find(|(_, range)| range.contains(&place));
-                if let Some((name, _)) = function {
-                    return bare(name);
-                }
-            } else if !is_below(mapping) {
-                // The caller's frame.
-                return None;
-            }
-        }
-        None
+        let mut code = stack.iter().filter_map(|&word| Some((word, self.maps.at(word)?)));
+        let first = code.find(|(_, mapping)| !is_below(mapping))?;
+        let function = |(word, mapping): (u64, &Mapping)| {
+            let place = word - mapping.range.start + mapping.offset;
+            let functions = self.functions.get(&mapping.file)?;
+            functions.iter().find(|(_, range)| range.contains(&place))
+        };
+        self.functions.get(&first.1.file)?;
+        let (name, _) = std::iter::once(first).chain(code).find_map(function)?;
+        bare(name)
     }
 }
 
@@ -150,7 +146,15 @@ impl<'m> Code<'m> {
 fn is_below(mapping: &Mapping) -> bool {
     let name = mapping.file.file_name().unwrap_or_default().to_string_lossy();
     let system = ["libc.", "libc-", "libpthread", "ld-linux", "libstdc++", "libgcc_s", "[v"];
-    let of_nccl = ["libnccl", "libcuda", "libcpu_cuda", "libnvidia", "libibverbs", "libmlx5"];
+    let of_nccl = [
+        "libnccl_profiler",
+        "libnccl-",
+        "libcuda",
+        "libcpu_cuda",
+        "libnvidia",
+        "libibverbs",
+        "libmlx5",
+    ];
     system.iter().chain(&of_nccl).any(|part| name.starts_with(part))
 }
 
@@ -185,6 +189,29 @@ mod tests {
         assert_eq!(bare("pncclCommSplit"), Some("ncclCommSplit"));
         assert_eq!(bare("ncclCommSplit"), Some("ncclCommSplit"));
         assert_eq!(bare("ncclAllReduce"), None);
+    }
+
+    /// NCCL at 1000 with a split at 1800 and an AllReduce at 1900, CUDA at 2000, the application
+    /// at 3000.
+    #[test]
+    fn the_call_in_progress_is_that_of_the_first_frames() {
+        let maps = Maps::parse(
+            "1000-1fff r-xp 00000000 0:0 1 /l/libnccl.so.2\n\
+             2000-2fff r-xp 00000000 0:0 2 /l/libcudart.so.12\n\
+             3000-3fff r-xp 00000000 0:0 3 /l/train\n",
+        );
+        let all = vec![
+            ("pncclCommSplit".to_owned(), 0x800..0x880),
+            ("ncclAllReduce".to_owned(), 0x900..0x980),
+        ];
+        let functions = [(PathBuf::from("/l/libnccl.so.2"), all)].into();
+        let code = Code { maps: &maps, functions };
+        let split = [0x1, 0x2010, 0x1010, 0x3010, 0x1810, 0x3020];
+        assert_eq!(code.call_on(&split), Some("ncclCommSplit"), "0x3010 is an old address");
+        assert_eq!(code.call_on(&[0x2010, 0x1010, 0x1910, 0x3020, 0x1810]), None, "AllReduce");
+        assert_eq!(code.call_on(&[0x2010, 0x3010, 0x1010, 0x1810]), None, "the application");
+        assert_eq!(code.call_on(&[0x2010, 0x1010]), None, "a thread of NCCL's own");
+        assert_eq!(code.call_on(&[]), None);
     }
 
     /// A process without NCCL, and one that is not there.

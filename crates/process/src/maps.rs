@@ -26,7 +26,7 @@ impl Maps {
         Maps::parse(&String::from_utf8_lossy(&text))
     }
 
-    fn parse(text: &str) -> Maps {
+    pub(crate) fn parse(text: &str) -> Maps {
         Maps(text.lines().filter_map(mapping).collect())
     }
 
