@@ -5,8 +5,8 @@ function that creates or ends a communicator, and what its sockets wait for.
 
 NCCL's profiler interface has no event for `ncclCommInitRank…`, `Split`, `Abort` and `Destroy`, so
 that a thread that hangs there looks as if it was outside NCCL. The system shows it: a return
-address into such a function is on the thread's stack ([`calls`]). The sockets ([`sockets`]) show to
-whom NCCL connects, and on which interface it waits for others.
+address into such a function is on the thread's stack ([`calls()`]). The sockets ([`sockets()`])
+show to whom NCCL connects, and on which interface it waits for others.
 
 All of it is read from `/proc`: a rank looks at itself (`/proc/self`), the tool at the processes of
 its user. This crate does **not** judge what it sees, stop what it looks at, or need any privilege

@@ -4,7 +4,7 @@ CUDA events around kernel launches (`NCCLSCOPE_CUDA_EVENTS`): how long NCCL's ke
 while they have not ended, whether their stream has reached them (docs/probe.md).
 
 Each launch of a communicator that has joined has two events: one is recorded in its stream directly
-before the kernel, one directly after. They come from a pool for each CUDA context ([`pool`]). The
+before the kernel, one directly after. They come from a pool for each CUDA context (`pool.rs`). The
 pool is filled in `init`, on the application's thread, and emptied with the context's last
 communicator. A launch takes a slot of the pool:
 
