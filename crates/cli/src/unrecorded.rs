@@ -83,7 +83,10 @@ impl Unrecorded {
             };
             of.extend(process(pid, place, environment.get(IFNAME).cloned()));
         }
-        Unrecorded::among(&recorded, others)
+        let mut found = Unrecorded::among(&recorded, others);
+        // Not at those that record: a look at a process that computes takes a while.
+        found.processes.iter_mut().for_each(Process::look);
+        found
     }
 
     /// The ranks among `others` that have no recording, in a run in which `recorded` have one.
@@ -180,6 +183,15 @@ impl Process {
         format!("{who} {does}")
     }
 
+    /// Looks at its threads, if it has loaded NCCL, and at its sockets.
+    fn look(&mut self) {
+        let directory = PathBuf::from(format!("/proc/{}", self.pid));
+        if self.nccl.is_some() {
+            self.call = calls(&directory).calls.into_iter().next();
+        }
+        self.sockets = sockets(&directory);
+    }
+
     /// That it stands in a function, to whom it connects, where it waits, and with which NCCL.
     fn stands_in(&self, function: &str, version: Option<&str>) -> String {
         let mut text = format!("is in {function}, its first communicator");
@@ -265,7 +277,6 @@ fn one_for_each_rank(all: Vec<Process>) -> Vec<Process> {
 }
 
 fn process(pid: u32, place: JobPosition, interfaces: Option<String>) -> Option<Process> {
-    let directory = PathBuf::from(format!("/proc/{pid}"));
     let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
     let stat = String::from_utf8_lossy(&fs::read(of("stat")).ok()?).into_owned();
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -283,10 +294,10 @@ fn process(pid: u32, place: JobPosition, interfaces: Option<String>) -> Option<P
         parent,
         name: fs::read_to_string(of("comm")).unwrap_or_default().trim_end().to_owned(),
         place,
-        call: nccl.as_ref().and_then(|_| calls(&directory).calls.into_iter().next()),
         nccl,
         interfaces,
-        sockets: sockets(&directory),
+        call: None,
+        sockets: Sockets::default(),
         is_stopped: matches!(state, b'T' | b't'),
     })
 }

@@ -113,8 +113,8 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     notes.extend(moving(job, &wait_roots));
     let is_quiet = verdicts.is_empty() && waiting.is_empty();
     let hidden = is_quiet.then(|| hidden(job, params.hang_ns)).flatten();
-    let is_seen = hidden.is_none() && endless(job).is_empty();
-    let standstill = standstill::find(job, params.hang_ns).filter(|_| is_seen);
+    let is_seen = |_: &Standstill| hidden.is_none() && endless(job).is_empty();
+    let standstill = standstill::find(job, params.hang_ns).filter(is_seen);
     if let Some(hidden) = &hidden {
         notes.push(hidden.text.clone());
     } else if is_quiet {
