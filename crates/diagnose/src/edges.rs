@@ -14,13 +14,11 @@ lower bounds: a sender has given at least what it shows, but what a receiver sho
 with what the sender had given while the receiver was heard from.
 */
 
-use crate::job::{Communicator, Job, Process, Vector};
+use crate::job::{CLOCKS_NS, Communicator, Job, Process, Vector};
 use crate::state;
 use ncclscope_findings::rank::Transfer;
 
-/// The clocks of hosts may differ by this, ns (as in `input/assemble.rs`), and a heartbeat, once a
-/// second, may lack what happened since the one before.
-const CLOCKS_NS: u64 = 2_000_000_000;
+/// A heartbeat, once a second, may lack what happened since the one before, ns.
 const HEARTBEAT_NS: u64 = 1_000_000_000;
 
 /// One end of an edge: its counts, in steps, and its times.

@@ -16,22 +16,9 @@ use std::time::{Duration, Instant};
 /// How long ranks may take to their first operation.
 const FIRST: Duration = Duration::from_secs(30);
 
-/// NCCL's settings of every rank: sockets over the bridge, few channels, nothing that needs a
-/// device, and small buffers, which NCCL clears. (RAS is on, as with users.)
-const ENVIRONMENT: [(&str, &str); 12] = [
-    ("NCCL_SOCKET_IFNAME", "eth0"),
-    ("NCCL_NET", "Socket"),
-    ("NCCL_IB_DISABLE", "1"),
-    ("NCCL_PAT_ENABLE", "0"),
-    ("NCCL_NVLS_ENABLE", "0"),
-    ("NCCL_MAX_NCHANNELS", "2"),
-    ("NCCL_CUMEM_ENABLE", "0"),
-    ("NCCL_CUMEM_HOST_ENABLE", "0"),
-    ("NCCL_P2P_LEVEL", "SYS"),
-    ("NCCL_DEBUG", "WARN"),
-    ("NCCL_BUFFSIZE", "1048576"),
-    ("NCCL_LL128_BUFFSIZE", "1228800"),
-];
+/// What differs from the rig's settings of NCCL: sockets over the bridge, and fewer channels.
+const ENVIRONMENT: [(&str, &str); 2] =
+    [("NCCL_SOCKET_IFNAME", "eth0"), ("NCCL_MAX_NCHANNELS", "2")];
 
 /// Runs a scenario; `output` receives logs, copies of recordings and, `with_tools`, what
 /// `diagnose`, `top` and `dump --why` print.
@@ -166,7 +153,9 @@ fn configure(
         }
     }
     let own = scenario.own(rank);
-    command.envs(ENVIRONMENT).env("NCCL_PROFILER_PLUGIN", &files.plugin);
+    command.envs(rig::job::ENVIRONMENT).envs(ENVIRONMENT);
+    // RAS is on, as with users.
+    command.env_remove("NCCL_RAS_ENABLE").env("NCCL_PROFILER_PLUGIN", &files.plugin);
     command.env("NCCLSCOPE_DIR", RECORDINGS);
     command.env("NCCLSCOPE_HANG_SEC", scenario.limit_s.to_string());
     command.env("RANK", rank.to_string()).env("WORLD_SIZE", scenario.nranks().to_string());

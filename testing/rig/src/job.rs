@@ -22,7 +22,7 @@ use crate::topology::Topology;
 /// NCCL settings of every rank: sockets only, few channels, nothing that needs a device. NCCL
 /// clears all buffers of each connection, 9.6 MB with its own sizes, which takes two fifths of a
 /// short job's processor time: here they are a quarter as large.
-const ENVIRONMENT: [(&str, &str); 13] = [
+pub const ENVIRONMENT: [(&str, &str); 13] = [
     ("NCCL_SOCKET_IFNAME", "lo"),
     ("NCCL_NET", "Socket"),
     ("NCCL_IB_DISABLE", "1"),

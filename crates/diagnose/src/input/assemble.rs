@@ -10,13 +10,15 @@ other hosts, that is a suspicion, and none if the others had waited for it while
 */
 
 use super::calls;
-use super::first_end::{self, CLOCKS_NS};
+use super::first_end;
 use super::here;
 use super::options::InputOptions;
 use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
 use crate::ending::Ending;
-use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
+use crate::job::{
+    CLOCKS_NS, CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector,
+};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};

@@ -12,15 +12,13 @@ hosts differ, so that intervals of different hosts must be further apart.
 
 use super::snapshot::Snapshot;
 use crate::ending::{FirstEnd, Others};
-use crate::job::{Process, ProcessStatus};
+use crate::job::{CLOCKS_NS, Process, ProcessStatus};
 use crate::words::named_ranks;
 use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Clocks of different hosts may differ by this, ns.
-pub(super) const CLOCKS_NS: u64 = 2_000_000_000;
 /// The last records of a killed process may not be in its recording: those of this time, ns. The
 /// drain thread sleeps no longer.
 const LOST_NS: u64 = 250_000_000;
