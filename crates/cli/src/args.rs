@@ -440,9 +440,12 @@ pub(crate) struct DumpArgs {
     /// [default: dump-SECONDS beside each recording]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Copy nothing, but print what each process waits for now, and what its threads do
+    /// Copy nothing, but print why the job hangs, what each process waits for now, and what its
+    /// threads do
     #[arg(long, conflicts_with = "output")]
     pub(crate) why: bool,
+    #[command(flatten)]
+    pub(crate) hang: HangLimit,
     /// Output format of --why
     #[arg(long, value_enum, default_value_t, requires = "why")]
     pub(crate) format: Format,
@@ -462,6 +465,8 @@ pub(crate) struct AgentArgs {
         value_parser = seconds
     )]
     pub(crate) interval: Option<f64>,
+    #[command(flatten)]
+    pub(crate) hang: HangLimit,
     /// Collector to send OTLP to, http:// or https:// [default: OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,

@@ -22,7 +22,7 @@ mod window;
 
 pub use collect::{Collector, Foreign};
 pub use window::{
-    Channel, ChannelKey, CommKey, Compat, Device, ENOUGH_SENDS, Fit, LEAST_SIZES, Link, LinkKey,
-    LinkLine, Metrics, Mode, Name, OldestInFlight, OperationKey, Operations, Proxy, Rank, RankKey,
-    Waits,
+    Channel, ChannelKey, CommKey, Compat, Device, ENOUGH_SENDS, FindingKey, Fit, LEAST_SIZES, Link,
+    LinkKey, LinkLine, Metrics, Mode, Name, OldestInFlight, OperationKey, Operations, Proxy, Rank,
+    RankKey, Waits,
 };

@@ -47,6 +47,7 @@ impl Metrics {
     pub fn merge(&mut self, later: &Metrics) {
         self.add(later, Rank::merge);
         add_all(&mut self.beside, &later.beside, u64::clone_from);
+        self.findings.clone_from(&later.findings);
     }
 
     /// Adds the metrics of another process: counts are added, and of states the sum or the greatest
@@ -54,6 +55,7 @@ impl Metrics {
     pub fn join(&mut self, other: &Metrics) {
         self.add(other, Rank::join);
         add_all(&mut self.beside, &other.beside, add_count);
+        self.findings.extend(other.findings.clone());
     }
 
     fn add(&mut self, later: &Metrics, add_rank: impl Fn(&mut Rank, &Rank)) {

@@ -281,6 +281,17 @@ pub struct Proxy {
     pub busy: f64,
 }
 
+/// A cause of a hang, and a rank at fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FindingKey {
+    /// The class's name, such as `network-stalled`.
+    pub class: &'static str,
+    /// `confirmed` or `suspect`.
+    pub confidence: &'static str,
+    /// The rank of the job; `None` if none is known to be at fault.
+    pub rank: Option<u32>,
+}
+
 /// The measurements of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -306,6 +317,8 @@ pub struct Metrics {
     /// Number of processes in which a library is loaded that can communicate without NCCL, at the
     /// window's end, by library.
     pub beside: BTreeMap<Name, u64>,
+    /// Why the job hangs at the window's end: 1 for each cause and rank at fault.
+    pub findings: BTreeMap<FindingKey, u64>,
     /// Number of events that started, by kind.
     pub events: BTreeMap<&'static str, u64>,
 }

@@ -75,7 +75,8 @@ pub struct Flight {
     pub bytes: Option<u64>,
     /// Rank of the peer, for a send or receive.
     pub peer: Option<i32>,
-    /// How long it has been in flight, s.
+    /// Time since it was enqueued or, if it was enqueued behind others, since the one before it
+    /// ended, s.
     pub age_s: f64,
     /// Number of operations in flight on the communicator.
     pub count: u64,

@@ -6,6 +6,8 @@
 
 #[path = "hang/inside.rs"]
 mod inside;
+#[path = "hang/one_verdict.rs"]
+mod one_verdict;
 
 use ncclscope_findings::{FindingClass, Tool};
 use ncclscope_trace::{Heartbeat, Recording};

@@ -27,6 +27,7 @@ mod tls;
 mod vectors;
 
 use crate::args::{AgentArgs, Label};
+use crate::cmd::judged::Judge;
 use crate::failure::{BAD_INPUT, Failure, tell, warn, warn_lines};
 use crate::input::{allow_open_files, damage, host_name, warn_of_damaged};
 use crate::unrecorded::{Patience, Unrecorded};
@@ -35,7 +36,7 @@ use ncclscope_metrics::encode::Labels;
 use ncclscope_metrics::send::environment::place;
 use ncclscope_metrics::send::{Sender, part_of};
 use ncclscope_trace::Recording;
-use node::Node;
+use node::{ByProcess, Node};
 use output::Output;
 use page::Page;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -69,6 +70,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         let mut node = Node::new(directories, &host).per_rank(labels.rank).once();
         node.poll();
         node.close(Instant::now(), true);
+        node.blame(Judge::default().look(&node, args.hang.hang_sec));
         let text = output.prometheus(&node, 0);
         std::io::stdout().lock().write_all(text.as_bytes())?;
         let is_readable = node.count().unreadable == 0 && node.unreadable().next().is_none();
@@ -91,6 +93,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
     let node = Node::new(directories.clone(), &host).per_rank(labels.rank);
     let mut node = node.only_own_host(!args.any_host);
     let mut exports = Exports::start(args, target)?;
+    let mut judge = Judge::default();
     node.begin();
     if let Some(address) = exports.address {
         tell(format_args!("serving http://{address}/metrics"));
@@ -101,7 +104,10 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
     loop {
         let stop = watch(&mut node, window, &signals, &exports);
         window = interval;
-        exports.export(&mut node, &mut output, stop);
+        let closed = node.close(Instant::now(), stop);
+        let jobs = judge.look(&node, args.hang.hang_sec);
+        node.blame(jobs);
+        exports.export(&node.with_findings(closed), &node, &mut output);
         // A process that hangs before its first communicator records nothing.
         let unrecorded = Unrecorded::find(&directories);
         patience.look(&unrecorded, Instant::now()).into_iter().for_each(warn_lines);
@@ -214,11 +220,10 @@ impl Exports {
         Ok(Exports { page, address, textfile, otlp, textfile_failed: false })
     }
 
-    /// Closes the window and exports it.
-    fn export(&mut self, node: &mut Node, output: &mut Output, last: bool) {
-        let window = node.close(Instant::now(), last);
+    /// Exports a window that was closed.
+    fn export(&mut self, window: &ByProcess, node: &Node, output: &mut Output) {
         if let Some((sender, target)) = &self.otlp {
-            sender.send(output.otlp(&window, node, target));
+            sender.send(output.otlp(window, node, target));
         }
         if self.page.is_none() && self.textfile.is_none() {
             return;

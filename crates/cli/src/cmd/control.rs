@@ -39,7 +39,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode, Failure> {
 pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
     let chosen = chosen(&args.target)?;
     if args.why {
-        return why::tell(&chosen, args.format);
+        return why::tell(&chosen, args.hang.hang_sec, args.format);
     }
     confirm(&args.target, &chosen)?;
     write_dumps(&chosen, args.output.as_deref())

@@ -8,6 +8,7 @@ mod diagnose;
 mod doctor;
 mod env;
 mod export;
+mod judged;
 mod merge;
 mod page_file;
 mod plugin_path;

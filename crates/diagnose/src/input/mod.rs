@@ -23,6 +23,7 @@ mod first_end;
 pub mod flight;
 pub mod here;
 mod json;
+pub mod live;
 mod losses;
 mod older;
 mod older_calls;

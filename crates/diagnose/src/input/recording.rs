@@ -68,6 +68,20 @@ pub fn job(
     settings: &InputOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Job, String> {
+    let snapshots = snapshots(paths, settings, warnings);
+    if snapshots.is_empty() {
+        return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
+    }
+    assemble(snapshots, settings)
+}
+
+/// The progress of the processes of these recordings, without those of which nothing is left that
+/// says which process they are of.
+pub(super) fn snapshots(
+    paths: &[PathBuf],
+    settings: &InputOptions,
+    warnings: &mut Vec<String>,
+) -> Vec<Snapshot> {
     let mut snapshots = Vec::new();
     in_order(
         paths,
@@ -82,9 +96,6 @@ pub fn job(
             settings.progress.set(at + 1, paths.len());
         },
     );
-    if snapshots.is_empty() {
-        return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
-    }
     if snapshots.iter().any(|one| !one.facts.is_nameless) {
         snapshots.retain(|one| {
             if one.facts.is_nameless {
@@ -93,10 +104,7 @@ pub fn job(
             !one.facts.is_nameless
         });
     }
-    if snapshots.iter().any(Snapshot::has_foreign) {
-        snapshots = with_pxn(paths);
-    }
-    assemble(snapshots, settings)
+    if snapshots.iter().any(Snapshot::has_foreign) { with_pxn(paths) } else { snapshots }
 }
 
 /// The progress of the processes if proxy threads work for other processes (PXN): that work is

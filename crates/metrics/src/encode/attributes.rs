@@ -95,6 +95,9 @@ pub(crate) const RANK: &str = "nccl.rank";
 pub(crate) const PEER: &str = "nccl.peer.rank";
 pub(crate) const CHANNEL: &str = "nccl.channel.id";
 pub(crate) const LIBRARY: &str = "nccl.library";
+pub(crate) const CLASS: &str = "nccl.finding.class";
+pub(crate) const CONFIDENCE: &str = "nccl.finding.confidence";
+pub(crate) const AT_FAULT: &str = "nccl.finding.rank";
 pub(crate) const LANE: &str = "nccl.proxy.lane";
 
 /// Each attribute with its description.
@@ -146,6 +149,9 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (PEER, "the rank at the other end, on request"),
     (CHANNEL, "the channel, on request"),
     (LIBRARY, "a library that can communicate without NCCL"),
+    (CLASS, "the class of a finding, such as `network-stalled` (docs/findings.md)"),
+    (CONFIDENCE, "`confirmed` or `suspect`"),
+    (AT_FAULT, "the rank of the job that is at fault; absent if none is known to be"),
     (LANE, "lane of the proxy thread, if ranks are requested"),
     (OVERFLOW, "`true`: the sum of the series over the cap; it has no other attributes"),
 ];

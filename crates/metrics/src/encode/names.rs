@@ -7,8 +7,9 @@ Names follow OpenTelemetry's rules (dots, no unit in the name, units of UCUM). T
 */
 
 use super::attributes::{
-    ALGO, BUCKET, CAUSE, CHANNEL, CHANNELS, COMM, DIRECTION, EVENT, FIT, HASH, LANE, LIBRARY,
-    NETWORK, NODES, OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING, TYPE, WAIT,
+    ALGO, AT_FAULT, BUCKET, CAUSE, CHANNEL, CHANNELS, CLASS, COMM, CONFIDENCE, DIRECTION, EVENT,
+    FIT, HASH, LANE, LIBRARY, NETWORK, NODES, OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING,
+    TYPE, WAIT,
 };
 use super::value::{Kind, Value};
 use crate::window::{Channel, Link, Mode, Operations, Proxy, Rank};
@@ -50,6 +51,7 @@ pub(crate) enum Source {
     Lost,
     ExportsLost,
     Beside,
+    Findings,
     /// Not in a `Metrics`: the limiter counts it.
     Limiter,
 }
@@ -139,6 +141,10 @@ pub static METRICS: &[Metric] = &[
         Source::Beside,
         "Processes in which a library is loaded that can communicate without NCCL: what it moves \
          is in no figure"),
+    metric!("nccl.finding", Max, "{finding}", &[CLASS, CONFIDENCE, AT_FAULT],
+        Source::Findings,
+        "1 while a job hangs, for each cause and rank at fault, as `ncclscope diagnose` names them \
+         from the recordings that the agent sees"),
     metric!("nccl.link.transfers", Counter, "{transfer}", OF_LINK,
         Source::Link(|l| Some(Value::Count(l.transfers))),
         "Network transfers between two ranks"),

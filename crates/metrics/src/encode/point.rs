@@ -2,7 +2,8 @@
 //! Converts a `Metrics` to points, for all encoders.
 
 use super::attributes::{
-    self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, LIBRARY, Labels, RANK,
+    self, AT_FAULT, Attribute, Attributes, Builder, CAUSE, CLASS, CONFIDENCE, EVENT, LANE, LIBRARY,
+    Labels, RANK,
 };
 use super::names::{METRICS, Metric, Source};
 use super::value::Value;
@@ -147,6 +148,14 @@ impl Points {
             }),
             Source::Beside => metrics.beside.iter().for_each(|(library, n)| {
                 self.add(Builder::default().str(LIBRARY, library).0, count(n));
+            }),
+            Source::Findings => metrics.findings.iter().for_each(|(key, n)| {
+                let of = Builder::default().str(CLASS, key.class).str(CONFIDENCE, key.confidence);
+                let of = match key.rank {
+                    Some(rank) => of.int(AT_FAULT, rank),
+                    None => of,
+                };
+                self.add(of.0, count(n));
             }),
             Source::Limiter => {}
         }

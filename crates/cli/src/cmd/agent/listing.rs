@@ -59,6 +59,11 @@ impl Listing {
         self.roots.iter().any(|root| root == directory)
     }
 
+    /// The recordings at the last look.
+    pub(super) fn recordings(&self) -> impl Iterator<Item = &Path> {
+        self.recordings.iter().map(PathBuf::as_path)
+    }
+
     /// Directories that could not be read at the last look, and a line that says why. What was
     /// known of them before stays.
     pub(super) fn unreadable(&self) -> &BTreeMap<PathBuf, String> {

@@ -16,9 +16,10 @@ use super::passed::{Entry, Passed, Reason};
 use super::place;
 use super::process::{Counted, Process, SILENT_AFTER};
 use super::pxn;
+use crate::cmd::judged::Judged;
 use crate::failure::warn;
 use ncclscope_metrics::encode::{ProcessAttributes, compat};
-use ncclscope_metrics::{CommKey, Metrics, Name};
+use ncclscope_metrics::{CommKey, FindingKey, Metrics, Name};
 use ncclscope_trace::Error;
 use ncclscope_trace::vectors::Table;
 use rustix::process::{Resource, getrlimit};
@@ -62,6 +63,8 @@ pub(crate) struct Node {
     retired_lost: u64,
     missed_blocks: u64,
     windows: u64,
+    /// Why jobs hang.
+    findings: BTreeMap<ProcessAttributes, BTreeMap<FindingKey, u64>>,
     /// There is only one window, which includes destroyed communicators.
     once: bool,
 }
@@ -160,7 +163,25 @@ impl Node {
         for process in self.processes.values() {
             total.entry(self.place(process)).or_default().join(process.total());
         }
-        total
+        self.with_findings(total)
+    }
+
+    /// Notes why jobs hang, until the next call.
+    pub(super) fn blame(&mut self, jobs: &[Judged]) {
+        self.findings.clear();
+        for job in jobs {
+            // A rank may be at fault that this node does not have.
+            let place = place::of(&job.identity, &self.host, false);
+            self.findings.entry(place).or_default().extend(job.blamed().map(|key| (key, 1)));
+        }
+    }
+
+    /// Adds the findings to metrics.
+    pub(super) fn with_findings(&self, mut all: ByProcess) -> ByProcess {
+        for (place, findings) in &self.findings {
+            all.entry(place.clone()).or_default().findings.clone_from(findings);
+        }
+        all
     }
 
     fn place(&self, process: &Process) -> ProcessAttributes {
@@ -192,6 +213,17 @@ impl Node {
     /// The processes, including those that ended recently.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.values()
+    }
+
+    /// The recordings that processes still write, as far as known.
+    pub(crate) fn living(&self) -> BTreeSet<PathBuf> {
+        let living = self.processes.iter().filter(|(_, process)| !process.has_ended());
+        living.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// All recordings that were found, also those of processes that ended before this one looked.
+    pub(crate) fn recordings(&self) -> impl Iterator<Item = &Path> {
+        self.listing.recordings()
     }
 
     /// Number of processes that have just started and will soon be among [`Node::processes`].

@@ -406,7 +406,7 @@ impl Process {
     }
 
     /// True if its header says that the recording is closed.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         let header = self.follower.header();
         header.closed || header.lanes_shared
     }

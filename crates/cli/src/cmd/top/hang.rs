@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which ranks the others wait for, by the rules of `ncclscope diagnose`, according to the progress
-//! of each rank.
+//! Which ranks the others wait for, by the rules of `ncclscope diagnose`: according to the
+//! recordings or, if an agent is asked, to its vectors.
 
+use crate::cmd::judged::Judged;
 use ncclscope_diagnose::input::vectors::build;
 use ncclscope_diagnose::{Options, diagnose};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_top::{Comm, Flight, Verdict};
+use ncclscope_trace::Identity;
 use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::vectors::{Table, Vector};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The results of comparing the counters of all ranks.
-#[derive(Debug, Default)]
+/// Why ranks wait.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Hangs {
     /// Why ranks wait, for each job.
     pub(super) findings: Vec<Verdict>,
     /// (Job number, rank) of ranks whose own watchdog reports a hang.
     pub(super) stuck: BTreeSet<(u64, u32)>,
+    /// Why a job may hang of which that is not seen.
+    pub(super) notes: Vec<String>,
 }
 
 /// Looks for ranks that others have waited for longer than `limit`.
@@ -27,24 +31,49 @@ pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
     for vector in &table.vectors {
         jobs.entry(vector.job).or_default().push(*vector);
     }
-    let mut hangs = Hangs::default();
+    let mut hangs = Hangs { stuck: stuck(table), ..Hangs::default() };
     for (number, vectors) in jobs {
-        let is_stuck = |flags: u32| flags & u32::from(progress_flags::STUCK) != 0;
-        let stuck = vectors.iter().filter(|vector| is_stuck(vector.flags));
-        hangs.stuck.extend(stuck.map(|vector| (number, vector.process)));
         let of_job = build(&vectors, &table.jobs);
         let job = table.jobs.get(&number).cloned().unwrap_or_default();
-        let found = diagnose(&of_job, &Options { hang: limit }).findings.into_iter();
-        hangs.findings.extend(found.map(|verdict| Verdict {
-            job: job.clone(),
-            class: verdict.class.name().to_owned(),
-            title: verdict.title,
-            ranks: verdict.root_ranks,
-            is_suspect: verdict.confidence == Confidence::Suspect,
-            age_s: verdict.age_ns.map(|ns| to_f64(ns) / 1e9),
-        }));
+        let found = diagnose(&of_job, &Options { hang: limit }).findings;
+        hangs.findings.extend(found.iter().map(|verdict| verdict_of(&job, verdict)));
     }
     hangs
+}
+
+/// The same of jobs that were judged by their recordings.
+pub(super) fn of_jobs(jobs: &[Judged], table: &Table) -> Hangs {
+    let mut hangs = Hangs { stuck: stuck(table), ..Hangs::default() };
+    for job in jobs {
+        let name = job_of(&job.identity);
+        hangs.findings.extend(job.found.findings.iter().map(|one| verdict_of(&name, one)));
+        hangs.notes.extend(job.doubt().map(str::to_owned));
+    }
+    hangs
+}
+
+/// The job's id as in tables of vectors.
+pub(super) fn job_of(identity: &Identity) -> String {
+    identity.job.clone().or_else(|| identity.run.clone()).unwrap_or_default()
+}
+
+/// (Job number, rank) of ranks whose own watchdog reports a hang.
+fn stuck(table: &Table) -> BTreeSet<(u64, u32)> {
+    let is_stuck = |vector: &&Vector| vector.flags & u32::from(progress_flags::STUCK) != 0;
+    let stuck = table.vectors.iter().filter(is_stuck);
+    stuck.map(|vector| (vector.job, vector.process)).collect()
+}
+
+/// A verdict of `diagnose` about a job.
+fn verdict_of(job: &str, found: &ncclscope_diagnose::Verdict) -> Verdict {
+    Verdict {
+        job: job.to_owned(),
+        class: found.class.name().to_owned(),
+        title: found.title.clone(),
+        ranks: found.root_ranks.clone(),
+        is_suspect: found.confidence == Confidence::Suspect,
+        age_s: found.age_ns.map(|ns| to_f64(ns) / 1e9),
+    }
 }
 
 /// True if the operations of a rank's communicator show no end.

@@ -7,10 +7,11 @@ Rates are those of the last windows, which together last [`SPAN`]: a single wind
 operations of a slow job.
 */
 
-use super::hang::{self, Hangs};
+use super::hang::{self, Hangs, job_of};
 use super::watch::Source;
 use crate::cmd::agent::node::Node;
 use crate::cmd::agent::process::Process;
+use crate::cmd::judged::Judge;
 use crate::failure::Failure;
 use crate::input::{allow_open_files, host_name};
 use crate::unrecorded::Unrecorded;
@@ -54,6 +55,7 @@ pub(super) struct Live {
     /// Number of windows in a span.
     windows: usize,
     works: BTreeMap<Key, VecDeque<Work>>,
+    judge: Judge,
 }
 
 impl Live {
@@ -72,6 +74,7 @@ impl Live {
             lengths: VecDeque::new(),
             windows: windows as usize,
             works: BTreeMap::new(),
+            judge: Judge::default(),
         })
     }
 
@@ -170,11 +173,12 @@ impl Source for Live {
         }
         self.readings += 1;
         self.close();
-        let hangs = hang::find(&self.node.vectors(), limit);
+        let hangs = hang::of_jobs(self.judge.look(&self.node, limit), &self.node.vectors());
         let ranks: Vec<Rank> =
             self.node.processes().filter_map(|process| self.rank(process, &hangs)).collect();
         let mut notes = if ranks.is_empty() { self.advice() } else { Vec::new() };
         let unreadable: Vec<String> = self.node.unreadable().collect();
+        notes.extend(hangs.notes.iter().cloned());
         notes.extend(unreadable.iter().take(UNREADABLE).cloned());
         if let more @ 1.. = unreadable.len().saturating_sub(UNREADABLE) {
             notes.push(format!("{more} more cannot be read"));
@@ -205,11 +209,6 @@ fn key_of(process: &Process) -> Key {
     (process.host().to_owned(), process.pid(), process.identity().start_ticks)
 }
 
-/// The job's id as in tables of vectors.
-fn job_of(identity: &Identity) -> String {
-    identity.job.clone().or_else(|| identity.run.clone()).unwrap_or_default()
-}
-
 /// The rank of a process whose launcher did not set one: that in the largest communicator, as in
 /// tables of vectors.
 fn only_rank(process: &Process) -> Option<u32> {
@@ -217,18 +216,25 @@ fn only_rank(process: &Process) -> Option<u32> {
 }
 
 fn flights(process: &Process) -> Vec<Flight> {
+    let vectors = process.vectors();
     let flight = |(open, age_s): (ncclscope_metrics::OldestInFlight, f64)| Flight {
         func: open.func.to_string(),
         comm: comm_of(&open.comm, process.roles()),
         bytes: open.bytes,
         peer: open.peer,
-        age_s,
+        // The rank's watchdog knows when the operations before it ended.
+        age_s: vectors.iter().filter(|vector| vector.comm == open.comm.hash).fold(
+            age_s,
+            |age_s, vector| match vector.age_ms {
+                0 => age_s,
+                ms => age_s.min(f64::from(ms) / 1e3),
+            },
+        ),
         count: open.count,
     };
     let mut found: Vec<Flight> = process.oldest_in_flight().into_iter().map(flight).collect();
     // What began before the reading did is known to the rank's watchdog alone.
     let seen: BTreeSet<u64> = found.iter().map(|flight| flight.comm.hash).collect();
-    let vectors = process.vectors();
     let unread = vectors.iter().filter(|vector| !seen.contains(&vector.comm));
     found.extend(unread.filter_map(|vector| {
         let name = process.roles().get(&vector.comm).map_or("", |name| name);

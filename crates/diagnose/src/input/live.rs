@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The jobs that write recordings now, each with the state that `diagnose` judges.
+
+use super::options::InputOptions;
+use super::recording;
+use super::snapshot::Snapshot;
+use crate::job::Job;
+use ncclscope_trace::Identity;
+use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The clocks of a file server and of hosts may differ by this.
+const CLOCKS: Duration = Duration::from_secs(60);
+
+/// A job that goes on.
+#[derive(Debug)]
+pub struct LiveJob {
+    /// The identity of one of its processes.
+    pub identity: Identity,
+    /// Its state.
+    pub job: Job,
+}
+
+/// The jobs of the recordings that are written now (`living`). Of `others`, those are read that
+/// were written to after the first of these processes began: a process of the job may be gone.
+/// Recordings that cannot be read are left out: a process that begins has one for a moment.
+#[must_use]
+pub fn jobs(
+    living: &BTreeSet<PathBuf>,
+    others: &[PathBuf],
+    settings: &InputOptions,
+) -> Vec<LiveJob> {
+    let of_living: Vec<PathBuf> = living.iter().cloned().collect();
+    let facts = recording::snapshots(&of_living, settings, &mut Vec::new());
+    let begin_ns = facts.iter().map(|one| one.facts.begin_ns).filter(|&ns| ns > 0).min();
+    let begin = UNIX_EPOCH + Duration::from_nanos(begin_ns.unwrap_or(0)) - CLOCKS;
+    let gone = others.iter().filter(|path| !living.contains(*path) && written_since(path, begin));
+    let gone: Vec<PathBuf> = gone.cloned().collect();
+    let all = match gone.is_empty() {
+        true => facts,
+        // Work for another process (PXN) is joined among all of them.
+        false => recording::snapshots(&[of_living, gone].concat(), settings, &mut Vec::new()),
+    };
+    let facts: Vec<ProcessFacts> = all.iter().map(|one| one.facts.clone()).collect();
+    let mut all: Vec<Option<Snapshot>> = all.into_iter().map(Some).collect();
+    let runs = Runs::split(&facts).runs.into_iter();
+    let goes_on = |run: &Run| run.members.iter().any(|&at| living.contains(&facts[at].path));
+    let jobs = runs.filter(goes_on).filter_map(|run| {
+        let identity = facts[*run.members.first()?].identity.clone();
+        let members = run.members.iter().filter_map(|&at| all.get_mut(at)?.take()).collect();
+        let job = recording::assemble(members, settings).ok()?;
+        Some(LiveJob { identity, job })
+    });
+    jobs.collect()
+}
+
+fn written_since(path: &Path, begin: SystemTime) -> bool {
+    let written = std::fs::metadata(path).and_then(|file| file.modified());
+    written.is_ok_and(|written| written >= begin)
+}
