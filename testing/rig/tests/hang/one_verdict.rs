@@ -41,7 +41,7 @@ fn all_say(name: &str, class: &str, ranks: &[u64]) {
     let said = top["findings"].as_array().expect("the schema");
     let [line] = &said[..] else { panic!("top: {top}") };
     assert!(line.as_str().is_some_and(|line| line.contains(&format!("({class}"))), "{line}");
-    let is_hung = |row: &&Value| row["flags"].as_array().is_some_and(|all| all[0] == "HUNG");
+    let is_hung = |row: &&Value| row["flags"].as_array().is_some_and(|all| all[0] == "hung");
     let hung = top["ranks"].as_array().into_iter().flatten().filter(is_hung);
     let hung: Vec<u64> = hung.filter_map(|row| row["rank"].as_u64()).collect();
     assert_eq!(hung, ranks, "top: {top}");
