@@ -14,6 +14,7 @@ settings counts as right; if the two largest have the same size, none does.
 use crate::graph::Graph;
 use crate::job::{CommKind, Communicator, Job, Process, Settings};
 use crate::state;
+use crate::words;
 use ncclscope_findings::rank::Transfer;
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -171,6 +172,39 @@ fn joined(all: usize, members: &BTreeSet<u32>, pairs: &[(u32, u32)]) -> Vec<Grou
         groups.entry(components[member as usize]).or_default().push(member);
     }
     groups.into_values().collect()
+}
+
+/// What differs between these processes of what may make NCCL decide otherwise, a sentence each: who
+/// has which value.
+pub(crate) fn differences(job: &Job, processes: &[u32]) -> Vec<String> {
+    let environment = |at: u32| &job.processes[at as usize].environment;
+    let keys = processes.iter().flat_map(|&at| environment(at).keys());
+    let keys: BTreeSet<&String> = keys.collect();
+    let line = |key: &String| {
+        let mut by_value: BTreeMap<Option<&String>, Vec<u32>> = BTreeMap::new();
+        for &at in processes {
+            by_value.entry(environment(at).get(key)).or_default().push(job.rank(at));
+        }
+        let part = |(value, mut ranks): (Option<&String>, Vec<u32>)| {
+            ranks.sort_unstable();
+            let value = value.map_or("not set", String::as_str);
+            format!("{value} on {}", words::named_ranks(&ranks))
+        };
+        (by_value.len() > 1).then(|| {
+            let parts: Vec<String> = by_value.into_iter().map(part).collect();
+            format!("{}: {}", name(key), parts.join(", "))
+        })
+    };
+    keys.into_iter().filter_map(line).collect()
+}
+
+/// The name of what may make NCCL decide otherwise.
+pub(crate) fn name(key: &str) -> &str {
+    match key {
+        "nccl" => "NCCL's version",
+        "cuda" => "the CUDA version of the driver",
+        key => key,
+    }
 }
 
 /// What the processes in `odd` have otherwise than all of those in `others`: the key, and the

@@ -4,10 +4,13 @@ Communicators that are being created or ended: processes that stand in such a fu
 
 NCCL reports no event for these functions, so that the wait graph does not have them. If ranks wait
 in an operation for such a process, [`crate::classify`] gives it the class H1e. This module finds
-the others: processes in such a function while no operation waits for them.
+the others: processes in such a function while no operation waits for them. If a member of the
+communicator is gone, that one is at fault.
 */
 
-use crate::job::{Job, Process, ProcessStatus};
+use crate::gone;
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus};
+use crate::settings;
 use crate::verdict::{Evidence, Verdict};
 use crate::words;
 use ncclscope_findings::{Confidence, FindingClass, Help};
@@ -17,6 +20,8 @@ use std::collections::{BTreeSet, HashSet};
 
 /// Maximum number of evidence lines.
 const MAX_EVIDENCE: usize = 16;
+/// Maximum number of variables that are named.
+const NAMED: usize = 4;
 
 /// Processes in such a function, and what they wait for.
 struct Waits<'a> {
@@ -25,6 +30,8 @@ struct Waits<'a> {
     inside: Vec<(u32, u64)>,
     /// Running processes that are outside, and have called nothing for as long.
     outside: Vec<u32>,
+    /// The members of the communicator that they create; empty if it is not known.
+    members: Vec<u32>,
 }
 
 /// The verdict about processes that have stood in such a function for the limit, if `waiting` ones
@@ -53,7 +60,22 @@ pub(crate) fn find(
     };
     let outside = all().filter(|&(one, at)| is_outside(one, at)).map(|(_, at)| at).collect();
     waiting.extend(inside.iter().map(|(process, _)| process));
-    Some(Waits { job, inside, outside }.verdict())
+    let members = members(job, &inside);
+    Some(Waits { job, inside, outside, members }.verdict())
+}
+
+/// The members of the communicator that these processes create: NCCL tells of it before all members
+/// have connected. No member has called an operation of it.
+fn members(job: &Job, inside: &[(u32, u64)]) -> Vec<u32> {
+    let is_new = |comm: &&Communicator| {
+        let mut vectors = comm.vectors.iter();
+        let has = |process: u32| comm.vectors.iter().any(|vector| vector.process == process);
+        comm.kind == CommKind::Collectives
+            && vectors.all(|vector| vector.api == 0 && vector.enqueued == 0 && !vector.has_left)
+            && inside.iter().all(|&(process, _)| has(process))
+    };
+    let new = job.comms.iter().rfind(is_new);
+    new.into_iter().flat_map(|comm| &comm.vectors).map(|vector| vector.process).collect()
 }
 
 impl Waits<'_> {
@@ -63,9 +85,11 @@ impl Waits<'_> {
 
     fn verdict(&self) -> Verdict {
         let inside: Vec<u32> = self.inside.iter().map(|(process, _)| *process).collect();
+        let gone = self.gone();
         // A process that takes no part may not be a member.
-        let (roots, confidence) = match self.outside.as_slice() {
-            [] => (&inside, Confidence::Confirmed),
+        let (roots, confidence) = match (gone.as_slice(), self.outside.as_slice()) {
+            ([_, ..], _) => (&gone, Confidence::Confirmed),
+            ([], []) => (&inside, Confidence::Confirmed),
             _ => (&self.outside, Confidence::Suspect),
         };
         let mut ranks: Vec<u32> = roots.iter().map(|&process| self.job.rank(process)).collect();
@@ -77,18 +101,24 @@ impl Waits<'_> {
         let functions = self.functions();
         let waiting = human::count(inside.len(), "rank");
         let stand = human::if_one(inside.len(), "stands", "stand");
-        let meaning = match self.outside.as_slice() {
-            [] => format!("{} in {functions}, which does not return", if_one(&ranks, "is", "are")),
+        let meaning = match (gone.as_slice(), self.outside.as_slice()) {
+            ([_, ..], _) => format!("{}, and {waiting} {stand} in {functions}", self.how(&gone)),
+            ([], []) => {
+                format!("{} in {functions}, which does not return", if_one(&ranks, "is", "are"))
+            }
             _ => format!(
                 "{} no part, and {waiting} {stand} in {functions}",
                 if_one(&ranks, "takes", "take")
             ),
         };
-        let class = FindingClass::CommSetup;
+        let class =
+            if gone.is_empty() { FindingClass::CommSetup } else { FindingClass::ProcessGone };
+        let status = gone::common_status(self.job, &gone);
+        let advice = status.and_then(|status| gone::advice(self.job, status));
         Verdict {
             class,
             title: format!("{who}: {meaning}"),
-            advice: class.advice(),
+            advice: advice.unwrap_or_else(|| class.advice()),
             confidence,
             root_ranks: ranks,
             help: Help::default(),
@@ -98,10 +128,25 @@ impl Waits<'_> {
             op: None,
             age_ns: self.inside.iter().map(|(_, age)| *age).max(),
             called_ns: None,
-            victims: if self.outside.is_empty() { 0 } else { inside.len() },
-            evidence: self.evidence(),
-            alternatives: self.alternatives(),
+            victims: if *roots == inside { 0 } else { inside.len() },
+            evidence: self.evidence(class),
+            alternatives: if gone.is_empty() { self.alternatives() } else { Vec::new() },
         }
+    }
+
+    /// The members of the communicator that are gone.
+    fn gone(&self) -> Vec<u32> {
+        use ProcessStatus::{Dead, Ended, Stopped};
+        let is_gone = |at: &u32| matches!(self.process(*at).status, Dead | Ended | Stopped(_));
+        self.members.iter().copied().filter(is_gone).collect()
+    }
+
+    /// How these processes are gone.
+    fn how(&self, gone: &[u32]) -> &'static str {
+        let is_several = gone.len() > 1;
+        let known = gone::common_status(self.job, gone);
+        let known = known.and_then(|status| gone::meaning(self.job, status, is_several));
+        known.unwrap_or(if is_several { "are dead, or stopped" } else { "is dead, or stopped" })
     }
 
     /// The functions, each once.
@@ -111,8 +156,7 @@ impl Waits<'_> {
         all.into_iter().collect::<Vec<_>>().join(" or ")
     }
 
-    fn evidence(&self) -> Vec<Evidence> {
-        let class = FindingClass::CommSetup;
+    fn evidence(&self, class: FindingClass) -> Vec<Evidence> {
         let line = |&(at, age): &(u32, u64)| {
             let line = Evidence::of(class, self.job.rank(at), text(self.job, at));
             line.with([("idle_ns", to_f64(age))])
@@ -123,6 +167,8 @@ impl Waits<'_> {
             let text = format!("and {} of this kind", human::count(more, "more line"));
             lines.push(Evidence::about(class, text));
         }
+        let differ = settings::differences(self.job, &self.members).into_iter().take(NAMED);
+        lines.extend(differ.map(|text| Evidence::about(class, text)));
         lines
     }
 
@@ -158,7 +204,8 @@ fn if_one<'t>(ranks: &[u32], one: &'t str, many: &'t str) -> &'t str {
 mod tests {
     use super::*;
     use crate::engine::{Options, diagnose};
-    use crate::job::SetupCall;
+    use crate::job::{SetupCall, Vector};
+    use std::sync::Arc;
     use std::time::Duration;
 
     const S: u64 = 1_000_000_000;
@@ -209,5 +256,31 @@ mod tests {
         assert_eq!((verdict.victims, all.waiting_ranks), (2, 2));
         let works = found(&job(&[(split, 40), (None, 1), (split, 40)]));
         assert_eq!(works.findings[0].root_ranks, [0, 2], "it goes on: it is no member");
+    }
+
+    /// Rank 1 of three exited in an error while the others create the communicator. Rank 2 has
+    /// another variable.
+    #[test]
+    fn a_member_that_exited_is_at_fault_and_what_differs_is_said() {
+        let init = Some("ncclCommInitRankConfig");
+        let mut job = job(&[(init, 40), (None, 41), (init, 40)]);
+        job.processes[1].status = ProcessStatus::Ended;
+        let own = [("NCCL_MAX_NCHANNELS".to_owned(), "1".to_owned())];
+        job.processes[2].environment = Arc::new(own.into());
+        let vector = |process| Vector { process, rank: process, ..Vector::default() };
+        let vectors = (0..3).map(vector).collect();
+        job.comms = vec![Communicator { nranks: 3, vectors, ..Communicator::default() }];
+        let all = found(&job);
+        let [verdict] = &all.findings[..] else { panic!("{all:#?}") };
+        let gone = "rank 1: gone: the process exited, and 2 ranks stand in ncclCommInitRankConfig";
+        assert_eq!(verdict.title, gone);
+        assert_eq!((verdict.class, &verdict.root_ranks[..]), (FindingClass::ProcessGone, &[1][..]));
+        assert!(verdict.advice.contains("traceback"), "{}", verdict.advice);
+        let differs = "NCCL_MAX_NCHANNELS: not set on ranks 0-1, 1 on rank 2";
+        assert_eq!(verdict.evidence.last().unwrap().text, differs);
+        // A communicator that was used is not the one that they create.
+        job.comms[0].vectors[0].api = 1;
+        let class = found(&job).findings[0].class;
+        assert_eq!(class, FindingClass::CommSetup);
     }
 }

@@ -91,11 +91,7 @@ impl Classifier<'_> {
             texts.collect::<Vec<_>>().join(" or ")
         };
         let line = |(key, [own, other]): &(&str, [BTreeSet<Option<&str>>; 2])| {
-            let key = match *key {
-                "nccl" => "NCCL's version",
-                "cuda" => "the CUDA version of the driver",
-                key => key,
-            };
+            let key = settings::name(key);
             let (here, there) = (self.ranks(&here), self.ranks(&there));
             format!("{key}: {} on {here}, {} on {there}", values(own), values(other))
         };

@@ -19,6 +19,12 @@ pub(super) struct Activity {
 }
 
 impl Activity {
+    /// Notes a call, after all others are known.
+    pub(super) fn call_at(&mut self, at: Option<u64>) {
+        self.call = self.call.max(at.unwrap_or(0));
+        self.change = self.change.max(self.call);
+    }
+
     /// Notes that something changed at `at`. Lanes are read in pieces, so that changes come nearly
     /// in order: one that comes late makes no pause longer than it was.
     fn change(&mut self, at: u64) {

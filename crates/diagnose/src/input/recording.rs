@@ -222,6 +222,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         // The recorder looks for calls once a second.
         let late = recording.header().hz;
         notes.activities.finish(&calls, late, !is_partial && recording.is_whole());
+        // NCCL tells of a communicator while the application creates it, which is a call, too.
+        notes.activities.process.call_at(recording.comms().iter().map(|comm| comm.ticks).max());
         Progression {
             recording,
             timeline,
