@@ -355,10 +355,14 @@ impl<'a> Classifier<'a> {
         if processes.iter().any(|process| self.wait_roots.possible.contains(process)) {
             let ranks: Vec<u32> =
                 self.wait_roots.possible.iter().map(|&one| self.job.rank(one)).collect();
-            verdict.alternatives.push(format!(
-                "another of ranks {}: NCCL does not tell which rank a call connects to",
-                words::ranks(&ranks)
-            ));
+            if ranks.len() > 1 {
+                verdict.alternatives.push(format!("another of ranks {}", words::ranks(&ranks)));
+            }
+            verdict.alternatives.push(
+                "the sends and receives of the ranks that wait do not match (H2b): NCCL does not \
+                 tell which rank a call connects to"
+                    .into(),
+            );
         }
         verdict
     }
@@ -425,8 +429,7 @@ impl<'a> Classifier<'a> {
         let text = match comm.kind {
             CommKind::Call => {
                 let comm = words::comm(comm);
-                let is_open = self.wait_roots.possible.contains(&process);
-                let only = if is_open { "" } else { "only " };
+                let only = if self.wait_roots.possible.len() > 1 { "" } else { "only " };
                 format!(
                     "{waits} of {comm}, and NCCL does not tell to which rank it connects there: \
                      of those that it may be, {only}{who} waits for none"

@@ -266,6 +266,17 @@ fn a_call_without_a_peer_waits_for_those_that_wait_for_none() {
     calls.comms.push(call);
     let verdict = expect(&calls, FindingClass::HostStuck, &[1, 2, 3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
+    // Rank 0 sends to rank 1, which receives from rank 2 by mistake: rank 2 is a suspect only.
+    let mut mistake = job(3);
+    for (caller, other) in [(0, 1), (1, 0)] {
+        let mut call = comm("a", &[(caller, 0, None, 0), (other, 0, None, 0), (2, 0, None, 0)]);
+        call.kind = CommKind::Call;
+        (call.vectors[0].connects, call.vectors[0].age_ns) = (true, MINUTE);
+        mistake.comms.push(call);
+    }
+    let verdict = expect(&mistake, FindingClass::HostStuck, &[2]);
+    assert_eq!(verdict.confidence, Confidence::Suspect);
+    assert!(verdict.alternatives.iter().any(|other| other.contains("do not match (H2b)")));
     // Ranks 1 and 2 wait for rank 3, which explains the wait of rank 0, too.
     calls.comms.push(comm("b", &[(1, 5, None, 4), (2, 5, None, 4), (3, 4, None, 4)]));
     let verdict = expect(&calls, FindingClass::HostStuck, &[3]);
