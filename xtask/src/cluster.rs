@@ -4,7 +4,7 @@
 //! report lead (`testing/cluster`).
 //!
 //! It needs root, because it makes namespaces, and the programs `ip` (iproute2), `nsenter` and
-//! `unshare` (util-linux); some scenarios need `iptables` or `tc`.
+//! `unshare` (util-linux); some scenarios need `tc`, or `mkfs.ext4` and `fsfreeze`.
 
 use std::path::Path;
 use std::process::Command;

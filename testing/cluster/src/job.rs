@@ -36,6 +36,7 @@ pub fn run(
     let mut damage = Damage::default();
     let (before, mut later): (Vec<&Fault>, Vec<&Fault>) =
         scenario.faults.iter().partition(|fault| fault.at_s.is_none());
+    scenario.faults.iter().try_for_each(|fault| fault.prepare(&cluster))?;
     before.into_iter().try_for_each(|fault| damage.strike(fault, &cluster, &[]))?;
     let mut ranks = Ranks::start(scenario, files, &cluster, output)?;
     if scenario.has_first {
