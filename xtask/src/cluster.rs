@@ -4,7 +4,7 @@
 //! report lead (`testing/cluster`).
 //!
 //! It needs root, because it makes namespaces, and the programs `ip` (iproute2), `nsenter` and
-//! `unshare` (util-linux); some scenarios need `iptables` or `tc`.
+//! `unshare` (util-linux); some scenarios need `tc`, or `mkfs.ext4` and `fsfreeze`.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Print the first lines of each report
     #[arg(long)]
     lines: bool,
-    /// Also write what `diagnose`, `top` and `dump --why` print
+    /// Also ask `diagnose`, `top` and `dump --why`, and say whether they name what the report does
     #[arg(long)]
     tools: bool,
     /// How often each scenario runs

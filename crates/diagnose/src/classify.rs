@@ -3,6 +3,7 @@
 //! get one verdict.
 
 mod calls;
+mod cycle;
 mod differs;
 
 use crate::desync::Desync;
@@ -12,7 +13,7 @@ use crate::merge_causes::{self, MergedCause};
 use crate::settings::Differs;
 use crate::stuck_operation::{self, At, Cause};
 use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
-use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
+use crate::wait_graph::{Wait, WaitRoots};
 use crate::{setup, words};
 use ncclscope_findings::rank::Pending;
 use ncclscope_findings::{Confidence, FindingClass, Help};
@@ -40,7 +41,7 @@ pub(crate) struct Classifier<'a> {
     wait_roots: &'a WaitRoots,
     /// The longest wait for each process at fault.
     longest_wait: HashMap<u32, LongestWait>,
-    /// Processes whose proxy thread makes no progress, with the communicator that shows it.
+    /// Processes whose call or proxy thread makes no progress, with the communicator that shows it.
     stalled: BTreeMap<u32, (u32, Cause)>,
     /// Processes with a call that NCCL has not enqueued: (communicator, member).
     pending_calls: HashMap<u32, (u32, u32)>,
@@ -92,16 +93,26 @@ impl<'a> Classifier<'a> {
     }
 
     fn note_stalled(&mut self) {
+        // What holds up a call may be an operation that was given before it.
+        let is_given = |wait: &&Wait| {
+            !self.comm(wait.comm).flights.get(&wait.member).is_some_and(InFlightOp::is_not_given)
+        };
+        let given = self.wait_roots.waits.iter().filter(is_given);
+        let given: BTreeSet<u32> = given.map(|wait| wait.process).collect();
         // Computed once per communicator, because most of its members wait.
         let mut awaited: HashMap<u32, BTreeSet<i32>> = HashMap::new();
         for wait in &self.wait_roots.waits {
             let comm = self.comm(wait.comm);
             let awaited =
                 awaited.entry(wait.comm).or_insert_with(|| stuck_operation::awaited_ranks(comm));
-            if !self.stalled.contains_key(&wait.process)
-                && let Some(cause) =
-                    stuck_operation::proxy_stalled(self.at(), comm, wait.member as usize, awaited)
-            {
+            if self.stalled.contains_key(&wait.process) {
+                continue;
+            }
+            let (at, member) = (self.at(), wait.member as usize);
+            let is_first = !given.contains(&wait.process);
+            let call = is_first.then(|| stuck_operation::not_given(at, comm, member)).flatten();
+            let cause = call.or_else(|| stuck_operation::proxy_stalled(at, comm, member, awaited));
+            if let Some(cause) = cause {
                 self.stalled.insert(wait.process, (wait.comm, cause));
             }
         }
@@ -573,77 +584,6 @@ impl<'a> Classifier<'a> {
         merge_causes::merge(self.job, causes, &moved).into_iter().map(make).collect()
     }
 
-    fn cycle_verdict(&self, cycle: &WaitCycle) -> Verdict {
-        let WaitCycle { waits, pairs } = cycle;
-        let class =
-            if pairs.is_empty() { FindingClass::Deadlock } else { FindingClass::P2pMismatch };
-        let is_issued = |wait: &Wait| {
-            let comm = self.comm(wait.comm);
-            let front = comm.vectors[wait.member as usize].front();
-            comm.vectors.iter().all(|v| v.enqueued >= front && v.started.is_none())
-        };
-        let is_connecting = |wait: &Wait| self.comm(wait.comm).kind == CommKind::Call;
-        let connect = waits.iter().all(is_connecting);
-        // If all calls were made, only in different orders, that is harmless on independent
-        // streams.
-        let is_weak = waits.iter().all(is_issued) || connect;
-        let (mut processes, mut evidence) = (Vec::new(), Vec::new());
-        // Ranks that wait in another communicator than the rest come first.
-        let mut alike: BTreeMap<_, usize> = BTreeMap::new();
-        waits.iter().for_each(|wait| *alike.entry(wait.comm).or_default() += 1);
-        let mut ordered: Vec<&Wait> = waits.iter().collect();
-        ordered.sort_by_key(|wait| alike.get(&wait.comm).copied());
-        for wait in ordered {
-            let comm = self.comm(wait.comm);
-            let vector = &comm.vectors[wait.member as usize];
-            if pairs.contains(&wait.comm) {
-                processes.extend(comm.vectors.iter().map(|v| v.process));
-            } else if class == FindingClass::Deadlock {
-                processes.push(wait.process);
-            }
-            evidence.push(Evidence::of(
-                class,
-                self.job.rank(wait.process),
-                format!(
-                    "{} waits in {} of {} ({})",
-                    words::rank(self.job, wait.process),
-                    words::op(comm.number(vector), self.call(comm, wait.member, vector.front())),
-                    words::comm(comm),
-                    self.counts_text(wait.comm, vector),
-                ),
-            ));
-        }
-        processes.sort_unstable();
-        processes.dedup();
-        let confidence = if is_weak { Confidence::Suspect } else { Confidence::Confirmed };
-        let victims = self.wait_roots.victims(&processes, &[]);
-        let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
-        // Two ranks may each send where the other receives, so that the cycle goes through both
-        // pairs.
-        let of_pairs = || waits.iter().filter(|wait| pairs.contains(&wait.comm));
-        let is_lopsided = |wait: &&Wait| {
-            let ends = &self.comm(wait.comm).vectors;
-            ends.iter().any(|end| end.enqueued != ends[0].enqueued)
-        };
-        let lopsided = of_pairs().find(is_lopsided);
-        verdict.edge = lopsided.or_else(|| of_pairs().next_back()).and_then(|wait| {
-            let ends = self.comm(wait.comm).vectors.iter().map(|end| self.job.rank(end.process));
-            <[u32; 2]>::try_from(ends.collect::<Vec<_>>()).ok()
-        });
-        if connect {
-            let path = "their sends and receives match, and NCCL cannot connect them: an interface \
-                        (NCCL_SOCKET_IFNAME), a firewall";
-            verdict.alternatives.push(path.into());
-        }
-        if let Some(wait) = lopsided.or_else(|| waits.first()) {
-            let comm = self.comm(wait.comm);
-            self.locate(&mut verdict, comm);
-            verdict.op = Some(self.op(comm, wait.member));
-            verdict.age_ns = self.age_ns(&comm.vectors[wait.member as usize]);
-        }
-        verdict
-    }
-
     fn desync_verdict(&self, desync: &Desync) -> Verdict {
         let comm = self.comm(desync.comm);
         let class = if comm.kind == CommKind::Pair {
@@ -687,7 +627,10 @@ impl<'a> Classifier<'a> {
         verdict.title.extend(calls::differing(desync).map(|calls| format!(": {calls}")));
         verdict.alternatives.extend(self.other_side(&unknown));
         self.locate(&mut verdict, comm);
-        let is_in_it = |(v, _): &(&Vector, u32)| v.is_inside() && v.front() == desync.index;
+        // A pair may hang later than at the first call that does not fit.
+        let is_in_it = |(v, _): &(&Vector, u32)| {
+            v.is_inside() && (comm.is_pair() || v.front() == desync.index)
+        };
         let in_it = || comm.vectors.iter().zip(0u32..).filter(is_in_it);
         verdict.age_ns = in_it().filter_map(|(vector, _)| self.age_ns(vector)).max();
         verdict.called_ns = desync.called_ns(comm).filter(|_| verdict.age_ns.is_none());

@@ -290,8 +290,9 @@ pub struct Communicator {
     pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Call>>>,
     /// How NCCL runs the latest collectives of members, by position in `vectors`, then by number.
     pub settings: BTreeMap<u32, Arc<BTreeMap<u64, Settings>>>,
-    /// (number, bytes) of the latest sends or receives of a pair, by position in `vectors`.
-    pub sizes: BTreeMap<u32, Vec<(u64, u64)>>,
+    /// The sizes of the latest sends or receives of a pair, by position in `vectors`: (number,
+    /// bytes) of each one whose size is not that of the one before.
+    pub sizes: BTreeMap<u32, Vec<(u64, Option<u64>)>>,
 }
 
 /// How far a process has come in a communicator. Counts are cumulative.
@@ -402,9 +403,17 @@ pub struct InFlightOp {
     pub kernel: Option<(u32, u32, u32)>,
     /// Its network transfers.
     pub transfers: Vec<Transfer>,
+    /// The call that issued it has not given it to all that run it: NCCL has not ended its event.
+    pub is_enqueuing: bool,
 }
 
 impl InFlightOp {
+    /// True if NCCL's proxy thread has not got it: its call has not come that far, and no transfer
+    /// has begun.
+    pub(crate) fn is_not_given(&self) -> bool {
+        self.is_enqueuing && self.transfers.is_empty()
+    }
+
     /// True if its kernel has stopped on all channels, which does not prove its end for its
     /// algorithm: it may be over, and other work of the application may keep the next operation
     /// from starting.

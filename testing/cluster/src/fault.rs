@@ -8,6 +8,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
+/// An Ethernet address that no interface has.
+const NOBODY: &str = "02:00:00:00:00:ee";
+
 /// A fault, and when it strikes.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Fault {
@@ -66,6 +69,12 @@ pub enum Kind {
         /// Their number.
         processes: usize,
     },
+    /// The disk of the host's recordings takes no write for this long: a file system of its own on
+    /// a loop device, which is frozen. Needs `mkfs.ext4` and `fsfreeze`.
+    SlowDisk {
+        /// Seconds.
+        for_s: f64,
+    },
     /// The rank's process is sent this signal.
     Signal {
         /// Such as `STOP` or `KILL`.
@@ -78,6 +87,26 @@ pub enum Kind {
 pub struct Damage {
     groups: Vec<PathBuf>,
     processes: Vec<Child>,
+    /// Processes that thaw disks, and end then.
+    thaws: Vec<Child>,
+}
+
+impl Fault {
+    /// Prepares a host for a fault that strikes later.
+    ///
+    /// # Errors
+    /// What the system refused, or a program that is missing.
+    pub fn prepare(&self, cluster: &Cluster) -> Result<(), String> {
+        match self.kind {
+            Kind::SlowDisk { .. } => cluster.host(self.host)?.mount_disk(),
+            // A bridge lets through what a sender leaves to its card to cut, whatever its size.
+            Kind::Mtu { .. } => {
+                let mut hosts = cluster.hosts().iter();
+                hosts.try_for_each(|host| host.run("ip link set eth0 gso_max_segs 1"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Damage {
@@ -97,17 +126,16 @@ impl Damage {
         match &fault.kind {
             Kind::LinkDown => command::run(&format!("ip link set {port} down")).map(drop),
             Kind::BlackHole { to } => {
+                // To an Ethernet address that no port has: what a stale entry does.
                 let to = &cluster.host(*to)?.address;
-                host.run(&format!("iptables -A OUTPUT -d {to} -j DROP"))
+                host.run(&format!("ip neigh replace {to} lladdr {NOBODY} dev eth0 nud permanent"))
             }
             Kind::Mtu { bytes } => {
                 command::run(&format!("ip link set {port} mtu {bytes}")).map(drop)
             }
-            Kind::Loss { part } => host.run(&format!(
-                "iptables -A INPUT -i eth0 -m statistic --mode random --probability {part} -j DROP"
-            )),
+            Kind::Loss { part } => lose(host, *part),
             Kind::Rate { mbit } => host.run(&format!(
-                "tc qdisc replace dev eth0 root tbf rate {mbit}mbit burst 128k latency 400ms"
+                "tc qdisc replace dev eth0 root tbf rate {mbit}mbit burst 16k latency 400ms"
             )),
             Kind::Interface { name, address } => {
                 host.run(&format!("ip link add {name} type veth peer name {name}x"))?;
@@ -117,6 +145,10 @@ impl Damage {
             }
             Kind::Cpu { percent } => self.limit(fault, *percent, pids),
             Kind::Busy { processes } => self.load(host, *processes),
+            Kind::SlowDisk { for_s } => {
+                self.thaws.push(host.freeze_disk(*for_s)?);
+                Ok(())
+            }
             Kind::Signal { signal } => {
                 let rank = fault.rank.ok_or("a signal needs a rank")?;
                 let (_, pid) = pids.get(rank).ok_or_else(|| format!("there is no rank {rank}"))?;
@@ -149,12 +181,26 @@ impl Damage {
     }
 }
 
+/// Loses a part of what comes in, with a classic BPF program for each packet: draw 32 random bits
+/// (`SKF_AD_RANDOM`), and return `TC_ACT_SHOT` if they are below the limit, else `TC_ACT_OK`.
+fn lose(host: &Host, part: f64) -> Result<(), String> {
+    host.run("tc qdisc add dev eth0 clsact")?;
+    // From 0 to 2³² - 1, which the cast keeps.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    let limit = (part.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
+    let program = format!("4,32 0 0 4294963256,53 0 1 {limit},6 0 0 0,6 0 0 2,");
+    let words = ["tc", "filter", "add", "dev", "eth0", "ingress", "bpf", "da", "bytecode"];
+    host.run_words(&words.into_iter().chain([&*program]).collect::<Vec<_>>())
+}
+
 impl Drop for Damage {
     fn drop(&mut self) {
         for child in &mut self.processes {
             drop(child.kill());
             drop(child.wait());
         }
+        // A frozen disk would stay so, and what waits for it cannot be killed.
+        self.thaws.iter_mut().for_each(|child| drop(child.wait()));
         for group in &self.groups {
             drop(fs::remove_dir(group));
         }

@@ -7,6 +7,7 @@
 
 use crate::command::{output, run};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +18,10 @@ pub const RECORDINGS: &str = "/run/rec";
 pub const COPIES: &str = "/run/copy";
 /// Where the store is mounted in each host.
 pub const STORE: &str = "/run/store";
+
+/// The file of a host's disk, if it has one, and its size.
+const DISK: &str = "/run/disk";
+const DISK_BYTES: u64 = 256 << 20;
 
 /// The largest packet of all interfaces; a fault may lower it.
 const MTU: u32 = 9000;
@@ -149,14 +154,45 @@ impl Host {
     /// # Errors
     /// The command, and what it printed.
     pub fn run(&self, line: &str) -> Result<(), String> {
-        let mut words = line.split_whitespace();
-        let mut command = self.command(words.next().unwrap_or_default());
-        let output = output(command.args(words))?;
+        self.run_words(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Runs a command in the host.
+    ///
+    /// # Errors
+    /// The command, and what it printed.
+    pub fn run_words(&self, words: &[&str]) -> Result<(), String> {
+        let mut command = self.command(words.first().unwrap_or(&""));
+        let output = output(command.args(words.iter().skip(1)))?;
         let failed = || {
             let text = String::from_utf8_lossy(&output.stderr);
-            format!("{}: {line}: {}", self.name, text.trim())
+            format!("{}: {}: {}", self.name, words.join(" "), text.trim())
         };
         if output.status.success() { Ok(()) } else { Err(failed()) }
+    }
+
+    /// Gives the recordings a disk of their own: a file system on a loop device.
+    ///
+    /// # Errors
+    /// What the system refused, or a program that is missing.
+    pub fn mount_disk(&self) -> Result<(), String> {
+        let file = self.outside(DISK);
+        let made = File::create(&file).and_then(|file| file.set_len(DISK_BYTES));
+        made.map_err(|error| format!("{}: {error}", file.display()))?;
+        self.run(&format!("mkfs.ext4 -q {DISK}"))?;
+        self.run(&format!("mount -o loop {DISK} {RECORDINGS}"))
+    }
+
+    /// Freezes that disk. The process that is returned thaws it, and does not end with the host.
+    ///
+    /// # Errors
+    /// What the system refused, or a program that is missing.
+    pub fn freeze_disk(&self, for_s: f64) -> Result<Child, String> {
+        self.run(&format!("fsfreeze --freeze {RECORDINGS}"))?;
+        let mut thaw = Command::new("nsenter");
+        thaw.args(["--mount", "--target", &self.pid.to_string(), "sh", "-c"]);
+        thaw.arg(format!("sleep {for_s}; fsfreeze --unfreeze {RECORDINGS}"));
+        thaw.stdin(Stdio::null()).spawn().map_err(|error| format!("nsenter: {error}"))
     }
 
     /// A path of the host, as this process sees it.

@@ -36,6 +36,7 @@ pub fn run(
     let mut damage = Damage::default();
     let (before, mut later): (Vec<&Fault>, Vec<&Fault>) =
         scenario.faults.iter().partition(|fault| fault.at_s.is_none());
+    scenario.faults.iter().try_for_each(|fault| fault.prepare(&cluster))?;
     before.into_iter().try_for_each(|fault| damage.strike(fault, &cluster, &[]))?;
     let mut ranks = Ranks::start(scenario, files, &cluster, output)?;
     if scenario.has_first {
@@ -48,11 +49,11 @@ pub fn run(
         damage.strike(fault, &cluster, &pids)?;
     }
     sleep_until(start, scenario.look_s);
-    let live = look::live(scenario, files, &cluster, output, with_tools)?;
+    let (live, named) = look::live(scenario, files, &cluster, output, with_tools)?;
     ranks.kill();
     let after = look::after(scenario, files, &cluster, output)?;
     drop(damage);
-    Ok(Looks { live, after })
+    Ok(Looks { live, after, named })
 }
 
 fn sleep_until(start: Instant, seconds: f64) {

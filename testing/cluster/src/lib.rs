@@ -10,8 +10,8 @@ the truth that a report should tell. [`job`] runs it and takes what a user would
 recordings while the job stands ([`look`]), and the recordings after it was killed. [`judge`]
 compares the first lines of the answer with the truth.
 
-It needs root, `ip`, `nsenter` and `unshare`, and for some faults `iptables` and `tc`. It does
-**not** link the product: tools and plugin are files.
+It needs root, `ip`, `nsenter` and `unshare`, and for some faults `tc`, or `mkfs.ext4` and
+`fsfreeze`. It does **not** link the product: tools and plugin are files.
 */
 #![forbid(unsafe_code)]
 

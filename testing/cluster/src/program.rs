@@ -44,8 +44,8 @@ pub enum Word {
     Abort,
     /// `destroy`: destroys the communicator in use.
     Destroy,
-    /// `starve`: takes each free slot of NCCL's pool of proxy operations from here on, as a release
-    /// that loses them does.
+    /// `starve`: takes the free slots of NCCL's pool of proxy operations after each call from here
+    /// on, as a release that loses them does.
     Starve,
     /// `exit:CODE`: leaves without destroying anything, as after an uncaught exception.
     Exit(i32),

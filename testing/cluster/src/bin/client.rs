@@ -8,9 +8,10 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its report")]
 
 use clap::Parser;
+use cluster::FIRST_DONE;
 use cluster::program::{self, Call, Wait, Word};
+use cluster::starve::Thief;
 use cluster::store::Store;
-use cluster::{FIRST_DONE, starve};
 use rig::cuda::{Cuda, Floats, Stream};
 use rig::nccl::{Comm, Nccl, UniqueId};
 use std::cell::OnceCell;
@@ -70,6 +71,7 @@ fn run(options: Options) -> Result<u8, String> {
         store,
         comms: BTreeMap::new(),
         used: String::new(),
+        thief: None,
         has_first: false,
     };
     Ok(rank.run(&words)?.unwrap_or(0))
@@ -86,6 +88,8 @@ struct Rank<'a> {
     comms: BTreeMap<String, Comm<'a>>,
     /// The communicator in use.
     used: String,
+    /// Takes the free slots of NCCL's pool after each call.
+    thief: Option<Thief>,
     has_first: bool,
 }
 
@@ -145,7 +149,7 @@ impl<'a> Rank<'a> {
             Word::Sync => self.sync()?,
             Word::Abort => self.take()?.abort()?,
             Word::Destroy => self.take()?.destroy()?,
-            Word::Starve => starve::start()?,
+            Word::Starve => self.thief = Some(Thief::new()?),
             Word::Exit(code) => return Ok(Some(u8::try_from(*code).unwrap_or(u8::MAX))),
             Word::Idle => loop {
                 std::thread::sleep(Duration::from_secs(1));
@@ -210,6 +214,7 @@ impl<'a> Rank<'a> {
 
     fn sync(&mut self) -> Result<(), String> {
         self.stream.synchronize()?;
+        self.thief.iter().for_each(Thief::take);
         if !std::mem::replace(&mut self.has_first, true) {
             println!("rank {} {FIRST_DONE}", self.options.rank);
         }
