@@ -6,23 +6,12 @@ The operation itself is in the other process, whose events do not show the trans
 that stands still can be seen here only, without the operation that it belongs to.
 */
 
-use super::proxies::{Proxies, ProxyView};
+use super::proxies::{Owner, Proxies, ProxyView};
 use crate::hash::Map;
 use std::collections::BTreeMap;
 
 /// Maximum number of owners whose latest end is kept.
 const MOST: usize = 4096;
-
-/// The process that a ProxyOp belongs to, if that is not this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner {
-    /// Its process id, as it sees it.
-    pub pid: u32,
-    /// Its index of the communicator; 65535 if unknown.
-    pub comm: u16,
-    /// Its rank in the communicator.
-    pub rank: i32,
-}
 
 /// The transfers in flight for one communicator of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +34,7 @@ pub(super) struct ForeignEnds {
 
 impl ForeignEnds {
     pub(super) fn ended(&mut self, owner: Owner, ticks: u64) {
-        // An owner that is forgotten counts as new, and gets the longer limit of its first transfer.
+        // An owner that is forgotten counts as new: its caller's limit for a first one is longer.
         if self.ends.len() >= MOST && !self.ends.contains_key(&owner) {
             self.ends.clear();
         }

@@ -30,9 +30,9 @@ mod tests;
 pub use crate::facts::Facts;
 pub use calls::{Call, Launch, LaunchFate};
 pub use comms::{CommView, FinishedOperation};
-pub use foreign::{ForeignWork, Owner};
+pub use foreign::ForeignWork;
 pub use ops::OpView;
-pub use proxies::ProxyView;
+pub use proxies::{Owner, ProxyView};
 
 use calls::Calls;
 use comms::Comms;

@@ -6,11 +6,21 @@ NCCL also starts ProxyOps for shared memory and peer access, and never advances 
 ProxyOp therefore counts only when it, or an earlier one of the same link, has advanced.
 */
 
-use super::Owner;
 use super::comms::{Comms, Link};
 use crate::hash::Map;
 use ncclscope_trace::record::{ProxyOp, STEP_SHIFT};
 use ncclscope_trace::{Handle, Record, Start, Step};
+
+/// The process that a ProxyOp belongs to, if that is not this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// Its process id, as it sees it.
+    pub pid: u32,
+    /// Its index of the communicator; 65535 if unknown.
+    pub comm: u16,
+    /// Its rank in the communicator.
+    pub rank: i32,
+}
 
 /// A ProxyOp, kept until its slot is used again.
 #[derive(Clone, Copy, Debug)]
