@@ -94,6 +94,8 @@ impl Classifier<'_> {
             let key = match *key {
                 "nccl" => "NCCL's version",
                 "cuda" => "the CUDA version of the driver",
+                "cpu" => "the processor",
+                "device_name" => "the GPU",
                 key => key,
             };
             let (here, there) = (self.ranks(&here), self.ranks(&there));

@@ -466,7 +466,10 @@ mod tests {
         let name = Some("tp".into());
         let comm = Comm { index: 1, hash: 0x1f, name, rank: 3, ..Comm::default() };
         own.comm(&comm);
-        own.device(1, Device { index: 5, pci: None, uuid: Some("GPU-4f".into()), driver: None });
+        own.device(
+            1,
+            Device { index: 5, name: None, pci: None, uuid: Some("GPU-4f".into()), driver: None },
+        );
         let clock = Clock { now: 9, hz: 1 };
         let hang = Hang { still_ns: 301_234_567_890, ..own.blank(1, clock) };
         let json = hang.json();
