@@ -153,8 +153,8 @@ pub struct Process {
     pub usual_ns: Option<u64>,
     /// When its last record was written, ns since 1970, if known.
     pub heard_ns: Option<u64>,
-    /// What may make NCCL decide otherwise than on other ranks: its variables and the versions of
-    /// NCCL and the CUDA driver, with their values.
+    /// What may make NCCL decide otherwise than on other ranks: its variables, the versions of NCCL
+    /// and the CUDA driver, and the models of processor and GPU, with their values.
     pub environment: Arc<BTreeMap<String, String>>,
     /// Its threads; recorded only when something looked stuck.
     pub threads: Vec<ThreadState>,

@@ -203,6 +203,8 @@ pub(crate) fn name(key: &str) -> &str {
     match key {
         "nccl" => "NCCL's version",
         "cuda" => "the CUDA version of the driver",
+        "cpu" => "the processor",
+        "device_name" => "the GPU",
         key => key,
     }
 }

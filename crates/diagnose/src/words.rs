@@ -158,14 +158,13 @@ pub(crate) fn transfer(link: &Transfer) -> String {
     let state = link.reached.and_then(|reached| names.get(usize::from(reached)));
     let state =
         state.map_or_else(|| "none in flight".to_owned(), |state| format!("the oldest in {state}"));
-    let pxn = if link.is_foreign { ", for another process (PXN)" } else { "" };
     // A table of vectors does not contain the number of steps.
     let steps = match link.steps {
         0 => String::new(),
         steps => format!("{} of {steps} steps done, ", link.done),
     };
     format!(
-        "channel {}, {way} rank {} of the communicator: {steps}{state} for {}{pxn}",
+        "channel {}, {way} rank {} of the communicator: {steps}{state} for {}",
         link.channel,
         link.peer,
         duration(link.still_ns)

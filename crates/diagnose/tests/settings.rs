@@ -115,6 +115,23 @@ fn where_nothing_recorded_differs_the_verdict_says_what_to_compare() {
     assert_eq!(many.findings[0].root_ranks, [1]);
 }
 
+/// NVIDIA/nccl 1136 (CPUs of two vendors) and 1184 (A100 with H100).
+#[test]
+fn the_processor_and_the_gpu_that_only_the_odd_rank_has_are_named() {
+    let low = settings("TREE", "SIMPLE", 2);
+    let mut job = job(&[[ring(), ring()], [ring(), low], [ring(), ring()]]);
+    for (at, cpu, gpu) in [(0, "GenuineIntel", "A"), (1, "AuthenticAMD", "A"), (2, "x", "A")] {
+        set(&mut job, at, "cpu", cpu);
+        set(&mut job, at, "device_name", gpu);
+    }
+    let verdict = only(&job);
+    let says = "the processor: AuthenticAMD on rank 1, GenuineIntel or x on ranks 0, 2";
+    assert!(verdict.title.ends_with(says) && texts(&verdict)[2] == says, "{verdict:#?}");
+    set(&mut job, 1, "device_name", "B");
+    let verdict = only(&job);
+    assert_eq!(texts(&verdict)[3], "the GPU: B on rank 1, A on ranks 0, 2");
+}
+
 /// `NCCL_BUFFSIZE` on rank 1: everything else is equal, and the steps are smaller there.
 #[test]
 fn the_rank_with_other_steps_is_named() {

@@ -26,5 +26,5 @@ pub use help::{CommId, Cost, Evidence, Help, RankLocation};
 pub use lookup::{PAGE, UnknownClass};
 pub use page::page;
 pub use rank::RankState;
-pub use rules::{RankFinding, apply_rules};
+pub use rules::{RankFinding, apply_foreign_rules, apply_rules};
 pub use serial::{describe, describe_class};

@@ -124,8 +124,6 @@ pub struct Transfer {
     pub still_ns: u64,
     /// The proxy thread has begun it.
     pub in_progress: bool,
-    /// It belongs to another process (PXN).
-    pub is_foreign: bool,
     /// A receive that the network may report as complete before its data arrived: NCCL does not
     /// require completion of LL and LL128 receives (`src/transport/net.cc`,
     /// `ncclParamNetOptionalRecvCompletion`). NCCL's own networks do not make use of that; network
@@ -147,7 +145,6 @@ impl Default for Transfer {
             reached: None,
             still_ns: 0,
             in_progress: true,
-            is_foreign: false,
             may_be_early: false,
         }
     }

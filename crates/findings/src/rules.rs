@@ -99,6 +99,26 @@ pub fn apply_rules(state: &RankState) -> RankFinding {
     found.or_else(|| waits_on_network(state)).unwrap_or_else(|| kernel_alone(state))
 }
 
+/// The rules over transfers that a proxy thread does for another process (PXN): its kernel and its
+/// call are not known there.
+const FOREIGN: &[Rule] = &[proxy_stalled, network_stalled, peer_takes_nothing];
+
+/// Applies the rules to transfers for another process (PXN).
+#[must_use]
+pub fn apply_foreign_rules(state: &RankState) -> RankFinding {
+    FOREIGN.iter().find_map(|rule| rule(state)).unwrap_or_else(|| not_given(state))
+}
+
+/// No rule matches: the other process has given nothing to send.
+fn not_given(state: &RankState) -> RankFinding {
+    let why = "the GPU of the process that it belongs to has given no data for it; look there";
+    let found = RankFinding::open(None, why);
+    match state.transfers.first() {
+        Some(transfer) => found.by(transfer),
+        None => found,
+    }
+}
+
 /// H1d: a call does not return, and no operation in flight holds it up.
 fn call_not_enqueued(state: &RankState) -> Option<RankFinding> {
     Some(RankFinding::of(FindingClass::CallNotEnqueued, state.pending?.text()))

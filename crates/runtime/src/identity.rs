@@ -21,6 +21,8 @@ use std::io::Read;
 const JOB_NAME_BYTES: usize = 128;
 /// Maximum bytes kept of the command line.
 const COMMAND_BYTES: u64 = 1 << 10;
+/// Bytes read of the kernel's list of processors: the first one is enough.
+const CPU_BYTES: u64 = 4 << 10;
 /// Maximum number of NCCL's variables that are kept; `VARIABLE_BYTES` is kept of each value.
 const VARIABLES: usize = 128;
 const VARIABLE_BYTES: usize = 256;
@@ -75,6 +77,8 @@ pub(crate) fn of_process(
         boot_id: boot.ok().map(|text| text.trim().to_owned()),
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
         net_plugin: net_plugin(&get, || fs::read_to_string("/proc/self/maps").ok()),
+        cpu: start_of("/proc/cpuinfo", CPU_BYTES)
+            .and_then(|text| cpu(&String::from_utf8_lossy(&text))),
         command: options.command.then(command).flatten(),
         cuda_events: Some(options.cuda_events.name().to_owned()),
         other: nccl_variables(std::env::vars_os()),
@@ -208,10 +212,33 @@ fn net_plugin(get: Get<'_>, maps: impl FnOnce() -> Option<String>) -> Option<Str
     files.find(|file| is_it(file)).map(str::to_owned)
 }
 
-fn command() -> Option<String> {
+/// The first `most` bytes of a file.
+fn start_of(file: &str, most: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = fs::File::open("/proc/self/cmdline").ok()?;
-    file.take(COMMAND_BYTES).read_to_end(&mut bytes).ok()?;
+    fs::File::open(file).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The first processor of `/proc/cpuinfo`: on x86 such as `AuthenticAMD 25/17 AMD EPYC 9454`, on Arm
+/// such as `0x41 0xd4f`.
+fn cpu(info: &str) -> Option<String> {
+    let value = |key: &str| {
+        let mut lines = info.lines().take_while(|line| !line.trim().is_empty());
+        lines.find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim_end() == key).then(|| value.trim())
+        })
+    };
+    let number = [value("cpu family"), value("model")].into_iter().flatten().collect::<Vec<_>>();
+    let arm = ["CPU implementer", "CPU part"].map(value);
+    let parts = [value("vendor_id"), Some(&*number.join("/")), value("model name")];
+    let parts = parts.into_iter().chain(arm).flatten().filter(|part| !part.is_empty());
+    let text = parts.collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
+}
+
+fn command() -> Option<String> {
+    let bytes = start_of("/proc/self/cmdline", COMMAND_BYTES)?;
     let words: Vec<_> = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
     let text = words.join(" ");
     Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
@@ -262,6 +289,7 @@ impl Known {
             known.device = only.and(index);
             known.device_pci = only.and_then(|only| only.pci.clone());
             known.device_uuid = only.and_then(|only| only.uuid.clone());
+            known.device_name = only.and_then(|only| only.name.clone());
             known.cuda = known.cuda.take().or_else(|| device.driver.map(cuda_version));
         })
     }
@@ -465,15 +493,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_processor_is_the_model() {
+        let x86 = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n\
+                   model name\t: AMD EPYC 9454\nstepping\t: 1\n\nprocessor\t: 1\nCPU part\t: 0x1\n";
+        assert_eq!(cpu(x86).as_deref(), Some("AuthenticAMD 25/17 AMD EPYC 9454"));
+        let arm = "processor\t: 0\nBogoMIPS\t: 2.0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";
+        assert_eq!(cpu(arm).as_deref(), Some("0x41 0xd4f"));
+        assert_eq!(cpu("processor\t: 0\n"), None);
+    }
+
+    #[test]
     fn a_device_is_told_only_if_it_is_the_only_one() {
-        let device = |index| Device { index, pci: None, uuid: None, driver: Some(12_080) };
+        let name = || Some("H100".to_owned());
+        let device =
+            |index| Device { index, name: name(), pci: None, uuid: None, driver: Some(12_080) };
         let mut known = Known::default();
-        assert_eq!(known.device(&device(0)).len(), 2);
+        assert_eq!(known.device(&device(0)).len(), 3);
         assert_eq!(known.device(&device(0)), []);
         assert_eq!(known.identity.cuda.as_deref(), Some("12.8"));
         for index in [1, 0, 1] {
             known.device(&device(index));
-            assert_eq!(known.identity.device, None);
+            let Identity { device, device_name, .. } = &known.identity;
+            assert_eq!((device, device_name), (&None, &None));
         }
     }
 }

@@ -122,6 +122,11 @@ identity! {
     device_pci: String, "PCI address", "the CUDA driver, at `init`";
     /// Its UUID, as `nvidia-smi -L` shows it.
     device_uuid: String, "UUID", "the CUDA driver, at `init`";
+    /// Its model. Unknown where communicators are on several devices.
+    device_name: String, "text", "the CUDA driver, at `init`";
+    /// The processor: vendor, family, model and name, as far as the kernel tells them. NCCL chooses
+    /// algorithms and channels by it.
+    cpu: String, "text", "`/proc/cpuinfo`";
     /// NCCL's version.
     nccl: String, "`MAJOR.MINOR.PATCH`", "`ncclGetVersion`, at `init`";
     /// The latest CUDA that the driver supports.

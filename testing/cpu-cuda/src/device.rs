@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | `CPU_CUDA_DEVICES` | 8 | number of devices, at most 32 |
 //! | `CPU_CUDA_VMM` | 1 | 0: no virtual memory management, so NCCL uses legacy IPC |
+//! | `CPU_CUDA_NAME` | CPU stand-in | the model of the devices |
 //! | `CPU_CUDA_PEER` | 1 | 0: no peer access, so NCCL uses shared host memory |
 
 use crate::error::{Error, Result};
@@ -33,6 +34,8 @@ const FIRST_BUS: i32 = 0xC0;
 pub struct Config {
     /// Number of devices.
     pub devices: i32,
+    /// The model of the devices.
+    pub name: String,
     /// Whether the virtual memory management API is offered.
     pub vmm: bool,
     /// Whether devices can reach each other's memory.
@@ -48,6 +51,7 @@ pub fn config() -> &'static Config {
         };
         Config {
             devices: number("CPU_CUDA_DEVICES", 8).clamp(1, 32),
+            name: std::env::var("CPU_CUDA_NAME").unwrap_or_else(|_| "CPU stand-in".into()),
             vmm: number("CPU_CUDA_VMM", 1) != 0,
             peer: number("CPU_CUDA_PEER", 1) != 0,
         }
@@ -109,7 +113,19 @@ pub fn bus_id(device: i32) -> String {
 /// # Errors
 /// [`Error::INVALID_DEVICE`] if it does not exist, [`Error::INVALID_VALUE`] without enough room.
 pub(crate) fn write_bus_id(out: *mut c_char, size: i32, device: i32) -> Result {
-    let id = bus_id(check(device)?);
+    write_text(out, size, &bus_id(check(device)?))
+}
+
+/// Writes the model of a device: the value of `CPU_CUDA_NAME`.
+///
+/// # Errors
+/// As of [`write_bus_id`].
+pub(crate) fn write_name(out: *mut c_char, size: i32, device: i32) -> Result {
+    check(device)?;
+    write_text(out, size, &config().name)
+}
+
+fn write_text(out: *mut c_char, size: i32, id: &str) -> Result {
     let room = usize::try_from(size).map_err(|_| Error::INVALID_VALUE)?;
     if out.is_null() || id.len() >= room {
         return Err(Error::INVALID_VALUE);

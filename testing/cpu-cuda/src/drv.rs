@@ -59,6 +59,11 @@ crate::exports::driver! {
         put(out, device::uuid(device::check(device)?))
     }
 
+    /// Model of a device.
+    fn cuDeviceGetName(out: *mut c_char, size: i32, device: i32) {
+        device::write_name(out, size, device)
+    }
+
     /// PCI address of a device.
     fn cuDeviceGetPCIBusId(out: *mut c_char, size: i32, device: i32) {
         device::write_bus_id(out, size, device)

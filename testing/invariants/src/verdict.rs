@@ -59,6 +59,9 @@ pub struct Verdict {
     pub comms: usize,
     /// The events by kind; kinds without any are left out.
     pub kinds: BTreeMap<&'static str, KindCount>,
+    /// For each role of a thread, in which order the kinds first started (`+`) and first stopped
+    /// (`-`).
+    pub order: BTreeMap<&'static str, Vec<String>>,
     /// Stops and states of handles that were no live event of the process.
     pub stale: u64,
     /// ProxyOps of other processes (PXN).

@@ -49,7 +49,10 @@ pub struct Job {
     artifacts: build::Artifacts,
     hosts: usize,
     devices: usize,
-    threads: bool,
+    /// Processes of each host, whose ranks are threads; `None`: one process for each rank.
+    tasks: Option<usize>,
+    /// GPUs of each host, which its ranks share in turn; `None`: one for each rank.
+    gpus: Option<usize>,
     environment: Vec<(OsString, OsString)>,
     rank_environment: Vec<(usize, OsString, OsString)>,
     arguments: Vec<OsString>,
@@ -75,7 +78,8 @@ impl Job {
             artifacts: build::artifacts()?.clone(),
             hosts: 2,
             devices: 1,
-            threads: false,
+            tasks: None,
+            gpus: None,
             environment: environment.map(|(name, value)| (name.into(), value.into())).collect(),
             rank_environment: vec![],
             arguments: vec![],
@@ -98,7 +102,7 @@ impl Job {
     #[must_use]
     pub fn topology(mut self, topology: Topology) -> Self {
         (self.hosts, self.devices) = (topology.hosts(), topology.devices());
-        self.threads = topology.threads();
+        self.tasks = topology.threads().then_some(1);
         let environment = topology.environment().iter();
         self.environment.extend(environment.map(|&(name, value)| (name.into(), value.into())));
         self
@@ -122,7 +126,21 @@ impl Job {
     /// refuses settings for one rank alone.
     #[must_use]
     pub fn threads(mut self) -> Self {
-        self.threads = true;
+        self.tasks = Some(1);
+        self
+    }
+
+    /// Runs so many processes on each host; the ranks of each are its threads.
+    #[must_use]
+    pub fn tasks(mut self, tasks: usize) -> Self {
+        self.tasks = Some(tasks.max(1));
+        self
+    }
+
+    /// Gives each host fewer GPUs than ranks: these share them in turn. NCCL refuses that.
+    #[must_use]
+    pub fn gpus(mut self, gpus: usize) -> Self {
+        self.gpus = Some(gpus.max(1));
         self
     }
 
@@ -212,22 +230,31 @@ impl Job {
     /// ranks in a process.
     pub fn start(&self) -> Result<Running, String> {
         let own = [self.rank_environment.len(), self.rank_arguments.len(), self.rank_steps.len()];
-        if self.threads && own != [0; 3] {
+        if self.tasks.is_some() && own != [0; 3] {
             return Err("ranks that are threads of one process cannot differ".into());
         }
         let directory = tempfile::tempdir().map_err(|e| format!("a directory for the job: {e}"))?;
         let mut running = Running::new(directory, self.timeout, self.keep_going);
-        let ranks = if self.threads { self.devices } else { 1 };
+        let ranks = self.ranks_of_process()?;
         for rank in (0..self.ranks()).step_by(ranks) {
-            let child = self.command(rank, &running.meeting()).spawn();
+            let child = self.command(rank, ranks, &running.meeting()).spawn();
             let child = child.map_err(|e| format!("{}: {e}", self.artifacts.rank.display()))?;
             running.add(child, ranks);
         }
         Ok(running)
     }
 
-    /// The command line of one process, whose first rank is `rank`.
-    fn command(&self, rank: usize, id_file: &Path) -> Command {
+    /// Number of ranks of each process.
+    fn ranks_of_process(&self) -> Result<usize, String> {
+        let Some(tasks) = self.tasks else { return Ok(1) };
+        if !self.devices.is_multiple_of(tasks) {
+            return Err(format!("{} ranks of a host in {tasks} equal processes", self.devices));
+        }
+        Ok(self.devices / tasks)
+    }
+
+    /// The command line of one process, whose first rank is `rank`, with so many ranks.
+    fn command(&self, rank: usize, ranks: usize, id_file: &Path) -> Command {
         let mut command = Command::new(&self.artifacts.rank);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // The caller's own settings must not reach the job.
@@ -244,10 +271,11 @@ impl Job {
         command.arg("--cuda").arg(&self.artifacts.cuda).arg("--nccl").arg(&self.nccl);
         command.arg("--rank").arg(rank.to_string());
         command.arg("--nranks").arg(self.ranks().to_string());
-        command.arg("--device").arg((rank % self.devices).to_string());
+        let gpus = self.gpus.unwrap_or(self.devices);
+        command.arg("--device").arg((rank % self.devices % gpus).to_string());
         command.arg("--id-file").arg(id_file);
-        if self.threads {
-            command.arg("--threads").arg(self.devices.to_string());
+        if self.tasks.is_some() {
+            command.arg("--threads").arg(ranks.to_string());
         }
         // The rank's own timeout comes first and prints what the rank was doing; the job's timeout
         // is for a rank that cannot do that.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::scenario::Scenario;
-use super::topology::Topology;
+use super::topology::{REFUSAL, Topology};
 use super::verdict::{self, Verdict};
 use super::wheel::Wheel;
 use super::workload::Workload;
@@ -38,6 +38,8 @@ pub(super) struct Cell {
 #[derive(Debug)]
 pub(super) enum Ended {
     Checked(Verdict),
+    /// NCCL refused to make the communicator, as it must, and nothing was recorded.
+    Refused,
     Failed(Vec<String>),
 }
 
@@ -81,6 +83,9 @@ impl Cell {
         command.env("NCCLSCOPE_PLUGIN", &tools.plugin);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let status = command.status()?;
+        if self.topology.is_refused() {
+            return refused(&log, &folder);
+        }
         if !status.success() {
             return Ok(Ended::Failed(last_words(&log, &format!("the job: {status}"))));
         }
@@ -93,7 +98,7 @@ impl Cell {
             return;
         }
         let steps = self.workload.map_or_else(|| self.topology.steps(), |w| w.steps);
-        command.args(["--topology", self.topology.name]).args(steps);
+        command.args(self.topology.job_options()).args(steps);
     }
 
     fn check(&self, tools: &Tools, folder: &Path) -> crate::outcome::Outcome<Ended> {
@@ -121,6 +126,20 @@ impl Cell {
         }
         Ok(Ended::Checked(verdict))
     }
+}
+
+/// The end of a job whose ranks share a GPU.
+fn refused(log: &Path, folder: &Path) -> crate::outcome::Outcome<Ended> {
+    let said = fs::read_to_string(log)?;
+    let files = fs::read_dir(folder)?.flatten().map(|file| file.file_name());
+    let recordings: Vec<_> =
+        files.filter(|name| name.to_string_lossy().contains(".nscope")).collect();
+    Ok(if said.contains(REFUSAL) && recordings.is_empty() {
+        Ended::Refused
+    } else {
+        let what = format!("no `{REFUSAL}`, or something was recorded: {recordings:?}");
+        Ended::Failed(last_words(log, &what))
+    })
 }
 
 /// The finding of `ncclscope diagnose` on a job that ended normally, which should have none.
@@ -163,13 +182,18 @@ impl Outcome {
     pub(super) fn has_failed(&self) -> bool {
         match &self.ended {
             Ended::Checked(verdict) => !verdict.violations.is_empty(),
+            Ended::Refused => false,
             Ended::Failed(_) => true,
         }
     }
 
     /// The result in one word.
     pub(super) fn word(&self) -> &'static str {
-        if self.has_failed() { "FAILED" } else { "ok" }
+        match self.ended {
+            _ if self.has_failed() => "FAILED",
+            Ended::Refused => "refused",
+            _ => "ok",
+        }
     }
 
     /// The events by kind, of all ranks.
@@ -183,6 +207,7 @@ impl Outcome {
     pub(super) fn reasons(&self) -> Vec<String> {
         match &self.ended {
             Ended::Checked(verdict) => verdict.violations.clone(),
+            Ended::Refused => Vec::new(),
             Ended::Failed(lines) => lines.clone(),
         }
     }

@@ -5,9 +5,11 @@
 //! without a change gives the same file. The sentences around the tables are computed, too: each
 //! names the releases for which it was measured.
 
+mod layouts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cell::{Cell, Outcome};
+use super::cell::{Cell, Ended, Outcome};
 use super::plan::DOCS_TOPOLOGY;
 use super::topology::TOPOLOGIES;
 use super::verdict::{Count, Verdict};
@@ -55,6 +57,10 @@ KernelPhase, and from 2.31 on without KernelCh, which these releases can emit. B
 asks 2.29 and 2.30 for no KernelCh either ([`NCCLSCOPE_KERNEL`](env.md)). Every recording behind
 this page passed `check` of `testing/invariants`. [The glossary](glossary.md) explains the terms.
 
+The number of ProxySteps depends on the size of NCCL's buffers. The rig sets `NCCL_BUFFSIZE` to 1
+MiB, a quarter of NCCL's own, and at most 4 channels (`ENVIRONMENT` in `testing/rig/src/job.rs` has all of
+its settings).
+
 The events that a thread emits identify it: *api* is the thread that calls NCCL (or NCCL's own
 thread that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy
 progress thread, and *kernel* is its profiler thread, or a proxy thread that has no network to
@@ -72,12 +78,18 @@ struct Measured<'a> {
     /// In the order of the command line or of the table of releases.
     releases: Vec<&'a str>,
     verdicts: BTreeMap<(&'a str, &'a str, &'a str), &'a Verdict>,
+    /// Releases and topologies that NCCL refused.
+    refused: BTreeSet<(&'a str, &'a str)>,
 }
 
 impl<'a> Measured<'a> {
     fn new(cells: &'a [Cell], outcomes: &'a [Outcome]) -> Self {
-        let mut measured = Measured { releases: Vec::new(), verdicts: BTreeMap::new() };
+        let mut measured =
+            Measured { releases: vec![], verdicts: BTreeMap::new(), refused: BTreeSet::new() };
         for (cell, outcome) in cells.iter().zip(outcomes) {
+            if matches!(outcome.ended, Ended::Refused) {
+                measured.refused.insert((&cell.wheel.label, cell.topology.name));
+            }
             let (Some(workload), Some(verdict)) = (cell.workload, outcome.verdict()) else {
                 continue;
             };
@@ -97,6 +109,8 @@ impl<'a> Measured<'a> {
             self.strategies(),
             self.workloads(),
             self.topologies(),
+            self.layouts(),
+            self.orders(),
             self.open(),
             self.answers(),
         ]
@@ -419,7 +433,6 @@ fn sentence(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::Ended;
     use super::super::{plan, wheel};
     use super::*;
 
@@ -427,13 +440,17 @@ mod tests {
         let wheels = wheel::releases(&["2.28.9".into(), "2.30.7".into()]).expect("versions");
         let cells = plan::docs_cells(&wheels);
         let outcomes = cells.iter().map(|cell| {
+            if cell.topology.is_refused() {
+                return Outcome { seconds: 1.0, ended: Ended::Refused };
+            }
             let threads = ["api".to_owned()].into();
             let coll = Count { started: 6, stopped: 6, late: 6, threads };
             let hidden = cell.wheel.label == "2.30.7"
                 && cell.workload.is_some_and(|workload| workload.name == "broadcast");
             let kinds = if hidden { BTreeMap::new() } else { [("Coll".into(), coll)].into() };
+            let order = [("api".to_owned(), vec!["+Coll".to_owned(), "-Coll".to_owned()])].into();
             let verdict =
-                Verdict { files: 2, comms: 2, api_version: 5, kinds, ..Verdict::default() };
+                Verdict { files: 2, comms: 2, api_version: 5, kinds, order, ..Verdict::default() };
             Outcome { seconds: 1.0, ended: Ended::Checked(verdict) }
         });
         let outcomes = outcomes.collect();
@@ -452,6 +469,10 @@ mod tests {
         assert!(page.contains("no event below its API call on 2.30.7 "), "{page}");
         assert!(page.contains("No event: every event"), "{page}");
         assert!(page.contains("v5: 2.28.9, 2.30.7."), "{page}");
+        assert!(page.contains("| 1 | m | more than m | `shared-1xm` | all | making the"), "{page}");
+        let works = "| n | m | 1 | `socket-threads` | all | works: 2 recordings, 2 calls of";
+        assert!(page.contains(works), "{page}");
+        assert!(page.contains("| api | 2.28.9, 2.30.7 | +Coll -Coll |\n"), "{page}");
     }
 
     #[test]

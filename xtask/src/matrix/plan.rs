@@ -40,7 +40,7 @@ pub(super) fn cells(
 pub(super) fn docs_cells(wheels: &[Wheel]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for wheel in wheels {
-        for &topology in TOPOLOGIES {
+        for &topology in TOPOLOGIES.iter().chain(topology::of_page()) {
             let is_main = topology.name == DOCS_TOPOLOGY;
             for workload in &WORKLOADS[..if is_main { WORKLOADS.len() } else { 1 }] {
                 let (wheel, workload) = (wheel.clone(), Some(*workload));
@@ -75,6 +75,7 @@ mod tests {
     fn the_page_measures_every_workload_and_every_topology() {
         let wheels = releases(&["2.30.7".to_owned()]).expect("a version");
         let cells = docs_cells(&wheels);
-        assert_eq!(cells.len(), WORKLOADS.len() + TOPOLOGIES.len() - 1);
+        let topologies = TOPOLOGIES.len() + topology::of_page().count();
+        assert_eq!(cells.len(), WORKLOADS.len() + topologies - 1);
     }
 }

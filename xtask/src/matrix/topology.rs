@@ -1,31 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ways to place ranks, and the default workload of each.
 
-/// A way to place ranks, with its name in the rig's `job --topology`.
+/// A way to place ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Topology {
     pub(super) name: &'static str,
     pub(super) ranks: u32,
     pub(super) nodes: u32,
+    /// The options of the rig's `job`; none: `--topology` and the name.
+    pub(super) options: &'static [&'static str],
     /// Description for people.
     pub(super) about: &'static str,
 }
 
 /// The topologies on which a release is run by default.
 pub(super) const TOPOLOGIES: &[Topology] = &[
-    Topology { name: "socket", ranks: 2, nodes: 2, about: "two hosts of one device" },
-    Topology { name: "socket-shm", ranks: 4, nodes: 2, about: "two hosts of two devices" },
-    Topology { name: "shm", ranks: 2, nodes: 1, about: "one host, shared host memory" },
-    Topology { name: "p2p-ipc", ranks: 2, nodes: 1, about: "one host, peer access by CUDA IPC" },
-    Topology { name: "p2p-cumem", ranks: 2, nodes: 1, about: "one host, peer access by cuMem" },
-    Topology { name: "threads", ranks: 4, nodes: 1, about: "four devices in one process" },
-    Topology { name: "tree", ranks: 3, nodes: 3, about: "three hosts, AllReduce over a tree" },
+    Topology { name: "socket", ranks: 2, nodes: 2, options: &[], about: "two hosts of one device" },
+    Topology {
+        name: "socket-shm",
+        ranks: 4,
+        nodes: 2,
+        options: &[],
+        about: "two hosts of two devices",
+    },
+    Topology {
+        name: "shm",
+        ranks: 2,
+        nodes: 1,
+        options: &[],
+        about: "one host, shared host memory",
+    },
+    Topology {
+        name: "p2p-ipc",
+        ranks: 2,
+        nodes: 1,
+        options: &[],
+        about: "one host, peer access by CUDA IPC",
+    },
+    Topology {
+        name: "p2p-cumem",
+        ranks: 2,
+        nodes: 1,
+        options: &[],
+        about: "one host, peer access by cuMem",
+    },
+    Topology {
+        name: "threads",
+        ranks: 4,
+        nodes: 1,
+        options: &[],
+        about: "four devices in one process",
+    },
+    Topology {
+        name: "tree",
+        ranks: 3,
+        nodes: 3,
+        options: &[],
+        about: "three hosts, AllReduce over a tree",
+    },
 ];
+
+/// Tasks that have several of a node's GPUs each, as threads.
+const TASKS: &[Topology] = &[
+    Topology {
+        name: "tasks-threads",
+        ranks: 4,
+        nodes: 1,
+        options: &["--hosts", "1", "--devices", "4", "--tasks", "2"],
+        about: "one host, two processes of two devices",
+    },
+    Topology {
+        name: "socket-threads",
+        ranks: 4,
+        nodes: 2,
+        options: &["--hosts", "2", "--devices", "2", "--tasks", "1"],
+        about: "two hosts of one process of two devices",
+    },
+    Topology {
+        name: "socket-tasks-threads",
+        ranks: 8,
+        nodes: 2,
+        options: &["--hosts", "2", "--devices", "4", "--tasks", "2"],
+        about: "two hosts of two processes of two devices",
+    },
+];
+
+/// More tasks than GPUs on a node, which NCCL refuses: for the page only.
+const SHARED: &[Topology] = &[
+    shared("shared-1x1", 2, 1, &["--hosts", "1", "--devices", "2", "--gpus", "1"]),
+    shared("shared-1xm", 4, 1, &["--hosts", "1", "--devices", "4", "--gpus", "2"]),
+    shared("shared-nx1", 4, 2, &["--hosts", "2", "--devices", "2", "--gpus", "1"]),
+    shared("shared-nxm", 8, 2, &["--hosts", "2", "--devices", "4", "--gpus", "2"]),
+];
+
+const fn shared(
+    name: &'static str,
+    ranks: u32,
+    nodes: u32,
+    options: &'static [&'static str],
+) -> Topology {
+    Topology { name, ranks, nodes, options, about: "two tasks share each GPU" }
+}
+
+/// What NCCL says if two ranks of a communicator have one GPU.
+pub(super) const REFUSAL: &str = "Duplicate GPU detected";
+
+/// Topologies of the page beyond [`TOPOLOGIES`]: they tell which layouts of tasks work.
+pub(super) fn of_page() -> impl Iterator<Item = &'static Topology> {
+    TASKS.iter().chain(SHARED)
+}
 
 /// Topologies that only scenarios use.
 const OF_SCENARIOS: &[Topology] = &[
-    Topology { name: "ring3", ranks: 3, nodes: 3, about: "three hosts, rings only" },
-    Topology { name: "ring4", ranks: 4, nodes: 4, about: "four hosts, rings only" },
+    Topology { name: "ring3", ranks: 3, nodes: 3, options: &[], about: "three hosts, rings only" },
+    Topology { name: "ring4", ranks: 4, nodes: 4, options: &[], about: "four hosts, rings only" },
 ];
 
 pub(super) fn of_scenario(name: &str) -> Option<Topology> {
@@ -59,6 +147,19 @@ const ALL_REDUCES: &[&str] = &[
 ];
 
 impl Topology {
+    /// Whether NCCL refuses it.
+    pub(super) fn is_refused(&self) -> bool {
+        SHARED.contains(self)
+    }
+
+    /// The options of the rig's `job`.
+    pub(super) fn job_options(&self) -> Vec<&'static str> {
+        match self.options {
+            [] => vec!["--topology", self.name],
+            options => options.to_vec(),
+        }
+    }
+
     /// The steps of a cell, unless a scenario or a workload sets them.
     pub(super) fn steps(&self) -> &'static [&'static str] {
         if self.name == "tree" { ALL_REDUCES } else { MIXED }

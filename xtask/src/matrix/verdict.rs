@@ -23,6 +23,8 @@ pub(super) struct Verdict {
     pub(super) comms: u64,
     pub(super) api_version: u64,
     pub(super) kinds: BTreeMap<String, Count>,
+    /// For each role of a thread, the order in which kinds of events first start (`+`) and stop.
+    pub(super) order: BTreeMap<String, Vec<String>>,
     /// Numbers of open events by (reason, kind).
     pub(super) open: BTreeMap<(String, String), u64>,
     /// `FILE: rule: what`.
@@ -44,6 +46,10 @@ pub(super) fn read(text: &str) -> Option<Verdict> {
             sum.late += count["late"].as_u64()?;
             let threads = count["threads"].as_array()?.iter();
             sum.threads.extend(threads.filter_map(|thread| thread.as_str().map(str::to_owned)));
+        }
+        for (role, order) in file["order"].as_object()? {
+            let order = order.as_array()?.iter().filter_map(|one| one.as_str().map(str::to_owned));
+            verdict.order.entry(role.clone()).or_insert_with(|| order.collect());
         }
         for open in file["open"].as_array()? {
             let text = |name: &str| open[name].as_str().map(str::to_owned);
@@ -67,6 +73,7 @@ mod tests {
     fn recordings_add_up() {
         let file = r#"{"file":"a","api_version":5,"nccl_version":1,"comms":1,"stale":0,
             "kinds":{"Coll":{"started":2,"stopped":1,"late":1,"threads":["api"]}},
+            "order":{"api":["+Coll","-Coll"]},
             "open":[{"kind":"Coll","reason":"r","count":1}],
             "violations":[{"rule":"open","what":"w"}]}"#;
         let verdict = read(&format!(r#"{{"files":[{file},{file}]}}"#)).expect("it is one");
@@ -75,6 +82,7 @@ mod tests {
         assert_eq!((coll.started, coll.stopped, coll.late, coll.threads.len()), (4, 2, 2, 1));
         assert_eq!(verdict.open[&("Coll".into(), "r".into())], 2);
         assert_eq!(verdict.violations, ["a: open: w", "a: open: w"]);
+        assert_eq!(verdict.order["api"], ["+Coll", "-Coll"]);
         assert_eq!(read("{}"), None);
     }
 }

@@ -366,7 +366,6 @@ impl<'a> SnapshotReader<'a> {
                 || steps.is_some()
                 || event.stop.is_some()
                 || self.recording.comms().iter().any(|comm| comm.api_version < 4),
-            is_foreign: op.foreign,
             may_be_early: arrives_early(has_net_plugin, timeline.string(of.proto)),
         })
     }

@@ -58,7 +58,9 @@ pub struct Snapshot {
 impl Snapshot {
     /// [`crate::job::Process::environment`].
     pub(super) fn environment(&self) -> Arc<BTreeMap<String, String>> {
-        let decides = |key: &str| key.starts_with("NCCL_") || matches!(key, "nccl" | "cuda");
+        let decides = |key: &str| {
+            key.starts_with("NCCL_") || matches!(key, "nccl" | "cuda" | "cpu" | "device_name")
+        };
         let entries = self.facts.identity.entries().into_iter();
         let kept = entries.filter(|(key, _)| decides(key));
         Arc::new(kept.map(|(key, value)| (key.to_owned(), value)).collect())

@@ -18,6 +18,7 @@ caller does.
 
 mod calls;
 mod comms;
+mod foreign;
 mod names;
 mod ops;
 mod proxies;
@@ -29,16 +30,18 @@ mod tests;
 pub use crate::facts::Facts;
 pub use calls::{Call, Launch, LaunchFate};
 pub use comms::{CommView, FinishedOperation};
+pub use foreign::ForeignWork;
 pub use ops::OpView;
-pub use proxies::ProxyView;
+pub use proxies::{Owner, ProxyView};
 
 use calls::Calls;
 use comms::Comms;
+use foreign::ForeignEnds;
 use names::Names;
 use ncclscope_trace::record::{KernelCh, START, STATE, STEP, STEP_LONG, STOP, Start, schema};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State, StrId};
 use ops::Ops;
-use proxies::Proxies;
+use proxies::{Proxies, Proxy};
 
 /// Facts from outside of the records.
 #[expect(missing_debug_implementations, reason = "functions")]
@@ -70,6 +73,7 @@ pub struct Tracker {
     comms: Comms,
     ops: Ops,
     proxies: Proxies,
+    foreign: ForeignEnds,
     calls: Calls,
     names: Names,
     /// Whether the last look left no room for another operation.
@@ -181,7 +185,7 @@ impl Tracker {
                     self.comms.get(start.comm).proxy_lane = Some(lane);
                 }
                 if let Some(left) = self.proxies.start(lane, start, &op, parent) {
-                    self.ops.proxy_stopped(&left, start.ticks);
+                    self.proxy_stopped(&left, start.ticks);
                 }
                 if !parent.is_null()
                     && start.ticks >= self.doubt
@@ -218,13 +222,20 @@ impl Tracker {
             }
             EventKind::ProxyOp => {
                 if let Some(proxy) = self.proxies.stop(handle) {
-                    if !proxy.foreign {
+                    if proxy.owner.is_none() {
                         self.comms.get(proxy.comm).moves(proxy.link);
                     }
-                    self.ops.proxy_stopped(&proxy, ticks);
+                    self.proxy_stopped(&proxy, ticks);
                 }
             }
             _ => self.calls.stop(ticks, handle),
+        }
+    }
+
+    fn proxy_stopped(&mut self, proxy: &Proxy, ticks: u64) {
+        match proxy.owner {
+            Some(owner) => self.foreign.ended(owner, ticks),
+            None => self.ops.proxy_stopped(proxy, ticks),
         }
     }
 
@@ -306,7 +317,9 @@ impl Tracker {
 
     fn look_at(&mut self, now: u64, outside: &LiveState<'_>, in_a_hurry: bool) {
         for gone in self.proxies.look(&mut self.comms, outside.is_live) {
-            self.ops.proxy_stopped(&gone, gone.changed);
+            // Of another process's no operation is known, and the end was after the latest look.
+            let ticks = if gone.owner.is_some() { now } else { gone.changed };
+            self.proxy_stopped(&gone, ticks);
         }
         let are_whole = !self.is_partial && !self.is_lossy();
         self.comms.begin_look(&self.names.drifts, are_whole);
@@ -359,6 +372,12 @@ impl Tracker {
     #[must_use]
     pub fn proxies(&self) -> Vec<ProxyView> {
         self.proxies.views()
+    }
+
+    /// What the proxy thread has in flight for other processes (PXN), as of the last look.
+    #[must_use]
+    pub fn foreign(&self) -> Vec<ForeignWork> {
+        self.foreign.work(&self.proxies)
     }
 
     /// API calls and launches that have not returned, the oldest first.

@@ -11,6 +11,17 @@ use crate::hash::Map;
 use ncclscope_trace::record::{ProxyOp, STEP_SHIFT};
 use ncclscope_trace::{Handle, Record, Start, Step};
 
+/// The process that a ProxyOp belongs to, if that is not this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// Its process id, as it sees it.
+    pub pid: u32,
+    /// Its index of the communicator; 65535 if unknown.
+    pub comm: u16,
+    /// Its rank in the communicator.
+    pub rank: i32,
+}
+
 /// A ProxyOp, kept until its slot is used again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proxy {
@@ -29,7 +40,9 @@ pub(super) struct Proxy {
     is_open: bool,
     /// Whether its operation is tracked.
     belongs: bool,
-    pub(super) foreign: bool,
+    start: u64,
+    /// The process that it belongs to, if that is another one (PXN).
+    pub(super) owner: Option<Owner>,
 }
 
 /// A ProxyOp in flight.
@@ -47,12 +60,14 @@ pub struct ProxyView {
     pub peer: i32,
     /// A send; else a receive.
     pub is_send: bool,
-    /// Whether it is for another process of the node (PXN).
-    pub foreign: bool,
+    /// The process of the node that it belongs to, if that is another one (PXN).
+    pub owner: Option<Owner>,
     /// Number of all its steps, as NCCL announced it.
     pub steps: u32,
     /// Steps that stopped.
     pub done: u32,
+    /// Its start, in ticks.
+    pub start: u64,
     /// Time of its last change in the records, in ticks.
     pub changed: u64,
 }
@@ -77,6 +92,8 @@ impl Proxies {
         if at >= self.slots.len() {
             self.slots.resize(at + 1, None);
         }
+        let ProxyOp { pid, rank, .. } = *op;
+        let owner = op.foreign.then_some(Owner { pid, comm: start.comm, rank });
         let proxy = Proxy {
             handle: start.handle,
             op: parent,
@@ -91,7 +108,8 @@ impl Proxies {
             channel: op.channel,
             is_open: true,
             belongs: false,
-            foreign: op.foreign,
+            start: start.ticks,
+            owner,
         };
         self.slots.get_mut(at)?.replace(proxy).filter(|before| before.is_open)
     }
@@ -162,9 +180,10 @@ impl Proxies {
             if !is_live(proxy.handle) {
                 proxy.is_open = false;
                 // It may have moved and stopped after the lanes were read for this look.
-                proxy.moved |= !proxy.foreign && comms.get(proxy.comm).is_network(proxy.link);
+                proxy.moved |=
+                    proxy.owner.is_none() && comms.get(proxy.comm).is_network(proxy.link);
                 gone.push(*proxy);
-            } else if !proxy.foreign {
+            } else if proxy.owner.is_none() {
                 let comm = comms.get(proxy.comm);
                 if proxy.moved {
                     comm.moves(proxy.link);
@@ -178,7 +197,7 @@ impl Proxies {
     /// The ProxyOps in flight that move data over the network for an operation of this process.
     pub(super) fn on_network(&self) -> impl Iterator<Item = &Proxy> {
         let all = self.slots.iter().flatten();
-        all.filter(|proxy| proxy.is_open && proxy.moved && !proxy.foreign)
+        all.filter(|proxy| proxy.is_open && proxy.moved && proxy.owner.is_none())
     }
 
     /// Notes that the operation of a ProxyOp is tracked.
@@ -235,7 +254,8 @@ impl Proxy {
             channel: self.channel,
             peer: self.link.peer,
             is_send: self.link.is_send,
-            foreign: self.foreign,
+            owner: self.owner,
+            start: self.start,
             steps: self.steps,
             done: self.done,
             changed: self.changed,

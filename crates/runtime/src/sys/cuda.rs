@@ -221,6 +221,8 @@ impl Driver {
 pub(crate) struct Device {
     /// Device number as the process counts them.
     pub(crate) index: i32,
+    /// Its model, such as `NVIDIA H100 80GB HBM3`.
+    pub(crate) name: Option<String>,
     /// PCI domain, bus, device and function, such as `0000:3b:00.0`.
     pub(crate) pci: Option<String>,
     /// UUID as `nvidia-smi -L` prints it, such as `GPU-4f2ac7d9-…`.
@@ -230,14 +232,16 @@ pub(crate) struct Device {
 }
 
 type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
-type GetPci = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
+/// `cuDeviceGetName` and `cuDeviceGetPCIBusId`.
+type GetText = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 
 /// The functions that describe devices. Only the first one is required.
 #[derive(Debug, Clone, Copy)]
 struct Identity {
     device: GetDevice,
-    pci: Option<GetPci>,
+    name: Option<GetText>,
+    pci: Option<GetText>,
     uuid: Option<GetUuid>,
     /// `cuDriverGetVersion`, which has the same signature as `cuCtxGetDevice`.
     version: Option<GetDevice>,
@@ -270,14 +274,15 @@ impl Identity {
         // SAFETY: the documented signature of the function of this name.
         let device = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetDevice>(symbol) };
         // SAFETY: likewise.
-        let pci = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetPci>(symbol) };
+        let text = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetText>(symbol) };
         // SAFETY: likewise.
         let uuid = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetUuid>(symbol) };
         // The second version distinguishes the parts of a divided GPU (MIG).
         let uuid_symbol = symbol(c"cuDeviceGetUuid_v2").or_else(|| symbol(c"cuDeviceGetUuid"));
         Some(Identity {
             device: device(symbol(c"cuCtxGetDevice")?),
-            pci: symbol(c"cuDeviceGetPCIBusId").map(pci),
+            name: symbol(c"cuDeviceGetName").map(text),
+            pci: symbol(c"cuDeviceGetPCIBusId").map(text),
             uuid: uuid_symbol.map(uuid),
             version: symbol(c"cuDriverGetVersion").map(device),
         })
@@ -287,13 +292,14 @@ impl Identity {
         let mut index = -1;
         // SAFETY: the place is valid to write to; without a context it fails.
         checked(unsafe { (self.device)(&raw mut index) }).ok()?;
-        let pci = self.pci.and_then(|pci| {
-            let mut text = [0_u8; 32];
-            // SAFETY: room for 31 characters and the end, as the length says.
-            checked(unsafe { pci(text.as_mut_ptr().cast(), 31, index) }).ok()?;
-            let text = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
-            Some(text.to_ascii_lowercase())
-        });
+        let text = |get: GetText| {
+            let mut text = [0_u8; 128];
+            // SAFETY: room for 127 characters and the end, as the length says.
+            checked(unsafe { get(text.as_mut_ptr().cast(), 127, index) }).ok()?;
+            Some(CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?.to_owned())
+        };
+        let name = self.name.and_then(text);
+        let pci = self.pci.and_then(text).map(|text| text.to_ascii_lowercase());
         let uuid = self.uuid.and_then(|uuid| {
             let mut bytes = [0; 16];
             // SAFETY: room for the 16 bytes of a `CUuuid`.
@@ -306,7 +312,7 @@ impl Identity {
             checked(unsafe { version(&raw mut code) }).ok()?;
             Some(code)
         });
-        Some(Device { index, pci, uuid, driver })
+        Some(Device { index, name, pci, uuid, driver })
     }
 }
 
@@ -501,10 +507,12 @@ mod tests {
         unsafe extern "C" fn refuses(_out: *mut c_int) -> c_int {
             201
         }
-        let all = Identity { device, pci: Some(pci), uuid: Some(uuid), version: None };
+        let (name, version) = (Some(pci as GetText), None);
+        let all = Identity { device, name, pci: Some(pci), uuid: Some(uuid), version };
+        assert_eq!(all.current().unwrap().name.unwrap(), "0000:3B:00.0", "as it is");
         let text = "CUDA device 3 0000:3b:00.0 GPU-00112233-4455-6677-8899-aabbccddeeff";
         assert_eq!(all.current().unwrap().to_string(), text);
-        let bare = Identity { device, pci: None, uuid: None, version: None };
+        let bare = Identity { device, name: None, pci: None, uuid: None, version };
         assert_eq!(bare.current().unwrap().to_string(), "CUDA device 3");
         assert_eq!(Identity { device: refuses, ..all }.current(), None, "no context");
         // SAFETY: nothing is called.

@@ -6,7 +6,8 @@ use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
 use super::subject::{Subject, Suspect};
 use ncclscope_findings::patience::{excused, extended};
-use ncclscope_operations::progress::{CommView, LiveState, OpView, Tracker};
+use ncclscope_operations::progress::{CommView, ForeignWork, LiveState, OpView, Tracker};
+use ncclscope_recorder::NO_COMM;
 use ncclscope_trace::Handle;
 use std::collections::{BTreeMap, HashSet};
 
@@ -63,6 +64,10 @@ impl Detector {
         for call in &calls {
             is_old |= self.still(Key::Call(call.handle.0), call.start, clock) >= soon;
         }
+        let foreign = self.tracker.foreign();
+        for work in &foreign {
+            is_old |= self.still(Key::Foreign(work.owner), work.since, clock) >= soon;
+        }
         // Asked at each look, so that the age of an end is measured from the look after it.
         let mut ends = Ends::default();
         let latest = comms.iter().map(|comm| (comm.comm, comm.last_end)).chain(self.gone);
@@ -94,12 +99,21 @@ impl Detector {
             let limit_ns = limit_of(limit, connects, others_ns, 0);
             suspects.push(Suspect { subject: Subject::Call(call), still_ns, limit_ns });
         }
+        suspects.extend(foreign.into_iter().map(|work| self.foreign(work, clock, limit, &ends)));
         let known = self.known();
         suspects.retain(|suspect| {
             suspect.still_ns >= suspect.limit_ns.saturating_sub(before)
                 && !known.contains(&suspect.subject.handle())
         });
         suspects
+    }
+
+    /// Transfers for another process. How long its operations usually take is not known here.
+    fn foreign(&mut self, work: ForeignWork, clock: Clock, limit: u64, ends: &Ends) -> Suspect {
+        let still_ns = self.still(Key::Foreign(work.owner), work.since, clock);
+        let others_ns = ends.excuse(limit, still_ns, None);
+        let limit_ns = limit_of(limit, work.is_first, others_ns, 0);
+        Suspect { subject: Subject::Foreign(work), still_ns, limit_ns }
     }
 
     fn still(&mut self, key: Key, since: u64, clock: Clock) -> u64 {
@@ -111,6 +125,7 @@ impl Detector {
         let key = match subject {
             Subject::Op(op) => Key::Comm(op.comm),
             Subject::Call(call) => Key::Call(call.handle.0),
+            Subject::Foreign(work) => Key::Foreign(work.owner),
         };
         self.still(key, subject.since(), clock)
     }
@@ -163,12 +178,15 @@ impl Detector {
         let calls = self.tracker.calls();
         let mut open: HashSet<Handle> = calls.iter().map(|call| call.handle).collect();
         open.extend(self.tracker.in_flight().iter().map(|op| op.handle));
+        open.extend(self.tracker.foreign().iter().flat_map(|work| &work.ops).map(|op| op.handle));
         let comm = |stuck: &Stuck| self.tracker.comm_view(stuck.comm);
         let ended = |stuck: &Stuck| comm(stuck).is_some_and(|comm| comm.ended);
         // An operation that started after `since` has ended, so that an earlier one must have
         // ended, too.
         let is_followed = |stuck: &Stuck, since| comm(stuck).is_some_and(|c| c.last_end > since);
         let is_over = |stuck: &Stuck| match stuck.unknown {
+            // No later event shows the end of another process's work.
+            Some(_) if stuck.comm == NO_COMM => true,
             Some(since) => is_followed(stuck, since) || ended(stuck),
             None => !open.contains(&stuck.subject),
         };

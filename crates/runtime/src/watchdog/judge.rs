@@ -9,7 +9,7 @@ use super::subject::Subject;
 use crate::probe::LaunchState;
 use ncclscope_findings::rank::{self, Ahead, Kernel, Pending, RankState, Transfer};
 use ncclscope_findings::{self as findings, RankFinding};
-use ncclscope_operations::progress::{Call, CommView, Launch, OpView, ProxyView};
+use ncclscope_operations::progress::{Call, CommView, ForeignWork, Launch, OpView, ProxyView};
 use ncclscope_trace::{EventKind, Handle};
 use std::collections::HashMap;
 
@@ -27,10 +27,11 @@ pub(super) struct Scene<'a> {
 
 impl Scene<'_> {
     pub(super) fn judge(&self, subject: &Subject) -> RankFinding {
-        findings::apply_rules(&match subject {
-            Subject::Op(op) => self.state(op),
-            Subject::Call(call) => entered(call),
-        })
+        match subject {
+            Subject::Op(op) => findings::apply_rules(&self.state(op)),
+            Subject::Call(call) => findings::apply_rules(&entered(call)),
+            Subject::Foreign(work) => findings::apply_foreign_rules(&self.foreign(work)),
+        }
     }
 
     /// The state of a launch by CUDA events.
@@ -56,7 +57,14 @@ impl Scene<'_> {
             kernel,
             launch: self.launch_state(op.launch).into(),
             behind: self.behind(op),
-            transfers: op.proxies.iter().map(|proxy| self.transfer(op, proxy)).collect(),
+            transfers: op
+                .proxies
+                .iter()
+                .map(|proxy| Transfer {
+                    may_be_early: self.own.arrives_early(&op.facts),
+                    ..self.transfer(proxy)
+                })
+                .collect(),
             proxy_threads: self.proxy_thread(op).map(Thread::observed).into_iter().collect(),
             awaits_proxy: not_begun.unwrap_or(true),
             absent: op.absent,
@@ -66,7 +74,19 @@ impl Scene<'_> {
         }
     }
 
-    fn transfer(&self, of: &OpView, proxy: &ProxyView) -> Transfer {
+    /// The state of transfers for another process: of its operation nothing is known.
+    fn foreign(&self, work: &ForeignWork) -> RankState {
+        let lane = work.ops.first().map(|proxy| proxy.lane);
+        let thread = lane.and_then(|lane| self.threads.of(lane));
+        RankState {
+            transfers: work.ops.iter().map(|proxy| self.transfer(proxy)).collect(),
+            proxy_threads: thread.map(Thread::observed).into_iter().collect(),
+            awaits_proxy: true,
+            ..RankState::default()
+        }
+    }
+
+    fn transfer(&self, proxy: &ProxyView) -> Transfer {
         let op = op_progress(proxy, self.steps, self.clock);
         Transfer {
             is_send: op.is_send,
@@ -80,8 +100,7 @@ impl Scene<'_> {
             reached: op.reached,
             still_ns: self.clock.ns_since(op.since),
             in_progress: true,
-            is_foreign: proxy.foreign,
-            may_be_early: self.own.arrives_early(&of.facts),
+            may_be_early: false,
         }
     }
 

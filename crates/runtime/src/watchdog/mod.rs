@@ -511,12 +511,14 @@ impl Watchdog {
     fn waits_for(&mut self, (clock, steps): (Clock, &[StepSeen]), mut room: usize) -> Why {
         let in_flight = self.detector.tracker.in_flight();
         let calls = self.detector.tracker.calls();
+        let foreign = self.detector.tracker.foreign();
         let mut seen: HashSet<u16> = HashSet::new();
         let oldest: Vec<&OpView> = in_flight.iter().filter(|op| seen.insert(op.comm)).collect();
-        let mut why = Why { count: oldest.len() + calls.len(), ..Why::default() };
+        let mut why = Why { count: oldest.len() + calls.len() + foreign.len(), ..Why::default() };
         let subjects = oldest.into_iter().cloned().map(Subject::Op);
         let mut subjects: Vec<Subject> =
             subjects.chain(calls.into_iter().map(Subject::Call)).collect();
+        subjects.extend(foreign.into_iter().map(Subject::Foreign));
         let known = self.detector.known();
         let is_stuck = |subject: &Subject| known.contains(&subject.handle());
         subjects.sort_by_key(|subject| !is_stuck(subject));

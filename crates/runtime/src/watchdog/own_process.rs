@@ -6,7 +6,7 @@ use super::subject::Subject;
 use crate::sys::cuda::Device;
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::human;
-use ncclscope_operations::progress::Facts;
+use ncclscope_operations::progress::{Facts, ForeignWork};
 use ncclscope_trace::{Comm, Identity, StrId};
 use std::collections::BTreeMap;
 
@@ -112,6 +112,7 @@ impl OwnProcess {
     /// Text such as `AllReduce 3 (262144 ncclFloat32) on communicator 0x1f, rank 0 of 8`.
     pub(super) fn what(&self, subject: &Subject) -> String {
         let what = match subject {
+            Subject::Foreign(work) => return transfers_for_another(work),
             Subject::Op(op) => self.operation(&op.facts, op.number),
             Subject::Call(call) => {
                 let func = Some(self.name(call.func)).filter(|name| !name.is_empty());
@@ -149,6 +150,15 @@ impl OwnProcess {
         fields.push(("device_uuid", text(device.and_then(|device| device.uuid.as_deref()))));
         fields
     }
+}
+
+/// Text such as `the send to rank 3 for process 4711 (PXN), rank 1 of its communicator,`.
+fn transfers_for_another(work: &ForeignWork) -> String {
+    let pid = work.owner.pid;
+    let of = Some(work.owner.rank).filter(|&rank| rank >= 0);
+    let of = of.map(|rank| format!(", rank {rank} of its communicator,")).unwrap_or_default();
+    let peer = work.ops.first().map_or(-1, |op| op.peer);
+    format!("the send to rank {peer} for process {pid} (PXN){of}")
 }
 
 #[cfg(test)]

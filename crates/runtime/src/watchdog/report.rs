@@ -11,7 +11,9 @@ use super::subject::{Subject, Suspect};
 use crate::probe::LaunchState;
 use ncclscope_findings::{FindingClass, RankFinding};
 use ncclscope_operations::human;
-use ncclscope_operations::progress::{Call, FinishedOperation, Launch, OpView};
+use ncclscope_operations::progress::{
+    Call, FinishedOperation, ForeignWork, Launch, OpView, Owner, ProxyView,
+};
 use ncclscope_trace::State;
 use ncclscope_trace::progress::OpProgress;
 
@@ -133,6 +135,7 @@ impl OwnProcess {
         match subject {
             Subject::Op(op) => self.tell_op(&mut hang, scene, op),
             Subject::Call(call) => Self::tell_call(&mut hang, call, clock),
+            Subject::Foreign(work) => Self::tell_foreign(&mut hang, scene, work),
         }
         if let Some(launch) = subject.launch() {
             hang.details.push(launch_line(launch, scene.launch_state(Some(launch)), clock));
@@ -189,17 +192,33 @@ impl OwnProcess {
             .raw("threads_per_block", threads.map_or_else(|| "null".into(), |n| n.to_string()))
             .raw("age_ns", clock.ns_since(op.start));
         hang.fields.push(("operation", operation.end()));
+        Self::tell_proxies(hang, scene, &op.proxies);
+    }
+
+    fn tell_proxies(hang: &mut Hang, scene: &Scene<'_>, all: &[ProxyView]) {
+        let clock = scene.clock;
         let mut proxies = Json::array();
-        for proxy in op.proxies.iter().take(MOST_PROXIES) {
+        for proxy in all.iter().take(MOST_PROXIES) {
             let progress = op_progress(proxy, scene.steps, clock);
             hang.details.push(proxy_line(&progress, clock));
             proxies = proxies.element(proxy_json(&progress, clock));
         }
-        let more = op.proxies.len().saturating_sub(MOST_PROXIES);
+        let more = all.len().saturating_sub(MOST_PROXIES);
         if more > 0 {
             hang.details.push(format!("and {}", human::count(more, "more ProxyOp")));
         }
         hang.fields.push(("proxies", proxies.end()));
+    }
+
+    fn tell_foreign(hang: &mut Hang, scene: &Scene<'_>, work: &ForeignWork) {
+        let Owner { pid, rank, .. } = work.owner;
+        hang.details.push(format!("its operation is that of process {pid}: look there"));
+        let rank = Some(rank).filter(|&rank| rank >= 0);
+        let owner = Json::object()
+            .raw("pid", pid)
+            .raw("comm_rank", rank.map_or_else(|| "null".into(), |rank| rank.to_string()));
+        hang.fields.push(("for", owner.end()));
+        Self::tell_proxies(hang, scene, &work.ops);
     }
 
     fn tell_call(hang: &mut Hang, call: &Call, clock: Clock) {
@@ -447,7 +466,10 @@ mod tests {
         let name = Some("tp".into());
         let comm = Comm { index: 1, hash: 0x1f, name, rank: 3, ..Comm::default() };
         own.comm(&comm);
-        own.device(1, Device { index: 5, pci: None, uuid: Some("GPU-4f".into()), driver: None });
+        own.device(
+            1,
+            Device { index: 5, name: None, pci: None, uuid: Some("GPU-4f".into()), driver: None },
+        );
         let clock = Clock { now: 9, hz: 1 };
         let hang = Hang { still_ns: 301_234_567_890, ..own.blank(1, clock) };
         let json = hang.json();

@@ -8,6 +8,7 @@ each piece counts at most [`MOST_NS`]: in the rest the process did not run. Tick
 counter are compared only with each other: a counter that jumps changes no time here.
 */
 
+use ncclscope_operations::progress::Owner;
 use std::collections::BTreeMap;
 
 /// Maximum interval between two ticks of the watchdog, ns.
@@ -47,6 +48,8 @@ pub(super) enum Key {
     Comm(u16),
     /// The call with this handle.
     Call(u64),
+    /// The transfers for this communicator of another process.
+    Foreign(Owner),
     /// The latest end of an operation of a communicator.
     End(u16),
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The subject of a report: the operation or call that stands still, and for how long.
 
-use ncclscope_operations::progress::{Call, Launch, OpView};
+use ncclscope_operations::progress::{Call, ForeignWork, Launch, OpView};
+use ncclscope_recorder::NO_COMM;
 use ncclscope_trace::Handle;
 
 /// What stands still.
@@ -11,6 +12,8 @@ pub(super) enum Subject {
     Op(OpView),
     /// An API call of the application that has not returned.
     Call(Call),
+    /// Transfers for a communicator of another process (PXN).
+    Foreign(ForeignWork),
 }
 
 impl Subject {
@@ -18,13 +21,16 @@ impl Subject {
         match self {
             Subject::Op(op) => op.handle,
             Subject::Call(call) => call.handle,
+            Subject::Foreign(work) => work.ops.first().map_or(Handle::NULL, |op| op.handle),
         }
     }
 
+    /// The communicator of this process; [`NO_COMM`] if it is another's.
     pub(super) fn comm(&self) -> u16 {
         match self {
             Subject::Op(op) => op.comm,
             Subject::Call(call) => call.comm,
+            Subject::Foreign(_) => NO_COMM,
         }
     }
 
@@ -33,6 +39,7 @@ impl Subject {
         match self {
             Subject::Op(op) => op.start,
             Subject::Call(call) => call.start,
+            Subject::Foreign(work) => work.ops.first().map_or(0, |op| op.start),
         }
     }
 
@@ -41,6 +48,7 @@ impl Subject {
         match self {
             Subject::Op(op) => op.since,
             Subject::Call(call) => call.start,
+            Subject::Foreign(work) => work.since,
         }
     }
 
@@ -48,6 +56,7 @@ impl Subject {
         match self {
             Subject::Op(op) => op.launch,
             Subject::Call(call) => call.launch,
+            Subject::Foreign(_) => None,
         }
     }
 }

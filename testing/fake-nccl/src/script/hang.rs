@@ -109,6 +109,46 @@ pub(super) fn leaks(setup: &ScriptSetup<'_>) {
     setup.plugin.finalize(other);
 }
 
+/// A send for another process (PXN) is in transit.
+pub(super) fn pxn_wire(setup: &ScriptSetup<'_>) {
+    pxn(setup, &[8, 20, 9]);
+}
+
+/// The GPU of another process gives nothing to send (PXN).
+pub(super) fn pxn_gpu(setup: &ScriptSetup<'_>) {
+    pxn(setup, &[8]);
+}
+
+/// Sends for another process: one that is done, and one whose second step stands still in the last
+/// of `states` until that is reported. Context and parent mean nothing here.
+fn pxn(setup: &ScriptSetup<'_>, states: &[i32]) {
+    let (unmapped, other) = (0x7000_dead_0000, std::process::id() ^ 1);
+    let player = Player::new(setup.plugin, unmapped, 1);
+    whole(setup);
+    let send = |done: i32| {
+        let op = player.start_op(unmapped + 64, 0, true, other);
+        player.progress(op);
+        (0..done).for_each(|step| player.step(op, step, true));
+        op
+    };
+    let reports = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            setup.plugin.stop(send(STEPS));
+            let op = send(1);
+            let step = player.start_step(op, 1);
+            for &state in states {
+                setup.plugin.record(step, state, Some(&mut Args::word(1 << 20)));
+            }
+            while reports.load(Ordering::Relaxed) == 0 {
+                std::hint::spin_loop();
+            }
+            [step, op].into_iter().for_each(|handle| setup.plugin.stop(handle));
+        });
+        wait_for_reports(2, &reports);
+    });
+}
+
 /// Two complete operations, one that hangs until it is reported, and one more.
 fn hang(setup: &ScriptSetup<'_>, at: At) {
     let mut player = setup.player();

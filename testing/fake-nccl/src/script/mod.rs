@@ -87,6 +87,8 @@ pub const SCRIPTS: &[Script] = &[
     script("hang-returns", 5, hang::returns),
     script("hang-enqueues", 4, hang::enqueues),
     script("hang-group", 5, hang::group),
+    script("hang-pxn-wire", 4, hang::pxn_wire),
+    script("hang-pxn-gpu", 4, hang::pxn_gpu),
     script("hang-quiet", 3, hang::quiet),
     script("hang-lossy", 4, hang::lossy),
     script("hang-leaks", 4, hang::leaks),

@@ -64,6 +64,30 @@ fn each_local_class_and_its_end_are_reported() {
     HANGS.into_iter().for_each(|hang| check(6, hang));
 }
 
+/// The operation itself is in the other process (PXN), which has no events of the transfer.
+#[test]
+fn a_transfer_for_another_process_is_reported_with_its_owner() {
+    let wire = "N3 network-stalled: data to rank 0 of the communicator was given to the network";
+    let gpu = "  the GPU of the process that it belongs to has given no data for it; look there";
+    let state = ["the oldest in SendWait", "the oldest in SendGPUWait"];
+    for ((script, says), state) in
+        [("hang-pxn-wire", wire), ("hang-pxn-gpu", gpu)].iter().zip(state)
+    {
+        let played = watched(6, script);
+        let hangs: Vec<&str> =
+            played.recording.hangs().iter().map(|(_, text)| text.as_str()).collect();
+        let [hung, over] = hangs.as_slice() else { panic!("{script}: {hangs:#?}") };
+        let owner = played.recording.header().pid ^ 1;
+        let what = format!(
+            "the send to rank 0 for process {owner} (PXN), rank 1 of its communicator, has not"
+        );
+        assert!(hung.starts_with(&format!("HANG: {what}")), "{script}: {hung}");
+        assert!(hung.contains(says) && hung.contains(state), "{script}: {hung}");
+        assert!(hung.contains("1 of 4 steps done"), "{script}: {hung}");
+        assert!(over.starts_with("recovered after "), "{script}: {over}");
+    }
+}
+
 #[test]
 fn a_version_without_api_events_reports_the_same_for_enqueued_operations() {
     let first = HANGS.into_iter().filter(|(.., since)| *since <= 4);

@@ -4,6 +4,7 @@
 mod counts;
 mod life;
 mod losses;
+mod order;
 mod progress;
 mod steps;
 mod time;
@@ -38,6 +39,7 @@ pub fn check(recording: &Recording, expect: &Expect) -> Verdict {
     counts::check(&model, expect, &mut verdict);
     progress::check(&model, expect, &mut verdict);
     count(&model, &mut verdict);
+    verdict.order = order::order(&model, has_api(&model));
     shorten(&mut verdict);
     verdict
 }
@@ -45,7 +47,7 @@ pub fn check(recording: &Recording, expect: &Expect) -> Verdict {
 /// Counts the events by kind.
 fn count(model: &Model<'_>, verdict: &mut Verdict) {
     let lanes = model.recording.lanes();
-    let has_api = model.events.iter().any(|event| event.kind().bit() & API != 0);
+    let has_api = has_api(model);
     for event in &model.events {
         let count: &mut KindCount = verdict.kinds.entry(event.kind().name()).or_default();
         count.started += 1;
@@ -71,6 +73,10 @@ const API: u32 = {
     use ncclscope_trace::EventKind as K;
     K::GroupApi.bit() | K::CollApi.bit() | K::P2pApi.bit() | K::KernelLaunch.bit()
 };
+
+fn has_api(model: &Model<'_>) -> bool {
+    model.events.iter().any(|event| event.kind().bit() & API != 0)
+}
 
 /// Keeps the first violations of each rule.
 fn shorten(verdict: &mut Verdict) {

@@ -37,6 +37,12 @@ struct Options {
     /// Of each host
     #[arg(long, value_name = "N")]
     devices: Option<usize>,
+    /// Processes of each host, whose ranks are threads [default: one for each rank]
+    #[arg(long, value_name = "N")]
+    tasks: Option<usize>,
+    /// Of each host, shared by its ranks in turn [default: one for each rank]
+    #[arg(long, value_name = "N")]
+    gpus: Option<usize>,
     /// After which ranks that still run are ended
     #[arg(long, value_name = "S")]
     timeout_s: Option<u64>,
@@ -79,6 +85,12 @@ fn job(options: &Options, nccl: &Path) -> Result<Job, String> {
     }
     if let Some(devices) = options.devices {
         job = job.devices(devices);
+    }
+    if let Some(tasks) = options.tasks {
+        job = job.tasks(tasks);
+    }
+    if let Some(gpus) = options.gpus {
+        job = job.gpus(gpus);
     }
     if let Some(seconds) = options.timeout_s {
         job = job.timeout(Duration::from_secs(seconds));

@@ -42,6 +42,35 @@ fn what_was_over_without_the_network_once_is_not_expected_to_use_it() {
     assert_eq!(rank.look(), [], "nothing shows that it is not over");
 }
 
+/// PXN: the owner of the first two is one communicator, that of the third another process.
+#[test]
+fn work_for_other_processes_is_told_by_owner_and_since_its_latest_change() {
+    let mut rank = Rank::new();
+    let send = |rank: &mut Rank, pid| {
+        let detail =
+            ProxyOp { is_send: true, peer: 1, steps: 4, foreign: true, pid, ..ProxyOp::default() };
+        let proxy = rank.start(PROXY, Handle::NULL, Detail::ProxyOp(detail));
+        rank.step(proxy, 0);
+        proxy
+    };
+    let (first, second) = (send(&mut rank, 8), send(&mut rank, 8));
+    let other = send(&mut rank, 9);
+    assert_eq!(rank.look(), [], "no operation of this process");
+    let owners = |rank: &Rank| -> Vec<(u32, usize, bool)> {
+        let all = rank.tracker.foreign().into_iter();
+        all.map(|work| (work.owner.pid, work.ops.len(), work.is_first)).collect()
+    };
+    assert_eq!(owners(&rank), [(8, 2, true), (9, 1, true)]);
+    rank.stop(PROXY, first);
+    let end = rank.now;
+    rank.look();
+    assert_eq!(owners(&rank), [(8, 1, false), (9, 1, true)]);
+    let [work, _] = <[_; 2]>::try_from(rank.tracker.foreign()).unwrap();
+    assert_eq!((work.ops[0].handle, work.since), (second, end), "since the end before it");
+    rank.look_with(&|handle| handle != other && handle != second);
+    assert_eq!(owners(&rank), [], "their slots are free, whether or not a record said so");
+}
+
 #[test]
 fn without_kernels_the_network_tells() {
     let mut rank = Rank::new();

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The parts of the page about layouts of tasks and GPUs, and about the order of the callbacks.
+
+use super::{Measured, NONE, WORKLOADS, row, rule};
+use crate::matrix::topology::REFUSAL;
+
+/// A way to place tasks: nodes, GPUs of a node, tasks of a node, and the topology that shows it, or
+/// why there is none.
+type Layout = (&'static str, &'static str, &'static str, Result<&'static str, &'static str>);
+
+const LAYOUTS: &[Layout] = &[
+    ("1", "m", "1", Ok("threads")),
+    ("1", "m", "n < m", Ok("tasks-threads")),
+    (
+        "n",
+        "1",
+        "fewer than 1",
+        Err("not possible: CUDA gives a task only the GPUs of its own node"),
+    ),
+    ("n", "m", "1", Ok("socket-threads")),
+    ("n", "m", "n < m", Ok("socket-tasks-threads")),
+    ("1", "m", "m", Ok("p2p-ipc")),
+    ("n", "1", "1", Ok("socket")),
+    ("n", "m", "m", Ok("socket-shm")),
+    ("1", "1", "2", Ok("shared-1x1")),
+    ("1", "m", "more than m", Ok("shared-1xm")),
+    ("n", "1", "2", Ok("shared-nx1")),
+    ("n", "m", "more than m", Ok("shared-nxm")),
+];
+
+impl Measured<'_> {
+    pub(super) fn layouts(&self) -> String {
+        let mut text = String::from(
+            "## Nodes, tasks and GPUs\n\nA task is a process; one with several GPUs has a thread \
+             for each. Here m is 2, except 4 in the rows with n < m tasks, and n is 2.\n\n",
+        );
+        text += &row(["nodes", "GPUs/node", "tasks/node", "topology", "releases", "what happens"]);
+        text += &rule(6);
+        for &(nodes, gpus, tasks, shown) in LAYOUTS {
+            let name = match shown {
+                Ok(name) => name,
+                Err(why) => {
+                    text += &row([nodes, gpus, tasks, NONE, NONE, why]);
+                    continue;
+                }
+            };
+            let mut seen: Vec<(String, Vec<&str>)> = Vec::new();
+            for release in &self.releases {
+                let Some(what) = self.what_happens(release, name) else { continue };
+                match seen.iter_mut().find(|(same, _)| *same == what) {
+                    Some((_, releases)) => releases.push(release),
+                    None => seen.push((what, vec![release])),
+                }
+            }
+            for (what, releases) in seen {
+                let releases = match releases.len() {
+                    all if all == self.releases.len() => "all".to_owned(),
+                    _ => releases.join(", "),
+                };
+                text += &row([nodes, gpus, tasks, &format!("`{name}`"), &releases, &what]);
+            }
+        }
+        text + "\nA task without a GPU is no rank. So one task on a node with one GPU needs a \
+                second node.\n"
+    }
+
+    fn what_happens(&self, release: &str, topology: &str) -> Option<String> {
+        if self.refused.iter().any(|&of| of == (release, topology)) {
+            return Some(format!(
+                "making the communicator fails with `ncclInvalidUsage` (`{REFUSAL}`), before \
+                 `init`: nothing is recorded"
+            ));
+        }
+        let verdict = self.verdict(release, topology, WORKLOADS[0].name)?;
+        let network = match verdict.kinds.contains_key("ProxyOp") {
+            true => "with ProxyOps",
+            false => "no ProxyOp",
+        };
+        Some(format!(
+            "works: {} recordings, {} calls of `init`, {network}",
+            verdict.files, verdict.comms
+        ))
+    }
+
+    pub(super) fn orders(&self) -> String {
+        let topology = super::DOCS_TOPOLOGY;
+        let mut text = format!(
+            "## In which order\n\nOne `ncclAllReduce` on `{topology}`: for each thread, the first \
+             start (+) and the first stop (-) of each kind. `init` comes before all of them, on \
+             the thread that creates the communicator, and `finalize` after all of them, on the \
+             one that destroys it. Threads do not wait for each other. KernelCh starts and stops \
+             while the kernel runs, after its Coll started and in no fixed order with ProxyOps. \
+             The states of an event come between its start and its stop.\n\n"
+        );
+        text += &row(["thread", "releases", "order"]);
+        text += &rule(3);
+        let mut seen: Vec<(&str, &[String], Vec<&str>)> = Vec::new();
+        for release in &self.releases {
+            let verdict = self.verdict(release, topology, WORKLOADS[0].name);
+            for (role, order) in verdict.iter().flat_map(|verdict| &verdict.order) {
+                match seen.iter_mut().find(|(of, same, _)| of == role && same == order) {
+                    Some((.., releases)) => releases.push(release),
+                    None => seen.push((role, order, vec![release])),
+                }
+            }
+        }
+        seen.sort_by_key(|(role, ..)| *role);
+        for (role, order, releases) in seen {
+            text += &row([role, &releases.join(", "), &order.join(" ")]);
+        }
+        text
+    }
+}
