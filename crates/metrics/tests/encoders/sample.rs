@@ -2,8 +2,8 @@
 //! Metrics whose figures are all known.
 
 use ncclscope_metrics::{
-    Channel, ChannelKey, CommKey, Compat, Link, LinkKey, Metrics, OperationKey, Operations, Proxy,
-    Rank, RankKey, Waits,
+    Channel, ChannelKey, CommKey, Compat, FindingKey, Link, LinkKey, Metrics, OperationKey,
+    Operations, Proxy, Rank, RankKey, Waits,
 };
 use ncclscope_operations::{Histogram, Timing};
 
