@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Print the first lines of each report
     #[arg(long)]
     lines: bool,
-    /// Also write what `diagnose`, `top` and `dump --why` print
+    /// Also ask `diagnose`, `top` and `dump --why`, and say whether they name what the report does
     #[arg(long)]
     tools: bool,
     /// How often each scenario runs

@@ -49,11 +49,11 @@ pub fn run(
         damage.strike(fault, &cluster, &pids)?;
     }
     sleep_until(start, scenario.look_s);
-    let live = look::live(scenario, files, &cluster, output, with_tools)?;
+    let (live, named) = look::live(scenario, files, &cluster, output, with_tools)?;
     ranks.kill();
     let after = look::after(scenario, files, &cluster, output)?;
     drop(damage);
-    Ok(Looks { live, after })
+    Ok(Looks { live, after, named })
 }
 
 fn sleep_until(start: Instant, seconds: f64) {

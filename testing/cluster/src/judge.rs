@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the first lines of a report with the truth of a scenario.
 
-use crate::look::Look;
+use crate::look::{Look, Named};
 use crate::scenario::Truth;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Where the first five lines lead.
@@ -63,10 +64,51 @@ pub fn judge(truth: &Truth, look: &Look) -> (Verdict, String) {
     }
 }
 
+/// Whether the other tools name what the report does, by the class of its first cause and all of
+/// its ranks: `yes`, or what they name; `-` if none was asked. Of a slow job they need not name
+/// anything.
+#[must_use]
+pub fn agreement(report: &Look, others: &[Named]) -> String {
+    // `why   H1d call-not-enqueued, confirmed: …`
+    let why = report.answer["why"].as_str().filter(|_| report.answer["classes"][0].is_string());
+    let class = why.and_then(|why| why.split([' ', ',']).nth(1));
+    let ranks = report.answer["root_ranks"].as_array().into_iter().flatten();
+    let ranks: BTreeSet<u64> = ranks.filter_map(Value::as_u64).collect();
+    let is_slow = report.answer["state"] == "SLOW";
+    let other = |named: &Named| {
+        let is_part = named.ranks.as_ref().is_none_or(|other| other.is_subset(&ranks));
+        if is_slow && named.classes.is_empty() && is_part {
+            return None;
+        }
+        // A watchdog need not know a class.
+        let knows_all = named.ranks.is_some();
+        let has_class = match class {
+            Some(class) if knows_all => named.classes.contains(class),
+            Some(class) => named.classes.iter().all(|other| other == class),
+            None => named.classes.is_empty(),
+        };
+        let has_ranks = named.ranks.as_ref().is_none_or(|other| *other == ranks);
+        let classes: Vec<&str> = named.classes.iter().map(String::as_str).collect();
+        let classes = if classes.is_empty() { "none".to_owned() } else { classes.join(" ") };
+        let of = named.ranks.as_ref().map_or_else(String::new, |ranks| {
+            let ranks: Vec<String> = ranks.iter().map(u64::to_string).collect();
+            format!(" [{}]", ranks.join(" "))
+        });
+        (!has_class || !has_ranks).then(|| format!("{}: {classes}{of}", named.tool))
+    };
+    let differ: Vec<String> = others.iter().filter_map(other).collect();
+    match (others.is_empty(), differ.is_empty()) {
+        (true, _) => "-".into(),
+        (false, true) => "yes".into(),
+        (false, false) => differ.join(", "),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::slice;
 
     fn truth() -> Truth {
         Truth {
@@ -96,5 +138,40 @@ mod tests {
         assert_eq!(of(&look("UNKNOWN", "N3", &[], "")), Verdict::Half);
         assert_eq!(of(&look("HUNG", "N3", &[0, 1], "node1 NVLink")), Verdict::Misleading);
         assert_eq!(of(&Look::default()), Verdict::Half);
+    }
+
+    #[test]
+    fn tools_agree_by_class_and_ranks() {
+        let report = |answer| Look { answer, ..Look::default() };
+        let why = "H1d call-not-enqueued, confirmed: called NCCL";
+        let hung = report(json!({"classes": ["H1d"], "root_ranks": [1], "why": why}));
+        let named = |tool, class: &[&str], ranks: Option<&[u64]>| Named {
+            tool,
+            classes: class.iter().map(|&class| class.to_owned()).collect(),
+            ranks: ranks.map(|ranks| ranks.iter().copied().collect()),
+        };
+        assert_eq!(agreement(&hung, &[]), "-");
+        let (top, why) =
+            (named("top", &["call-not-enqueued"], Some(&[1])), named("why", &[], None));
+        assert_eq!(agreement(&hung, &[top.clone(), why]), "yes");
+        let others = [
+            named("top", &["call-not-enqueued"], Some(&[0])),
+            named("why", &["call-not-enqueued", "proxy-stalled"], None),
+        ];
+        assert_eq!(
+            agreement(&hung, &others),
+            "top: call-not-enqueued [0], why: call-not-enqueued proxy-stalled"
+        );
+        let silent = named("top", &[], Some(&[]));
+        assert_eq!(agreement(&hung, slice::from_ref(&silent)), "top: none []");
+        let fine = report(json!({"classes": [], "root_ranks": []}));
+        assert_eq!(agreement(&fine, &[silent]), "yes");
+        assert_eq!(agreement(&fine, slice::from_ref(&top)), "top: call-not-enqueued [1]");
+        let why = "S8 short-of-cpu, confirmed: the process is short of processor time";
+        let slow = json!({"state": "SLOW", "classes": ["S8"], "root_ranks": [1], "why": why});
+        let marked = [named("diagnose", &[], Some(&[])), named("top", &[], Some(&[1]))];
+        assert_eq!(agreement(&report(slow.clone()), &marked), "yes");
+        let differ = agreement(&report(slow), &[named("top", &[], Some(&[0])), top]);
+        assert_eq!(differ, "top: none [0], top: call-not-enqueued [1]");
     }
 }

@@ -9,7 +9,7 @@
 use clap::Parser;
 use cluster::files::Files;
 use cluster::job;
-use cluster::judge::{Verdict, judge};
+use cluster::judge::{Verdict, agreement, judge};
 use cluster::scenario::{Kind, Scenario};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ struct Options {
     /// Fail unless the first lines of each report lead to the cause
     #[arg(long)]
     strict: bool,
-    /// Also write what `diagnose`, `top` and `dump --why` print
+    /// Also ask `diagnose`, `top` and `dump --why`, and say whether they name what the report does
     #[arg(long)]
     tools: bool,
     /// How often each scenario runs
@@ -53,14 +53,15 @@ fn run(options: &Options) -> Result<ExitCode, String> {
     let scenarios = read(&options.scenarios)?;
     let files = Files::find()?;
     let (mut failed, mut verdicts) = (0, Vec::new());
-    println!("| scenario | live | killed | class | why not |\n| --- | --- | --- | --- | --- |");
+    println!("| scenario | live | killed | class | agree | why not |");
+    println!("| --- | --- | --- | --- | --- | --- |");
     for scenario in &scenarios {
         for _ in 0..options.times {
             match one(scenario, &files, options) {
                 Ok(verdict) => verdicts.push((scenario.kind, verdict)),
                 Err(error) => {
                     failed += 1;
-                    println!("| {} | did not run | | | {error} |", scenario.name);
+                    println!("| {} | did not run | | | | {error} |", scenario.name);
                 }
             }
         }
@@ -99,7 +100,8 @@ fn one(scenario: &Scenario, files: &Files, options: &Options) -> Result<Verdict,
         (live, after) if live == after => live.to_owned(),
         (live, after) => format!("live: {live}; killed: {after}"),
     };
-    println!("| {} | {live} | {after} | {class} | {why} |", scenario.name);
+    let agree = agreement(&looks.live, &looks.named);
+    println!("| {} | {live} | {after} | {class} | {agree} | {why} |", scenario.name);
     let mut text = String::new();
     for (name, look) in [("live", &looks.live), ("killed", &looks.after)] {
         for line in &look.lines {
