@@ -684,7 +684,10 @@ impl<'a> Classifier<'a> {
         verdict.title.extend(calls::differing(desync).map(|calls| format!(": {calls}")));
         verdict.alternatives.extend(self.other_side(&unknown));
         self.locate(&mut verdict, comm);
-        let is_in_it = |(v, _): &(&Vector, u32)| v.is_inside() && v.front() == desync.index;
+        // A pair may hang later than at the first call that does not fit.
+        let is_in_it = |(v, _): &(&Vector, u32)| {
+            v.is_inside() && (comm.is_pair() || v.front() == desync.index)
+        };
         let in_it = || comm.vectors.iter().zip(0u32..).filter(is_in_it);
         verdict.age_ns = in_it().filter_map(|(vector, _)| self.age_ns(vector)).max();
         verdict.called_ns = desync.called_ns(comm).filter(|_| verdict.age_ns.is_none());

@@ -5,8 +5,11 @@ Ranks that made a different call than the others (H2).
 Calls that are still recorded are compared number by number; for older calls, and for members of
 which events are missing, the rolling hashes at equal numbers are compared. The largest group of
 equal calls counts as right; if the two largest have the same size, none does. Element counts are
-compared only where the function requires them to be equal. Of a send and its receive the sizes are
-compared if one of them does not end: neither side counts as right (H2b).
+compared only where the function requires them to be equal. Of sends and their receives the sizes
+are compared if one of them does not end, up to that one: neither side counts as right (H2b). A send
+ends when the network's buffers have taken it, and a receive may end with the data of a later send.
+So the first pair that differs is the cause, and the sender may be far ahead of it. If no rank
+waits, those that have ended are compared, too: NCCL asks for the same count on both sides.
 */
 
 use crate::job::{Call, CommKind, Communicator, Job, Vector};
@@ -55,27 +58,55 @@ pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
     job.comms.iter().zip(0u32..).filter_map(one).collect()
 }
 
-/// Finds a send and its receive with different sizes, one of which does not end.
+/// Finds the first send and receive with different sizes on a pair, one of which does not end.
 fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
     let is_stuck = |v: &&Vector| v.is_inside() && v.age_ns.is_some_and(|age| age >= hang_ns);
-    let at = comm.vectors.iter().filter(is_stuck).map(Vector::front).min()?;
-    let size = |member: u32| {
-        let known = comm.sizes.get(&member)?.iter().find(|(number, _)| *number == at);
-        known.map(|(_, bytes)| *bytes)
-    };
-    let (sent, received) = (size(0)?, size(1)?);
+    let last = comm.vectors.iter().filter(is_stuck).map(Vector::front).min()?;
+    size_mismatch_up_to(comm, index, last)
+}
+
+/// Finds a pair of ranks with a send and a receive of different sizes that both ended, so that the
+/// results may be wrong. It explains no wait of other ranks.
+pub(crate) fn find_ended(job: &Job) -> Option<Desync> {
+    let pairs = job.comms.iter().zip(0u32..).filter(|(comm, _)| comm.kind == CommKind::Pair);
+    let last = |comm: &Communicator| comm.vectors.iter().map(|vector| vector.done).min();
+    pairs.filter_map(|(comm, index)| size_mismatch_up_to(comm, index, last(comm)?)).next()
+}
+
+fn size_mismatch_up_to(comm: &Communicator, position: u32, last: u64) -> Option<Desync> {
+    let (sends, receives) = (comm.sizes.get(&0)?, comm.sizes.get(&1)?);
+    let (index, [sent, received]) = first_other_size(sends, receives, last)?;
     let group = |member: u32, func: &str, bytes: u64| {
         let (size, bytes) = (human::bytes(bytes), Some(bytes));
         (vec![member], Some(Call { func: func.into(), size, bytes, ..Call::default() }))
     };
-    (sent != received).then(|| Desync {
-        comm: index,
-        index: at,
+    Some(Desync {
+        comm: position,
+        index,
         is_exact: true,
         groups: vec![group(0, "Send", sent), group(1, "Recv", received)],
         accused: vec![0, 1],
         unknown: Vec::new(),
     })
+}
+
+/// The first send up to number `last` whose size is not that of its receive: its number, and both
+/// sizes. They are given as in [`Communicator::sizes`].
+pub(crate) fn first_other_size<'a, R>(sends: R, receives: R, last: u64) -> Option<(u64, [u64; 2])>
+where
+    R: IntoIterator<Item = &'a (u64, Option<u64>)> + Copy,
+{
+    let size = |runs: R, number: u64| {
+        let before = runs.into_iter().take_while(|(first, _)| *first <= number);
+        before.last().and_then(|(_, bytes)| *bytes)
+    };
+    // A size changes where a run begins, and nowhere else.
+    let starts = sends.into_iter().chain(receives).map(|(first, _)| *first);
+    let unfit = starts.filter(|&start| start <= last).filter_map(|start| {
+        let (sent, received) = (size(sends, start)?, size(receives, start)?);
+        (sent != received).then_some((start, [sent, received]))
+    });
+    unfit.min()
 }
 
 fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
@@ -349,6 +380,7 @@ mod tests {
 
     #[test]
     fn a_receive_that_never_ends_and_is_larger_than_its_send_matches_nothing() {
+        let sizes = |bytes| vec![(3, Some(bytes)), (4, Some(8))];
         let pair = |sent: u64, received: u64, age: u64| {
             let sender = Vector { enqueued: 4, done: 4, ..Vector::default() };
             let receiver =
@@ -356,7 +388,7 @@ mod tests {
             Communicator {
                 kind: CommKind::Pair,
                 vectors: vec![sender, receiver],
-                sizes: [(0, vec![(3, sent), (4, 8)]), (1, vec![(3, received), (4, 8)])].into(),
+                sizes: [(0, sizes(sent)), (1, sizes(received))].into(),
                 ..Communicator::default()
             }
         };
@@ -364,5 +396,51 @@ mod tests {
         assert_eq!((desync.index, &desync.accused[..]), (3, &[0, 1][..]));
         assert_eq!(found(pair(100, 100, HANG_NS)), []);
         assert_eq!(found(pair(100, 200, HANG_NS - 1)), [], "it may still end");
+    }
+
+    /// When a receive waits, its own send has ended before, and the sender is many sends ahead.
+    #[test]
+    fn receives_that_ended_and_were_larger_than_their_sends_explain_a_later_one() {
+        let found_with = |sends: &[(u64, Option<u64>)], receives: &[(u64, Option<u64>)]| {
+            let age_ns = Some(HANG_NS);
+            let sender = Vector { enqueued: 4096, done: 4095, age_ns, ..Vector::default() };
+            let receiver = Vector { rank: 1, enqueued: 99, done: 98, age_ns, ..Vector::default() };
+            found(Communicator {
+                kind: CommKind::Pair,
+                vectors: vec![sender, receiver],
+                sizes: [(0, sends.to_vec()), (1, receives.to_vec())].into(),
+                ..Communicator::default()
+            })
+        };
+        let small = [(1, Some(8)), (21, Some(4))];
+        let desync = &found_with(&small, &[(1, Some(8))])[0];
+        assert_eq!((desync.index, &desync.accused[..]), (21, &[0, 1][..]));
+        assert_eq!(found_with(&small, &[(1, Some(8)), (21, Some(4))]), []);
+        let fits = [(1, Some(8)), (30, Some(16)), (31, Some(8))];
+        assert_eq!(found_with(&[(1, Some(8))], &fits)[0].index, 30);
+        // What comes after the one that waits, and what is not known, shows nothing.
+        assert_eq!(found_with(&[(1, Some(8)), (100, Some(4))], &[(1, Some(8))]), []);
+        assert_eq!(found_with(&[(200, Some(4))], &[(1, Some(8))]), []);
+        assert_eq!(found_with(&[(1, Some(8)), (21, None)], &[(1, Some(8))]), []);
+    }
+
+    #[test]
+    fn a_send_and_a_receive_that_ended_may_have_been_unfit() {
+        let found_with = |received: u64, done: u64| {
+            let vector = |rank| Vector { rank, enqueued: 9, done, ..Vector::default() };
+            let sizes = |bytes| vec![(1, Some(8)), (5, Some(bytes))];
+            let pair = Communicator {
+                kind: CommKind::Pair,
+                vectors: vec![vector(0), vector(1)],
+                sizes: [(0, sizes(4)), (1, sizes(received))].into(),
+                ..Communicator::default()
+            };
+            let job = Job { comms: vec![pair], ..Job::default() };
+            assert_eq!(find(&job, HANG_NS), []);
+            find_ended(&job).map(|desync| desync.index)
+        };
+        assert_eq!(found_with(2, 9), Some(5));
+        assert_eq!(found_with(4, 9), None);
+        assert_eq!(found_with(2, 4), None, "those have not ended");
     }
 }

@@ -81,13 +81,16 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
 fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let (hang_ns, excused_ns) = (options.hang_ns(job), options.excused_ns());
     let mut params = SearchParams { hang_ns, excused_ns, ..SearchParams::default() };
-    let desyncs = desync::find(job, params.hang_ns);
+    let mut desyncs = desync::find(job, params.hang_ns);
     for desync in &desyncs {
         let comm = &job.comms[desync.comm as usize];
         let processes = desync.accused.iter().map(|&at| comm.vectors[at as usize].process);
         params.accused.extend(processes.map(|process| (desync.comm, process)));
     }
     let wait_roots = wait_graph::find(job, &params);
+    if wait_roots.waits.is_empty() && desyncs.is_empty() {
+        desyncs.extend(desync::find_ended(job));
+    }
     let desynced = desyncs.iter().map(|desync| desync.comm).collect();
     let differs = settings::find(job, hang_ns, &desynced);
     let mut verdicts = Classifier::new((job, hang_ns), &wait_roots).verdicts(&desyncs, &differs);

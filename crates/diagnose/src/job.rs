@@ -290,8 +290,9 @@ pub struct Communicator {
     pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Call>>>,
     /// How NCCL runs the latest collectives of members, by position in `vectors`, then by number.
     pub settings: BTreeMap<u32, Arc<BTreeMap<u64, Settings>>>,
-    /// (number, bytes) of the latest sends or receives of a pair, by position in `vectors`.
-    pub sizes: BTreeMap<u32, Vec<(u64, u64)>>,
+    /// The sizes of the latest sends or receives of a pair, by position in `vectors`: (number,
+    /// bytes) of each one whose size is not that of the one before.
+    pub sizes: BTreeMap<u32, Vec<(u64, Option<u64>)>>,
 }
 
 /// How far a process has come in a communicator. Counts are cumulative.

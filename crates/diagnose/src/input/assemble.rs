@@ -15,6 +15,7 @@ use super::here;
 use super::options::InputOptions;
 use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
+use crate::desync;
 use crate::ending::Ending;
 use crate::job::{
     CLOCKS_NS, CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector,
@@ -557,7 +558,14 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
     for ((src, dst), sides) in pairs {
         let [sent, received] = sides.map(|side| side.map_or(0, |side| side.issued));
         let is_open = sides.iter().flatten().any(|side| side.open > 0);
-        if !is_open && sent == received {
+        let is_fit = || match sides {
+            [Some(sent), Some(received)] => {
+                let last = sent.done.min(received.done);
+                desync::first_other_size(&sent.sizes, &received.sizes, last).is_none()
+            }
+            _ => true,
+        };
+        if !is_open && sent == received && is_fit() {
             continue;
         }
         let known = |rank: u32| by_rank.get(&rank).copied();

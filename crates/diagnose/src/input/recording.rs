@@ -56,9 +56,6 @@ const MORE_SEGMENTS: usize = 8;
 /// further pause is longer than all of 20 like it has a chance of 1 in 21.
 const USUAL: u64 = 21;
 
-/// Maximum number of sizes kept; one side is rarely further ahead of the other.
-const MAX_SIZES: usize = 8;
-
 /// The job that the recordings show.
 ///
 /// # Errors
@@ -509,10 +506,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             }
             let side = member.pairs.entry((op.is_send, peer)).or_default();
             side.issued += 1;
-            side.sizes.extend(op.bytes.map(|bytes| (side.issued, bytes)));
-            if side.sizes.len() > MAX_SIZES {
-                side.sizes.pop_front();
-            }
+            side.note_size(op.bytes);
             if op.completion == Completion::Open
                 && !op.open.as_ref().is_some_and(|open| open.is_only_unstopped)
             {

@@ -178,6 +178,9 @@ impl Member {
 /// A member of a communicator: its process, its progress, and the time up to which its ages count.
 pub(super) type PlacedMember<'a> = (u32, &'a Member, u64);
 
+/// Maximum number of changes of size that are kept of each side: an all-to-all has n² pairs.
+const MAX_SIZES: usize = 8;
+
 /// One side of the sends from a rank to another.
 #[derive(Debug, Default, Clone)]
 pub(super) struct PairSide {
@@ -191,6 +194,20 @@ pub(super) struct PairSide {
     pub(super) since_ns: Option<u64>,
     pub(super) born_ns: Option<u64>,
     pub(super) flight: InFlightOp,
-    /// (Number, bytes) of the latest ones.
-    pub(super) sizes: VecDeque<(u64, u64)>,
+    /// The sizes of the latest ones, as in
+    /// [`Communicator::sizes`](crate::job::Communicator::sizes).
+    pub(super) sizes: VecDeque<(u64, Option<u64>)>,
+}
+
+impl PairSide {
+    /// Notes the size of the latest one.
+    pub(super) fn note_size(&mut self, bytes: Option<u64>) {
+        if self.sizes.back().is_some_and(|(_, last)| *last == bytes) {
+            return;
+        }
+        self.sizes.push_back((self.issued, bytes));
+        if self.sizes.len() > MAX_SIZES {
+            self.sizes.pop_front();
+        }
+    }
 }
