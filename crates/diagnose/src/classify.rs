@@ -40,7 +40,7 @@ pub(crate) struct Classifier<'a> {
     wait_roots: &'a WaitRoots,
     /// The longest wait for each process at fault.
     longest_wait: HashMap<u32, LongestWait>,
-    /// Processes whose proxy thread makes no progress, with the communicator that shows it.
+    /// Processes whose call or proxy thread makes no progress, with the communicator that shows it.
     stalled: BTreeMap<u32, (u32, Cause)>,
     /// Processes with a call that NCCL has not enqueued: (communicator, member).
     pending_calls: HashMap<u32, (u32, u32)>,
@@ -93,15 +93,25 @@ impl<'a> Classifier<'a> {
 
     fn note_stalled(&mut self) {
         // Computed once per communicator, because most of its members wait.
+        // What holds up a call may be an operation that was given before it.
+        let is_given = |wait: &&Wait| {
+            !self.comm(wait.comm).flights.get(&wait.member).is_some_and(InFlightOp::is_not_given)
+        };
+        let given = self.wait_roots.waits.iter().filter(is_given);
+        let given: BTreeSet<u32> = given.map(|wait| wait.process).collect();
         let mut awaited: HashMap<u32, BTreeSet<i32>> = HashMap::new();
         for wait in &self.wait_roots.waits {
             let comm = self.comm(wait.comm);
             let awaited =
                 awaited.entry(wait.comm).or_insert_with(|| stuck_operation::awaited_ranks(comm));
-            if !self.stalled.contains_key(&wait.process)
-                && let Some(cause) =
-                    stuck_operation::proxy_stalled(self.at(), comm, wait.member as usize, awaited)
-            {
+            if self.stalled.contains_key(&wait.process) {
+                continue;
+            }
+            let (at, member) = (self.at(), wait.member as usize);
+            let is_first = !given.contains(&wait.process);
+            let call = is_first.then(|| stuck_operation::not_given(at, comm, member)).flatten();
+            let cause = call.or_else(|| stuck_operation::proxy_stalled(at, comm, member, awaited));
+            if let Some(cause) = cause {
                 self.stalled.insert(wait.process, (wait.comm, cause));
             }
         }

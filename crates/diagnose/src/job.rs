@@ -403,9 +403,17 @@ pub struct InFlightOp {
     pub kernel: Option<(u32, u32, u32)>,
     /// Its network transfers.
     pub transfers: Vec<Transfer>,
+    /// The call that issued it has not given it to all that run it: NCCL has not ended its event.
+    pub is_enqueuing: bool,
 }
 
 impl InFlightOp {
+    /// True if NCCL's proxy thread has not got it: its call has not come that far, and no transfer
+    /// has begun.
+    pub(crate) fn is_not_given(&self) -> bool {
+        self.is_enqueuing && self.transfers.is_empty()
+    }
+
     /// True if its kernel has stopped on all channels, which does not prove its end for its
     /// algorithm: it may be over, and other work of the application may keep the next operation
     /// from starting.

@@ -182,6 +182,13 @@ pub(crate) fn proxy_stalled(
     StuckOperation::new(job, comm).proxy_stalled(member, awaited_ranks)
 }
 
+/// H1d, if the member's call has not given the operation to the proxy thread, which then has no
+/// work.
+pub(crate) fn not_given(job: At<'_>, comm: &Communicator, member: usize) -> Option<Cause> {
+    let flight = comm.flights.get(&u32::try_from(member).ok()?)?;
+    flight.is_not_given().then(|| StuckOperation::new(job, comm).not_given(member))
+}
+
 /// The ranks with which other ranks have open transfers. They have work too, even if their own
 /// proxy threads, through which NCCL reports transfers and kernels, have reported none.
 pub(crate) fn awaited_ranks(comm: &Communicator) -> BTreeSet<i32> {
@@ -264,6 +271,23 @@ impl<'a> StuckOperation<'a> {
             (None, None) => String::new(),
         };
         Some(self.cause(FindingClass::ProxyStalled, at, format!("{who}: {}; {more}", found.why)))
+    }
+
+    fn not_given(&self, at: usize) -> Cause {
+        let vector = self.vector(at);
+        let process = &self.job.processes[vector.process as usize];
+        let proxy = process.threads.iter().find(|it| it.role.is_proxy() && !it.thread.is_gone());
+        let thread = proxy.map(|it| format!("; its proxy thread: {}", words::usage(&it.thread)));
+        let text = format!(
+            "{}: in {}{}, {} ({}){}",
+            words::rank(self.job, vector.process),
+            words::number(self.comm.number(vector)),
+            words::since(self.job, vector.age_ns),
+            Pending::Enqueuing.text(),
+            words::counts_of(self.comm, self.unseen_calls(), vector),
+            thread.unwrap_or_default(),
+        );
+        self.cause(FindingClass::CallNotEnqueued, at, text)
     }
 
     /// The causes at members for which NCCL still connects although all have called the operation.

@@ -620,6 +620,26 @@ fn p1_by_its_transfers_or_its_thread() {
     }
 }
 
+/// As NCCL before 2.29.3 on aarch64, which loses the slots in which a call gives an operation to
+/// the proxy thread: the call waits for a slot, and the thread sleeps, because it has no work.
+#[test]
+fn a_proxy_thread_that_was_given_nothing_is_not_stalled() {
+    let mut job = ring([(Some(1), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
+    job.processes[2].threads.push(ThreadState {
+        thread: Thread { tid: 7, state: b'S', span_ns: 1_000_000_000, ..Thread::default() },
+        role: Role::Proxy,
+    });
+    job.comms[0].flights.get_mut(&2).unwrap().is_enqueuing = true;
+    expect(&job, FindingClass::ProxyStalled, &[2]);
+    job.comms[0].flights.get_mut(&2).unwrap().transfers.clear();
+    let verdict = expect(&job, FindingClass::CallNotEnqueued, &[2]);
+    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 2));
+    // An operation that it was given before may hold up the call.
+    job.comms.push(comm("b", &[(2, 5, None, 4), (0, 5, None, 5)]));
+    let found = run(&job).findings;
+    assert!(found.iter().all(|one| one.class != FindingClass::CallNotEnqueued), "{found:#?}");
+}
+
 #[test]
 fn deadlock_of_two_orders() {
     // Each rank runs the kernel of one communicator, and has the other communicator's kernel queued

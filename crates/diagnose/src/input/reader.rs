@@ -293,6 +293,7 @@ impl<'a> SnapshotReader<'a> {
                 // A kernel without any events may just not have been recorded.
                 kernel: kernel.filter(|kernel| kernel.1 > 0),
                 transfers: self.transfers(timeline, op),
+                is_enqueuing: timeline.event(op.event).stop.is_none(),
                 ..InFlightOp::default()
             },
             is_only_unstopped: self.is_only_unstopped(timeline, op),
