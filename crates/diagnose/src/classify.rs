@@ -3,6 +3,7 @@
 //! get one verdict.
 
 mod calls;
+mod cycle;
 mod differs;
 
 use crate::desync::Desync;
@@ -12,7 +13,7 @@ use crate::merge_causes::{self, MergedCause};
 use crate::settings::Differs;
 use crate::stuck_operation::{self, At, Cause};
 use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
-use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
+use crate::wait_graph::{Wait, WaitRoots};
 use crate::{setup, words};
 use ncclscope_findings::rank::Pending;
 use ncclscope_findings::{Confidence, FindingClass, Help};
@@ -92,13 +93,13 @@ impl<'a> Classifier<'a> {
     }
 
     fn note_stalled(&mut self) {
-        // Computed once per communicator, because most of its members wait.
         // What holds up a call may be an operation that was given before it.
         let is_given = |wait: &&Wait| {
             !self.comm(wait.comm).flights.get(&wait.member).is_some_and(InFlightOp::is_not_given)
         };
         let given = self.wait_roots.waits.iter().filter(is_given);
         let given: BTreeSet<u32> = given.map(|wait| wait.process).collect();
+        // Computed once per communicator, because most of its members wait.
         let mut awaited: HashMap<u32, BTreeSet<i32>> = HashMap::new();
         for wait in &self.wait_roots.waits {
             let comm = self.comm(wait.comm);
@@ -578,77 +579,6 @@ impl<'a> Classifier<'a> {
         let moved = comms.into_iter().map(|comm| self.comm(comm));
         let moved = moved.flat_map(|comm| stuck_operation::moved_links(self.at(), comm)).collect();
         merge_causes::merge(self.job, causes, &moved).into_iter().map(make).collect()
-    }
-
-    fn cycle_verdict(&self, cycle: &WaitCycle) -> Verdict {
-        let WaitCycle { waits, pairs } = cycle;
-        let class =
-            if pairs.is_empty() { FindingClass::Deadlock } else { FindingClass::P2pMismatch };
-        let is_issued = |wait: &Wait| {
-            let comm = self.comm(wait.comm);
-            let front = comm.vectors[wait.member as usize].front();
-            comm.vectors.iter().all(|v| v.enqueued >= front && v.started.is_none())
-        };
-        let is_connecting = |wait: &Wait| self.comm(wait.comm).kind == CommKind::Call;
-        let connect = waits.iter().all(is_connecting);
-        // If all calls were made, only in different orders, that is harmless on independent
-        // streams.
-        let is_weak = waits.iter().all(is_issued) || connect;
-        let (mut processes, mut evidence) = (Vec::new(), Vec::new());
-        // Ranks that wait in another communicator than the rest come first.
-        let mut alike: BTreeMap<_, usize> = BTreeMap::new();
-        waits.iter().for_each(|wait| *alike.entry(wait.comm).or_default() += 1);
-        let mut ordered: Vec<&Wait> = waits.iter().collect();
-        ordered.sort_by_key(|wait| alike.get(&wait.comm).copied());
-        for wait in ordered {
-            let comm = self.comm(wait.comm);
-            let vector = &comm.vectors[wait.member as usize];
-            if pairs.contains(&wait.comm) {
-                processes.extend(comm.vectors.iter().map(|v| v.process));
-            } else if class == FindingClass::Deadlock {
-                processes.push(wait.process);
-            }
-            evidence.push(Evidence::of(
-                class,
-                self.job.rank(wait.process),
-                format!(
-                    "{} waits in {} of {} ({})",
-                    words::rank(self.job, wait.process),
-                    words::op(comm.number(vector), self.call(comm, wait.member, vector.front())),
-                    words::comm(comm),
-                    self.counts_text(wait.comm, vector),
-                ),
-            ));
-        }
-        processes.sort_unstable();
-        processes.dedup();
-        let confidence = if is_weak { Confidence::Suspect } else { Confidence::Confirmed };
-        let victims = self.wait_roots.victims(&processes, &[]);
-        let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
-        // Two ranks may each send where the other receives, so that the cycle goes through both
-        // pairs.
-        let of_pairs = || waits.iter().filter(|wait| pairs.contains(&wait.comm));
-        let is_lopsided = |wait: &&Wait| {
-            let ends = &self.comm(wait.comm).vectors;
-            ends.iter().any(|end| end.enqueued != ends[0].enqueued)
-        };
-        let lopsided = of_pairs().find(is_lopsided);
-        verdict.edge = lopsided.or_else(|| of_pairs().next_back()).and_then(|wait| {
-            let ends = self.comm(wait.comm).vectors.iter().map(|end| self.job.rank(end.process));
-            <[u32; 2]>::try_from(ends.collect::<Vec<_>>()).ok()
-        });
-        if connect {
-            let path = "their sends and receives match, and NCCL cannot connect them: an interface \
-                        (NCCL_SOCKET_IFNAME), a firewall";
-            verdict.alternatives.push(path.into());
-        }
-        if let Some(wait) = lopsided.or_else(|| waits.first()) {
-            let comm = self.comm(wait.comm);
-            self.locate(&mut verdict, comm);
-            verdict.op = Some(self.op(comm, wait.member));
-            verdict.age_ns = self.age_ns(&comm.vectors[wait.member as usize]);
-        }
-        verdict
     }
 
     fn desync_verdict(&self, desync: &Desync) -> Verdict {

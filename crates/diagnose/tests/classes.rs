@@ -641,21 +641,6 @@ fn a_proxy_thread_that_was_given_nothing_is_not_stalled() {
 }
 
 #[test]
-fn deadlock_of_two_orders() {
-    // Each rank runs the kernel of one communicator, and has the other communicator's kernel queued
-    // behind it.
-    let mut job = job(2);
-    job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4)]));
-    job.comms.push(comm("b", &[(0, 9, Some(8), 8), (1, 9, Some(9), 8)]));
-    let verdict = expect(&job, FindingClass::Deadlock, &[0, 1]);
-    assert!(verdict.evidence.len() >= 2);
-    // Each rank was blocked before it issued the operation of the other communicator.
-    job.comms[0] = comm("a", &[(0, 5, None, 4), (1, 4, None, 4)]);
-    job.comms[1] = comm("b", &[(0, 8, None, 8), (1, 9, None, 8)]);
-    expect(&job, FindingClass::Deadlock, &[0, 1]);
-}
-
-#[test]
 fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     let mut job = job(4);
     job.processes[3].status = ProcessStatus::Silent;

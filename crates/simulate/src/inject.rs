@@ -203,8 +203,8 @@ impl FaultSite<'_> {
         };
         let both = |a: u32, b: u32| vec![a.min(b), a.max(b)];
         match fault {
-            // All members wait for each other.
-            Fault::OrderSwap => (members(), None),
+            // Of two, either may use the wrong order.
+            Fault::OrderSwap if members().len() == 2 => (members(), None),
             // No event shows which GPU of the ring is at fault.
             Fault::NvlinkHang => (members(), Some([rank, to])),
             Fault::P2pUnmatched => {

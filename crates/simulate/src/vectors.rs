@@ -134,7 +134,7 @@ fn plant(
     };
     ill.insert(rank, RankFault { fault, at });
     let mut roots = vec![rank];
-    if fault == F::OrderSwap {
+    if fault == F::OrderSwap && layout.tp == 2 {
         let first = rank / layout.tp * layout.tp;
         roots = (first..first + layout.tp).collect();
     }

@@ -102,7 +102,8 @@ impl Classifier<'_> {
         settings::environment(self.job, &here, &there).iter().take(NAMED).map(line).collect()
     }
 
-    fn ranks(&self, processes: &[u32]) -> String {
+    /// Text such as `ranks 1, 2`.
+    pub(super) fn ranks(&self, processes: &[u32]) -> String {
         let mut ranks: Vec<u32> = processes.iter().map(|&one| self.job.rank(one)).collect();
         ranks.sort_unstable();
         words::named_ranks(&ranks)
