@@ -135,7 +135,7 @@ impl Damage {
             }
             Kind::Loss { part } => lose(host, *part),
             Kind::Rate { mbit } => host.run(&format!(
-                "tc qdisc replace dev eth0 root tbf rate {mbit}mbit burst 128k latency 400ms"
+                "tc qdisc replace dev eth0 root tbf rate {mbit}mbit burst 16k latency 400ms"
             )),
             Kind::Interface { name, address } => {
                 host.run(&format!("ip link add {name} type veth peer name {name}x"))?;
