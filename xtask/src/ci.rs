@@ -112,11 +112,11 @@ const JOBS: &[Job] = &[
         ..Job::NONE
     },
     // Real NCCL among hosts of their own: a network that fails, a communicator that is not created,
-    // settings that differ, a crash, and a healthy job.
+    // settings that differ, a crash, two communicators in two orders, and a healthy job.
     Job {
         name: "cluster",
-        command: "cargo xtask cluster --strict link-down mtu missing-split protocol rank-exits-1 \
-                  healthy",
+        command: "cargo xtask cluster --strict link-down black-hole mtu missing-split protocol \
+                  rank-exits-1 two-orders healthy",
         again: true,
         ..Job::NONE
     },
