@@ -134,7 +134,8 @@ fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
     Some(Desync { comm: index, index: at, is_exact, groups, accused, unknown })
 }
 
-/// One member of each group of members, if their calls differ before the first known one, or may.
+/// One member of each group of members, if their calls differ before the first known one, or may;
+/// then those that are in no group yet, which may decide which group is the larger one.
 pub(crate) fn needs_older(comm: &Communicator) -> Option<Vec<u32>> {
     let is_counted = comm.kind == CommKind::Collectives;
     if !is_counted || comm.vectors.iter().any(|vector| vector.is_captured) {
@@ -148,13 +149,16 @@ pub(crate) fn needs_older(comm: &Communicator) -> Option<Vec<u32>> {
         let mut first = calls.filter_map(|member| comm.calls.get(member)?.keys().next());
         at > 1 && first.any(|&first| first == at)
     };
-    let groups = match (by_calls, by_hash) {
-        (None, Some((_, groups))) => groups,
-        (Some((at, _)), Some((hash_at, groups))) if hash_at < at => groups,
-        (Some((at, groups)), _) if is_first(at, &groups) => groups,
+    let (at, mut groups) = match (by_calls, by_hash) {
+        (None, Some(by_hash)) => by_hash,
+        (Some((at, _)), Some(by_hash)) if by_hash.0 < at => by_hash,
+        (Some((at, groups)), _) if is_first(at, &groups) => (at, groups),
         _ => return None,
     };
-    Some(groups.iter().filter_map(|(members, _)| members.first().copied()).collect())
+    let firsts: Vec<u32> =
+        groups.iter().filter_map(|(members, _)| members.first().copied()).collect();
+    let others = join_by_hash(comm, at, &mut groups);
+    Some(firsts.into_iter().chain(others).collect())
 }
 
 /// True if members that differ at call number `at` have the same hash over that and later calls:
@@ -323,6 +327,19 @@ mod tests {
         comm.hashes = vec![(0, 128, 1), (1, 128, 2), (2, 128, 1), (0, 64, 7), (1, 64, 7)];
         let desync = &found(comm)[0];
         assert_eq!((desync.index, desync.is_exact, &desync.accused[..]), (128, false, &[1][..]));
+    }
+
+    /// The third member, the root of Broadcasts, is so far ahead that it shares no hash.
+    #[test]
+    fn a_member_of_no_group_is_read_too() {
+        let of = |first: u64, name: &str| Arc::new([(first, call(name, 8))].into());
+        let mut comm = comm(&[&[], &[], &[]]);
+        comm.calls = [(0, of(37, "Broadcast")), (1, of(37, "AllReduce"))].into();
+        comm.calls.insert(2, of(437, "Broadcast"));
+        comm.hashes = vec![(0, 64, 1), (1, 64, 2), (2, 448, 3)];
+        assert_eq!(needs_older(&comm), Some(vec![0, 1, 2]));
+        comm.hashes.push((2, 64, 1));
+        assert_eq!(needs_older(&comm), Some(vec![0, 1]), "its group is known");
     }
 
     #[test]
