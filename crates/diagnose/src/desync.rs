@@ -62,7 +62,7 @@ pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
 fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
     let is_stuck = |v: &&Vector| v.is_inside() && v.age_ns.is_some_and(|age| age >= hang_ns);
     let last = comm.vectors.iter().filter(is_stuck).map(Vector::front).min()?;
-    size_mismatch_up_to(comm, index, last)
+    size_mismatch_up_to(comm, index, last, true)
 }
 
 /// Finds a pair of ranks with a send and a receive of different sizes that both ended, so that the
@@ -70,12 +70,17 @@ fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync
 pub(crate) fn find_ended(job: &Job) -> Option<Desync> {
     let pairs = job.comms.iter().zip(0u32..).filter(|(comm, _)| comm.kind == CommKind::Pair);
     let last = |comm: &Communicator| comm.vectors.iter().map(|vector| vector.done).min();
-    pairs.filter_map(|(comm, index)| size_mismatch_up_to(comm, index, last(comm)?)).next()
+    pairs.filter_map(|(comm, index)| size_mismatch_up_to(comm, index, last(comm)?, false)).next()
 }
 
-fn size_mismatch_up_to(comm: &Communicator, position: u32, last: u64) -> Option<Desync> {
+fn size_mismatch_up_to(
+    comm: &Communicator,
+    position: u32,
+    last: u64,
+    is_stuck: bool,
+) -> Option<Desync> {
     let (sends, receives) = (comm.sizes.get(&0)?, comm.sizes.get(&1)?);
-    let (index, [sent, received]) = first_other_size(sends, receives, last)?;
+    let (index, [sent, received]) = first_other_size(sends, receives, last, is_stuck)?;
     let group = |member: u32, func: &str, bytes: u64| {
         let (size, bytes) = (human::bytes(bytes), Some(bytes));
         (vec![member], Some(Call { func: func.into(), size, bytes, ..Call::default() }))
@@ -91,8 +96,15 @@ fn size_mismatch_up_to(comm: &Communicator, position: u32, last: u64) -> Option<
 }
 
 /// The first send up to number `last` whose size is not that of its receive: its number, and both
-/// sizes. They are given as in [`Communicator::sizes`].
-pub(crate) fn first_other_size<'a, R>(sends: R, receives: R, last: u64) -> Option<(u64, [u64; 2])>
+/// sizes. They are given as in [`Communicator::sizes`]. If a number is off by a few, sizes differ
+/// that fit: so one of both must be a size that the other side does not have, except of the last
+/// one if that is stuck.
+pub(crate) fn first_other_size<'a, R>(
+    sends: R,
+    receives: R,
+    last: u64,
+    is_stuck: bool,
+) -> Option<(u64, [u64; 2])>
 where
     R: IntoIterator<Item = &'a (u64, Option<u64>)> + Copy,
 {
@@ -100,11 +112,14 @@ where
         let before = runs.into_iter().take_while(|(first, _)| *first <= number);
         before.last().and_then(|(_, bytes)| *bytes)
     };
+    let has = |runs: R, bytes: u64| runs.into_iter().any(|(_, of)| *of == Some(bytes));
     // A size changes where a run begins, and nowhere else.
     let starts = sends.into_iter().chain(receives).map(|(first, _)| *first);
-    let unfit = starts.filter(|&start| start <= last).filter_map(|start| {
-        let (sent, received) = (size(sends, start)?, size(receives, start)?);
-        (sent != received).then_some((start, [sent, received]))
+    let numbers = starts.chain([last]).filter(|&number| number <= last);
+    let unfit = numbers.filter_map(|number| {
+        let (sent, received) = (size(sends, number)?, size(receives, number)?);
+        let is_sure = number == last && is_stuck || !has(receives, sent) || !has(sends, received);
+        (sent != received && is_sure).then_some((number, [sent, received]))
     });
     unfit.min()
 }
@@ -134,7 +149,8 @@ fn call_mismatch(job: &Job, comm: &Communicator, index: u32) -> Option<Desync> {
     Some(Desync { comm: index, index: at, is_exact, groups, accused, unknown })
 }
 
-/// One member of each group of members, if their calls differ before the first known one, or may.
+/// One member of each group of members, if their calls differ before the first known one, or may;
+/// then those that are in no group yet, which may decide which group is the larger one.
 pub(crate) fn needs_older(comm: &Communicator) -> Option<Vec<u32>> {
     let is_counted = comm.kind == CommKind::Collectives;
     if !is_counted || comm.vectors.iter().any(|vector| vector.is_captured) {
@@ -148,13 +164,16 @@ pub(crate) fn needs_older(comm: &Communicator) -> Option<Vec<u32>> {
         let mut first = calls.filter_map(|member| comm.calls.get(member)?.keys().next());
         at > 1 && first.any(|&first| first == at)
     };
-    let groups = match (by_calls, by_hash) {
-        (None, Some((_, groups))) => groups,
-        (Some((at, _)), Some((hash_at, groups))) if hash_at < at => groups,
-        (Some((at, groups)), _) if is_first(at, &groups) => groups,
+    let (at, mut groups) = match (by_calls, by_hash) {
+        (None, Some(by_hash)) => by_hash,
+        (Some((at, _)), Some(by_hash)) if by_hash.0 < at => by_hash,
+        (Some((at, groups)), _) if is_first(at, &groups) => (at, groups),
         _ => return None,
     };
-    Some(groups.iter().filter_map(|(members, _)| members.first().copied()).collect())
+    let firsts: Vec<u32> =
+        groups.iter().filter_map(|(members, _)| members.first().copied()).collect();
+    let others = join_by_hash(comm, at, &mut groups);
+    Some(firsts.into_iter().chain(others).collect())
 }
 
 /// True if members that differ at call number `at` have the same hash over that and later calls:
@@ -325,6 +344,19 @@ mod tests {
         assert_eq!((desync.index, desync.is_exact, &desync.accused[..]), (128, false, &[1][..]));
     }
 
+    /// The third member, the root of Broadcasts, is so far ahead that it shares no hash.
+    #[test]
+    fn a_member_of_no_group_is_read_too() {
+        let of = |first: u64, name: &str| Arc::new([(first, call(name, 8))].into());
+        let mut comm = comm(&[&[], &[], &[]]);
+        comm.calls = [(0, of(37, "Broadcast")), (1, of(37, "AllReduce"))].into();
+        comm.calls.insert(2, of(437, "Broadcast"));
+        comm.hashes = vec![(0, 64, 1), (1, 64, 2), (2, 448, 3)];
+        assert_eq!(needs_older(&comm), Some(vec![0, 1, 2]));
+        comm.hashes.push((2, 64, 1));
+        assert_eq!(needs_older(&comm), Some(vec![0, 1]), "its group is known");
+    }
+
     #[test]
     fn members_with_the_same_hash_made_the_same_calls() {
         let right = [call("AllReduce", 8), call("AllGather", 8)];
@@ -418,6 +450,11 @@ mod tests {
         assert_eq!(found_with(&small, &[(1, Some(8)), (21, Some(4))]), []);
         let fits = [(1, Some(8)), (30, Some(16)), (31, Some(8))];
         assert_eq!(found_with(&[(1, Some(8))], &fits)[0].index, 30);
+        // The numbers of one side may be off by one, except that the one that waits differs.
+        let (one, other) = ([(1, Some(8)), (2, Some(4))], [(1, Some(4)), (2, Some(8))]);
+        assert_eq!(found_with(&one, &other)[0].index, 99);
+        let back = [(1, Some(4)), (2, Some(8)), (3, Some(4))];
+        assert_eq!(found_with(&one, &back), []);
         // What comes after the one that waits, and what is not known, shows nothing.
         assert_eq!(found_with(&[(1, Some(8)), (100, Some(4))], &[(1, Some(8))]), []);
         assert_eq!(found_with(&[(200, Some(4))], &[(1, Some(8))]), []);

@@ -64,6 +64,8 @@ const _: () = {
 const IS_SEND: u32 = step_flags::IS_SEND as u32;
 pub(crate) const COMM_SHIFT: u32 = 16;
 const REPEAT: u64 = 1 << 48;
+/// Ticks by which a step may start after a time that another thread has read: minutes.
+const MOST_AHEAD: u64 = 1 << 40;
 // The state bits of a tag are the flags of a record, shifted right by one.
 const FIRST: u32 = step_flags::FIRST as u32 >> 1;
 const SECOND: u32 = step_flags::SECOND as u32 >> 1;
@@ -272,6 +274,12 @@ impl StepSlot {
         if start < !STEP_TIME_MASK {
             self.start.store(start + REPEAT, Ordering::Relaxed);
         }
+    }
+
+    /// True if the step started after `now`, which another thread has read before.
+    pub(crate) fn starts_after(&self, now: u64) -> bool {
+        let ahead = self.start.load(Ordering::Relaxed).wrapping_sub(now) & STEP_TIME_MASK;
+        (1..=MOST_AHEAD).contains(&ahead)
     }
 
     #[inline(always)]

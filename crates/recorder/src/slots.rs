@@ -117,8 +117,8 @@ fn take_other<'a>(
     numbered_plus_one(region, number)
 }
 
-/// The steps in flight, each with its lane. For the end of the process, when no thread will stop
-/// them.
+/// The steps in flight at `now`, each with its lane. Those that other threads have started since
+/// are left out: their age would be below 0, and their start nearly 2^64 ticks.
 #[must_use]
 pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
     let slots = (0..region.slabs() * SLAB_SLOTS).filter_map(|index| numbered(region, index));
@@ -127,7 +127,7 @@ pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
         let handle = slot.handle();
         let live = (0..STEPS_IN_FLIGHT)
             .map(|index| slot.step(index))
-            .filter(|step| !handle.is_null() && step.is_live(handle));
+            .filter(|step| !handle.is_null() && step.is_live(handle) && !step.starts_after(now));
         steps.extend(
             live.map(|step| (handle.lane(), step.observe(handle, slot.is_send(), false, now))),
         );

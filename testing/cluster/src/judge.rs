@@ -65,7 +65,8 @@ pub fn judge(truth: &Truth, look: &Look) -> (Verdict, String) {
 }
 
 /// Whether the other tools name what the report does, by the class of its first cause and all of
-/// its ranks: `yes`, or what they name; `-` if none was asked. Of a slow job they need name nothing.
+/// its ranks: `yes`, or what they name; `-` if none was asked. Of a slow job they need not name
+/// anything.
 #[must_use]
 pub fn agreement(report: &Look, others: &[Named]) -> String {
     // `why   H1d call-not-enqueued, confirmed: …`

@@ -561,7 +561,7 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
         let is_fit = || match sides {
             [Some(sent), Some(received)] => {
                 let last = sent.done.min(received.done);
-                desync::first_other_size(&sent.sizes, &received.sizes, last).is_none()
+                desync::first_other_size(&sent.sizes, &received.sizes, last, false).is_none()
             }
             _ => true,
         };

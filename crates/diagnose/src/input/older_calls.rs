@@ -4,8 +4,8 @@ The first call that differs, if it is older than the latest calls of a communica
 
 Of each member the latest calls are kept, and hashes over all calls. A mismatch that does not hang
 at once is older: the hashes differ, or the kept calls differ from the first one on. The recordings
-may still contain the calls, so those of one member of each group are read whole, and the first call
-that differs is added to the job.
+may still contain the calls, so those of one member of each group are read whole, then those of
+members whose group is not known, and the first call that differs is added to the job.
 */
 
 use super::losses::has_all_calls;
@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Groups of which the calls are read. Most mismatches have two.
-const MAX_GROUPS: usize = 4;
+/// Members of which the calls are read. Most mismatches have two groups.
+const MAX_MEMBERS: usize = 4;
 
 /// All recorded calls of collectives of a member.
 struct Calls {
@@ -38,7 +38,7 @@ struct Calls {
 pub(super) fn add(job: &mut Job, files: &[PathBuf]) {
     for comm in &mut job.comms {
         let Some(members) = desync::needs_older(comm) else { continue };
-        let read = members.iter().take(MAX_GROUPS).filter_map(|&member| {
+        let read = members.iter().take(MAX_MEMBERS).filter_map(|&member| {
             let rank = comm.vectors.get(member as usize)?.rank;
             let named = |recording: &Recording| {
                 let is_it =

@@ -2,7 +2,7 @@
 //! ProxyOps that NCCL never stops: their slots are reclaimed, and operations in flight keep theirs.
 
 use crate::{drain, on_thread, op, small_recorder};
-use ncclscope_recorder::Recorder;
+use ncclscope_recorder::{Recorder, clock, slots};
 use ncclscope_trace::handle::SLOTS;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::{SLAB_SLOTS, SLABS};
@@ -195,5 +195,25 @@ fn as_many_operations_as_there_are_slots_can_be_in_flight() {
         }
         assert_eq!(recorder.stale(), 0);
         assert!(!start(recorder, 1).is_null());
+    });
+}
+
+/// The drain thread reads the time, and another thread starts a step before it looks at the slots.
+/// The age of such a step is below 0.
+#[test]
+fn a_step_that_started_since_is_not_in_flight_yet() {
+    let recorder = small_recorder();
+    on_thread(|| {
+        let op = start(recorder, 1);
+        let before = clock::now();
+        while clock::now() == before {}
+        assert!(!recorder.start_step(op, 7).is_null());
+        let after = clock::now();
+        let starts = |now| {
+            let steps = slots::in_flight(&recorder.region, now).into_iter();
+            steps.map(|(_, step)| step.ticks).collect::<Vec<u64>>()
+        };
+        assert_eq!(starts(before), []);
+        assert!(matches!(starts(after)[..], [at] if before < at && at <= after));
     });
 }
