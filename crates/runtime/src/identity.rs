@@ -294,6 +294,11 @@ impl Known {
         })
     }
 
+    /// Notes the status with which the process exits.
+    pub(crate) fn exits(&mut self, status: u8) -> Vec<Definition> {
+        self.change(|known| known.exit_status = Some(status.into()))
+    }
+
     /// Notes libraries of the process that can communicate without NCCL.
     pub(crate) fn beside(&mut self, libraries: &[&str]) -> Vec<Definition> {
         let text = (!libraries.is_empty()).then(|| libraries.join(","));
