@@ -66,8 +66,8 @@ pub(crate) fn used_gpu_hours(state: State, report: &Report) -> Option<f64> {
     (state == State::Crashed).then(|| hours(rows, gpus(report))).flatten()
 }
 
-/// The hours of all `gpus` ranks together, from the rank and the times of each row; a rank has a row
-/// for each of its communicators.
+/// The hours of all `gpus` ranks together, from the rank and the times of each row; a rank has a
+/// row for each of its communicators.
 fn hours(
     rows: impl Iterator<Item = (Option<u32>, Option<u64>, Option<u64>)>,
     gpus: u64,

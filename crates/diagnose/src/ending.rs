@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a job ended, once no process of it runs any more.
 
-use crate::words::named_ranks;
+use ncclscope_operations::human::{if_one, list_of_ranges, ranges};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -154,11 +154,12 @@ impl Ending {
 /// `rank 3 exited with status 1`, `ranks 1, 3 exited with status 1 or 2`; `None` without ranks.
 #[must_use]
 pub fn exits_text(exits: &[RankExit]) -> Option<String> {
-    let ranks: Vec<u32> = exits.iter().map(|exit| exit.rank).collect();
+    let ranks = ranges(exits.iter().map(|exit| exit.rank));
+    let named = format!("{} {}", if_one(exits.len(), "rank", "ranks"), list_of_ranges(&ranks, 8));
     let statuses: BTreeSet<u32> = exits.iter().map(|exit| exit.status).collect();
     let statuses: Vec<String> = statuses.iter().map(u32::to_string).collect();
-    let text = || format!("{} exited with status {}", named_ranks(&ranks), statuses.join(" or "));
-    (!ranks.is_empty()).then(text)
+    let text = || format!("{named} exited with status {}", statuses.join(" or "));
+    (!exits.is_empty()).then(text)
 }
 
 #[cfg(test)]

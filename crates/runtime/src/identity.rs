@@ -219,8 +219,8 @@ fn start_of(file: &str, most: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The first processor of `/proc/cpuinfo`: on x86 such as `AuthenticAMD 25/17 AMD EPYC 9454`, on Arm
-/// such as `0x41 0xd4f`.
+/// The first processor of `/proc/cpuinfo`: on x86 such as `AuthenticAMD 25/17 AMD EPYC 9454`, on
+/// Arm such as `0x41 0xd4f`.
 fn cpu(info: &str) -> Option<String> {
     let value = |key: &str| {
         let mut lines = info.lines().take_while(|line| !line.trim().is_empty());

@@ -97,8 +97,8 @@ pub(crate) struct Watchdog {
     threads: Threads,
     shortages: Shortages,
     setups: Setups,
-    /// The report of a call in [`setup`] that has not returned, for how long it had stood still then
-    /// (ns), and the time seen then (ns).
+    /// The report of a call in [`setup`] that has not returned, for how long it had stood still
+    /// then (ns), and the time seen then (ns).
     setup_hang: Option<(Hang, u64, u64)>,
     /// The states of launches by CUDA events, as of the latest look.
     launches: HashMap<Handle, LaunchState>,

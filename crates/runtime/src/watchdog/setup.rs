@@ -9,8 +9,8 @@ twice the longest pause that was looked at before, but at the watchdog's limit i
 ones when the pause has doubled, and from then on once in [`AGAIN_NS`].
 
 Such a call that has not returned when the pause reaches the limit is a hang like any other
-([`Event::Hung`]). That a thread is still in it is seen by a look that begins then, and time in which
-the process did not run does not count.
+([`Event::Hung`]). That a thread is still in it is seen by a look that begins then, and time in
+which the process did not run does not count.
 */
 
 use super::clock::Clock;
