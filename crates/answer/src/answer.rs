@@ -2,18 +2,20 @@
 //! The answer of a report, and its text of at most five lines.
 
 use crate::cause::{Cause, Found, State, causes, past};
-use crate::extent::{cost, since};
+use crate::extent::{cost, since, used_gpu_hours};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
-use ncclscope_diagnose::{Diagnosis, Ending, FirstEnd};
+use ncclscope_diagnose::{Diagnosis, Ending, FirstEnd, RankExit};
 use ncclscope_findings::{Cost, FindingClass, Help, RankLocation};
-use ncclscope_operations::human::if_one;
+use ncclscope_operations::human::{self, if_one};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Maximum number of ranks that are named with their locations. Of more ranks, only the numbers and
 /// hosts are named.
 const NAMED: usize = 2;
+/// Fewer GPU-hours are not worth a line.
+const LEAST_HOURS: f64 = 0.05;
 
 /// The answer, as `answer` in the schema `ncclscope.report/3`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +35,9 @@ pub struct Answer {
     pub places: Vec<RankLocation>,
     /// The cost of the hang or slowdown; `None` if unknown.
     pub cost: Option<Cost>,
+    /// GPU-hours that a crashed job had used, all its GPUs together, from the creation of the first
+    /// communicator of each; `None` if it did not crash, or not all of its ranks tell.
+    pub used_gpu_hours: Option<f64>,
     /// The reason in one sentence.
     pub why: String,
     /// Commands that show more details, or what is to be done before.
@@ -63,6 +68,8 @@ pub struct Ended {
     pub signal: Option<u8>,
     /// The processes that ended first.
     pub first: Option<FirstEnd>,
+    /// The ranks that exited with an error, the first 64.
+    pub exits: Vec<RankExit>,
 }
 
 impl Ended {
@@ -71,6 +78,7 @@ impl Ended {
             exit_code: ending.command.map(|command| command.exit_code),
             signal: ending.command.and_then(|command| command.signal),
             first: ending.first.clone(),
+            exits: ending.exits.iter().take(Help::MOST).copied().collect(),
         }
     }
 }
@@ -96,6 +104,7 @@ impl Answer {
             located: located(&causes).into_iter().map(|rank| places.of_rank(rank)).collect(),
             root_ranks,
             cost: cost(state, found),
+            used_gpu_hours: used_gpu_hours(state, found.report),
             why: sentences::why(state, &causes, found),
             next: next(state, &causes, found.hang, (input, limit)),
             headline: sentences::headline(state, found),
@@ -118,6 +127,7 @@ impl Answer {
             root_ranks: Vec::new(),
             places: Vec::new(),
             cost: None,
+            used_gpu_hours: None,
             why: "only a run as a whole shows whether a rank holds up others".into(),
             next: vec![format!("ncclscope report {input}")],
             causes: Vec::new(),
@@ -139,6 +149,9 @@ impl Answer {
         lines.extend(texts.into_iter().filter(|(_, text)| !text.is_empty()));
         if let Some(cost) = self.cost {
             lines.push(("cost", cost.to_string()));
+        }
+        if let Some(hours) = self.used_gpu_hours.filter(|&hours| hours >= LEAST_HOURS) {
+            lines.push(("cost", format!("the run used {} GPU-hours", human::three(hours))));
         }
         if let Some(next) = self.next.first() {
             lines.push(("next", next.clone()));

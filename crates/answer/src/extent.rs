@@ -5,7 +5,12 @@ use crate::cause::{Found, State};
 use crate::time::Moment;
 use ncclscope_diagnose::Diagnosis;
 use ncclscope_findings::Cost;
+use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
+use std::collections::BTreeMap;
+
+/// An hour, ns.
+const HOUR_NS: f64 = 3.6e12;
 
 /// Time since when the job is over, hangs or is slow, as text; for a slow job that of the worst
 /// finding.
@@ -44,7 +49,7 @@ pub(crate) fn age_ns(hang: &Diagnosis) -> Option<u64> {
 
 /// The cost of the hang or slowdown; `None` if unknown.
 pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
-    let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));
+    let gpus = to_f64(gpus(found.report));
     match state {
         State::Hung => Cost::of(1.0, gpus),
         State::Slow => {
@@ -55,8 +60,45 @@ pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
     }
 }
 
+/// The GPU-hours of a crashed job; `None` if not all of its ranks tell their times.
+pub(crate) fn used_gpu_hours(state: State, report: &Report) -> Option<f64> {
+    let rows = report.ranks.iter().map(|row| (row.rank, row.start_ns, row.end_ns));
+    (state == State::Crashed).then(|| hours(rows, gpus(report))).flatten()
+}
+
+/// The hours of all `gpus` ranks together, from the rank and the times of each row; a rank has a
+/// row for each of its communicators.
+fn hours(
+    rows: impl Iterator<Item = (Option<u32>, Option<u64>, Option<u64>)>,
+    gpus: u64,
+) -> Option<f64> {
+    let mut ranks: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for (rank, start, end) in rows {
+        let (start, end) = (start?, end?);
+        let known = ranks.entry(rank?).or_insert((start, end));
+        *known = (known.0.min(start), known.1.max(end));
+    }
+    let all: u64 = ranks.values().map(|(start, end)| end.saturating_sub(*start)).sum();
+    (ranks.len() as u64 == gpus).then_some(to_f64(all) / HOUR_NS)
+}
+
 /// Number of GPUs of the job: its ranks, with one GPU each.
 pub(crate) fn gpus(report: &Report) -> u64 {
     let largest = report.ranks.iter().filter_map(|row| row.nranks).max().unwrap_or(0);
     u64::from(largest).max(report.processes.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hours_are_those_of_all_ranks_or_none() {
+        let hour = 3_600_000_000_000;
+        let row = |rank, from: u64, to: u64| (Some(rank), Some(from * hour), Some(to * hour));
+        let two = [row(0, 1, 3), row(0, 2, 4), row(1, 2, 3)];
+        assert_eq!(hours(two.into_iter(), 2), Some(4.0), "rank 0 has two communicators");
+        assert_eq!(hours(two.into_iter(), 3), None, "a rank is missing");
+        assert_eq!(hours([row(0, 1, 2), (Some(1), None, Some(1))].into_iter(), 2), None);
+    }
 }

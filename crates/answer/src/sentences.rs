@@ -3,7 +3,7 @@
 
 use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
-use ncclscope_diagnose::{CommandEnd, Diagnosis, FirstEnd, Hidden, Standstill};
+use ncclscope_diagnose::{CommandEnd, Diagnosis, FirstEnd, Hidden, Standstill, exits_text};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
@@ -102,12 +102,14 @@ fn crash(found: Found<'_>) -> String {
     let ranks = count(hang.job_ranks, "rank");
     let since = since(State::Crashed, found).map(|since| format!("at {since}: "));
     let command = hang.ending.as_ref().and_then(|ending| ending.command);
-    let how = match (command.filter(CommandEnd::has_failed), hang.findings.first()) {
-        (Some(command), _) => command.text(),
-        (None, Some(first)) => {
+    let exits = hang.ending.as_ref().and_then(|ending| exits_text(&ending.exits));
+    let how = match (command.filter(CommandEnd::has_failed), exits, hang.findings.first()) {
+        (Some(command), ..) => command.text(),
+        (None, Some(exits), _) => exits,
+        (None, None, Some(first)) => {
             format!("{} of {ranks} ended before the others", first.root_ranks.len())
         }
-        (None, None) => String::new(),
+        (None, None, None) => String::new(),
     };
     let waited = age_ns(hang).filter(|_| hang.waiting_ranks != 0).map(|age| {
         let age = duration(to_f64(age));

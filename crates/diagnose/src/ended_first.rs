@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The verdict about processes of a crashed job that ended before all others.
 
-use crate::ending::Others;
+use crate::ending::{Others, RankExit, exits_text};
 use crate::gone;
 use crate::job::{Job, ProcessStatus};
 use crate::verdict::Verdict;
@@ -31,8 +31,11 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
         [one] => words::rank(job, *one),
         many => words::placed_ranks(job, &first.ranks, many),
     };
+    let of_first = |exit: &&RankExit| first.ranks.contains(&exit.rank);
+    let exits: Vec<RankExit> = ending.exits.iter().filter(of_first).copied().collect();
     let how = match first.is_broken_off {
         true => "ended before the others: by a signal, a crash or `_exit`",
+        false if exits.len() == first.ranks.len() => "exited before the others, with an error",
         false => "ended before the others, in order or with an error",
     };
     let before = first.before_ns.map_or_else(String::new, |ns| {
@@ -46,6 +49,7 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
         rank: first.ranks.first().copied(),
         ..Evidence::about(class, format!("{who}: {what}{before}"))
     }];
+    evidence.extend(exits_text(&exits).map(|text| Evidence::about(class, text)));
     let command = ending.command.filter(|command| command.has_failed());
     evidence.extend(command.map(|command| Evidence::about(class, command.text())));
     let ended = gone::advice(job, ProcessStatus::Ended).unwrap_or_default();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a job ended, once no process of it runs any more.
 
+use ncclscope_operations::human::{if_one, list_of_ranges, ranges};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Exit codes above this are this plus the number of a signal, as a shell gives them.
 const OF_SIGNAL: u8 = 128;
@@ -111,6 +113,15 @@ impl Others {
     }
 }
 
+/// A rank whose process exited, and its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RankExit {
+    /// The rank.
+    pub rank: u32,
+    /// What it passed to `exit`.
+    pub status: u32,
+}
+
 /// How a job ended, as far as the input shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
@@ -120,19 +131,35 @@ pub struct Ending {
     pub first: Option<FirstEnd>,
     /// Time between the first and the last end of a recording, ns.
     pub spread_ns: u64,
+    /// The ranks that exited with an error, ascending.
+    pub exits: Vec<RankExit>,
 }
 
 impl Ending {
-    /// True if the command ended with an error; without a command, if processes broke off while
-    /// others went on.
+    /// True if the command ended with an error; without a command, if a process exited with one, or
+    /// processes broke off while others went on.
     #[must_use]
     pub fn is_crash(&self) -> bool {
+        if self.command.is_none() && !self.exits.is_empty() {
+            return true;
+        }
         match (&self.command, &self.first) {
             (Some(command), _) => command.has_failed(),
             (None, Some(first)) => first.is_broken_off && first.others != Others::OtherHosts,
             (None, None) => false,
         }
     }
+}
+
+/// `rank 3 exited with status 1`, `ranks 1, 3 exited with status 1 or 2`; `None` without ranks.
+#[must_use]
+pub fn exits_text(exits: &[RankExit]) -> Option<String> {
+    let ranks = ranges(exits.iter().map(|exit| exit.rank));
+    let named = format!("{} {}", if_one(exits.len(), "rank", "ranks"), list_of_ranges(&ranks, 8));
+    let statuses: BTreeSet<u32> = exits.iter().map(|exit| exit.status).collect();
+    let statuses: Vec<String> = statuses.iter().map(u32::to_string).collect();
+    let text = || format!("{named} exited with status {}", statuses.join(" or "));
+    (!exits.is_empty()).then(text)
 }
 
 #[cfg(test)]
@@ -153,5 +180,18 @@ mod tests {
             asked.text(),
             "the command ended with exit status 130 (SIGINT), after SIGINT was sent to it"
         );
+    }
+
+    #[test]
+    fn a_rank_that_exits_with_an_error_is_a_crash_unless_the_command_says_otherwise() {
+        let exit = |rank, status| RankExit { rank, status };
+        let exits = vec![exit(1, 1), exit(3, 2)];
+        let text = exits_text(&exits[..1]).unwrap();
+        assert_eq!((text.as_str(), exits_text(&[])), ("rank 1 exited with status 1", None));
+        assert_eq!(exits_text(&exits).unwrap(), "ranks 1, 3 exited with status 1 or 2");
+        let ending = Ending { exits, ..Ending::default() };
+        assert!(ending.is_crash() && !Ending::default().is_crash());
+        let command = Some(CommandEnd::default());
+        assert!(!Ending { command, ..ending }.is_crash());
     }
 }

@@ -2,7 +2,7 @@
 //! What is said of processes that ended or are stopped (H1b), and what to do, by what the input
 //! shows of them.
 
-use crate::job::{CommKind, Communicator, Job, ProcessStatus, Stop, Vector};
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Stop, Vector};
 
 /// The end of the title of a verdict about processes that all have this status; `None` if the table
 /// of classes has it.
@@ -55,9 +55,14 @@ pub(crate) const ENDED: &str = "look at the end of its log, at the signal or exi
 pub(crate) fn evidence(job: &Job, comm: &Communicator, own: &Vector, by: &Vector) -> String {
     match job.processes[own.process as usize].status {
         ProcessStatus::Ended => {
+            let status = job.processes[own.process as usize].exit_status;
+            let how = status.map_or_else(
+                || "not by a signal".to_owned(),
+                |status| format!("with status {status}"),
+            );
             let fewer = fewer_calls(job, comm, own, by);
             let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
-            format!("exited, not by a signal{and}")
+            format!("exited, {how}{and}")
         }
         ProcessStatus::Stopped(by) => format!("exists and {}", by.text()),
         _ => "has written no record since".into(),
@@ -79,14 +84,16 @@ pub(crate) fn fewer_calls(
     own: &Vector,
     by: &Vector,
 ) -> Option<String> {
-    let status = job.processes[own.process as usize].status;
+    let Process { status, exit_status, .. } = job.processes[own.process as usize];
     let (own, all) = (own.api.max(own.enqueued), by.front());
     let fewer = all.checked_sub(own).filter(|&fewer| fewer > 0)?;
     let is_counted = comm.kind == CommKind::Collectives && status == ProcessStatus::Ended;
     let calls = if fewer == 1 { "one call".to_owned() } else { format!("{fewer} calls") };
     // Of a command that did not fail, no rank ended with an error.
     let command = job.ending.as_ref().and_then(|ending| ending.command);
-    let error = match command.is_some_and(|command| !command.has_failed()) {
+    let is_fine = exit_status.map(|status| status == 0);
+    let is_fine = is_fine.or_else(|| Some(!command?.has_failed()));
+    let error = match is_fine == Some(true) {
         true => "",
         false => "an error, ",
     };
@@ -102,7 +109,6 @@ pub(crate) fn fewer_calls(
 mod tests {
     use super::*;
     use crate::ending::{CommandEnd, Ending};
-    use crate::job::Process;
 
     /// A job in which the process of rank 1 has this status, and has made one call fewer.
     fn job(status: ProcessStatus, ending: Option<Ending>) -> (Job, Communicator) {
@@ -140,6 +146,14 @@ mod tests {
         assert_eq!(said(ProcessStatus::Ended, command(0)), format!("{fewer}{why}"));
         assert_eq!(said(ProcessStatus::Ended, command(1)), format!("{fewer}an error, {why}"));
         assert_eq!(said(ProcessStatus::Dead, None), "has written no record since");
+        let status = |status| {
+            let (mut job, comm) = job(ProcessStatus::Ended, command(1));
+            job.processes[1].exit_status = Some(status);
+            evidence(&job, &comm, &comm.vectors[1], &comm.vectors[0])
+        };
+        let fewer = "it made one call fewer than the others (89 of 90): ";
+        assert_eq!(status(1), format!("exited, with status 1; {fewer}an error, {why}"));
+        assert_eq!(status(0), format!("exited, with status 0; {fewer}{why}"), "that of others");
     }
 
     #[test]

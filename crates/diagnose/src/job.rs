@@ -63,7 +63,7 @@ pub enum ProcessStatus {
     Running,
     /// Its records stop earlier than those of the others.
     Dead,
-    /// It exited normally while others were still at work.
+    /// It exited, not by a signal, while others were still at work.
     Ended,
     /// It exists but is stopped.
     Stopped(Stop),
@@ -139,6 +139,8 @@ pub struct Process {
     /// Its counters advanced within the age limit: it is slow, not stuck, unless others have waited
     /// for it for very long.
     pub is_moving: bool,
+    /// The status with which it exited, if it did so in order and its recording says so.
+    pub exit_status: Option<u32>,
     /// The API call of the application that has not returned.
     pub entered: Option<Pending>,
     /// The function in which it creates or ends a communicator, if a look at its threads found one

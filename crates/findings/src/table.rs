@@ -74,7 +74,7 @@ pub(crate) const ROWS: [Row; 27] = [
                  at the calling threads (`py-spy dump`), at the interface (NCCL_SOCKET_IFNAME) and \
                  at firewalls.",
         verb: "report --full",
-        tools: ALL_RANKS,
+        tools: ONE_RANK,
     },
     Row {
         class: C::CallMismatch,

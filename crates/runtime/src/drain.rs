@@ -515,9 +515,10 @@ impl Drain {
         meter.close(&self.clocks.map(), &losses, end == WindowEnd::Last);
     }
 
-    /// Ends the recording when the process exits: orders the writer thread to write the rest.
-    /// Returns the wait for the last metrics, if metrics are on.
-    pub(crate) fn close(&mut self, done: Answer<()>) -> Option<Farewell> {
+    /// Ends the recording when the process exits with this status: orders the writer thread to
+    /// write the rest. Returns the wait for the last metrics, if metrics are on.
+    pub(crate) fn close(&mut self, status: u8, done: Answer<()>) -> Option<Farewell> {
+        self.identity.exits(status).into_iter().for_each(|fact| self.feed.define(fact));
         if self.clocks.hz() == 0 {
             self.compare_clocks();
         }

@@ -219,8 +219,8 @@ fn start_of(file: &str, most: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The first processor of `/proc/cpuinfo`: on x86 such as `AuthenticAMD 25/17 AMD EPYC 9454`, on Arm
-/// such as `0x41 0xd4f`.
+/// The first processor of `/proc/cpuinfo`: on x86 such as `AuthenticAMD 25/17 AMD EPYC 9454`, on
+/// Arm such as `0x41 0xd4f`.
 fn cpu(info: &str) -> Option<String> {
     let value = |key: &str| {
         let mut lines = info.lines().take_while(|line| !line.trim().is_empty());
@@ -292,6 +292,11 @@ impl Known {
             known.device_name = only.and_then(|only| only.name.clone());
             known.cuda = known.cuda.take().or_else(|| device.driver.map(cuda_version));
         })
+    }
+
+    /// Notes the status with which the process exits.
+    pub(crate) fn exits(&mut self, status: u8) -> Vec<Definition> {
+        self.change(|known| known.exit_status = Some(status.into()))
     }
 
     /// Notes libraries of the process that can communicate without NCCL.

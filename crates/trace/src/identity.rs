@@ -144,6 +144,9 @@ identity! {
     /// Which kernels are timed by CUDA events, too; `auto`: those of communicators whose operations
     /// otherwise show no end.
     cuda_events: String, "`auto`, `on` or `off`", "`NCCLSCOPE_CUDA_EVENTS`";
+    /// The status with which the process exited. Unknown where it still runs, or did not end by
+    /// `exit`: by a signal, a crash or `_exit`.
+    exit_status: u32, "number", "what was passed to `exit`, its low eight bits";
     /// Slurm's job alone.
     slurm_job: String, "text", "`SLURM_JOB_ID`";
     /// Kubernetes' pod.

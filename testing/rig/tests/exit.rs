@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ranks that exit without destroying their communicators, as scripts often do.
 
+use ncclscope_trace::Recording;
 use rig::job::Job;
 use rig::topology::Topology;
 use rig::{build, wheel};
@@ -29,6 +30,13 @@ fn ranks_that_keep_their_communicators_end_in_order() {
                 .steps(["barrier"]);
             let outcome = job.run().expect("ranks start");
             assert!(outcome.succeeded(), "{release}, round {round}\n{outcome}");
+            for file in std::fs::read_dir(record.path()).expect("a folder").flatten() {
+                let path = file.path();
+                if path.extension().is_some_and(|it| it == "nscope") {
+                    let recording = Recording::open(&path).expect("a recording");
+                    assert_eq!(recording.identity().exit_status, Some(0), "{}", path.display());
+                }
+            }
         }
     }
 }

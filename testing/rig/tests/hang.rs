@@ -359,3 +359,22 @@ fn the_page_names_a_test_for_each_class() {
         assert!(is_test || scripts.contains(&format!("\"{name}\",")), "there is no {name}");
     }
 }
+
+/// A rank does not take part in a split: NCCL reports no event for that.
+#[test]
+fn a_communicator_that_is_not_made_is_a_hang_of_the_ranks_that_wait_for_it() {
+    let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
+    let job = Job::new(&nccl).expect("the stand-in builds").hosts(3);
+    let waits = ["allreduce:4096", "split:4096"];
+    let job = job.rank_steps(0, waits).rank_steps(2, waits);
+    let job = job.rank_steps(1, ["allreduce:4096", "sleep:200000"]);
+    let watched = Watched::of(job, LIMIT);
+    let says = "  H1e comm-setup: thread ";
+    let reports = watched.wait_for(&[(0, says), (2, says)]);
+    assert!(!reports.contains_key(&1), "it is in no function of NCCL: {reports:#?}");
+    for rank in [0, 2] {
+        let text = &reports[&rank][0];
+        assert!(text.starts_with("HANG: ncclCommSplit on thread "), "{text}");
+        assert!(text.contains(", limit 3.0 s (host "), "{text}");
+    }
+}

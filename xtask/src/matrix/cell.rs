@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::scenario::Scenario;
-use super::topology::{REFUSAL, Topology};
+use super::topology::{REFUSALS, Topology};
 use super::verdict::{self, Verdict};
 use super::wheel::Wheel;
 use super::workload::Workload;
@@ -35,11 +35,20 @@ pub(super) struct Cell {
     pub(super) scenario: Option<Scenario>,
 }
 
+/// How NCCL refused to make a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// What it said.
+    pub(super) said: &'static str,
+    /// Whether the plugin was loaded before, and its `init` called, so that there are recordings.
+    pub(super) is_recorded: bool,
+}
+
 #[derive(Debug)]
 pub(super) enum Ended {
     Checked(Verdict),
-    /// NCCL refused to make the communicator, as it must, and nothing was recorded.
-    Refused,
+    /// NCCL refused to make the communicator, as it must.
+    Refused(Refused),
     Failed(Vec<String>),
 }
 
@@ -130,16 +139,13 @@ impl Cell {
 
 /// The end of a job whose ranks share a GPU.
 fn refused(log: &Path, folder: &Path) -> crate::outcome::Outcome<Ended> {
-    let said = fs::read_to_string(log)?;
-    let files = fs::read_dir(folder)?.flatten().map(|file| file.file_name());
-    let recordings: Vec<_> =
-        files.filter(|name| name.to_string_lossy().contains(".nscope")).collect();
-    Ok(if said.contains(REFUSAL) && recordings.is_empty() {
-        Ended::Refused
-    } else {
-        let what = format!("no `{REFUSAL}`, or something was recorded: {recordings:?}");
-        Ended::Failed(last_words(log, &what))
-    })
+    let text = fs::read_to_string(log)?;
+    let Some(said) = REFUSALS.into_iter().find(|said| text.contains(said)) else {
+        return Ok(Ended::Failed(last_words(log, "NCCL did not refuse it")));
+    };
+    let mut files = fs::read_dir(folder)?.flatten().map(|file| file.file_name());
+    let is_recorded = files.any(|name| name.to_string_lossy().contains(".nscope"));
+    Ok(Ended::Refused(Refused { said, is_recorded }))
 }
 
 /// The finding of `ncclscope diagnose` on a job that ended normally, which should have none.
@@ -182,7 +188,7 @@ impl Outcome {
     pub(super) fn has_failed(&self) -> bool {
         match &self.ended {
             Ended::Checked(verdict) => !verdict.violations.is_empty(),
-            Ended::Refused => false,
+            Ended::Refused(_) => false,
             Ended::Failed(_) => true,
         }
     }
@@ -191,7 +197,7 @@ impl Outcome {
     pub(super) fn word(&self) -> &'static str {
         match self.ended {
             _ if self.has_failed() => "FAILED",
-            Ended::Refused => "refused",
+            Ended::Refused(_) => "refused",
             _ => "ok",
         }
     }
@@ -207,7 +213,7 @@ impl Outcome {
     pub(super) fn reasons(&self) -> Vec<String> {
         match &self.ended {
             Ended::Checked(verdict) => verdict.violations.clone(),
-            Ended::Refused => Vec::new(),
+            Ended::Refused(_) => Vec::new(),
             Ended::Failed(lines) => lines.clone(),
         }
     }

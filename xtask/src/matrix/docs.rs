@@ -9,7 +9,7 @@ mod layouts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cell::{Cell, Ended, Outcome};
+use super::cell::{Cell, Ended, Outcome, Refused};
 use super::plan::DOCS_TOPOLOGY;
 use super::topology::TOPOLOGIES;
 use super::verdict::{Count, Verdict};
@@ -58,8 +58,8 @@ asks 2.29 and 2.30 for no KernelCh either ([`NCCLSCOPE_KERNEL`](env.md)). Every 
 this page passed `check` of `testing/invariants`. [The glossary](glossary.md) explains the terms.
 
 The number of ProxySteps depends on the size of NCCL's buffers. The rig sets `NCCL_BUFFSIZE` to 1
-MiB, a quarter of NCCL's own, and at most 4 channels (`ENVIRONMENT` in `testing/rig/src/job.rs` has all of
-its settings).
+MiB, a quarter of NCCL's own, and at most 4 channels (`ENVIRONMENT` in `testing/rig/src/job.rs` has
+all of its settings).
 
 The events that a thread emits identify it: *api* is the thread that calls NCCL (or NCCL's own
 thread that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy
@@ -79,16 +79,16 @@ struct Measured<'a> {
     releases: Vec<&'a str>,
     verdicts: BTreeMap<(&'a str, &'a str, &'a str), &'a Verdict>,
     /// Releases and topologies that NCCL refused.
-    refused: BTreeSet<(&'a str, &'a str)>,
+    refused: BTreeMap<(&'a str, &'a str), Refused>,
 }
 
 impl<'a> Measured<'a> {
     fn new(cells: &'a [Cell], outcomes: &'a [Outcome]) -> Self {
         let mut measured =
-            Measured { releases: vec![], verdicts: BTreeMap::new(), refused: BTreeSet::new() };
+            Measured { releases: vec![], verdicts: BTreeMap::new(), refused: BTreeMap::new() };
         for (cell, outcome) in cells.iter().zip(outcomes) {
-            if matches!(outcome.ended, Ended::Refused) {
-                measured.refused.insert((&cell.wheel.label, cell.topology.name));
+            if let Ended::Refused(how) = outcome.ended {
+                measured.refused.insert((&cell.wheel.label, cell.topology.name), how);
             }
             let (Some(workload), Some(verdict)) = (cell.workload, outcome.verdict()) else {
                 continue;
@@ -441,7 +441,8 @@ mod tests {
         let cells = plan::docs_cells(&wheels);
         let outcomes = cells.iter().map(|cell| {
             if cell.topology.is_refused() {
-                return Outcome { seconds: 1.0, ended: Ended::Refused };
+                let refused = Refused { said: "Duplicate GPU", is_recorded: false };
+                return Outcome { seconds: 1.0, ended: Ended::Refused(refused) };
             }
             let threads = ["api".to_owned()].into();
             let coll = Count { started: 6, stopped: 6, late: 6, threads };

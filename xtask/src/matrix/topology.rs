@@ -102,8 +102,9 @@ const fn shared(
     Topology { name, ranks, nodes, options, about: "two tasks share each GPU" }
 }
 
-/// What NCCL says if two ranks of a communicator have one GPU.
-pub(super) const REFUSAL: &str = "Duplicate GPU detected";
+/// What NCCL says if two ranks of a communicator have one GPU: before 2.30, and from then on.
+pub(super) const REFUSALS: [&str; 2] =
+    ["Duplicate GPU detected", "Multiple Ranks are using the same GPU"];
 
 /// Topologies of the page beyond [`TOPOLOGIES`]: they tell which layouts of tasks work.
 pub(super) fn of_page() -> impl Iterator<Item = &'static Topology> {

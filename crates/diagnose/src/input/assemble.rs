@@ -16,7 +16,7 @@ use super::options::InputOptions;
 use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
 use crate::desync;
-use crate::ending::Ending;
+use crate::ending::{Ending, RankExit};
 use crate::job::{
     CLOCKS_NS, CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector,
 };
@@ -159,7 +159,11 @@ fn is_over(snapshots: &[Snapshot]) -> bool {
 fn ending(snapshots: &[Snapshot], settings: &InputOptions) -> Ending {
     let ends = || snapshots.iter().map(|snapshot| snapshot.end_ns);
     let (first, last) = (ends().min().unwrap_or(0), ends().max().unwrap_or(0));
-    Ending { command: settings.command, first: first_end::find(snapshots), spread_ns: last - first }
+    let exit = |one: &Snapshot| Some(RankExit { rank: one.rank, status: one.exit_status()? });
+    let mut exits: Vec<RankExit> = snapshots.iter().filter_map(exit).collect();
+    exits.retain(|exit| exit.status != 0);
+    let (command, first_end) = (settings.command, first_end::find(snapshots));
+    Ending { command, first: first_end, spread_ns: last - first, exits }
 }
 
 /// The smallest age of an operation that a watchdog reported and that is still in flight, ns.
@@ -238,6 +242,7 @@ fn process(
         usual_ns: snapshot.usual_ns,
         heard_ns: Some(snapshot.end_ns),
         idle_ns: ago((snapshot.last_call_ns != 0).then_some(snapshot.last_call_ns)),
+        exit_status: snapshot.exit_status(),
         entered: snapshot.entered,
         setup: snapshot.setup.clone(),
         environment: snapshot.environment(),

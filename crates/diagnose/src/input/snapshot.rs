@@ -66,6 +66,11 @@ impl Snapshot {
         Arc::new(kept.map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
+    /// [`crate::job::Process::exit_status`]. A copy was made before.
+    pub(super) fn exit_status(&self) -> Option<u32> {
+        self.facts.identity.exit_status.filter(|_| self.is_closed)
+    }
+
     /// The doubt about a process whose damaged recording does not show how it ended.
     pub(super) fn lost_end(&self) -> String {
         format!("the recording of rank {} ends early, and its end may be lost", self.rank)

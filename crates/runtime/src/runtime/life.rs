@@ -12,6 +12,7 @@ use crate::state::{CommInfo, Phase};
 use crate::sys::cuda::Device;
 use crate::sys::mask::ActivationMask;
 use crate::{lanes, probe, sys};
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use ncclscope_control::table;
 use ncclscope_control::text::beginning;
@@ -171,8 +172,8 @@ impl Runtime {
         }
     }
 
-    /// Closes the recording when the process exits in order.
-    fn close(&'static self) {
+    /// Closes the recording when the process exits in order, with this status.
+    fn close(&'static self, status: u8) {
         // In the child of a fork, the file belongs to the parent, and any lock may stay locked.
         if sys::is_child() {
             return;
@@ -190,7 +191,7 @@ impl Runtime {
             }
             state.socket.take()
         };
-        self.close_recording();
+        self.close_recording(status);
         drop(socket);
         self.shared.log.flush(LAST_LOG_PATIENCE);
     }
@@ -210,7 +211,7 @@ impl Runtime {
         }
     }
 
-    fn close_recording(&'static self) {
+    fn close_recording(&'static self, status: u8) {
         let mut until = None;
         let mut drain = loop {
             match self.drain.try_lock() {
@@ -227,7 +228,7 @@ impl Runtime {
         let (closed, done) = Reply::new();
         let close = move || {
             self.tell_learned(&mut last);
-            let farewell = last.close(done);
+            let farewell = last.close(status, done);
             (last, farewell)
         };
         let Some((mut last, farewell)) = elsewhere("ncclscope/end", Some(EXIT_MOST), close) else {
@@ -275,9 +276,11 @@ pub(super) extern "C" fn in_child() {
     lanes::close_in_child(&Runtime::get().shared.recorder.region);
 }
 
-pub(super) extern "C" fn at_exit() {
+/// Handler at the end of the process. Its parent sees the low eight bits of the status.
+pub(super) extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let _shield = sys::shield::Shield::raise();
-    let _ = std::panic::catch_unwind(|| Runtime::get().close());
+    let [status, ..] = status.to_le_bytes();
+    let _ = std::panic::catch_unwind(|| Runtime::get().close(status));
 }
 
 #[cfg(test)]
@@ -292,7 +295,7 @@ mod tests {
         assert!(runtime.has_free_locks());
         let state = runtime.shared.lock();
         let begin = Instant::now();
-        runtime.close();
+        runtime.close(0);
         assert!(begin.elapsed() < 5 * EXIT_PATIENCE);
         assert_eq!(state.phase, Phase::New, "it was not touched");
     }

@@ -113,13 +113,19 @@ pub fn file_limit() -> Option<u64> {
     (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
+unsafe extern "C" {
+    /// The C library's; glibc has it in all versions.
+    fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
 /// Registers handlers: `in_child` for the child of each fork, `at_exit` for the orderly end of the
-/// process. They stay registered; the library is never unmapped.
-pub fn register(in_child: extern "C" fn(), at_exit: extern "C" fn()) {
+/// process, with its exit status. They stay registered; the library is never unmapped.
+pub fn register(in_child: extern "C" fn(), at_exit: extern "C" fn(c_int, *mut c_void)) {
     // SAFETY: the functions stay mapped (`-z nodelete`), and the child's one is safe to call there.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    // SAFETY: the function stays mapped.
-    unsafe { libc::atexit(at_exit) };
+    // SAFETY: the function stays mapped, and the argument is not used. Handlers run in the reverse
+    // of their order, whether they were registered by this or by `atexit`.
+    unsafe { on_exit(at_exit, core::ptr::null_mut()) };
 }
 
 /// The version code of an NCCL, such as 22809; 0 if the image has no `ncclGetVersion`.

@@ -97,6 +97,9 @@ pub(crate) struct Watchdog {
     threads: Threads,
     shortages: Shortages,
     setups: Setups,
+    /// The report of a call in [`setup`] that has not returned, for how long it had stood still
+    /// then (ns), and the time seen then (ns).
+    setup_hang: Option<(Hang, u64, u64)>,
     /// The states of launches by CUDA events, as of the latest look.
     launches: HashMap<Handle, LaunchState>,
     /// When the next look is due, ns of `CLOCK_MONOTONIC`.
@@ -180,6 +183,7 @@ impl Watchdog {
             threads: Threads::default(),
             shortages: Shortages::new(),
             setups: Setups::default(),
+            setup_hang: None,
             launches: HashMap::new(),
             next: 0,
             seen: Seen::default(),
@@ -323,9 +327,9 @@ impl Watchdog {
         }
         let calls = self.counts.values().map(|counted| counted.counts.calls());
         let calls = calls.sum::<u64>() + self.counts.len() as u64;
-        let (seen, line) = self.setups.look(calls, clock, self.limit_ns);
+        let (seen, event) = self.setups.look(calls, (clock, self.seen), self.limit_ns);
         found.setup = seen.map(|seen| (clock.now, seen));
-        found.lines.extend(line);
+        found.hangs.extend(event.and_then(|event| self.setup_event(event, clock)));
         let comms = self.detector.tracker.comms();
         let blind = self.blind.look(sample, comms, &self.own, self.seen);
         if self.limit_ns.is_some() {
@@ -456,6 +460,26 @@ impl Watchdog {
         };
         let verdict = scene.judge(&suspect.subject);
         self.own.hang(&scene, suspect, verdict, happened, tracker.past(comm))
+    }
+
+    /// Reports a call that creates or ends a communicator and stands for the limit, or its end.
+    fn setup_event(&mut self, event: setup::Event, clock: Clock) -> Option<Hang> {
+        match event {
+            setup::Event::Hung(seen, still_ns) if self.reports < MOST_REPORTS => {
+                let limit_ns = self.limit_ns.unwrap_or(0);
+                let hang = self.own.setup_hang(&seen, (still_ns, limit_ns), clock)?;
+                self.reports += 1;
+                self.setup_hang = Some((hang.clone(), still_ns, self.seen.total()));
+                Some(hang)
+            }
+            setup::Event::Hung(..) => None,
+            setup::Event::Over => {
+                let (mut hang, still_ns, at) = self.setup_hang.take()?;
+                let still_ns = still_ns + self.seen.total().saturating_sub(at);
+                hang.end(clock, still_ns, Happened::Recovered);
+                Some(hang)
+            }
+        }
     }
 
     /// Reports what was stuck and has ended.

@@ -7,6 +7,7 @@ use super::json::Json;
 use super::judge::Scene;
 use super::own_process::OwnProcess;
 use super::seen::Thread;
+use super::setup;
 use super::subject::{Subject, Suspect};
 use crate::probe::LaunchState;
 use ncclscope_findings::{FindingClass, RankFinding};
@@ -14,6 +15,7 @@ use ncclscope_operations::human;
 use ncclscope_operations::progress::{
     Call, FinishedOperation, ForeignWork, Launch, OpView, Owner, ProxyView,
 };
+use ncclscope_recorder::NO_COMM;
 use ncclscope_trace::State;
 use ncclscope_trace::progress::OpProgress;
 
@@ -96,6 +98,18 @@ impl OwnProcess {
             details: Vec::new(),
             fields: self.fields(comm, known),
         }
+    }
+
+    /// The report of a call that creates or ends a communicator and does not return.
+    pub(super) fn setup_hang(
+        &self,
+        seen: &setup::Seen,
+        (still_ns, limit_ns): (u64, u64),
+        clock: Clock,
+    ) -> Option<Hang> {
+        let (what, why) = seen.hang(still_ns)?;
+        let class = Some(FindingClass::CommSetup);
+        Some(Hang { class, what, why, still_ns, limit_ns, ..self.blank(NO_COMM, clock) })
     }
 
     /// The report of a drill.

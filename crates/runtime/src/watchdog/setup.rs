@@ -7,9 +7,14 @@ A look reads `/proc` ([`ncclscope_process`]), on a short-lived thread of its own
 the host may be slow. Looks are rare: the first one in a pause is due after [`FIRST_NS`], or after
 twice the longest pause that was looked at before, but at the watchdog's limit in any case; further
 ones when the pause has doubled, and from then on once in [`AGAIN_NS`].
+
+Such a call that has not returned when the pause reaches the limit is a hang like any other
+([`Event::Hung`]). That a thread is still in it is seen by a look that begins then, and time in
+which the process did not run does not count.
 */
 
 use super::clock::Clock;
+use super::still;
 use crate::sys::lock::Lock;
 use crate::sys::thread::spawn_quiet;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +66,12 @@ impl Seen {
         Setup { ticks, tid, function, connects, listens }
     }
 
+    /// The thread and the function, and the sentence about a call that has not returned.
+    pub(super) fn hang(&self, pause_ns: u64) -> Option<(String, String)> {
+        let (tid, function) = self.call?;
+        Some((format!("{function} on thread {tid}"), self.line(pause_ns)?))
+    }
+
     /// The sentence about a call that has not returned for `pause_ns`; `None` if there is none.
     fn line(&self, pause_ns: u64) -> Option<String> {
         let (tid, function) = self.call?;
@@ -76,6 +87,15 @@ impl Seen {
     }
 }
 
+/// What became of a call that creates or ends a communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A thread has been in it for the limit, in a pause of this many ns.
+    Hung(Seen, u64),
+    /// That call has returned.
+    Over,
+}
+
 /// When to look.
 #[derive(Debug, Default)]
 pub(super) struct Setups {
@@ -89,21 +109,25 @@ pub(super) struct Setups {
     due_ns: u64,
     /// The longest pause that was looked at, ns.
     longest_ns: u64,
-    /// The limit was reached in this pause, and the look at it was made.
-    is_told: bool,
+    /// The time that the watchdog saw pass when the pause began, ns.
+    seen_ns: u64,
+    /// The look under way, or the latest, began after the limit.
+    is_late: bool,
+    /// A hang was found in this pause, and its call has not returned.
+    is_hung: bool,
     /// What the latest look of this pause saw.
     seen: Option<Seen>,
 }
 
 impl Setups {
     /// Takes the number of calls and communicators so far; looks if that is due. Returns what a
-    /// look saw that has ended, and a line once the pause reaches `limit_ns`.
+    /// look saw that has ended, and a hang once the pause reaches `limit_ns`, or its end.
     pub(super) fn look(
         &mut self,
         calls: u64,
-        clock: Clock,
+        (clock, seen): (Clock, still::Seen),
         limit_ns: Option<u64>,
-    ) -> (Option<Seen>, Option<String>) {
+    ) -> (Option<Seen>, Option<Event>) {
         let found = SEEN.lock().take();
         // A look that did not see all threads does not undo what one before it saw.
         let has_call = self.seen.as_ref().is_some_and(|seen| seen.call.is_some());
@@ -115,22 +139,44 @@ impl Setups {
             let (since, longest_ns) = (clock.now, self.longest_ns);
             // The call that it saw has returned.
             let over = self.seen.take().filter(|seen| seen.call.is_some());
-            *self = Setups { calls, since, due_ns, longest_ns, ..Setups::default() };
-            return (over.map(|_| Seen::default()), None);
+            let was_hung = self.is_hung;
+            let seen_ns = seen.total();
+            *self = Setups { calls, since, due_ns, longest_ns, seen_ns, ..Setups::default() };
+            return (over.map(|_| Seen::default()), was_hung.then_some(Event::Over));
         }
         let pause_ns = clock.ns_since(self.since);
+        let was_late = self.is_late;
         if let Some(seen) = &found {
             self.seen = Some(seen.clone());
         }
-        if pause_ns >= self.due_ns {
+        let limit_ns = limit_ns.unwrap_or(u64::MAX);
+        let is_beyond = pause_ns.min(seen.total().saturating_sub(self.seen_ns)) >= limit_ns;
+        let is_due = pause_ns >= self.due_ns;
+        if is_due {
             self.longest_ns = self.longest_ns.max(pause_ns);
             self.due_ns = pause_ns + pause_ns.min(AGAIN_NS);
-            start();
+            if pause_ns < limit_ns {
+                self.due_ns = self.due_ns.min(limit_ns);
+            }
         }
-        let is_due = !self.is_told && limit_ns.is_some_and(|limit| pause_ns >= limit);
-        let line = self.seen.as_ref().filter(|_| is_due).and_then(|seen| seen.line(pause_ns));
-        self.is_told |= line.is_some();
-        (found, line)
+        // A look that began before the limit may still be under way: tried again until one begins.
+        if is_due || is_beyond && !was_late {
+            self.is_late |= start() && is_beyond;
+        }
+        let event =
+            found.as_ref().filter(|_| was_late).and_then(|found| self.event(found, pause_ns));
+        (found, event)
+    }
+
+    /// What a look after the limit shows.
+    fn event(&mut self, found: &Seen, pause_ns: u64) -> Option<Event> {
+        let is_in_it = found.call.is_some();
+        let was_hung = std::mem::replace(&mut self.is_hung, is_in_it);
+        match (was_hung, is_in_it) {
+            (false, true) => Some(Event::Hung(found.clone(), pause_ns)),
+            (true, false) => Some(Event::Over),
+            _ => None,
+        }
     }
 
     /// What the process is in, for a client that asks.
@@ -139,19 +185,23 @@ impl Setups {
     }
 }
 
-/// Starts a look, unless one is in progress.
-fn start() {
+/// Starts a look; false if one is in progress.
+fn start() -> bool {
     if IS_LOOKING.swap(true, Ordering::AcqRel) {
-        return;
+        return false;
     }
+    // What an earlier look saw must not be taken for what this one sees.
+    *SEEN.lock() = None;
     let look = || {
         let own = Path::new("/proc/self");
         *SEEN.lock() = Some(Seen::of(&calls(own), &sockets(own)));
         IS_LOOKING.store(false, Ordering::Release);
     };
-    if spawn_quiet("ncclscope/look", look).is_err() {
+    let is_started = spawn_quiet("ncclscope/look", look).is_ok();
+    if !is_started {
         IS_LOOKING.store(false, Ordering::Release);
     }
+    is_started
 }
 
 fn list<T: Display>(all: impl Iterator<Item = T>) -> String {
@@ -171,7 +221,9 @@ mod tests {
         let mut due = |from: u64, until: u64, limit: u64| -> Vec<u64> {
             let mut look = |second: u64| {
                 let before = setups.due_ns;
-                setups.look(from, Clock { now: second * S, hz: S }, Some(limit * S));
+                let mut seen = still::Seen::default();
+                (0..=second).for_each(|second| _ = seen.tick(second * S));
+                setups.look(from, (Clock { now: second * S, hz: S }, seen), Some(limit * S));
                 before != setups.due_ns
             };
             look(from);
@@ -181,6 +233,28 @@ mod tests {
         assert!(due(100, 130, 300).is_empty(), "no longer than the pause before");
         assert_eq!(due(200, 330, 300), [32, 64, 124]);
         assert_eq!(due(400, 420, 10), [10, 20], "the limit");
+    }
+
+    /// A look after the limit decides, and time in which the process was stopped does not count.
+    #[test]
+    fn a_call_that_stands_for_the_limit_is_a_hang_until_it_returns() {
+        let call = |is_in_it: bool| Seen {
+            call: is_in_it.then_some((7, "ncclCommInitRank")),
+            ..Seen::default()
+        };
+        let mut setups = Setups { is_late: true, ..Setups::default() };
+        assert_eq!(setups.event(&call(false), 9), None, "in no function of NCCL");
+        assert_eq!(setups.event(&call(true), 10), Some(Event::Hung(call(true), 10)));
+        assert_eq!(setups.event(&call(true), 11), None, "once");
+        assert_eq!(setups.event(&call(false), 12), Some(Event::Over));
+        setups.event(&call(true), 13);
+        let clock = |second: u64| (Clock { now: second * S, hz: S }, still::Seen::default());
+        assert_eq!(setups.look(5, clock(14), Some(S)).1, Some(Event::Over), "NCCL was called");
+        // The watchdog has seen no time pass.
+        for second in 15..30 {
+            setups.look(5, clock(second), Some(S));
+        }
+        assert!(!setups.is_late);
     }
 
     #[test]

@@ -70,6 +70,26 @@ fn threads_are_cancelled_behind_us_and_keep_their_errno() {
     assert_eq!(played.recording().problems(), &[] as &[String]);
 }
 
+/// NCCL unloads the plugin before the process exits. No handler sees `_exit`.
+#[test]
+fn the_recording_has_the_status_that_the_parent_sees() {
+    let host = compile("status", &[]);
+    for (how, status, seen) in
+        [("exit", "1", Some(1)), ("return", "301", Some(45)), ("exit", "0", Some(0))]
+    {
+        let mut command = Command::new(&host);
+        let played = play(command.arg(plugin()).args([how, status]), &[]);
+        assert_eq!(played.output.status.code(), seen, "{:?}", played.output);
+        let recording = played.recording();
+        let told = recording.identity().exit_status.map(u32::cast_signed);
+        assert!(recording.header().closed && told == seen, "{how} {status}: {told:?}");
+    }
+    let mut command = Command::new(&host);
+    let played = play(command.arg(plugin()).args(["_exit", "3"]), &[]);
+    assert_eq!(played.output.status.code(), Some(3));
+    assert_eq!(played.recording().identity().exit_status, None);
+}
+
 /// A signal handler that calls `exit` may interrupt a thread that holds a lock of the plugin.
 #[test]
 fn a_handler_ends_the_process_whatever_it_interrupts() {

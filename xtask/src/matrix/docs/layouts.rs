@@ -2,7 +2,6 @@
 //! The parts of the page about layouts of tasks and GPUs, and about the order of the callbacks.
 
 use super::{Measured, NONE, WORKLOADS, row, rule};
-use crate::matrix::topology::REFUSAL;
 
 /// A way to place tasks: nodes, GPUs of a node, tasks of a node, and the topology that shows it, or
 /// why there is none.
@@ -65,10 +64,14 @@ impl Measured<'_> {
     }
 
     fn what_happens(&self, release: &str, topology: &str) -> Option<String> {
-        if self.refused.iter().any(|&of| of == (release, topology)) {
+        if let Some(how) = self.refused.get(&(release, topology)) {
+            let when = match how.is_recorded {
+                true => "after `init`: there are recordings",
+                false => "before `init`: nothing is recorded",
+            };
+            let said = how.said;
             return Some(format!(
-                "making the communicator fails with `ncclInvalidUsage` (`{REFUSAL}`), before \
-                 `init`: nothing is recorded"
+                "making the communicator fails with `ncclInvalidUsage` (`{said}`), {when}"
             ));
         }
         let verdict = self.verdict(release, topology, WORKLOADS[0].name)?;
@@ -86,11 +89,9 @@ impl Measured<'_> {
         let topology = super::DOCS_TOPOLOGY;
         let mut text = format!(
             "## In which order\n\nOne `ncclAllReduce` on `{topology}`: for each thread, the first \
-             start (+) and the first stop (-) of each kind. `init` comes before all of them, on \
-             the thread that creates the communicator, and `finalize` after all of them, on the \
-             one that destroys it. Threads do not wait for each other. KernelCh starts and stops \
-             while the kernel runs, after its Coll started and in no fixed order with ProxyOps. \
-             The states of an event come between its start and its stop.\n\n"
+             start (+) and the first stop (-) of each kind. The communicator's `init` comes before \
+             them. Threads do not wait for each other. KernelCh is left out: the GPU decides when \
+             it starts and stops.\n\n"
         );
         text += &row(["thread", "releases", "order"]);
         text += &rule(3);
