@@ -17,6 +17,7 @@ mod large;
 mod score;
 mod silent;
 mod standin;
+mod vectors;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,6 +94,7 @@ pub(crate) fn run(mut options: Options) -> Outcome {
         let faults = chosen(&tool, &options.faults)?;
         for &ranks in &options.ranks {
             good &= simulated(&options, &tool, &scratch.0, &faults, ranks, &mut rows)?;
+            good &= vectors::is_good(&tool, &scratch.0, &faults, ranks, options.seeds)?;
         }
         if options.faults.is_empty() {
             good &= large::is_good(&tool, &scratch.0)?;
@@ -330,6 +332,16 @@ fn on_standin(
         good &= exact;
         let said = words(&found.found);
         let instead = if exact { String::new() } else { format!(" for {}", words(&found.planted)) };
+        if let Some(causes) = &found.from_vectors {
+            let same = Score::of(&found.found, causes).is_exact();
+            good &= same;
+            println!(
+                "{:<22} {:<6} {}",
+                "  from its agent",
+                if same { "yes" } else { "NO" },
+                words(causes)
+            );
+        }
         println!("{:<22} {:<6} {said}{instead}", found.scenario, if exact { "yes" } else { "NO" });
         rows.push(row(found.scenario, &found.planted, &found.found, &found.score));
     }

@@ -24,7 +24,6 @@ mod sender;
 mod server;
 mod target;
 mod tls;
-mod vectors;
 
 use crate::args::{AgentArgs, Label};
 use crate::failure::{BAD_INPUT, Failure, tell, warn, warn_lines};

@@ -36,6 +36,7 @@ pub mod recording;
 mod snapshot;
 mod vector_checks;
 mod vector_jobs;
+mod vector_pairs;
 pub mod vectors;
 
 pub use options::{InputOptions, InputProgress};
@@ -125,7 +126,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
         name_unreadable(&mut job, damage.iter().chain(&warnings));
         job
     } else if !vectors.is_empty() {
-        vectors::job(&vectors, settings.run.as_deref(), &mut damage)?
+        vectors::job(&vectors, settings, &mut damage)?
     } else if !flight.is_empty() {
         flight.job()
     } else {

@@ -9,7 +9,7 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_top::{Comm, Flight, Verdict};
 use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::vectors::{Table, Vector};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The results of comparing the counters of all ranks.
@@ -23,16 +23,14 @@ pub(super) struct Hangs {
 
 /// Looks for ranks that others have waited for longer than `limit`.
 pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
-    let mut jobs: BTreeMap<u64, Vec<_>> = BTreeMap::new();
-    for vector in &table.vectors {
-        jobs.entry(vector.job).or_default().push(*vector);
-    }
+    let jobs: BTreeSet<u64> = table.vectors.iter().map(|vector| vector.job).collect();
     let mut hangs = Hangs::default();
-    for (number, vectors) in jobs {
+    for number in jobs {
+        let of_job = table.of_jobs(|job| job == number);
         let is_stuck = |flags: u32| flags & u32::from(progress_flags::STUCK) != 0;
-        let stuck = vectors.iter().filter(|vector| is_stuck(vector.flags));
+        let stuck = of_job.vectors.iter().filter(|vector| is_stuck(vector.flags));
         hangs.stuck.extend(stuck.map(|vector| (number, vector.process)));
-        let of_job = build(&vectors, &table.jobs);
+        let of_job = build(&of_job, limit);
         let job = table.jobs.get(&number).cloned().unwrap_or_default();
         let found = diagnose(&of_job, &Options { hang: limit }).findings.into_iter();
         hangs.findings.extend(found.map(|verdict| Verdict {
@@ -60,7 +58,6 @@ pub(super) fn flight(vector: &Vector, comm: Comm) -> Option<Flight> {
     let p2p = vector.p2p_enqueued.saturating_sub(vector.p2p_done);
     (vector.age_ms > 0).then(|| Flight {
         comm,
-        peer: (vector.peer >= 0).then_some(vector.peer),
         age_s: f64::from(vector.age_ms) / 1e3,
         count: u64::from(open) + u64::from(p2p),
         ..Flight::default()
@@ -84,7 +81,6 @@ mod tests {
             done,
             age_ms: if done < enqueued { 2_000 } else { 0 },
             hash_at: enqueued,
-            peer: -1,
             job,
             ..Vector::default()
         };
