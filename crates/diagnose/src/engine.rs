@@ -201,6 +201,11 @@ fn doubt_hidden(verdicts: &mut Vec<Verdict>, job: &Job) {
     if verdicts.iter().any(|verdict| is_confirmed(verdict) && !has_hidden(verdict)) {
         verdicts.retain(|verdict| !has_hidden(verdict));
     }
+    // A kernel waits for that of an earlier send or receive, so that it is no cause beside another.
+    let waits = |it: &Verdict| it.class == FindingClass::KernelNotStarted && has_hidden(it);
+    if verdicts.iter().any(|verdict| !waits(verdict)) {
+        verdicts.retain(|verdict| !waits(verdict));
+    }
     for verdict in verdicts.iter_mut().filter(|it| is_confirmed(it) && has_hidden(it)) {
         verdict.confidence = Confidence::Suspect;
         let other = "a peer of its sends and receives, which this input does not show";

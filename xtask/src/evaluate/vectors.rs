@@ -16,16 +16,22 @@ use super::score::{Cause, Score};
 use super::{Line, words};
 use crate::outcome::Outcome;
 
-/// Faults of which a table does not show the class, with the reason. Nothing but the planted cause
-/// may be confirmed there.
+/// Faults of which a table may not show the class or the ranks, with the reason. Nothing but the
+/// planted cause may be confirmed there.
 const HIDDEN: &[(&str, &str)] = &[
     ("exit", "a process that ended in order is not in it"),
     ("extra-op", "calls are not in it, and their hashes are not of equal numbers of calls"),
     ("wrong-type", "the job has ended in order"),
-    ("p2p-unmatched", "the peers of sends and receives that have not begun are not in it"),
+    ("wrong-root", "the job may have ended in order"),
+    ("p2p-unmatched", PEERS),
     ("p2p-size", "the sizes of sends and receives are not in it"),
     ("sm-exhausted", "the channels of kernels are not in it"),
+    ("stream-blocked", PEERS),
+    ("receiver-not-ready", PEERS),
 ];
+
+/// What holds up a kernel behind a send or receive.
+const PEERS: &str = "the peers of sends and receives that move no data are not in it";
 
 /// The most ranks of a job of which the simulator makes a table with transfers.
 const MOST: u64 = 1_024;
@@ -110,7 +116,7 @@ pub(super) struct Agent {
 impl Agent {
     pub(super) fn start(tool: &Path, directory: &Path) -> Outcome<Agent> {
         let mut command = Command::new(tool);
-        command.args(["agent", "--prom-listen", "127.0.0.1:0"]).arg(directory);
+        command.args(["agent", "--prom-listen", "127.0.0.1:0", "--dir"]).arg(directory);
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let stderr = process.stderr.take().ok_or("the agent has no stderr")?;

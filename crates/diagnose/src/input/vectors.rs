@@ -10,7 +10,7 @@ use super::vector_pairs::Pairs;
 use crate::job::{
     Communicator, InFlightOp, Job, Process, ProcessStatus, SetupCall, Stop, ThreadState, Vector,
 };
-use ncclscope_findings::rank::{Thread, Transfer};
+use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_operations::human;
 use ncclscope_operations::threads::{Role, has_api};
 use ncclscope_trace::progress::progress_flags as partial;
@@ -215,6 +215,7 @@ impl<'a> JobBuilder<'a> {
             self.pairs.note(comm, process, vector, transfers);
         }
         let JobBuilder { of, mut job, pairs, .. } = self;
+        job.comms.iter_mut().for_each(drop_later);
         doubt_processes(&mut job, &of.processes);
         doubt_calls(&mut job);
         let _ = add_silent(&mut job, &SilentRanks::new());
@@ -234,7 +235,9 @@ impl<'a> JobBuilder<'a> {
                 process.status = ProcessStatus::Stopped(stop);
             }
         }
-        process.hides_p2p |= vector.flags & vector_flags::IN_P2P_CALL != 0;
+        if vector.flags & vector_flags::IN_P2P_CALL != 0 {
+            (process.hides_p2p, process.entered) = (true, Some(Pending::Inside));
+        }
         let changed = Duration::from_millis(vector.changed_ms.into());
         process.is_moving |= self.heard[at].is_some() && changed < self.hang / 10 * 9;
     }
@@ -332,6 +335,19 @@ fn add(
         let transfers = first_of_each(transfers).map(transfer).collect();
         comm.flights.insert(at, InFlightOp { transfers, ..InFlightOp::default() });
     }
+}
+
+/// Removes transfers that may be those of a later operation: others have finished the one that the
+/// member is in, more are enqueued, and its GPU has moved nothing in the transfers.
+fn drop_later(comm: &mut Communicator) {
+    let finished = comm.finished().max().unwrap_or(0);
+    let vectors = &comm.vectors;
+    comm.flights.retain(|&at, flight| {
+        let vector = &vectors[at as usize];
+        let is_left = finished > vector.done && vector.enqueued > vector.done + 1;
+        let moved = |it: &Transfer| if it.is_send { it.ready > 0 } else { it.done > 0 };
+        !is_left || flight.transfers.iter().any(moved)
+    });
 }
 
 /// The first transfer with each peer on each channel in each direction: that of the oldest
@@ -503,7 +519,7 @@ mod tests {
         // Sends and receives that NCCL has not enqueued: it may be connecting for them.
         all[3].flags = vector_flags::IN_P2P_CALL;
         all[3].api = 4;
-        assert_eq!(class(&all), [(LATE.0, Confidence::Suspect, vec![3])]);
+        assert_eq!(class(&all), [(call, Confidence::Suspect, vec![3])]);
     }
 
     /// Ranks 0 and 1 have completed operation 10. Rank 2 is stopped in it, and rank 3, on the same
