@@ -376,7 +376,8 @@ fn fixed<T>(
     decode: impl Fn(&[u8]) -> Option<T>,
 ) -> (Vec<T>, &[u8]) {
     let most = usize::try_from(count).unwrap_or(usize::MAX);
-    let items = bytes.chunks_exact(size).take(most).filter_map(decode).collect();
+    let mut items = Vec::with_capacity(most.min(bytes.len() / size));
+    items.extend(bytes.chunks_exact(size).take(most).filter_map(decode));
     (items, bytes.get(most.saturating_mul(size)..).unwrap_or(&[]))
 }
 
