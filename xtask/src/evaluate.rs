@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use case::{Case, Fault, Folder, Group, Judged};
 use circumstance::Circumstance;
 use clap::{Args, value_parser};
-use score::{Cause, Score, shown};
+use score::{Cause, Score, shown, words};
 use serde_json::{Value, json};
 use silent::SHARES;
 
@@ -219,16 +219,6 @@ impl Line {
             self.said.join("; ")
         )
     }
-}
-
-fn words(causes: &[Cause]) -> String {
-    let one = |cause: &Cause| {
-        let ranks: Vec<String> = cause.ranks.iter().take(6).map(u64::to_string).collect();
-        let more = if cause.ranks.len() > 6 { ",..." } else { "" };
-        format!("{}[{}{more}]", cause.class.code(), ranks.join(","))
-    };
-    let all: Vec<String> = causes.iter().take(4).map(one).collect();
-    if all.is_empty() { "nothing".into() } else { all.join(" ") }
 }
 
 /// The results for all faults of one number of ranks.

@@ -79,7 +79,7 @@ fn found(table: &Table) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
     found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
 }
 
-/// The proxy thread is what sees kernels start: where it does not run, "not started" proves nothing.
+/// The proxy thread is what sees kernels start: where it does not run, that proves nothing.
 #[test]
 fn a_proxy_thread_that_does_not_run_explains_a_kernel_that_is_not_seen_to_start() {
     let sends = |rank: u32| transfer(rank, true, [1, 2, 0][rank as usize], Some(2));

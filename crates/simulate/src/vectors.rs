@@ -116,8 +116,8 @@ fn plant(
         | F::StreamBlocked => {}
         _ => {
             let text = format!(
-                "{name} does not show in the counters of more than 1,024 ranks: give fewer --ranks, or \
-                 leave out --counters"
+                "{name} does not show in the counters of more than 1,024 ranks: give fewer \
+                 --ranks, or leave out --counters"
             );
             return Err(Error::scenario(text));
         }

@@ -75,7 +75,7 @@ pub struct Vector {
     pub started: u32,
     /// Number of collectives before the first that is not complete.
     pub done: u32,
-    /// Time since the oldest operation in flight was issued, or since the one before it completed if
+    /// Time since the oldest operation in flight was issued, or since the one before completed if
     /// that was later, ms; 0 if there is none.
     pub age_ms: u32,
     /// Rolling hash over the first `hash_at` collectives.

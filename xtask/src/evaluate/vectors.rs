@@ -12,8 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::case::{Fault, Folder, Group, json, text};
-use super::score::{Cause, Score};
-use super::{Line, words};
+use super::score::{Cause, Score, words};
 use crate::outcome::Outcome;
 
 /// Faults of which a table may not show the class or the ranks, with the reason. Nothing but the
@@ -53,21 +52,21 @@ pub(super) fn is_good(
     let mut good = true;
     for fault in faults.iter().filter(|fault| fault.group != Group::Slow) {
         let hidden = HIDDEN.iter().find(|(name, _)| *name == fault.name);
-        let (mut line, mut is_wrong) = (Line::default(), false);
+        let (mut sum, mut said, mut is_wrong) = (Score::default(), Vec::new(), false);
         for seed in 1..=seeds {
             let judged = judge(tool, scratch, &fault.name, ranks, seed)?;
             let score = Score::of(&judged.planted, &judged.found);
             is_wrong |= !judged.is_honest() || hidden.is_none() && !score.is_exact();
             if !score.is_exact() {
                 let (found, planted) = (words(&judged.found), words(&judged.planted));
-                line.said.push(format!("{found} for {planted}"));
+                said.push(format!("{found} for {planted}"));
             }
-            line.score += &score;
+            sum += &score;
         }
-        let Score { runs, exact, .. } = line.score;
+        let Score { runs, exact, .. } = sum;
         let why = hidden.map_or_else(String::new, |(_, why)| format!("({why}) "));
         let wrong = if is_wrong { "WRONG " } else { "" };
-        println!("{:<22} {exact:>2}/{runs:<2}  {wrong}{why}{}", fault.name, line.said.join("; "));
+        println!("{:<22} {exact:>2}/{runs:<2}  {wrong}{why}{}", fault.name, said.join("; "));
         good &= !is_wrong;
     }
     Ok(good)

@@ -37,6 +37,7 @@ mod snapshot;
 mod vector_checks;
 mod vector_jobs;
 mod vector_pairs;
+mod vector_transfers;
 pub mod vectors;
 
 pub use options::{InputOptions, InputProgress};

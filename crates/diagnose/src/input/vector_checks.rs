@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 /// The rank of a process that does not know its rank in the communicator.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Removes vectors that contradict themselves, with their transfers, and vectors' transfers that do.
+/// Removes vectors that contradict themselves, and those whose transfers do.
 /// Returns the number of these vectors.
 pub(super) fn keep_possible(table: &mut Table) -> usize {
     let mut doubtful: BTreeSet<u32> = BTreeSet::new();

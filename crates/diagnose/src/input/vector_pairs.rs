@@ -11,7 +11,7 @@ first end waits for in the latter case is not known, because the other one may h
 A rank hides the sends and receives whose kernel is not seen to run.
 */
 
-use super::vectors::{first_of_each, ns, transfer};
+use super::vector_transfers::{first_of_each, ns, transfer};
 use crate::job::{CommKind, Communicator, InFlightOp, Job, Vector};
 use ncclscope_trace::progress::progress_flags::{NO_END, NO_KERNEL};
 use ncclscope_trace::vectors::{self, OpenTransfer};

@@ -7,6 +7,7 @@ use super::options::InputOptions;
 use super::vector_checks::{keep_one_of_each, keep_possible};
 use super::vector_jobs::{Finder, JobVectors, ProcessKey, split};
 use super::vector_pairs::Pairs;
+use super::vector_transfers::{first_of_each, ns, transfer};
 use crate::job::{
     Communicator, InFlightOp, Job, Process, ProcessStatus, SetupCall, Stop, ThreadState, Vector,
 };
@@ -348,35 +349,6 @@ fn drop_later(comm: &mut Communicator) {
         let moved = |it: &Transfer| if it.is_send { it.ready > 0 } else { it.done > 0 };
         !is_left || flight.transfers.iter().any(moved)
     });
-}
-
-/// The first transfer with each peer on each channel in each direction: that of the oldest
-/// operation. Those behind it wait for their turn.
-pub(super) fn first_of_each(all: &[OpenTransfer]) -> impl Iterator<Item = &OpenTransfer> {
-    let mut seen = BTreeSet::new();
-    all.iter().filter(move |it| seen.insert((it.peer, it.channel, it.is_send)))
-}
-
-pub(super) fn transfer(it: &OpenTransfer) -> Transfer {
-    let &OpenTransfer { steps, posted, ready, transmitted, done, .. } = it;
-    Transfer {
-        is_send: it.is_send,
-        channel: it.channel,
-        peer: it.peer,
-        steps,
-        posted,
-        ready,
-        transmitted,
-        done,
-        reached: it.reached,
-        still_ns: ns(it.still_ms),
-        may_be_early: it.may_be_early,
-        ..Transfer::default()
-    }
-}
-
-pub(super) fn ns(ms: u32) -> u64 {
-    u64::from(ms) * 1_000_000
 }
 
 #[cfg(test)]
