@@ -17,6 +17,7 @@ mod large;
 mod score;
 mod silent;
 mod standin;
+mod vectors;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 use case::{Case, Fault, Folder, Group, Judged};
 use circumstance::Circumstance;
 use clap::{Args, value_parser};
-use score::{Cause, Score, shown};
+use score::{Cause, Score, shown, words};
 use serde_json::{Value, json};
 use silent::SHARES;
 
@@ -93,6 +94,7 @@ pub(crate) fn run(mut options: Options) -> Outcome {
         let faults = chosen(&tool, &options.faults)?;
         for &ranks in &options.ranks {
             good &= simulated(&options, &tool, &scratch.0, &faults, ranks, &mut rows)?;
+            good &= vectors::is_good(&tool, &scratch.0, &faults, ranks, options.seeds)?;
         }
         if options.faults.is_empty() {
             good &= large::is_good(&tool, &scratch.0)?;
@@ -219,16 +221,6 @@ impl Line {
     }
 }
 
-fn words(causes: &[Cause]) -> String {
-    let one = |cause: &Cause| {
-        let ranks: Vec<String> = cause.ranks.iter().take(6).map(u64::to_string).collect();
-        let more = if cause.ranks.len() > 6 { ",..." } else { "" };
-        format!("{}[{}{more}]", cause.class.code(), ranks.join(","))
-    };
-    let all: Vec<String> = causes.iter().take(4).map(one).collect();
-    if all.is_empty() { "nothing".into() } else { all.join(" ") }
-}
-
 /// The results for all faults of one number of ranks.
 #[derive(Debug, Default)]
 struct Total {
@@ -330,6 +322,16 @@ fn on_standin(
         good &= exact;
         let said = words(&found.found);
         let instead = if exact { String::new() } else { format!(" for {}", words(&found.planted)) };
+        if let Some(causes) = &found.from_vectors {
+            let same = Score::of(&found.found, causes).is_exact();
+            good &= same;
+            println!(
+                "{:<22} {:<6} {}",
+                "  from its agent",
+                if same { "yes" } else { "NO" },
+                words(causes)
+            );
+        }
         println!("{:<22} {:<6} {said}{instead}", found.scenario, if exact { "yes" } else { "NO" });
         rows.push(row(found.scenario, &found.planted, &found.found, &found.score));
     }

@@ -4,7 +4,7 @@
 //! diagnose-speed [RANKS]`, or a table of vectors instead of the number.
 
 use ncclscope_diagnose::{Options, diagnose, input, text};
-use ncclscope_trace::vectors::{self, Edge, Vector};
+use ncclscope_trace::vectors::{self, OpenTransfer, Table, Vector};
 use std::time::Instant;
 
 /// The size of a communicator of each kind, from one host to the whole job.
@@ -47,8 +47,8 @@ impl Shape {
     }
 }
 
-fn job(ranks: u32, shape: Shape) -> Vec<Vector> {
-    let mut all = Vec::new();
+fn job(ranks: u32, shape: Shape) -> Table {
+    let (mut all, mut transfers) = (Vec::new(), Vec::new());
     for (kind, size) in (1u64..).zip(SIZES) {
         let size = size.min(ranks);
         let is_stuck = kind % 2 == 0;
@@ -63,6 +63,14 @@ fn job(ranks: u32, shape: Shape) -> Vec<Vector> {
             };
             let is_stalled = shape == Shape::NoNetwork && size == ranks;
             let next = i32::try_from((rank + 1) % size).unwrap_or(-1);
+            if is_stalled {
+                let vector = u32::try_from(all.len()).unwrap_or(u32::MAX);
+                let (is_send, reached, still_ms) = (true, Some(3), 60_000);
+                let sent =
+                    OpenTransfer { posted: 8, ready: 8, transmitted: 8, ..OpenTransfer::default() };
+                let one = OpenTransfer { vector, peer: next, is_send, reached, still_ms, ..sent };
+                transfers.push(OpenTransfer { steps: 8, ..one });
+            }
             all.push(Vector {
                 comm: kind << 32 | u64::from(block),
                 process,
@@ -75,14 +83,11 @@ fn job(ranks: u32, shape: Shape) -> Vec<Vector> {
                 age_ms: if waits { 60_000 } else { 0 },
                 hash: 7,
                 hash_at: 960,
-                peer: if is_stalled { next } else { -1 },
-                edge: Edge { channel: 0, is_send: true, reached: Some(3), ..Edge::default() }
-                    .bits(),
                 ..Vector::default()
             });
         }
     }
-    all
+    Table { vectors: all, transfers, ..Table::default() }
 }
 
 /// A figure of `/proc/self/status`, in MiB.
@@ -99,9 +104,9 @@ fn main() {
     match argument.parse::<u32>() {
         Ok(ranks) => {
             for shape in Shape::ALL {
-                let mut bytes = Vec::new();
-                vectors::write(&mut bytes, &job(ranks, shape)).expect("memory takes it");
                 println!("{shape:?}");
+                // The table itself is dropped before.
+                let bytes = job(ranks, shape).bytes();
                 measure(&bytes);
             }
         }
@@ -112,13 +117,18 @@ fn main() {
 #[expect(clippy::print_stdout, reason = "an example that prints figures")]
 fn measure(bytes: &[u8]) {
     let start = Instant::now();
-    let all = vectors::read(bytes).expect("a table of vectors");
+    let table = vectors::read_table(bytes).expect("a table of vectors");
     let read = start.elapsed();
-    let job = input::vectors::build(&all, &Default::default());
+    let job = input::vectors::build(&table, Options::default().hang);
     let built = start.elapsed();
     let found = diagnose(&job, &Options::default());
     let done = start.elapsed();
-    println!("{} vectors of {} ranks in {} communicators", all.len(), found.ranks, job.comms.len());
+    println!(
+        "{} vectors of {} ranks in {} communicators",
+        table.vectors.len(),
+        found.ranks,
+        job.comms.len()
+    );
     println!("read {read:.2?}, job {:.2?}, verdict {:.2?}", built - read, done - built);
     println!("all {done:.2?}, peak memory so far {} MiB", memory("VmHWM"));
     let lines = text::render(&found, None, None).lines().count();

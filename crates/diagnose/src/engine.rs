@@ -189,20 +189,38 @@ fn unexplained(verdicts: &[Verdict], waiting: &HashSet<u32>, job: &Job) -> Optio
 }
 
 /// Adds a doubt to verdicts about ranks that may be in a send or receive whose peer the input does
-/// not show: such a rank may itself wait for that peer, unless its process is dead.
-fn doubt_hidden(verdicts: &mut [Verdict], job: &Job) {
+/// not show: such a rank may itself wait for that peer, unless its process is dead. What its calls,
+/// its proxy thread, its network or both ends of a path show holds all the same. Beside a confirmed
+/// verdict, to which the hidden waits may lead, one with such a doubt is left out.
+fn doubt_hidden(verdicts: &mut Vec<Verdict>, job: &Job) {
     let hides = |of: &&(&Process, u32)| of.0.hides_p2p && of.0.status == ProcessStatus::Running;
     let all: Vec<(&Process, u32)> = job.processes.iter().zip(0..).collect();
     let hidden: HashSet<u32> = all.iter().filter(hides).map(|&(_, at)| job.rank(at)).collect();
-    let is_doubtful = |verdict: &&mut Verdict| {
-        let has_hidden = verdict.root_ranks.iter().any(|rank| hidden.contains(rank));
-        verdict.confidence == Confidence::Confirmed && has_hidden
+    let has_hidden = |verdict: &Verdict| {
+        let is_hidden = verdict.root_ranks.iter().any(|rank| hidden.contains(rank));
+        is_hidden && !rests_on_itself(verdict.class)
     };
-    for verdict in verdicts.iter_mut().filter(is_doubtful) {
+    let is_confirmed = |verdict: &Verdict| verdict.confidence == Confidence::Confirmed;
+    if verdicts.iter().any(|verdict| is_confirmed(verdict) && !has_hidden(verdict)) {
+        verdicts.retain(|verdict| !has_hidden(verdict));
+    }
+    // A kernel waits for that of an earlier send or receive, so that it is no cause beside another.
+    let waits = |it: &Verdict| it.class == FindingClass::KernelNotStarted && has_hidden(it);
+    if verdicts.iter().any(|verdict| !waits(verdict)) {
+        verdicts.retain(|verdict| !waits(verdict));
+    }
+    for verdict in verdicts.iter_mut().filter(|it| is_confirmed(it) && has_hidden(it)) {
         verdict.confidence = Confidence::Suspect;
         let other = "a peer of its sends and receives, which this input does not show";
         verdict.alternatives.push(other.into());
     }
+}
+
+const fn rests_on_itself(class: FindingClass) -> bool {
+    use FindingClass::{
+        CallMismatch, FlushStalled, NetworkStalled, ProxyStalled, ReceiverNotReady,
+    };
+    matches!(class, CallMismatch | ProxyStalled | NetworkStalled | ReceiverNotReady | FlushStalled)
 }
 
 /// Adds a doubt to verdicts about ranks with missing events. Counters still show which calls each

@@ -37,6 +37,11 @@ const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links
 const UNPROVEN_NETWORK: &str = "the network between them (N3): their transfers wait for one \
     another, and not all of both ends is known for long enough";
 
+/// What also makes a GPU stand still, if the input shows neither its call nor the channels of its
+/// kernel.
+const HIDDEN_CALL: &str = "its peers called something else (H2), or its kernel has not started on \
+    all channels (H3b): diagnose recordings of these ranks, which show both";
+
 /// What no event excludes where all kernels run.
 const ONE_DEVICE: &str = "the GPU of one of them is dead (H3c), and the others wait for its data";
 
@@ -572,7 +577,18 @@ impl<'a> StuckOperation<'a> {
             cause.edge = Some(if link.is_send { (process, other) } else { (other, process) });
         }
         cause.roots.extend(other.filter(|_| class == FindingClass::NetworkStalled));
+        let is_gpu = matches!(class, FindingClass::GpuNotProducing | FindingClass::GpuNotConsuming);
+        if is_gpu && self.hides_call(at) {
+            cause.confidence = Confidence::Suspect;
+            cause.alternatives.push(HIDDEN_CALL.into());
+        }
         cause
+    }
+
+    /// True if the input shows a member's transfers and not their call.
+    fn hides_call(&self, at: usize) -> bool {
+        let flight = u32::try_from(at).ok().and_then(|at| self.comm.flights.get(&at));
+        flight.is_some_and(|flight| flight.call.func.is_empty() && flight.kernel.is_none())
     }
 
     /// The cause at a member that another one waits for and whose own transfers show nothing.

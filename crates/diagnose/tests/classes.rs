@@ -456,7 +456,8 @@ fn ring(states: [(Option<u8>, Option<u8>); 3]) -> Job {
     let mut comm = comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4), (2, 5, Some(5), 4)]);
     for (((send, receive), rank), next) in states.into_iter().zip(0u32..).zip(1..) {
         let transfers = vec![link(true, next % 3, send), link(false, (next + 1) % 3, receive)];
-        comm.flights.insert(rank, InFlightOp { transfers, ..InFlightOp::default() });
+        let call = Call { func: "AllReduce".into(), ..Call::default() };
+        comm.flights.insert(rank, InFlightOp { transfers, call, ..InFlightOp::default() });
     }
     job.comms.push(comm);
     job
@@ -781,8 +782,10 @@ fn most_members_behind_one_are_no_dead_gpus() {
 #[test]
 fn an_impossible_number_of_ranks_costs_no_memory() {
     use ncclscope_diagnose::input::vectors;
-    let forged = ncclscope_trace::vectors::Vector { nranks: u32::MAX, ..Default::default() };
-    let job = vectors::build(&[forged], &Default::default());
+    use ncclscope_trace::vectors::{Table, Vector};
+    let forged = Vector { nranks: u32::MAX, ..Default::default() };
+    let table = Table { vectors: vec![forged], ..Table::default() };
+    let job = vectors::build(&table, Options::default().hang);
     assert_eq!(job.processes.len(), 1);
     assert!(job.notes[0].contains("of 4294967295 ranks: too many"), "{:?}", job.notes);
 }

@@ -23,7 +23,6 @@ fn job() -> Vec<u8> {
             started: enqueued,
             done: 4,
             age_ms: if is_late { 0 } else { 60_000 },
-            peer: -1,
             job: 7,
             origin: u64::from(rank) + 1,
             ..Vector::default()

@@ -4,7 +4,7 @@
 use ncclscope_diagnose::input::vectors;
 use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
-use ncclscope_trace::vectors::Vector;
+use ncclscope_trace::vectors::{Table, Vector};
 
 /// The vectors of a communicator with these job ranks; all its kernels run and do not end, or all
 /// are over.
@@ -20,7 +20,6 @@ fn comm(comm: u64, ranks: &[u32], is_stuck: bool) -> impl Iterator<Item = Vector
         started: 5,
         done: if is_stuck { 4 } else { 5 },
         age_ms: if is_stuck { 60_000 } else { 0 },
-        peer: -1,
         job: 7,
         origin: u64::from(process),
         ..Vector::default()
@@ -31,7 +30,8 @@ fn comm(comm: u64, ranks: &[u32], is_stuck: bool) -> impl Iterator<Item = Vector
 /// The diagnosis of these vectors, without those of one rank.
 fn without(rank: u32, all: impl Iterator<Item = Vector>) -> Diagnosis {
     let there: Vec<Vector> = all.filter(|vector| vector.process != rank).collect();
-    diagnose(&vectors::build(&there, &Default::default()), &Options::default())
+    let (table, options) = (Table { vectors: there, ..Table::default() }, Options::default());
+    diagnose(&vectors::build(&table, options.hang), &options)
 }
 
 /// The first members of the communicator of ranks 0, 1 and 3 look like those of ranks 0 to 2, but

@@ -9,14 +9,18 @@ use crate::model::collective::Outcome;
 use crate::model::conditions::Conditions;
 use crate::model::program::{Op, programs};
 use crate::model::solve::{OpTimes, Solution, solve};
-use crate::record::{EPOCH_NS, Job, write_rank};
+use crate::record::{EPOCH_NS, Job, tell_rank, write_rank};
 use crate::scenario::Scenario;
 use crate::time::{NEVER, SECOND, Time};
 use crate::truth::{JobSizes, SCHEMA, Truth};
 use crate::vectors;
+use ncclscope_trace::vectors::Table;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+
+/// The most ranks of which a table of vectors is made from each event, with network transfers.
+const MOST_SOLVED: u32 = 1_024;
 
 /// The file with the true causes.
 const TRUTH: &str = "truth.json";
@@ -60,20 +64,28 @@ pub fn run(scenario: &Scenario, dir: &Path) -> Result<Summary, Error> {
     })
 }
 
-/// Writes a table of vectors instead of recordings.
+/// Writes a table of vectors instead of recordings. Only of a job that is not too large is each
+/// event computed.
 fn count(scenario: &Scenario, layout: &Layout, dir: &Path) -> Result<Summary, Error> {
-    let (vectors, truth) = vectors::table(scenario, layout)?;
+    let (table, truth) = if layout.ranks <= MOST_SOLVED {
+        let prepared = Prepared::new(scenario, layout)?;
+        let truth = prepared.truth(scenario, layout);
+        let mut table = Table { made_ns: truth.ended_ns, ..Table::default() };
+        let job = prepared.job(scenario, layout);
+        (0..layout.ranks).for_each(|rank| tell_rank(&job, rank, &mut table));
+        (table, truth)
+    } else {
+        vectors::table(scenario, layout)?
+    };
     fs::create_dir_all(dir).map_err(|error| Error::write(dir, error))?;
     keep_truth(dir)?;
     let path = dir.join("job.vectors");
     let file = fs::File::create_new(&path).map_err(|error| Error::write(&path, error))?;
-    let mut out = std::io::BufWriter::new(file);
-    ncclscope_trace::vectors::write(&mut out, &vectors)
-        .and_then(|()| out.flush())
-        .map_err(|error| Error::write(&path, error))?;
+    (&file).write_all(&table.bytes()).map_err(|error| Error::write(&path, error))?;
     write_truth(&truth, dir)?;
-    let operations = vectors.iter().map(|vector| u64::from(vector.api)).sum();
-    Ok(Summary { truth, seconds: f64::from(scenario.job.hold_s), operations })
+    let operations = table.vectors.iter().map(|vector| u64::from(vector.api)).sum();
+    let seconds = truth.seconds;
+    Ok(Summary { truth, seconds, operations })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number for people")]

@@ -16,7 +16,7 @@ use crate::scenario::{Planted, Scenario};
 use crate::time::mix;
 use crate::truth::{JobSizes, SCHEMA, Truth, Verdict};
 use ncclscope_trace::progress::{name_hash, roll};
-use ncclscope_trace::vectors::{Vector, job_number, origin_number, vector_flags};
+use ncclscope_trace::vectors::{Table, Vector, job_number, origin_number, vector_flags};
 use std::collections::HashMap;
 
 /// Number of communicators of a rank.
@@ -64,7 +64,7 @@ struct Counting<'a> {
 }
 
 /// The table of a scenario, and the true causes.
-pub(crate) fn table(scenario: &Scenario, layout: &Layout) -> Result<(Vec<Vector>, Truth), Error> {
+pub(crate) fn table(scenario: &Scenario, layout: &Layout) -> Result<(Table, Truth), Error> {
     let mut ill = HashMap::new();
     let mut verdicts = Vec::new();
     for (planted, number) in scenario.fault.iter().zip(0u64..) {
@@ -89,7 +89,7 @@ pub(crate) fn table(scenario: &Scenario, layout: &Layout) -> Result<(Vec<Vector>
         hidden: Vec::new(),
         job: JobSizes { ranks, per_host, tp, pp, dp, ep },
     };
-    Ok((vectors, truth))
+    Ok((Table { vectors, made_ns: truth.ended_ns, ..Table::default() }, truth))
 }
 
 fn plant(
@@ -115,7 +115,10 @@ fn plant(
         | F::GpuDead
         | F::StreamBlocked => {}
         _ => {
-            let text = format!("{name} does not show in counters: leave out --counters");
+            let text = format!(
+                "{name} does not show in the counters of more than 1,024 ranks: give fewer \
+                 --ranks, or leave out --counters"
+            );
             return Err(Error::scenario(text));
         }
     }
@@ -283,10 +286,11 @@ impl Counting<'_> {
                     started,
                     done,
                     age_ms: if is_open { age_ms } else { 0 },
+                    born_ms: if is_open { age_ms } else { 0 },
+                    changed_ms: age_ms,
                     hash: self.hash(rank, kind, api),
                     hash_at: api,
                     flags,
-                    peer: -1,
                     job,
                     origin,
                     ..Vector::default()
@@ -329,7 +333,8 @@ mod tests {
             Scenario { seed: 4, fault: vec![Planted::new(fault)], ..Scenario::default() };
         scenario.job.ranks = ranks;
         let layout = Layout::new(&scenario).unwrap();
-        table(&scenario, &layout).unwrap()
+        let (table, truth) = table(&scenario, &layout).unwrap();
+        (table.vectors, truth)
     }
 
     #[test]

@@ -29,6 +29,13 @@ pub enum Error {
         /// The file's version.
         found: FormatVersion,
     },
+    /// It is a table of vectors of another version.
+    OtherTable {
+        /// The table's version.
+        found: u32,
+        /// The version that can be read.
+        known: u32,
+    },
     /// The file ends after its header, or the rest is damaged.
     NothingLeft {
         /// The rank or process of the recording, as far as it is known.
@@ -72,6 +79,11 @@ impl fmt::Display for Error {
                 f,
                 "format version {found} is older than this ncclscope reads ({CURRENT}): use the \
                  ncclscope that belongs to the plugin which wrote it"
+            ),
+            Error::OtherTable { found, known } => write!(
+                f,
+                "it is a table of vectors of version {found}, and this ncclscope reads version \
+                 {known}: use the ncclscope of the agent that made it"
             ),
             Error::NothingLeft { whose } => {
                 write!(f, "truncated or damaged: of {whose} only the header is left")

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A table of progress vectors: one vector of 88 bytes for each communicator of each process.
+A table of progress vectors: one vector of 88 bytes for each communicator of each process, and more
+only about what stands still.
 
-Collectors of very many ranks use it in memory, and as the file format (`*.vectors`) for jobs of
-which only the counters are known. Layout, little-endian: `NCCLVECT`, version `u32` = 2, 0 `u32`,
-vectors `u64`, jobs `u64`, 32 bytes of 0; then the vectors, each `comm:u64 process:u32 rank:u32
-nranks:u32 api:u32 enqueued:u32 started:u32 done:u32 age_ms:u32 hash:u64 flags:u32 peer:i32 edge:u32
-hash_at:u32 job:u64 origin:u64 p2p_enqueued:u32 p2p_done:u32`; then the names of jobs, each `job:u64
-bytes:u32` and the text. Version 1 has vectors without the last four fields, and no names.
+Agents serve it at `/vectors`, and collectives of very many ranks use it in memory. Layout of a file
+(`*.vectors`), little-endian: `NCCLVECT`, version `u32` = 3, 0 `u32`, vectors `u64`, jobs `u64`,
+transfers `u64`, processes `u64`, when it was made in ns since 1970 `u64`, 0 `u64`; then
+
+- the vectors, each `comm:u64 process:u32 rank:u32 nranks:u32 api:u32 enqueued:u32 started:u32
+  done:u32 age_ms:u32 hash:u64 flags:u32 changed_ms:u32 born_ms:u32 hash_at:u32 job:u64 origin:u64
+  p2p_enqueued:u32 p2p_done:u32`;
+- the open transfers ([`OpenTransfer`]), of 36 bytes, by vector;
+- the names of jobs, each `job:u64` and a text, which is `bytes:u32` and the bytes;
+- the processes ([`ProcessFacts`]).
+
+Another table may follow, so that tables of several agents can be concatenated.
 */
 
 use crate::bytes::{u32_at, u64_at};
@@ -17,14 +24,21 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 
+mod parts;
+mod reach;
+
+use parts::Cut;
+pub use parts::{OpenTransfer, ProcessFacts, SetupFacts, TRANSFER_BYTES, ThreadFacts};
+pub use reach::{ProcessPlace, Reach};
+
 /// Bytes of a vector.
 pub const VECTOR_BYTES: usize = 88;
-/// Bytes of the file's header (`HEAD`), and of a vector of version 1.
+/// Bytes of the file's header.
 const HEAD: usize = 64;
 /// Suffix of the file names.
 pub const SUFFIX: &str = ".vectors";
 const MAGIC: [u8; 8] = *b"NCCLVECT";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Bits of [`Vector::flags`] beyond [`crate::progress::progress_flags`], which are the lowest 8.
 pub mod vector_flags {
@@ -33,8 +47,6 @@ pub mod vector_flags {
     pub const SILENT: u32 = 1 << 8;
     /// The process has operations in flight on another communicator.
     pub const BUSY_ELSEWHERE: u32 = 1 << 9;
-    /// Sends and receives are not counted (version 1 of the table).
-    pub const NO_P2P: u32 = 1 << 10;
     /// The process has called sends or receives that NCCL has not enqueued, perhaps because it is
     /// connecting to their peers.
     pub const IN_P2P_CALL: u32 = 1 << 11;
@@ -63,7 +75,8 @@ pub struct Vector {
     pub started: u32,
     /// Number of collectives before the first that is not complete.
     pub done: u32,
-    /// Age of the oldest operation in flight, ms; 0 if there is none.
+    /// Time since the oldest operation in flight was issued, or since the one before completed if
+    /// that was later, ms; 0 if there is none.
     pub age_ms: u32,
     /// Rolling hash over the first `hash_at` collectives.
     pub hash: u64,
@@ -71,12 +84,10 @@ pub struct Vector {
     pub hash_at: u32,
     /// [`vector_flags`] and [`crate::progress::progress_flags`].
     pub flags: u32,
-    /// Peer of the network link that has waited longest; -1 if there is none.
-    pub peer: i32,
-    /// The link that has waited longest ([`Edge`]): bits 0..8 channel, bit 8 send, bits 9..11
-    /// states that its oldest step reached, bit 11 whether a step is in flight, bit 12
-    /// [`Edge::may_be_early`].
-    pub edge: u32,
+    /// Time since one of the counts last changed, ms.
+    pub changed_ms: u32,
+    /// Time since the oldest operation in flight was issued, ms; 0 if there is none.
+    pub born_ms: u32,
     /// The job and its launch ([`job_number`]); 0 unknown.
     pub job: u64,
     /// A number that identifies the process ([`origin_number`]); 0 if unknown, `process` then
@@ -88,13 +99,20 @@ pub struct Vector {
     pub p2p_done: u32,
 }
 
-/// The vectors of a table, and the names of their jobs.
+/// The content of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// The vectors.
     pub vectors: Vec<Vector>,
+    /// The transfers that stand still, in the order of their vectors; those of a vector by their
+    /// start.
+    pub transfers: Vec<OpenTransfer>,
     /// Names by [`Vector::job`].
     pub jobs: BTreeMap<u64, String>,
+    /// What is known of processes.
+    pub processes: Vec<ProcessFacts>,
+    /// When it was made, ns since 1970; 0 if unknown.
+    pub made_ns: u64,
     /// What is missing from a table that was read, one line each.
     pub damage: Vec<String>,
 }
@@ -136,38 +154,6 @@ impl Hasher for Fnv {
     }
 }
 
-/// A network link, as [`Vector::edge`] holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Edge {
-    /// Channel.
-    pub channel: u8,
-    /// A send; else a receive.
-    pub is_send: bool,
-    /// Number of states that its oldest step reached, 0 to 3; `None` if no step is in flight.
-    pub reached: Option<u8>,
-    /// A receive that the network may report as complete before its data arrived (a network plugin,
-    /// with LL or LL128).
-    pub may_be_early: bool,
-}
-
-impl Edge {
-    /// The bits of [`Vector::edge`].
-    #[must_use]
-    pub fn bits(self) -> u32 {
-        let reached = self.reached.map_or(0, |reached| u32::from(reached & 3) << 9 | 1 << 11);
-        let early = u32::from(self.may_be_early) << 12;
-        u32::from(self.channel) | u32::from(self.is_send) << 8 | reached | early
-    }
-
-    /// The link that [`Vector::edge`] encodes.
-    #[must_use]
-    pub fn of(bits: u32) -> Edge {
-        let [channel, second, ..] = bits.to_le_bytes();
-        let reached = (second & 8 != 0).then_some(second >> 1 & 3);
-        Edge { channel, is_send: second & 1 != 0, reached, may_be_early: second & 16 != 0 }
-    }
-}
-
 impl Vector {
     /// The vector's bytes.
     #[must_use]
@@ -189,7 +175,7 @@ impl Vector {
             to.copy_from_slice(&count.to_le_bytes());
         }
         rest[..8].copy_from_slice(&self.hash.to_le_bytes());
-        let last = [self.flags, self.peer.cast_unsigned(), self.edge, self.hash_at];
+        let last = [self.flags, self.changed_ms, self.born_ms, self.hash_at];
         for (to, word) in rest[8..24].chunks_exact_mut(4).zip(last) {
             to.copy_from_slice(&word.to_le_bytes());
         }
@@ -203,18 +189,6 @@ impl Vector {
     /// Reads a vector; `None` if `bytes` are too few.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Vector> {
-        let first = Vector::decode_first(bytes)?;
-        Some(Vector {
-            job: u64_at(bytes, 64)?,
-            origin: u64_at(bytes, 72)?,
-            p2p_enqueued: u32_at(bytes, 80)?,
-            p2p_done: u32_at(bytes, 84)?,
-            ..first
-        })
-    }
-
-    /// Reads a vector of version 1.
-    fn decode_first(bytes: &[u8]) -> Option<Vector> {
         let word = |at| u32_at(bytes, at);
         Some(Vector {
             comm: u64_at(bytes, 0)?,
@@ -228,11 +202,85 @@ impl Vector {
             age_ms: word(36)?,
             hash: u64_at(bytes, 40)?,
             flags: word(48)?,
-            peer: word(52)?.cast_signed(),
-            edge: word(56)?,
+            changed_ms: word(52)?,
+            born_ms: word(56)?,
             hash_at: word(60)?,
-            ..Vector::default()
+            job: u64_at(bytes, 64)?,
+            origin: u64_at(bytes, 72)?,
+            p2p_enqueued: word(80)?,
+            p2p_done: word(84)?,
         })
+    }
+}
+
+impl Table {
+    /// The table as a file.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let Table { vectors, transfers, jobs, processes, made_ns, .. } = self;
+        let mut out = Vec::with_capacity(HEAD + vectors.len() * VECTOR_BYTES);
+        out.extend(MAGIC);
+        out.extend(u64::from(VERSION).to_le_bytes());
+        for count in [vectors.len(), jobs.len(), transfers.len(), processes.len()] {
+            out.extend((count as u64).to_le_bytes());
+        }
+        out.extend(made_ns.to_le_bytes());
+        out.resize(HEAD, 0);
+        out.extend(vectors.iter().flat_map(Vector::encode));
+        transfers.iter().for_each(|transfer| transfer.encode(&mut out));
+        for (job, name) in jobs {
+            out.extend(job.to_le_bytes());
+            parts::put_text(&mut out, name);
+        }
+        processes.iter().for_each(|process| process.encode(&mut out));
+        out
+    }
+
+    /// Adds the content of another table.
+    pub fn append(&mut self, mut other: Table) {
+        let before = u32::try_from(self.vectors.len()).unwrap_or(u32::MAX);
+        other.transfers.iter_mut().for_each(|it| it.vector = it.vector.saturating_add(before));
+        self.vectors.append(&mut other.vectors);
+        self.transfers.append(&mut other.transfers);
+        self.jobs.append(&mut other.jobs);
+        self.processes.append(&mut other.processes);
+        self.damage.append(&mut other.damage);
+        self.made_ns = self.made_ns.max(other.made_ns);
+    }
+
+    /// Removes the vectors for which `keep` is false, and their transfers.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Vector) -> bool) {
+        let mut left = 0;
+        let mut moved = Vec::with_capacity(self.vectors.len());
+        self.vectors.retain(|vector| {
+            let is_kept = keep(vector);
+            moved.push(is_kept.then_some(left));
+            left += u32::from(is_kept);
+            is_kept
+        });
+        self.transfers.retain_mut(|transfer| {
+            let to = moved.get(transfer.vector as usize).copied().flatten();
+            transfer.vector = to.unwrap_or(u32::MAX);
+            to.is_some()
+        });
+    }
+
+    /// The part of the table about jobs for whose numbers `is_kept` is true.
+    #[must_use]
+    pub fn of_jobs(&self, is_kept: impl Fn(u64) -> bool) -> Table {
+        let mut of = self.clone();
+        of.jobs.retain(|&job, _| is_kept(job));
+        of.processes.retain(|process| is_kept(process.job));
+        of.retain(|vector| is_kept(vector.job));
+        of
+    }
+
+    /// The transfers of the vector at a position.
+    #[must_use]
+    pub fn transfers_of(&self, vector: u32) -> &[OpenTransfer] {
+        let from = self.transfers.partition_point(|it| it.vector < vector);
+        let to = self.transfers.partition_point(|it| it.vector <= vector);
+        &self.transfers[from..to]
     }
 }
 
@@ -242,21 +290,10 @@ pub fn is_table(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// Encodes a table of `vectors` with the names of their `jobs`.
+/// A file of `vectors` with the names of their `jobs`.
 #[must_use]
 pub fn table(vectors: &[Vector], jobs: &BTreeMap<u64, String>) -> Vec<u8> {
-    let mut out = vec![0; HEAD];
-    out[..8].copy_from_slice(&MAGIC);
-    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    out[16..24].copy_from_slice(&(vectors.len() as u64).to_le_bytes());
-    out[24..32].copy_from_slice(&(jobs.len() as u64).to_le_bytes());
-    out.extend(vectors.iter().flat_map(Vector::encode));
-    for (job, name) in jobs {
-        out.extend(job.to_le_bytes());
-        out.extend(u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes());
-        out.extend(name.bytes());
-    }
-    out
+    Table { vectors: vectors.to_vec(), jobs: jobs.clone(), ..Table::default() }.bytes()
 }
 
 /// Writes a table of a job without a name.
@@ -275,55 +312,79 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Vector>, Error> {
     read_table(bytes).map(|table| table.vectors)
 }
 
-/// Decodes a table. Of a truncated one it returns the whole vectors and names, and
+/// Decodes a table, and those that follow. Of a truncated one it returns what is whole, and
 /// [`Table::damage`] says what is missing.
 ///
 /// # Errors
 /// [`Error::Empty`], [`Error::NotARecording`], [`Error::TruncatedHeader`], or
-/// [`Error::NewerFormat`] for a later version.
+/// [`Error::OtherTable`] for another version.
 pub fn read_table(bytes: &[u8]) -> Result<Table, Error> {
     if bytes.is_empty() {
         return Err(Error::Empty);
     }
+    let (mut table, mut rest) = read_one(bytes)?;
+    while is_table(rest) && table.damage.is_empty() {
+        match read_one(rest) {
+            Ok((next, behind)) => {
+                table.append(next);
+                rest = behind;
+            }
+            Err(error) => table.damage.push(format!("of the next table in it: {error}")),
+        }
+    }
+    // Bytes after a truncated table are part of what is missing, so they get no line.
+    if !rest.is_empty() && table.damage.is_empty() {
+        let more = rest.len();
+        table.damage.push(format!("it does not end where its header says ({more} B more)"));
+    }
+    // A damaged or forged one may have any order.
+    table.transfers.sort_by_key(|transfer| transfer.vector);
+    Ok(table)
+}
+
+/// Decodes the first table, and returns the bytes behind it.
+fn read_one(bytes: &[u8]) -> Result<(Table, &[u8]), Error> {
     if !is_table(bytes) {
         return Err(Error::NotARecording);
     }
-    let (Some(version), Some(count), Some(jobs), Some(rest)) =
-        (u32_at(bytes, 8), u64_at(bytes, 16), u64_at(bytes, 24), bytes.get(HEAD..))
-    else {
-        return Err(Error::TruncatedHeader { len: bytes.len() as u64 });
-    };
-    let most = usize::try_from(count).unwrap_or(usize::MAX);
-    match version {
-        1 => {
-            let vectors = rest.chunks_exact(HEAD).take(most).filter_map(Vector::decode_first);
-            let unknown = |v: Vector| Vector { flags: v.flags | vector_flags::NO_P2P, ..v };
-            let vectors: Vec<Vector> = vectors.map(unknown).collect();
-            let behind = rest.len().saturating_sub(most.saturating_mul(HEAD));
-            let damage = damage((vectors.len(), count), (0, 0), behind);
-            Ok(Table { vectors, damage, ..Table::default() })
-        }
-        VERSION => {
-            let vectors = rest.chunks_exact(VECTOR_BYTES).take(most);
-            let vectors: Vec<Vector> = vectors.filter_map(Vector::decode).collect();
-            let behind = rest.get(most.saturating_mul(VECTOR_BYTES)..).unwrap_or(&[]);
-            let (names, behind) = names(behind, jobs);
-            let damage = damage((vectors.len(), count), (names.len(), jobs), behind.len());
-            Ok(Table { vectors, jobs: names.into_iter().collect(), damage })
-        }
-        later => {
-            let major = u16::try_from(later).unwrap_or(u16::MAX);
-            let found = crate::version::FormatVersion { major, minor: 0 };
-            Err(Error::NewerFormat { found })
-        }
+    let short = || Error::TruncatedHeader { len: bytes.len() as u64 };
+    let (version, rest) = u32_at(bytes, 8).zip(bytes.get(HEAD..)).ok_or_else(short)?;
+    if version != VERSION {
+        return Err(Error::OtherTable { found: version, known: VERSION });
     }
+    let word = |at| u64_at(bytes, at).ok_or_else(short);
+    let counts = [word(16)?, word(24)?, word(32)?, word(40)?];
+    let (vectors, rest) = fixed(rest, (counts[0], VECTOR_BYTES), Vector::decode);
+    let (transfers, rest) = fixed(rest, (counts[2], TRANSFER_BYTES), OpenTransfer::decode);
+    let mut cut = Cut(rest);
+    let jobs = cut.all(counts[1], |cut| Some((cut.u64()?, cut.text()?)));
+    let processes = cut.all(counts[3], ProcessFacts::decode);
+    let damage = damage([
+        ("vectors", vectors.len(), counts[0]),
+        ("transfers", transfers.len(), counts[2]),
+        ("names of jobs", jobs.len(), counts[1]),
+        ("processes", processes.len(), counts[3]),
+    ]);
+    let (jobs, made_ns) = (jobs.into_iter().collect(), word(48)?);
+    Ok((Table { vectors, transfers, jobs, processes, made_ns, damage }, cut.0))
 }
 
-/// Lines about what is missing from a table. `vectors` and `names` are the number read and the
-/// number announced; `behind` is the number of bytes after them.
-fn damage(vectors: (usize, u64), names: (usize, u64), behind: usize) -> Vec<String> {
+/// Up to `count` items of `size` bytes, and the bytes behind them.
+fn fixed<T>(
+    bytes: &[u8],
+    (count, size): (u64, usize),
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> (Vec<T>, &[u8]) {
+    let most = usize::try_from(count).unwrap_or(usize::MAX);
+    let mut items = Vec::with_capacity(most.min(bytes.len() / size));
+    items.extend(bytes.chunks_exact(size).take(most).filter_map(decode));
+    (items, bytes.get(most.saturating_mul(size)..).unwrap_or(&[]))
+}
+
+/// Lines about what is missing from a table: names, and the numbers read and announced.
+fn damage(parts: [(&str, usize, u64); 4]) -> Vec<String> {
     let mut damage = Vec::new();
-    for (what, (read, promised)) in [("vectors", vectors), ("names of jobs", names)] {
+    for (what, read, promised) in parts {
         let is_size =
             promised.checked_mul(VECTOR_BYTES as u64).is_some_and(|bytes| bytes >> 48 == 0);
         if !is_size {
@@ -332,128 +393,8 @@ fn damage(vectors: (usize, u64), names: (usize, u64), behind: usize) -> Vec<Stri
             damage.push(format!("of {promised} {what} it has {read}"));
         }
     }
-    // Bytes after a truncated table are part of what is missing, so they get no line.
-    if behind > 0 && damage.is_empty() {
-        damage.push(format!("it does not end where its header says ({behind} B more)"));
-    }
     damage
 }
 
-/// Up to `count` names of jobs, and the bytes after them.
-fn names(mut bytes: &[u8], count: u64) -> (Vec<(u64, String)>, &[u8]) {
-    let mut names = Vec::new();
-    for _ in 0..count {
-        let (Some(job), Some(length)) = (u64_at(bytes, 0), u32_at(bytes, 8)) else { break };
-        let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(12);
-        let Some(text) = bytes.get(12..end) else { break };
-        names.push((job, String::from_utf8_lossy(text).into_owned()));
-        bytes = bytes.get(end..).unwrap_or(&[]);
-    }
-    (names, bytes)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample(n: u32) -> Vector {
-        Vector {
-            comm: u64::from(n) << 40 | 7,
-            process: n,
-            rank: n + 1,
-            nranks: n + 2,
-            api: n + 3,
-            enqueued: n + 4,
-            started: n + 5,
-            done: n + 6,
-            age_ms: n + 7,
-            hash: u64::MAX - u64::from(n),
-            hash_at: n + 8,
-            flags: n + 9,
-            peer: -1,
-            edge: n + 10,
-            job: u64::from(n) << 33,
-            origin: u64::MAX - 9,
-            p2p_enqueued: n + 11,
-            p2p_done: n + 12,
-        }
-    }
-
-    #[test]
-    fn an_edge_comes_back() {
-        assert_eq!(Edge::of(0), Edge::default());
-        for reached in [None, Some(0), Some(1), Some(2), Some(3)] {
-            for is_send in [false, true] {
-                let edge = Edge { channel: 200, is_send, reached, may_be_early: !is_send };
-                assert_eq!(Edge::of(edge.bits()), edge);
-            }
-        }
-    }
-
-    #[test]
-    fn a_table_comes_back_and_a_cut_one_gives_what_is_whole() {
-        let vectors: Vec<_> = (0..5).map(sample).collect();
-        let jobs = BTreeMap::from([(7, "4711.0".to_owned()), (9, "b".to_owned())]);
-        let mut bytes = table(&vectors, &jobs);
-        let whole = Table { vectors: vectors.clone(), jobs, damage: vec![] };
-        assert_eq!(read_table(&bytes).unwrap(), whole);
-        let ends = [HEAD + 5 * VECTOR_BYTES + 18, bytes.len()];
-        for cut in 0..bytes.len() {
-            match read_table(&bytes[..cut]) {
-                Ok(found) => {
-                    let whole = ((cut - HEAD) / VECTOR_BYTES).min(5);
-                    assert_eq!(found.vectors, vectors[..whole]);
-                    let names = ends.iter().filter(|&&end| end <= cut).count();
-                    assert_eq!(found.jobs.len(), names, "{cut}");
-                    let of_vectors = format!("of 5 vectors it has {whole}");
-                    let of_names = format!("of 2 names of jobs it has {names}");
-                    let expected =
-                        if whole < 5 { &[of_vectors, of_names][..] } else { &[of_names] };
-                    assert_eq!(found.damage, expected, "{cut}");
-                }
-                Err(_) => assert!(cut < HEAD),
-            }
-        }
-        let damage = |bytes: &[u8]| read_table(bytes).unwrap().damage;
-        let two = [&bytes[..], &bytes].concat();
-        let more = format!("it does not end where its header says ({} B more)", bytes.len());
-        assert_eq!(damage(&two), [more]);
-        bytes[16..24].copy_from_slice(&(1u64 << 60).to_le_bytes());
-        assert_eq!(damage(&bytes)[0], "its header has an impossible number of vectors");
-        bytes[8] = 3;
-        assert!(matches!(read(&bytes), Err(Error::NewerFormat { .. })));
-        assert!(matches!(read(b"NCCLSCOP"), Err(Error::NotARecording)));
-        let mut one = Vec::new();
-        write(&mut one, &vectors).unwrap();
-        assert_eq!(read(&one).unwrap(), vectors);
-    }
-
-    #[test]
-    fn a_table_of_version_1_has_no_jobs_and_counts_no_sends() {
-        let mut bytes = table(&[], &BTreeMap::new());
-        (bytes[8], bytes[16]) = (1, 2);
-        for n in 0..2 {
-            bytes.extend(&sample(n).encode()[..64]);
-        }
-        let found = read(&bytes).unwrap();
-        let (job, origin, p2p_enqueued, p2p_done) = (0, 0, 0, 0);
-        let flags = sample(1).flags | vector_flags::NO_P2P;
-        let expected = Vector { job, origin, p2p_enqueued, p2p_done, flags, ..sample(1) };
-        assert_eq!(found[1], expected);
-        assert_eq!(found.len(), 2);
-    }
-
-    #[test]
-    fn jobs_and_processes_have_a_number_each() {
-        let mut one = Identity { pid: Some(7), host: Some("a".into()), ..Identity::default() };
-        assert_eq!(job_number(&one), 0);
-        one.set("job", "4711.0");
-        let mut again = one.clone();
-        again.set("run", "4711.0 1");
-        let other = Identity { pid: Some(8), ..one.clone() };
-        assert!(job_number(&one) != 0 && job_number(&one) != job_number(&again));
-        assert_eq!(job_number(&one), job_number(&other));
-        assert_eq!(origin_number(&one), origin_number(&again));
-        assert_ne!(origin_number(&one), origin_number(&other));
-    }
-}
+mod tests;

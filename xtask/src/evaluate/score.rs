@@ -139,6 +139,17 @@ impl AddAssign<&Score> for Score {
     }
 }
 
+/// Causes as a table shows them.
+pub(super) fn words(causes: &[Cause]) -> String {
+    let one = |cause: &Cause| {
+        let ranks: Vec<String> = cause.ranks.iter().take(6).map(u64::to_string).collect();
+        let more = if cause.ranks.len() > 6 { ",..." } else { "" };
+        format!("{}[{}{more}]", cause.class.code(), ranks.join(","))
+    };
+    let all: Vec<String> = causes.iter().take(4).map(one).collect();
+    if all.is_empty() { "nothing".into() } else { all.join(" ") }
+}
+
 /// A share as a table shows it.
 pub(super) fn shown(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |share| format!("{share:.3}"))

@@ -2,13 +2,15 @@
 //! The rig's scenario files on real NCCL, judged by the tool.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ncclscope_findings::FindingClass as Class;
 
 use super::case::json;
 use super::score::{Cause, Score};
+use super::vectors::Agent;
 use crate::nccl::Release;
 use crate::outcome::Outcome;
 use crate::process;
@@ -38,6 +40,15 @@ const TRUTH: &[(&str, Option<Class>, &[u64])] = &[
 /// Scenarios with something slow, whose few steps are not enough to call a rank slow.
 const SLOW: [&str; 3] = ["slow-link", "slow-rank", "slow-kernels"];
 
+/// Hangs that are also judged by what a live agent serves.
+const LIVE: [&str; 4] = ["stuck-kernel", "kernel-never-starts", "stalled-link", "dead-proxy"];
+/// How often the agent is asked, and how long before the end of the job for the last time: later
+/// tables may have ranks that have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LAST_LOOK: Duration = Duration::from_millis(1_000);
+/// The age from which an operation counts as stuck then; the jobs hang for 5 s.
+const LOOK_SEC: &str = "2";
+
 /// The steps that replace those of these scenarios.
 const MANY: &str = r#"steps = ["allreduce:4096", "repeat:40:allreduce:262144"]"#;
 
@@ -51,6 +62,8 @@ pub(super) struct Row {
     pub(super) planted: Vec<Cause>,
     pub(super) found: Vec<Cause>,
     pub(super) score: Score,
+    /// The verdicts on what a live agent served while the job hung, if that was judged.
+    pub(super) from_vectors: Option<Vec<Cause>>,
 }
 
 /// Runs all scenarios on a release; `folder` holds the programs.
@@ -69,11 +82,19 @@ fn one(
     let (record, file) = (run.0.join("run"), run.0.join("scenario.toml"));
     let text = fs::read_to_string(format!("testing/rig/scenarios/{scenario}.toml"))?;
     fs::write(&file, if is_slow { prolonged(&text) } else { text })?;
-    self::record(folder, release, (&file, &record), &[("NCCLSCOPE_HANG_SEC", HANG_SEC)])?;
     let tool = folder.join("ncclscope");
-    let mut diagnose = Command::new(&tool);
-    diagnose.args(["diagnose", "--format", "json", "--hang-sec", HANG_SEC]).arg(&record);
-    let mut found = Cause::list(&json(&mut diagnose)?["findings"])?;
+    let diagnose = |input: &Path, hang_sec: &str| {
+        let mut diagnose = Command::new(&tool);
+        diagnose.args(["diagnose", "--format", "json", "--hang-sec", hang_sec]).arg(input);
+        Cause::list(&json(&mut diagnose)?["findings"])
+    };
+    let job =
+        || self::record(folder, release, (&file, &record), &[("NCCLSCOPE_HANG_SEC", HANG_SEC)]);
+    let from_vectors = match LIVE.contains(&scenario) {
+        true => Some(diagnose(&watched(&tool, &record, job)?, LOOK_SEC)?),
+        false => job().map(|()| None)?,
+    };
+    let mut found = diagnose(&record, HANG_SEC)?;
     if is_slow {
         let mut stragglers = Command::new(&tool);
         stragglers.args(["stragglers", "--format", "json"]).arg(&record);
@@ -81,7 +102,27 @@ fn one(
     }
     let ranks = ranks.iter().copied().collect();
     let planted: Vec<Cause> = class.map(|class| Cause { class, ranks }).into_iter().collect();
-    Ok(Row { scenario, score: Score::of(&planted, &found), planted, found })
+    Ok(Row { scenario, score: Score::of(&planted, &found), planted, found, from_vectors })
+}
+
+/// Runs a job while an agent follows its recordings, and returns a file with the last table that
+/// the agent served before the job began to end.
+fn watched(tool: &Path, record: &Path, job: impl Fn() -> Outcome<()> + Sync) -> Outcome<PathBuf> {
+    fs::create_dir_all(record)?;
+    let agent = Agent::start(tool, record)?;
+    let mut tables: Vec<(Instant, Vec<u8>)> = Vec::new();
+    std::thread::scope(|scope| -> Outcome<()> {
+        let running = scope.spawn(|| job().map_err(|error| error.to_string()));
+        while !running.is_finished() {
+            std::thread::sleep(LOOK_EVERY);
+            tables.extend(agent.table()?.map(|table| (Instant::now(), table)));
+        }
+        Ok(running.join().map_err(|_| "the thread of the job ended")??)
+    })?;
+    let (_, table) = tables.iter().rfind(|(at, _)| at.elapsed() > LAST_LOOK).ok_or("no table")?;
+    let file = record.with_extension("vectors");
+    fs::write(&file, table)?;
+    Ok(file)
 }
 
 /// Runs the job of a scenario file with these variables and records it in a directory; a file

@@ -24,7 +24,6 @@ mod sender;
 mod server;
 mod target;
 mod tls;
-mod vectors;
 
 use crate::args::{AgentArgs, Label};
 use crate::cmd::judged::Judge;

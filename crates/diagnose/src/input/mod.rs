@@ -37,6 +37,8 @@ pub mod recording;
 mod snapshot;
 mod vector_checks;
 mod vector_jobs;
+mod vector_pairs;
+mod vector_transfers;
 pub mod vectors;
 
 pub use options::{InputOptions, InputProgress};
@@ -126,7 +128,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
         name_unreadable(&mut job, damage.iter().chain(&warnings));
         job
     } else if !vectors.is_empty() {
-        vectors::job(&vectors, settings.run.as_deref(), &mut damage)?
+        vectors::job(&vectors, settings, &mut damage)?
     } else if !flight.is_empty() {
         flight.job()
     } else {

@@ -16,8 +16,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(super) type ProcessKey = (u64, u32, u64);
 
 #[derive(Debug, Default)]
-pub(super) struct JobVectors<'a> {
-    pub(super) vectors: Vec<&'a Vector>,
+pub(super) struct JobVectors {
+    /// Positions of its vectors in the table.
+    pub(super) positions: Vec<u32>,
     /// The processes of the job, in order.
     pub(super) processes: Vec<ProcessKey>,
     /// Number of processes that are not silent.
@@ -51,7 +52,7 @@ fn key(vector: &Vector) -> ProcessKey {
 }
 
 /// Splits vectors by job; the job with the most living processes comes first.
-pub(super) fn split(all: &[Vector]) -> Vec<JobVectors<'_>> {
+pub(super) fn split(all: &[Vector]) -> Vec<JobVectors> {
     let mut keys: Vec<ProcessKey> = all.iter().map(key).collect();
     // A stable sort, which is fast if the keys are almost sorted.
     keys.sort();
@@ -60,23 +61,24 @@ pub(super) fn split(all: &[Vector]) -> Vec<JobVectors<'_>> {
     let doubtful: BTreeSet<u64> =
         keys.windows(2).filter(|pair| is_same_rank(pair)).map(|pair| pair[0].0).collect();
     if doubtful.is_empty() && keys.iter().all(|key| key.0 == keys[0].0) {
-        return vec![JobVectors { vectors: all.iter().collect(), processes: keys, living: 0 }];
+        let positions = (0u32..).take(all.len()).collect();
+        return vec![JobVectors { positions, processes: keys, living: 0 }];
     }
     let component = components(all, &keys, &doubtful);
-    let mut jobs: BTreeMap<u32, JobVectors<'_>> = BTreeMap::new();
+    let mut jobs: BTreeMap<u32, JobVectors> = BTreeMap::new();
     let mut finder = Finder::new(&keys);
     let mut silent = vec![false; keys.len()];
-    for vector in all {
+    for (vector, position) in all.iter().zip(0u32..) {
         let at = finder.find(vector);
         silent[at] |= vector.flags & vector_flags::SILENT != 0;
-        jobs.entry(component[at]).or_default().vectors.push(vector);
+        jobs.entry(component[at]).or_default().positions.push(position);
     }
     for (at, key) in keys.iter().enumerate() {
         let job = jobs.entry(component[at]).or_default();
         job.processes.push(*key);
         job.living += usize::from(!silent[at]);
     }
-    let mut jobs: Vec<JobVectors<'_>> = jobs.into_values().collect();
+    let mut jobs: Vec<JobVectors> = jobs.into_values().collect();
     jobs.sort_by_key(|job| (Reverse((job.living, job.processes.len())), job.processes[0]));
     jobs
 }

@@ -114,6 +114,17 @@ impl RecordBuffer {
         self.push(META, time, heartbeat.pack());
     }
 
+    /// The heartbeat records so far, in order.
+    pub(crate) fn heartbeats(&self) -> impl Iterator<Item = Heartbeat> {
+        let ThreadRecords { entries, words, .. } = &self.tracks[META];
+        entries.iter().filter_map(|&(_, from, len)| {
+            match Record::unpack(&words[from as usize..(from + len) as usize])? {
+                Record::Heartbeat(heartbeat) => Some(heartbeat),
+                _ => None,
+            }
+        })
+    }
+
     /// Records a clock synchronization.
     pub(crate) fn sync(&mut self, time: Time) {
         self.push(META, time, Record::clock_sync(&self.clocks.sync(time)));
@@ -133,6 +144,11 @@ impl RecordBuffer {
     /// The kinds of events that a lane's thread started.
     pub(crate) fn kinds(&self, lane: usize) -> u32 {
         self.tracks[lane].kinds
+    }
+
+    /// The kinds of events that any thread started.
+    pub(crate) fn all_kinds(&self) -> u32 {
+        self.tracks.iter().fold(0, |kinds, track| kinds | track.kinds)
     }
 
     /// Writes all records in time order, in batches of `turn` ns, as the drain thread does.

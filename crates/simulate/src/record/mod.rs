@@ -16,4 +16,4 @@ mod write;
 
 pub(crate) use clock::EPOCH_NS;
 pub(crate) use job::{Job, ThreadState};
-pub(crate) use write::write_rank;
+pub(crate) use write::{tell_rank, write_rank};

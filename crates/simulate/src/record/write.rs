@@ -13,14 +13,51 @@ use crate::time::{SECOND, Time, before};
 use ncclscope_trace::identity::Identity;
 use ncclscope_trace::kind::DEFAULT_EVENTS;
 use ncclscope_trace::layout::Header;
+use ncclscope_trace::vectors::{ProcessPlace, Reach, Table, vector_flags};
 use ncclscope_trace::{ClockSource, Comm, Definition, Mark, MarkKind, StrId, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// A process that records nothing for this time is silent to an agent.
+const SILENCE: Time = 3 * SECOND;
+
 /// Writes the recording of a rank into `dir`.
 pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf, Error> {
-    let (host, pid, name) = names(job, rank);
-    let path = dir.join(name);
+    let path = dir.join(names(job, rank).2);
+    let (mut recorder, lifetimes, header) = recorded(job, rank);
+    write(&mut recorder, &lifetimes, &path, header).map_err(|error| Error::write(&path, error))?;
+    Ok(path)
+}
+
+/// Adds to a table what an agent would tell of a rank at the end of the recordings: nothing of a
+/// process that ended in order.
+pub(crate) fn tell_rank(job: &Job<'_>, rank: u32, table: &mut Table) {
+    let (recorder, lifetimes, header) = recorded(job, rank);
+    if header.closed {
+        return;
+    }
+    let buffer = &recorder.buffer;
+    let mut reach = Reach::default();
+    let (host, pid) = (Some(header.host.clone()), Some(header.pid));
+    reach.identify(&Identity { host, pid, ..identity(job.scenario.seed, job.layout, rank) });
+    definitions(&recorder, &lifetimes).iter().for_each(|definition| reach.define(definition));
+    buffer.heartbeats().for_each(|heartbeat| reach.note(&heartbeat));
+    let is_silent = buffer.end.saturating_add(SILENCE) < job.end;
+    let last = buffer.clocks.sync(buffer.end);
+    let place = ProcessPlace {
+        host: &header.host,
+        pid: header.pid,
+        heard_ns: last.realtime_ns,
+        kinds: buffer.all_kinds(),
+    };
+    let state = if is_silent { vector_flags::SILENT } else { 0 };
+    // A tick is 1 ns.
+    reach.add_to(table, state, (last.ticks, SECOND), place);
+}
+
+/// The records of a rank, the lifetimes of its operations, and the header of its recording.
+fn recorded<'a>(job: &'a Job<'a>, rank: u32) -> (RankRecorder<'a>, Vec<OpLifetime<'a>>, Header) {
+    let (host, pid, _) = names(job, rank);
     let stops = job.conditions.of(rank);
     let is_first_host = job.layout.host(rank) == 0;
     let early = u64::from(if is_first_host { job.scenario.job.early_s } else { 0 }) * SECOND;
@@ -44,8 +81,7 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
     let mut recorder = RankRecorder { job, rank, pid, buffer, numbers };
     let lifetimes = operations(&mut recorder);
     heartbeats::record(&mut recorder, &lifetimes, closed);
-    write(&mut recorder, &lifetimes, &path, header).map_err(|error| Error::write(&path, error))?;
-    Ok(path)
+    (recorder, lifetimes, header)
 }
 
 /// The names of a rank's host, process and recording.
@@ -101,6 +137,17 @@ fn write(
     for fact in identity(job.scenario.seed, job.layout, recorder.rank).since(&Identity::default()) {
         writer.define(&fact)?;
     }
+    for definition in definitions(recorder, lifetimes) {
+        writer.define(&definition)?;
+    }
+    recorder.buffer.write(&mut writer, SECOND)?;
+    writer.sync_header()
+}
+
+/// The communicators of a rank and the strings of its records.
+fn definitions(recorder: &RankRecorder<'_>, lifetimes: &[OpLifetime<'_>]) -> Vec<Definition> {
+    let job = recorder.job;
+    let mut all = Vec::new();
     for (index, own) in job.layout.of_rank[recorder.rank as usize].iter().enumerate() {
         let group = &job.layout.groups[own.group];
         let index = u16::try_from(index).unwrap_or(u16::MAX);
@@ -118,9 +165,9 @@ fn write(
             api_version: API,
             nccl_version: NCCL,
         };
-        writer.define(&Definition::Comm(comm))?;
+        all.push(Definition::Comm(comm));
         let text = own.role.name().to_owned();
-        writer.define(&Definition::Role { hash: group.hash, text })?;
+        all.push(Definition::Role { hash: group.hash, text });
         let ended = if is_old || own.role == Role::Setup {
             ended_after(lifetimes, index).filter(|&time| time <= recorder.buffer.end)
         } else {
@@ -128,14 +175,12 @@ fn write(
         };
         if let Some(time) = ended {
             let ticks = recorder.buffer.clocks.ticks(time);
-            writer.define(&Definition::CommEnd { index, ticks })?;
+            all.push(Definition::CommEnd { index, ticks });
         }
     }
-    for (id, text) in recorder.buffer.strings() {
-        writer.define(&Definition::String { id, text: text.to_owned() })?;
-    }
-    recorder.buffer.write(&mut writer, SECOND)?;
-    writer.sync_header()
+    let strings = recorder.buffer.strings();
+    all.extend(strings.map(|(id, text)| Definition::String { id, text: text.to_owned() }));
+    all
 }
 
 /// When a communicator that is created in the middle of the run is first used.

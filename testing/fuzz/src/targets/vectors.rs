@@ -5,7 +5,9 @@ use crate::mutate;
 use crate::random::Random;
 use crate::target::Target;
 use ncclscope_diagnose::{Options, diagnose, fr_out, input, text};
-use ncclscope_trace::vectors::{self, Edge, Vector};
+use ncclscope_trace::vectors::{
+    self, OpenTransfer, ProcessFacts, SetupFacts, Table, ThreadFacts, Vector,
+};
 
 pub(super) const TARGET: Target =
     Target { name: "vectors", samples, mutate, read, inputs: 2000, found: &[] };
@@ -23,20 +25,34 @@ fn samples() -> Vec<Vec<u8>> {
         age_ms: 60_000,
         hash: 3,
         hash_at: 8,
-        peer: i32::try_from(process % 8).unwrap_or(0),
-        edge: Edge {
-            channel: 1,
-            is_send: process.is_multiple_of(2),
-            reached: Some(3),
-            ..Edge::default()
-        }
-        .bits(),
+        origin: u64::from(process) + 1,
         ..Vector::default()
     };
+    let transfer = |vector: u32| OpenTransfer {
+        vector,
+        peer: i32::try_from((vector + 1) % 8).unwrap_or(0),
+        channel: 1,
+        is_send: vector.is_multiple_of(2),
+        reached: Some(3),
+        steps: 8,
+        posted: 4,
+        still_ms: 60_000,
+        ..OpenTransfer::default()
+    };
+    let facts = |process: u32| ProcessFacts {
+        process,
+        origin: u64::from(process) + 1,
+        host: "node".into(),
+        heard_ns: 9 << 40,
+        setup: Some(SetupFacts { function: "ncclCommSplit".into(), ..SetupFacts::default() }),
+        threads: vec![ThreadFacts { state: b'S', kinds: 16, ..ThreadFacts::default() }],
+        ..ProcessFacts::default()
+    };
     let table = |late: fn(u32) -> bool| {
-        let mut out = Vec::new();
-        let all: Vec<Vector> = (0..24).map(|process| vector(process, late(process))).collect();
-        vectors::write(&mut out, &all).map(|()| out).unwrap_or_default()
+        let vectors = (0..24).map(|process| vector(process, late(process))).collect();
+        let (transfers, processes) =
+            ((0..24).map(transfer).collect(), (0..24).map(facts).collect());
+        Table { vectors, transfers, processes, ..Table::default() }.bytes()
     };
     vec![table(|_| false), table(|process| process == 5), table(|process| process % 3 == 0)]
 }
@@ -55,9 +71,10 @@ fn mutate(random: &mut Random, data: &mut Vec<u8>) {
 }
 
 fn read(data: &[u8]) -> bool {
-    let Ok(all) = vectors::read(data) else { return false };
-    let job = input::vectors::build(&all, &std::collections::BTreeMap::new());
-    let found = diagnose(&job, &Options::default());
+    let Ok(table) = vectors::read_table(data) else { return false };
+    let options = Options::default();
+    let job = input::vectors::build(&table, options.hang);
+    let found = diagnose(&job, &options);
     let _ = (text::render(&found, None, None), serde_json::to_string(&found).is_ok());
     let _ = fr_out::dumps(&job).take(1).map(|(_, dump)| fr_out::pickle(&dump).len()).sum::<usize>();
     true

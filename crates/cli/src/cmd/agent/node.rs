@@ -27,7 +27,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a process is exported after its end: longer than any scrape interval.
 pub(super) const LINGER: Duration = Duration::from_secs(300);
@@ -238,14 +238,17 @@ impl Node {
 
     /// The progress of the processes as a table of vectors.
     pub(crate) fn vectors(&self) -> Table {
-        let vectors = self.processes.values().flat_map(Process::vectors).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let made_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let mut table = Table { made_ns, ..Table::default() };
+        self.processes.values().for_each(|process| process.add_to(&mut table));
         let named = |process: &Process| {
             let identity = process.identity();
             let job = ncclscope_trace::vectors::job_number(identity);
             Some((job, identity.job.clone().or_else(|| identity.run.clone())?))
         };
-        let jobs = self.processes.values().filter_map(named).collect();
-        Table { vectors, jobs, ..Table::default() }
+        table.jobs = self.processes.values().filter_map(named).collect();
+        table
     }
 
     pub(super) fn count(&self) -> Count {

@@ -2,13 +2,12 @@
 //! A process that the agent follows: its recording, and the metrics measured in it.
 
 use super::origin::Origin;
-use super::vectors::Reach;
 use ncclscope_diagnose::Stop;
 use ncclscope_diagnose::input::here::{Seen, has_frozen_group, see};
 use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, OldestInFlight, Rank};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::vectors::{Vector, vector_flags};
+use ncclscope_trace::vectors::{ProcessPlace, Reach, Table, Vector, vector_flags};
 use ncclscope_trace::{
     ClockSource, Definition, End, Error, Follower, Heartbeat, Identity, News, TickMap,
 };
@@ -298,6 +297,21 @@ impl Process {
             return Vec::new();
         }
         self.reach.vectors(self.state(), self.last_ticks, self.follower.header().hz)
+    }
+
+    /// Adds its vectors, and what else a table tells of it; nothing if it ended in order.
+    pub(super) fn add_to(&self, table: &mut Table) {
+        if self.follower.end() == Some(End::Closed) {
+            return;
+        }
+        let place = ProcessPlace {
+            host: self.host(),
+            pid: self.pid(),
+            heard_ns: self.follower.tick_map().realtime_ns(self.last_ticks),
+            kinds: self.follower.lanes().iter().fold(0, |kinds, lane| kinds | lane.kinds),
+        };
+        let now = (self.last_ticks, self.follower.header().hz);
+        self.reach.add_to(table, self.state(), now, place);
     }
 
     /// The flags for the state of the process; 0 while it records.

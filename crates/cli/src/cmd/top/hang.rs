@@ -11,7 +11,7 @@ use ncclscope_top::{Comm, Flight, Verdict};
 use ncclscope_trace::Identity;
 use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::vectors::{Table, Vector};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Why ranks wait.
@@ -27,13 +27,10 @@ pub(super) struct Hangs {
 
 /// Looks for ranks that others have waited for longer than `limit`.
 pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
-    let mut jobs: BTreeMap<u64, Vec<_>> = BTreeMap::new();
-    for vector in &table.vectors {
-        jobs.entry(vector.job).or_default().push(*vector);
-    }
+    let jobs: BTreeSet<u64> = table.vectors.iter().map(|vector| vector.job).collect();
     let mut hangs = Hangs { stuck: stuck(table), ..Hangs::default() };
-    for (number, vectors) in jobs {
-        let of_job = build(&vectors, &table.jobs);
+    for number in jobs {
+        let of_job = build(&table.of_jobs(|job| job == number), limit);
         let job = table.jobs.get(&number).cloned().unwrap_or_default();
         let found = diagnose(&of_job, &Options { hang: limit }).findings;
         hangs.findings.extend(found.iter().map(|verdict| verdict_of(&job, verdict)));
@@ -89,7 +86,6 @@ pub(super) fn flight(vector: &Vector, comm: Comm) -> Option<Flight> {
     let p2p = vector.p2p_enqueued.saturating_sub(vector.p2p_done);
     (vector.age_ms > 0).then(|| Flight {
         comm,
-        peer: (vector.peer >= 0).then_some(vector.peer),
         age_s: f64::from(vector.age_ms) / 1e3,
         count: u64::from(open) + u64::from(p2p),
         ..Flight::default()
@@ -113,7 +109,6 @@ mod tests {
             done,
             age_ms: if done < enqueued { 2_000 } else { 0 },
             hash_at: enqueued,
-            peer: -1,
             job,
             ..Vector::default()
         };

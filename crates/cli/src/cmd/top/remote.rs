@@ -286,7 +286,6 @@ mod tests {
             started: enqueued,
             hash_at: enqueued,
             age_ms: if enqueued > 4 { 2_500 } else { 0 },
-            peer: -1,
             job: 5,
             ..Vector::default()
         };
