@@ -424,6 +424,11 @@ impl InFlightOp {
         self.has_stopped() && !self.transfers.iter().any(Transfer::is_open)
     }
 
+    /// True if the input shows its transfers and not its call.
+    pub(crate) fn hides_call(&self) -> bool {
+        self.call.func.is_empty() && self.kernel.is_none()
+    }
+
     /// True if its kernel has stopped on all channels, and the network has not moved all its data.
     pub(crate) fn is_in_network(&self) -> bool {
         self.has_stopped() && self.transfers.iter().any(Transfer::is_open)

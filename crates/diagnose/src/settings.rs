@@ -174,8 +174,8 @@ fn joined(all: usize, members: &BTreeSet<u32>, pairs: &[(u32, u32)]) -> Vec<Grou
     groups.into_values().collect()
 }
 
-/// What differs between these processes of what may make NCCL decide otherwise, a sentence each: who
-/// has which value.
+/// What differs between these processes of what may make NCCL decide otherwise, a sentence each:
+/// who has which value.
 pub(crate) fn differences(job: &Job, processes: &[u32]) -> Vec<String> {
     let environment = |at: u32| &job.processes[at as usize].environment;
     let keys = processes.iter().flat_map(|&at| environment(at).keys());

@@ -578,17 +578,12 @@ impl<'a> StuckOperation<'a> {
         }
         cause.roots.extend(other.filter(|_| class == FindingClass::NetworkStalled));
         let is_gpu = matches!(class, FindingClass::GpuNotProducing | FindingClass::GpuNotConsuming);
-        if is_gpu && self.hides_call(at) {
+        let flight = u32::try_from(at).ok().and_then(|at| self.comm.flights.get(&at));
+        if is_gpu && flight.is_some_and(InFlightOp::hides_call) {
             cause.confidence = Confidence::Suspect;
             cause.alternatives.push(HIDDEN_CALL.into());
         }
         cause
-    }
-
-    /// True if the input shows a member's transfers and not their call.
-    fn hides_call(&self, at: usize) -> bool {
-        let flight = u32::try_from(at).ok().and_then(|at| self.comm.flights.get(&at));
-        flight.is_some_and(|flight| flight.call.func.is_empty() && flight.kernel.is_none())
     }
 
     /// The cause at a member that another one waits for and whose own transfers show nothing.

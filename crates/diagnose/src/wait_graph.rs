@@ -9,8 +9,8 @@ limit, or when the input was written because of a hang. Operation *k* needs all 
 in *k* waits for each member that has not entered *k*. Sends and receives have no common number:
 those of each ordered pair of ranks form a communicator of their own with two members. While NCCL
 connects for sends and receives, their peers are not known: such a call is a communicator of the
-caller and all members that it may wait for ([`CommKind::Call`]). Each of these that waits for
-nothing is a *possible* root.
+caller and all members that it may wait for ([`CommKind::Call`]). If these are several, each that
+waits for nothing is a *possible* root.
 
 **Nodes.** Each process is a node. So is, for each communicator in which a member waits,
 
@@ -501,9 +501,10 @@ impl<'a> GraphSearch<'a> {
         overdue
     }
 
-    /// Removes from the late processes those that are awaited only by calls without a known peer.
-    /// Also where only one member waits for nothing, the peers of the calls may be those that wait,
-    /// and their calls may not match. A call that a certain root explains needs no such process.
+    /// Removes from the late processes those that are awaited only by calls of which several
+    /// members may be the peer. Also where only one of these waits for nothing, the peer may be one
+    /// that waits, and their calls may not match. A call that a certain root explains needs no such
+    /// process.
     fn separate_possible(&self, found: &mut WaitRoots) {
         let free: BTreeSet<u32> = found.late.iter().chain(&found.moving).copied().collect();
         let mut sure: BTreeSet<u32> = BTreeSet::new();
@@ -514,7 +515,7 @@ impl<'a> GraphSearch<'a> {
             let awaited: Vec<u32> = awaited.filter(|process| free.contains(process)).collect();
             match comm.vectors.first() {
                 _ if progress.waiting.is_empty() => {}
-                Some(caller) if comm.kind == CommKind::Call => {
+                Some(caller) if comm.kind == CommKind::Call && comm.vectors.len() > 2 => {
                     unsure.push((caller.process, awaited));
                 }
                 _ => sure.extend(awaited),

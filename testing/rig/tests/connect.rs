@@ -74,14 +74,16 @@ fn expect(connects: Connects, calls: &[&'static str], other: &[&'static str], fo
 
 #[test]
 fn the_first_sends_and_receives_wait_for_a_rank_that_is_elsewhere() {
-    expect(Connects::AtInit, &["sendrecv:4096"], &[AWAY], &confirmed("H1a", &[1]));
+    // The calls of the ranks that wait may not match.
+    let suspect = [verdict("H1a", "suspect", &[1])];
+    expect(Connects::AtInit, &["sendrecv:4096"], &[AWAY], &suspect);
     let before = ["allreduce:4096", "allreduce:4096", "sendrecv:4096"];
-    expect(Connects::AtFirstCall, &before, &[before[0], before[1], AWAY], &confirmed("H1a", &[1]));
+    expect(Connects::AtFirstCall, &before, &[before[0], before[1], AWAY], &suspect);
 }
 
 #[test]
 fn the_first_sends_and_receives_wait_for_a_rank_that_has_ended() {
-    expect(Connects::AtInit, &["sendrecv:4096"], &[ENDS], &confirmed("H1b", &[1]));
+    expect(Connects::AtInit, &["sendrecv:4096"], &[ENDS], &[verdict("H1b", "suspect", &[1])]);
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn a_release_that_reports_no_calls_shows_no_wait() {
 fn a_rank_that_stays_away_after_a_broadcast_has_stopped_calling() {
     let before = ["broadcast:4096", "allreduce:4096"];
     let calls = [before[0], before[1], "allreduce:4096"];
-    expect(Connects::AtInit, &calls, &[before[0], before[1], AWAY], &confirmed("H1a", &[1]));
+    expect(Connects::AtInit, &calls, &[before[0], before[1], AWAY], &suspect);
 }
 
 /// The wait of the others in the Broadcast is only probable: the evidence is that one rank has not

@@ -26,7 +26,7 @@ mod target;
 mod tls;
 
 use crate::args::{AgentArgs, Label};
-use crate::cmd::judged::Judge;
+use crate::cmd::judged::{Judge, Judged};
 use crate::failure::{BAD_INPUT, Failure, tell, warn, warn_lines};
 use crate::input::{allow_open_files, damage, host_name, warn_of_damaged};
 use crate::unrecorded::{Patience, Unrecorded};
@@ -69,7 +69,9 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         let mut node = Node::new(directories, &host).per_rank(labels.rank).once();
         node.poll();
         node.close(Instant::now(), true);
-        node.blame(Judge::default().look(&node, args.hang.hang_sec));
+        let mut judge = Judge::default();
+        let jobs = judge.look(&node, args.hang.hang_sec);
+        node.blame(jobs.iter().flat_map(Judged::blamed));
         let text = output.prometheus(&node, 0);
         std::io::stdout().lock().write_all(text.as_bytes())?;
         let is_readable = node.count().unreadable == 0 && node.unreadable().next().is_none();
@@ -105,7 +107,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         window = interval;
         let closed = node.close(Instant::now(), stop);
         let jobs = judge.look(&node, args.hang.hang_sec);
-        node.blame(jobs);
+        node.blame(jobs.iter().flat_map(Judged::blamed));
         exports.export(&node.with_findings(closed), &node, &mut output);
         // A process that hangs before its first communicator records nothing.
         let unrecorded = Unrecorded::find(&directories);

@@ -64,8 +64,13 @@ impl Judged {
         }
     }
 
-    /// Each cause and rank at fault, at most [`Help::MOST`] ranks of a cause.
-    pub(crate) fn blamed(&self) -> impl Iterator<Item = FindingKey> {
+    /// Each cause and rank at fault, at most [`Help::MOST`] ranks of a cause, with the identity of
+    /// one of the job's processes.
+    pub(crate) fn blamed(&self) -> impl Iterator<Item = (&Identity, FindingKey)> {
+        self.causes().map(|key| (&self.identity, key))
+    }
+
+    fn causes(&self) -> impl Iterator<Item = FindingKey> {
         self.found.findings.iter().flat_map(|verdict| {
             let confidence = match verdict.confidence {
                 Confidence::Confirmed => "confirmed",

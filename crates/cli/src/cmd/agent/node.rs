@@ -16,12 +16,11 @@ use super::passed::{Entry, Passed, Reason};
 use super::place;
 use super::process::{Counted, Process, SILENT_AFTER};
 use super::pxn;
-use crate::cmd::judged::Judged;
 use crate::failure::warn;
 use ncclscope_metrics::encode::{ProcessAttributes, compat};
 use ncclscope_metrics::{CommKey, FindingKey, Metrics, Name};
-use ncclscope_trace::Error;
 use ncclscope_trace::vectors::Table;
+use ncclscope_trace::{Error, Identity};
 use rustix::process::{Resource, getrlimit};
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -166,13 +165,13 @@ impl Node {
         self.with_findings(total)
     }
 
-    /// Notes why jobs hang, until the next call.
-    pub(super) fn blame(&mut self, jobs: &[Judged]) {
+    /// Notes why jobs hang, each given as one of its processes, until the next call.
+    pub(super) fn blame<'a>(&mut self, causes: impl Iterator<Item = (&'a Identity, FindingKey)>) {
         self.findings.clear();
-        for job in jobs {
+        for (process, key) in causes {
             // A rank may be at fault that this node does not have.
-            let place = place::of(&job.identity, &self.host, false);
-            self.findings.entry(place).or_default().extend(job.blamed().map(|key| (key, 1)));
+            let place = place::of(process, &self.host, false);
+            self.findings.entry(place).or_default().insert(key, 1);
         }
     }
 
