@@ -169,7 +169,7 @@ fn a_release_that_reports_no_calls_shows_no_wait() {
 fn a_rank_that_stays_away_after_a_broadcast_has_stopped_calling() {
     let before = ["broadcast:4096", "allreduce:4096"];
     let calls = [before[0], before[1], "allreduce:4096"];
-    expect(Connects::AtInit, &calls, &[before[0], before[1], AWAY], &suspect);
+    expect(Connects::AtInit, &calls, &[before[0], before[1], AWAY], &confirmed("H1a", &[1]));
 }
 
 /// The wait of the others in the Broadcast is only probable: the evidence is that one rank has not
