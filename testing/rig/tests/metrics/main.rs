@@ -247,18 +247,24 @@ impl Prometheus {
     }
 }
 
+/// A job without steps.
+fn recorded_job(plugin: &Path, nccl: &Path, folder: &Path) -> Job {
+    let job = Job::new(nccl).expect("the stand-in builds").timeout(Duration::from_secs(300));
+    job.env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", folder)
+}
+
 /// A job that runs until it is killed, after operations of several sizes.
 fn endless_job(plugin: &Path, nccl: &Path, folder: &Path) -> Job {
-    let job = Job::new(nccl).expect("the stand-in builds").timeout(Duration::from_secs(300));
-    let job = job.env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", folder);
     let sizes = ["repeat:10:allreduce:1024", "repeat:10:allreduce:65536"];
     // Each window has several sizes, which the latency of a link needs.
+    let job = recorded_job(plugin, nccl, folder);
     job.steps(["sendrecv:65536"].into_iter().chain([sizes; 5_000].into_iter().flatten()))
 }
 
 fn agent(cli: &Path, run: &Path, address: &str) -> Command {
     let mut command = Command::new(cli);
-    command.args(["agent", "--interval", "1", "--labels", "rank,peer,channel", "--dir"]);
+    command.args(["agent", "--interval", "1", "--labels", "rank,peer,channel"]);
+    command.args(["--hang-sec", "2", "--dir"]);
     command.arg(run).args(["--prom-listen", address]);
     command
 }
@@ -286,6 +292,9 @@ fn every_query_of_every_dashboard_and_alert_returns_data() {
     let hidden = endless_job(&plugin, &nccl, &run).hosts(1).devices(2);
     let hidden = hidden.env("NCCLSCOPE_KERNEL", "off").env("NCCLSCOPE_CUDA_EVENTS", "off");
     let hidden = hidden.start().expect("ranks start");
+    let calls = ["allreduce:4096", "allreduce:4096"];
+    let hung = recorded_job(&plugin, &nccl, &run).steps(calls);
+    let hung = hung.rank_steps(1, [calls[0], "sleep:300000"]).start().expect("ranks start");
 
     let end = Instant::now() + PATIENCE;
     let mut silent: Vec<Query> = queries();
@@ -299,7 +308,7 @@ fn every_query_of_every_dashboard_and_alert_returns_data() {
     assert!(prometheus.data(scraped, end).is_some(), "through the node exporter");
     let text = std::fs::read_to_string(textfiles.join("ncclscope.prom")).unwrap();
     check_metrics(&text);
-    drop((running, hidden));
+    drop((running, hidden, hung));
 }
 
 /// The product, a run directory, and an agent that follows it and writes a textfile.
@@ -422,6 +431,6 @@ fn each_alert_fires_on_what_it_is_for() {
     if !has_prometheus() {
         return;
     }
-    assert!(promtool(&["check", "rules", "alerts.yml"]).contains("11 rules found"));
+    assert!(promtool(&["check", "rules", "alerts.yml"]).contains("12 rules found"));
     assert!(promtool(&["test", "rules", "alerts_test.yml"]).contains("SUCCESS"));
 }
