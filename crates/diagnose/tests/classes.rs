@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each class of hang on the smallest job that shows it, and what must not be called a hang.
 
+mod common;
+
+use common::{MINUTE, comm, job};
 use ncclscope_diagnose::job::{
     Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, ThreadState,
     Vector,
@@ -12,29 +15,6 @@ use ncclscope_operations::threads::Role;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
-
-const MINUTE: Option<u64> = Some(60_000_000_000);
-
-fn job(ranks: u32) -> Job {
-    let process = |rank| Process { rank: Some(rank), ..Process::default() };
-    Job { processes: (0..ranks).map(process).collect(), ..Job::default() }
-}
-
-/// A communicator of processes with (enqueued, kernel started, done).
-fn comm(name: &str, members: &[(u32, u64, Option<u64>, u64)]) -> Communicator {
-    let vector =
-        |(&(process, enqueued, started, done), rank): (&(u32, u64, Option<u64>, u64), u32)| {
-            let age_ns = MINUTE.filter(|_| done < enqueued);
-            let base = Vector { process, rank, enqueued, started, done, ..Vector::default() };
-            Vector { api: enqueued, age_ns, born_ns: age_ns, ..base }
-        };
-    Communicator {
-        name: name.into(),
-        nranks: u32::try_from(members.len()).unwrap(),
-        vectors: members.iter().zip(0..).map(vector).collect(),
-        ..Communicator::default()
-    }
-}
 
 fn run(job: &Job) -> Diagnosis {
     diagnose(job, &Options::default())
