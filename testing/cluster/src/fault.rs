@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 /// An Ethernet address that no interface has.
-const NOBODY: &str = "02:00:00:00:00:ee";
+const NO_HOST: &str = "02:00:00:00:00:ee";
 
 /// A fault, and when it strikes.
 #[derive(Clone, Debug, Deserialize)]
@@ -128,7 +128,7 @@ impl Damage {
             Kind::BlackHole { to } => {
                 // To an Ethernet address that no port has: what a stale entry does.
                 let to = &cluster.host(*to)?.address;
-                host.run(&format!("ip neigh replace {to} lladdr {NOBODY} dev eth0 nud permanent"))
+                host.run(&format!("ip neigh replace {to} lladdr {NO_HOST} dev eth0 nud permanent"))
             }
             Kind::Mtu { bytes } => {
                 command::run(&format!("ip link set {port} mtu {bytes}")).map(drop)

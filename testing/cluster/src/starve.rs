@@ -9,8 +9,8 @@
 //!
 //! A caller takes the whole chain at once, and puts -1 in its place. It has a chain of its own from
 //! then on, and comes back when that is used up (`ncclLocalOpAppend`, src/proxy.cc). Between
-//! reading the first slot and taking it, it relies on nobody else taking it: only the thread that
-//! calls NCCL may take slots, and only between its calls.
+//! reading the first slot and taking it, it relies on no other thread to take it: only the thread
+//! that calls NCCL may take slots, and only between its calls.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
