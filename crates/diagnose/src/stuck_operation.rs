@@ -279,20 +279,24 @@ impl<'a> StuckOperation<'a> {
     }
 
     fn not_given(&self, at: usize) -> Cause {
-        let vector = self.vector(at);
-        let process = &self.job.processes[vector.process as usize];
+        let process = &self.job.processes[self.vector(at).process as usize];
         let proxy = process.threads.iter().find(|it| it.role.is_proxy() && !it.thread.is_gone());
         let thread = proxy.map(|it| format!("; its proxy thread: {}", words::usage(&it.thread)));
-        let text = format!(
-            "{}: in {}{}, {} ({}){}",
+        let text = self.in_call(at, Pending::Enqueuing) + &thread.unwrap_or_default();
+        self.cause(FindingClass::CallNotEnqueued, at, text)
+    }
+
+    /// Text such as `rank 1 (a, pid 7): in operation 5 for 60.0 s, … (5 called, 4 enqueued)`.
+    fn in_call(&self, at: usize, pending: Pending) -> String {
+        let vector = self.vector(at);
+        format!(
+            "{}: in {}{}, {} ({})",
             words::rank(self.job, vector.process),
             words::number(self.comm.number(vector)),
             words::since(self.job, vector.age_ns),
-            Pending::Enqueuing.text(),
+            pending.text(),
             words::counts_of(self.comm, self.unseen_calls(), vector),
-            thread.unwrap_or_default(),
-        );
-        self.cause(FindingClass::CallNotEnqueued, at, text)
+        )
     }
 
     /// The causes at members for which NCCL still connects although all have called the operation.
@@ -300,15 +304,7 @@ impl<'a> StuckOperation<'a> {
         let connect = || members.iter().filter(|&&at| self.vector(at).is_connecting());
         let is_alone = connect().count() < self.comm.vectors.len();
         let cause = |&at: &usize| {
-            let vector = self.vector(at);
-            let text = format!(
-                "{}: in {}{}, {} ({})",
-                words::rank(self.job, vector.process),
-                words::number(self.comm.number(vector)),
-                words::since(self.job, vector.age_ns),
-                Pending::Inside.text(),
-                words::counts_of(self.comm, self.unseen_calls(), vector),
-            );
+            let text = self.in_call(at, Pending::Inside);
             let mut cause = self.cause(FindingClass::CallNotEnqueued, at, text);
             if !is_alone {
                 cause.confidence = Confidence::Suspect;

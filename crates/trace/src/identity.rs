@@ -176,6 +176,12 @@ impl Identity {
         identity
     }
 
+    /// The job's id; without one, that of its launch.
+    #[must_use]
+    pub fn job_id(&self) -> Option<&str> {
+        self.job.as_deref().or(self.run.as_deref())
+    }
+
     /// The part of the identity that distinguishes the process from all others.
     #[must_use]
     pub fn process(&self) -> ProcessId {

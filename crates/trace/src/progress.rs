@@ -219,6 +219,21 @@ record_fields! {
     }
 }
 
+impl Thread {
+    /// Number of looks, the latest of which show what a thread does now: about ten seconds.
+    pub const LOOKS: usize = 11;
+    /// Least time between the first and the last of these that shows whether it runs, ms.
+    pub const LEAST_MS: u32 = 100;
+
+    /// Processor time that it has used since an earlier look, and time in which it was ready to run
+    /// and did not, ns.
+    #[must_use]
+    pub const fn since(&self, before: &Thread) -> (u64, u64) {
+        let cpu_ns = self.cpu_ns.saturating_sub(before.cpu_ns);
+        (cpu_ns, self.run_delay_ns.saturating_sub(before.run_delay_ns))
+    }
+}
+
 impl Heartbeat {
     /// When, in ticks.
     #[must_use]

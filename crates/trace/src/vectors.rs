@@ -20,6 +20,7 @@ Another table may follow, so that tables of several agents can be concatenated.
 use crate::bytes::{u32_at, u64_at};
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::progress::progress_flags;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
@@ -155,6 +156,12 @@ impl Hasher for Fnv {
 }
 
 impl Vector {
+    /// True if the rank's own watchdog reports a hang of the communicator.
+    #[must_use]
+    pub const fn is_stuck(&self) -> bool {
+        self.flags & progress_flags::STUCK as u32 != 0
+    }
+
     /// The vector's bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; VECTOR_BYTES] {

@@ -69,9 +69,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         let mut node = Node::new(directories, &host).per_rank(labels.rank).once();
         node.poll();
         node.close(Instant::now(), true);
-        let mut judge = Judge::default();
-        let jobs = judge.look(&node, args.hang.hang_sec);
-        node.blame(jobs.iter().flat_map(Judged::blamed));
+        blame(&mut node, &mut Judge::default(), args);
         let text = output.prometheus(&node, 0);
         std::io::stdout().lock().write_all(text.as_bytes())?;
         let is_readable = node.count().unreadable == 0 && node.unreadable().next().is_none();
@@ -106,8 +104,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         let stop = watch(&mut node, window, &signals, &exports);
         window = interval;
         let closed = node.close(Instant::now(), stop);
-        let jobs = judge.look(&node, args.hang.hang_sec);
-        node.blame(jobs.iter().flat_map(Judged::blamed));
+        blame(&mut node, &mut judge, args);
         exports.export(&node.with_findings(closed), &node, &mut output);
         // A process that hangs before its first communicator records nothing.
         let unrecorded = Unrecorded::find(&directories);
@@ -117,6 +114,12 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
     }
+}
+
+/// Notes why jobs hang, after a window was closed.
+fn blame(node: &mut Node, judge: &mut Judge, args: &AgentArgs) {
+    let jobs = judge.look(node, args.hang.hang_sec);
+    node.blame(jobs.iter().flat_map(Judged::blamed));
 }
 
 /// Reads recordings for the length of a window. True if a signal ends the agent.

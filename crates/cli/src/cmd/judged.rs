@@ -9,7 +9,6 @@ use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_metrics::FindingKey;
 use ncclscope_trace::Identity;
-use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::vectors::Vector;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -121,10 +120,8 @@ impl Judge {
 /// True if a process is not seen to complete operations in the last window, or has one in flight
 /// for `limit`.
 fn may_hang(node: &Node, limit: Duration) -> bool {
-    let is_old = |vector: &Vector| {
-        let is_stuck = vector.flags & u32::from(progress_flags::STUCK) != 0;
-        is_stuck || Duration::from_millis(vector.age_ms.into()) >= limit
-    };
+    let is_old =
+        |vector: &Vector| vector.is_stuck() || Duration::from_millis(vector.age_ms.into()) >= limit;
     let stands = |process: &Process| {
         let mut operations = process.window().operations.values();
         !operations.any(|of| of.count > 0) || process.vectors().iter().any(is_old)

@@ -32,17 +32,16 @@ pub fn jobs(
     others: &[PathBuf],
     settings: &InputOptions,
 ) -> Vec<LiveJob> {
-    let of_living: Vec<PathBuf> = living.iter().cloned().collect();
-    let facts = recording::snapshots(&of_living, settings, &mut Vec::new());
-    let begin_ns = facts.iter().map(|one| one.facts.begin_ns).filter(|&ns| ns > 0).min();
+    let mut paths: Vec<PathBuf> = living.iter().cloned().collect();
+    let read = |paths: &[PathBuf]| recording::snapshots(paths, settings, &mut Vec::new());
+    let mut all = read(&paths);
+    let begin_ns = all.iter().map(|one| one.facts.begin_ns).filter(|&ns| ns > 0).min();
     let begin = UNIX_EPOCH + Duration::from_nanos(begin_ns.unwrap_or(0)) - CLOCKS;
     let gone = others.iter().filter(|path| !living.contains(*path) && written_since(path, begin));
     let gone: Vec<PathBuf> = gone.cloned().collect();
-    let all = match gone.is_empty() {
-        true => facts,
-        // Work for another process (PXN) is joined among all of them.
-        false => recording::snapshots(&[of_living, gone].concat(), settings, &mut Vec::new()),
-    };
+    all.extend(read(&gone));
+    paths.extend(gone);
+    let all = recording::with_pxn(all, &paths);
     let facts: Vec<ProcessFacts> = all.iter().map(|one| one.facts.clone()).collect();
     let mut all: Vec<Option<Snapshot>> = all.into_iter().map(Some).collect();
     let runs = Runs::split(&facts).runs.into_iter();

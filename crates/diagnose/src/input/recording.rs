@@ -44,9 +44,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Minimum time between two samples of a thread that show whether it runs, ns.
-const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
-
 /// Minimum number of segments read from the end of a recording's ring. If they are too few, the
 /// number is multiplied by `MORE_SEGMENTS`, so that little is read twice.
 const LEAST_SEGMENTS: usize = 2;
@@ -69,11 +66,11 @@ pub fn job(
     if snapshots.is_empty() {
         return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
     }
-    assemble(snapshots, settings)
+    assemble(with_pxn(snapshots, paths), settings)
 }
 
-/// The progress of the processes of these recordings, without those of which nothing is left that
-/// says which process they are of.
+/// The progress of the processes of these recordings, each by its own, without those of which
+/// nothing is left that says which process they are of.
 pub(super) fn snapshots(
     paths: &[PathBuf],
     settings: &InputOptions,
@@ -101,12 +98,15 @@ pub(super) fn snapshots(
             !one.facts.is_nameless
         });
     }
-    if snapshots.iter().any(Snapshot::has_foreign) { with_pxn(paths) } else { snapshots }
+    snapshots
 }
 
-/// The progress of the processes if proxy threads work for other processes (PXN): that work is
-/// assigned to the process whose operation it is.
-fn with_pxn(paths: &[PathBuf]) -> Vec<Snapshot> {
+/// The progress of the processes of these recordings. If proxy threads work for other processes
+/// (PXN), all are read again: that work is assigned to the process whose operation it is.
+pub(super) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snapshot> {
+    if !snapshots.iter().any(Snapshot::has_foreign) {
+        return snapshots;
+    }
     let ends: Vec<Recording> = paths.iter().filter_map(|path| open_end(path).ok()).collect();
     let pxn = Pxn::read(&ends.iter().collect::<Vec<_>>());
     let numbers: Vec<usize> = (0..ends.len()).collect();
@@ -576,21 +576,22 @@ impl<'t, 'a> Progression<'t, 'a> {
                 samples.entry(thread.tid).or_default().push(*thread);
             }
         }
+        let least_ns = u64::from(Thread::LEAST_MS) * 1_000_000;
         let has_api = has_api(self.recording.lanes().iter().map(|lane| lane.header.kinds));
         let state = |(tid, samples): (u32, Vec<Thread>)| {
             let last = *samples.last()?;
-            // The span covers about the latest ten seconds.
-            let before = samples.iter().rev().nth(10).or_else(|| samples.first()).copied()?;
+            let before = samples.iter().rev().take(Thread::LOOKS).next_back().copied()?;
             let clock = self.timeline.clock();
             let wall = to_u64(clock.duration_ns(last.ticks.saturating_sub(before.ticks)));
+            let (cpu_ns, delay_ns) = last.since(&before);
             let thread = rank::Thread {
                 tid,
                 state: last.state,
                 place: self.recording.string(last.place).unwrap_or_default().to_owned(),
                 // A shorter span shows nothing.
-                span_ns: Some(wall).filter(|&wall| wall >= MIN_SAMPLE_GAP_NS).unwrap_or(0),
-                cpu_ns: last.cpu_ns.saturating_sub(before.cpu_ns),
-                delay_ns: last.run_delay_ns.saturating_sub(before.run_delay_ns),
+                span_ns: Some(wall).filter(|&wall| wall >= least_ns).unwrap_or(0),
+                cpu_ns,
+                delay_ns,
             };
             Some(ThreadState { thread, role: Role::of(last.kinds, has_api) })
         };

@@ -148,7 +148,8 @@ impl ProcessFacts {
             out.extend(word.to_le_bytes());
         }
         put_text(out, &self.host);
-        let SetupFacts { function, connects, listens } = self.setup.clone().unwrap_or_default();
+        let none = SetupFacts::default();
+        let SetupFacts { function, connects, listens } = self.setup.as_ref().unwrap_or(&none);
         [function, connects, listens].iter().for_each(|text| put_text(out, text));
         out.extend(length(self.threads.len()));
         for thread in &self.threads {

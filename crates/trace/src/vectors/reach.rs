@@ -14,12 +14,8 @@ const STILL_MS: u32 = 1_000;
 /// Maximum number of transfers told of a communicator; half of them are for each direction, as far
 /// as it has as many.
 const MOST_TRANSFERS: usize = 64;
-/// Number of looks at a thread that are kept, which are about those of the last ten seconds.
-const LOOKS: usize = 11;
 /// Maximum number of threads of a process.
 const MOST_THREADS: usize = 64;
-/// Minimum time between two looks that shows whether a thread runs, ms.
-const MIN_LOOK_MS: u32 = 100;
 /// A heartbeat tells a call up to this time after it was made, ms.
 const LATE_MS: u32 = 1_000;
 
@@ -140,7 +136,7 @@ impl Reach {
                 if self.threads.len() < MOST_THREADS || self.threads.contains_key(&thread.tid) {
                     let looks = self.threads.entry(thread.tid).or_default();
                     looks.push_back(*thread);
-                    looks.drain(..looks.len().saturating_sub(LOOKS));
+                    looks.drain(..looks.len().saturating_sub(Thread::LOOKS));
                 }
             }
             Heartbeat::Setup(setup) => self.setup = Some(*setup),
@@ -268,15 +264,16 @@ impl Reach {
     fn thread(&self, looks: &VecDeque<Thread>, hz: u64) -> Option<ThreadFacts> {
         let (first, last) = looks.front().zip(looks.back())?;
         let span_ms = Now { ticks: last.ticks, hz }.ms_since(first.ticks);
+        let (cpu_ns, delay_ns) = last.since(first);
         Some(ThreadFacts {
             tid: last.tid,
             state: last.state,
             kinds: last.kinds,
             place: self.text(last.place),
             // A shorter span shows nothing.
-            span_ns: if span_ms < MIN_LOOK_MS { 0 } else { u64::from(span_ms) * 1_000_000 },
-            cpu_ns: last.cpu_ns.saturating_sub(first.cpu_ns),
-            delay_ns: last.run_delay_ns.saturating_sub(first.run_delay_ns),
+            span_ns: if span_ms < Thread::LEAST_MS { 0 } else { u64::from(span_ms) * 1_000_000 },
+            cpu_ns,
+            delay_ns,
         })
     }
 

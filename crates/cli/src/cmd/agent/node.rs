@@ -244,7 +244,7 @@ impl Node {
         let named = |process: &Process| {
             let identity = process.identity();
             let job = ncclscope_trace::vectors::job_number(identity);
-            Some((job, identity.job.clone().or_else(|| identity.run.clone())?))
+            Some((job, identity.job_id()?.to_owned()))
         };
         table.jobs = self.processes.values().filter_map(named).collect();
         table

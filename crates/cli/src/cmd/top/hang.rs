@@ -8,27 +8,26 @@ use ncclscope_diagnose::{Options, diagnose};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_top::{Comm, Flight, Verdict};
-use ncclscope_trace::Identity;
 use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::vectors::{Table, Vector};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Why ranks wait.
-#[derive(Clone, Debug, Default)]
+/// What an agent's vectors show.
+#[derive(Debug, Default)]
 pub(super) struct Hangs {
     /// Why ranks wait, for each job.
     pub(super) findings: Vec<Verdict>,
     /// (Job number, rank) of ranks whose own watchdog reports a hang.
     pub(super) stuck: BTreeSet<(u64, u32)>,
-    /// Why a job may hang of which that is not seen.
-    pub(super) notes: Vec<String>,
 }
 
 /// Looks for ranks that others have waited for longer than `limit`.
 pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
     let jobs: BTreeSet<u64> = table.vectors.iter().map(|vector| vector.job).collect();
-    let mut hangs = Hangs { stuck: stuck(table), ..Hangs::default() };
+    let stuck = table.vectors.iter().filter(|vector| vector.is_stuck());
+    let stuck = stuck.map(|vector| (vector.job, vector.process)).collect();
+    let mut hangs = Hangs { stuck, ..Hangs::default() };
     for number in jobs {
         let of_job = build(&table.of_jobs(|job| job == number), limit);
         let job = table.jobs.get(&number).cloned().unwrap_or_default();
@@ -38,27 +37,13 @@ pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
     hangs
 }
 
-/// The same of jobs that were judged by their recordings.
-pub(super) fn of_jobs(jobs: &[Judged], table: &Table) -> Hangs {
-    let mut hangs = Hangs { stuck: stuck(table), ..Hangs::default() };
-    for job in jobs {
-        let name = job_of(&job.identity);
-        hangs.findings.extend(job.found.findings.iter().map(|one| verdict_of(&name, one)));
-        hangs.notes.extend(job.doubt().map(str::to_owned));
-    }
-    hangs
-}
-
-/// The job's id as in tables of vectors.
-pub(super) fn job_of(identity: &Identity) -> String {
-    identity.job.clone().or_else(|| identity.run.clone()).unwrap_or_default()
-}
-
-/// (Job number, rank) of ranks whose own watchdog reports a hang.
-fn stuck(table: &Table) -> BTreeSet<(u64, u32)> {
-    let is_stuck = |vector: &&Vector| vector.flags & u32::from(progress_flags::STUCK) != 0;
-    let stuck = table.vectors.iter().filter(is_stuck);
-    stuck.map(|vector| (vector.job, vector.process)).collect()
+/// Why ranks wait according to the recordings.
+pub(super) fn verdicts(jobs: &[Judged]) -> Vec<Verdict> {
+    let of_job = |job: &Judged| {
+        let name = job.identity.job_id().unwrap_or_default().to_owned();
+        job.found.findings.iter().map(|one| verdict_of(&name, one)).collect::<Vec<_>>()
+    };
+    jobs.iter().flat_map(of_job).collect()
 }
 
 /// A verdict of `diagnose` about a job.

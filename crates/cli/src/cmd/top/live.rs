@@ -7,7 +7,7 @@ Rates are those of the last windows, which together last [`SPAN`]: a single wind
 operations of a slow job.
 */
 
-use super::hang::{self, Hangs, job_of};
+use super::hang;
 use super::watch::Source;
 use crate::cmd::agent::node::Node;
 use crate::cmd::agent::process::Process;
@@ -24,7 +24,7 @@ use ncclscope_operations::stats::to_f64;
 use ncclscope_top::{
     Comm, Flight, Function, FunctionKey, Life, Link, LinkKey, Rank, Reading, Work,
 };
-use ncclscope_trace::vectors::job_number;
+use ncclscope_trace::vectors::Vector;
 use ncclscope_trace::{End, Identity};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -99,7 +99,7 @@ impl Live {
         }
     }
 
-    fn rank(&self, process: &Process, hangs: &Hangs) -> Option<Rank> {
+    fn rank(&self, process: &Process) -> Option<Rank> {
         let identity = process.identity();
         let life = self.life(process)?;
         let mut work = Work::default();
@@ -107,9 +107,9 @@ impl Live {
         works.for_each(|window| work.add(window));
         let rank = identity.rank.or_else(|| only_rank(process));
         let is_over = matches!(life, Life::Ended | Life::Killed);
-        let stuck = rank.is_some_and(|rank| hangs.stuck.contains(&(job_number(identity), rank)));
+        let says_hung = process.vectors().iter().any(Vector::is_stuck);
         Some(Rank {
-            job: job_of(identity),
+            job: identity.job_id().unwrap_or_default().to_owned(),
             rank,
             host: process.host().to_owned(),
             device: identity.device,
@@ -117,7 +117,7 @@ impl Live {
             life,
             flights: if is_over { Vec::new() } else { flights(process) },
             work,
-            says_hung: stuck && !is_over,
+            says_hung: says_hung && !is_over,
             no_end: no_end(process).filter(|_| !is_over),
             facts: facts(identity),
         })
@@ -173,12 +173,15 @@ impl Source for Live {
         }
         self.readings += 1;
         self.close();
-        let hangs = hang::of_jobs(self.judge.look(&self.node, limit), &self.node.vectors());
+        let jobs = self.judge.look(&self.node, limit);
+        let findings = hang::verdicts(jobs);
+        let doubts: Vec<String> =
+            jobs.iter().filter_map(|job| job.doubt().map(str::to_owned)).collect();
         let ranks: Vec<Rank> =
-            self.node.processes().filter_map(|process| self.rank(process, &hangs)).collect();
+            self.node.processes().filter_map(|process| self.rank(process)).collect();
         let mut notes = if ranks.is_empty() { self.advice() } else { Vec::new() };
         let unreadable: Vec<String> = self.node.unreadable().collect();
-        notes.extend(hangs.notes.iter().cloned());
+        notes.extend(doubts);
         notes.extend(unreadable.iter().take(UNREADABLE).cloned());
         if let more @ 1.. = unreadable.len().saturating_sub(UNREADABLE) {
             notes.push(format!("{more} more cannot be read"));
@@ -190,7 +193,7 @@ impl Source for Live {
             at: Moment::now().rfc3339(),
             span_s: self.lengths.iter().sum::<Duration>().as_secs_f64(),
             ranks,
-            findings: hangs.findings,
+            findings,
             notes,
         })
     }
