@@ -177,12 +177,21 @@ impl Process {
 /// A call that creates or ends a communicator, and has not returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetupCall {
+    /// Time since a look at the threads first saw it, ns. The call may have begun earlier: after
+    /// the look before that one, or after the last call of NCCL.
+    pub age_ns: u64,
     /// NCCL's function.
     pub function: String,
     /// To whom the process connects without an answer, `ADDRESS:PORT, …`.
     pub connects: String,
     /// Its addresses at which it waits for others, `ADDRESS, …`.
     pub listens: String,
+}
+
+impl SetupCall {
+    pub(crate) fn older_by(self, ns: u64) -> SetupCall {
+        SetupCall { age_ns: self.age_ns + ns, ..self }
+    }
 }
 
 /// Why an operation shows no end: NCCL reports neither a part of it that runs nor that it ended.

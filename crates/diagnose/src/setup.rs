@@ -26,7 +26,7 @@ const NAMED: usize = 4;
 /// Processes in such a function, and what they wait for.
 struct Waits<'a> {
     job: &'a Job,
-    /// The processes, and for how long they have called nothing else.
+    /// The processes, and for how long the call has stood at least.
     inside: Vec<(u32, u64)>,
     /// Running processes that are outside, and have called nothing for as long.
     outside: Vec<u32>,
@@ -45,8 +45,9 @@ pub(crate) fn find(
     let runs = |one: &Process| one.status == ProcessStatus::Running;
     let all = || job.processes.iter().zip(0u32..).filter(|(one, _)| runs(one));
     let still = |one: &Process| one.idle_ns.filter(|&idle| idle >= hang_ns);
-    let inside = all().filter(|(one, _)| one.setup.is_some());
-    let inside: Vec<(u32, u64)> = inside.filter_map(|(one, at)| Some((at, still(one)?))).collect();
+    let age = |one: &Process| one.setup.as_ref().map(|setup| setup.age_ns);
+    let inside = all().filter_map(|(one, at)| Some((at, age(one)?)));
+    let inside: Vec<(u32, u64)> = inside.filter(|&(_, age)| age >= hang_ns).collect();
     let is_named = |&(process, _): &(u32, u64)| {
         let rank = job.rank(process);
         let of_class = |it: &&Verdict| it.class == FindingClass::CommSetup;
@@ -159,7 +160,7 @@ impl Waits<'_> {
     fn evidence(&self, class: FindingClass) -> Vec<Evidence> {
         let line = |&(at, age): &(u32, u64)| {
             let line = Evidence::of(class, self.job.rank(at), text(self.job, at));
-            line.with([("idle_ns", to_f64(age))])
+            line.with([("age_ns", to_f64(age))])
         };
         let mut lines: Vec<Evidence> = self.inside.iter().take(MAX_EVIDENCE).map(line).collect();
         let more = self.inside.len().saturating_sub(MAX_EVIDENCE);
@@ -184,9 +185,8 @@ impl Waits<'_> {
 pub(crate) fn text(job: &Job, at: u32) -> String {
     let one = &job.processes[at as usize];
     let setup = one.setup.clone().unwrap_or_default();
-    let age = one.idle_ns.map(|age| format!(" for {}", words::duration(age)));
-    let (who, age) = (words::rank(job, at), age.unwrap_or_default());
-    let mut text = format!("{who}: in {}{age}", setup.function);
+    let (who, age) = (words::rank(job, at), words::duration(setup.age_ns));
+    let mut text = format!("{who}: in {} for {age}", setup.function);
     if !setup.connects.is_empty() {
         text += &format!(", connects to {} without an answer", setup.connects);
     }
@@ -210,13 +210,14 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// The ranks' functions and pauses.
+    /// The ranks' functions, and for how long they have been there or outside.
     fn job(ranks: &[(Option<&str>, u64)]) -> Job {
         let process = |(&(function, idle), rank): (&(Option<&str>, u64), u32)| Process {
             rank: Some(rank),
             idle_ns: Some(idle * S),
             still_ns: Some(idle * S),
             setup: function.map(|function| SetupCall {
+                age_ns: idle * S,
                 function: function.into(),
                 connects: "10.0.0.3:99".into(),
                 listens: String::new(),
@@ -244,6 +245,11 @@ mod tests {
         let line = &verdict.evidence[0].text;
         assert!(line.ends_with("for 40.0 s, connects to 10.0.0.3:99 without an answer"), "{line}");
         assert!(found(&job(&[(init, 20), (init, 21)])).findings.is_empty(), "below the limit");
+        // They computed for long, and then ended the communicator.
+        let mut late = job(&[(Some("ncclCommDestroy"), 400), (Some("ncclCommDestroy"), 400)]);
+        late.processes[0].setup.as_mut().unwrap().age_ns = 2 * S;
+        late.processes[1].setup.as_mut().unwrap().age_ns = 0;
+        assert!(found(&late).findings.is_empty(), "the pause before is no part of the call");
     }
 
     #[test]

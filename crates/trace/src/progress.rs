@@ -219,6 +219,15 @@ record_fields! {
     }
 }
 
+impl Setup {
+    /// Whether this look sees the call that the look before saw. A pause of the application before
+    /// a look saw the call is no part of the call.
+    #[must_use]
+    pub fn continues(&self, before: &Setup) -> bool {
+        (self.tid, self.function) == (before.tid, before.function)
+    }
+}
+
 impl Thread {
     /// Number of looks, the latest of which show what a thread does now: about ten seconds.
     pub const LOOKS: usize = 11;

@@ -244,7 +244,10 @@ fn process(
         idle_ns: ago((snapshot.last_call_ns != 0).then_some(snapshot.last_call_ns)),
         exit_status: snapshot.exit_status(),
         entered: snapshot.entered,
-        setup: snapshot.setup.clone(),
+        setup: snapshot
+            .setup
+            .clone()
+            .map(|setup| setup.older_by(now.saturating_sub(snapshot.end_ns))),
         environment: snapshot.environment(),
         threads: snapshot.threads.clone(),
         reports: snapshot.reports.clone(),

@@ -557,16 +557,19 @@ impl<'t, 'a> Progression<'t, 'a> {
 
     /// What the latest look at its threads saw, if it was after the last call.
     fn setup(&self, call: u64) -> Option<SetupCall> {
-        let mut looks =
-            self.recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
-                Heartbeat::Setup(setup) => Some(setup),
-                _ => None,
-            });
-        let last = looks.next_back().filter(|last| last.ticks > call)?;
+        let looks = self.recording.heartbeats().iter().rev().filter_map(|it| match it {
+            Heartbeat::Setup(setup) => Some(setup),
+            _ => None,
+        });
+        let mut looks = looks.take_while(|look| look.ticks > call);
+        let last = looks.next()?;
+        let first = looks.take_while(|look| last.continues(look)).last().unwrap_or(last);
         let text = |id| self.recording.string(id).unwrap_or_default().to_owned();
         let function = text(last.function);
         let (connects, listens) = (text(last.connects), text(last.listens));
-        (!function.is_empty()).then_some(SetupCall { function, connects, listens })
+        let age = self.recording.last_ticks().saturating_sub(first.ticks);
+        let age_ns = span_ns(age, self.recording.header().hz);
+        (!function.is_empty()).then_some(SetupCall { age_ns, function, connects, listens })
     }
 
     fn threads(&self) -> Vec<ThreadState> {

@@ -258,6 +258,7 @@ fn add_facts(process: &mut Process, facts: &ProcessFacts) {
         role: Role::of(it.kinds, has_api),
     };
     let setup = |it: &vectors::SetupFacts| SetupCall {
+        age_ns: ns(it.age_ms),
         function: it.function.clone(),
         connects: it.connects.clone(),
         listens: it.listens.clone(),

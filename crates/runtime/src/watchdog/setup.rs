@@ -5,12 +5,13 @@ function that creates or ends a communicator? NCCL reports no event for these.
 
 A look reads `/proc` ([`ncclscope_process`]), on a short-lived thread of its own, because files of
 the host may be slow. Looks are rare: the first one in a pause is due after [`FIRST_NS`], or after
-twice the longest pause that was looked at before, but at the watchdog's limit in any case; further
-ones when the pause has doubled, and from then on once in [`AGAIN_NS`].
+twice the longest pause that was looked at before, but at half the watchdog's limit in any case;
+further ones when the pause has doubled, and from then on once in [`AGAIN_NS`].
 
-Such a call that has not returned when the pause reaches the limit is a hang like any other
-([`Event::Hung`]). That a thread is still in it is seen by a look that begins then, and time in
-which the process did not run does not count.
+Such a call that has not returned for the limit since a look first saw it is a hang like any other
+([`Event::Hung`]). That a thread is still in it is seen by a look that begins then. The pause before
+the first look does not count: the application may have computed, and begun the call just then. Nor
+does time in which the process did not run.
 */
 
 use super::clock::Clock;
@@ -67,22 +68,23 @@ impl Seen {
     }
 
     /// The thread and the function, and the sentence about a call that has not returned.
-    pub(super) fn hang(&self, pause_ns: u64) -> Option<(String, String)> {
+    pub(super) fn hang(&self, age_ns: u64) -> Option<(String, String)> {
         let (tid, function) = self.call?;
-        Some((format!("{function} on thread {tid}"), self.line(pause_ns)?))
+        Some((format!("{function} on thread {tid}"), self.line(age_ns)?))
     }
 
-    /// The sentence about a call that has not returned for `pause_ns`; `None` if there is none.
-    fn line(&self, pause_ns: u64) -> Option<String> {
+    /// The sentence about a call that has not returned for at least `age_ns`; `None` if there is
+    /// none.
+    fn line(&self, age_ns: u64) -> Option<String> {
         let (tid, function) = self.call?;
         let connects = match self.connects.as_str() {
             "" => String::new(),
             to => format!("; it connects to {to}, without an answer"),
         };
         Some(format!(
-            "thread {tid} is in {function}, and no thread has called NCCL for {}{connects}; \
-             compare the ranks with ncclscope diagnose",
-            human::duration(to_f64(pause_ns))
+            "thread {tid} has been in {function} for at least {}{connects}; compare the ranks with \
+             ncclscope diagnose",
+            human::duration(to_f64(age_ns))
         ))
     }
 }
@@ -90,7 +92,7 @@ impl Seen {
 /// What became of a call that creates or ends a communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A thread has been in it for the limit, in a pause of this many ns.
+    /// A thread has been in it for this many ns, which is the limit or more.
     Hung(Seen, u64),
     /// That call has returned.
     Over,
@@ -109,19 +111,36 @@ pub(super) struct Setups {
     due_ns: u64,
     /// The longest pause that was looked at, ns.
     longest_ns: u64,
-    /// The time that the watchdog saw pass when the pause began, ns.
-    seen_ns: u64,
-    /// The look under way, or the latest, began after the limit.
+    /// What the latest look of this pause saw.
+    seen: Option<Seen>,
+    /// When the call that it saw was first seen.
+    first: Option<First>,
+    /// The look under way, or the latest, began after that call had stood for the limit.
     is_late: bool,
     /// A hang was found in this pause, and its call has not returned.
     is_hung: bool,
-    /// What the latest look of this pause saw.
-    seen: Option<Seen>,
+}
+
+/// When a call was first seen.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    /// In ticks.
+    at: u64,
+    /// The time that the watchdog had seen pass, ns.
+    seen_ns: u64,
+}
+
+impl First {
+    /// For how long the call has stood, without time in which the process did not run, ns.
+    fn age_ns(self, clock: Clock, seen: still::Seen) -> u64 {
+        clock.ns_since(self.at).min(seen.total().saturating_sub(self.seen_ns))
+    }
 }
 
 impl Setups {
     /// Takes the number of calls and communicators so far; looks if that is due. Returns what a
-    /// look saw that has ended, and a hang once the pause reaches `limit_ns`, or its end.
+    /// look saw that has ended, and a hang once the call that it saw has stood for `limit_ns`, or
+    /// its end.
     pub(super) fn look(
         &mut self,
         calls: u64,
@@ -129,51 +148,65 @@ impl Setups {
         limit_ns: Option<u64>,
     ) -> (Option<Seen>, Option<Event>) {
         let found = SEEN.lock().take();
+        if calls != self.calls || self.since == 0 {
+            return self.begin(calls, clock, limit_ns);
+        }
         // A look that did not see all threads does not undo what one before it saw.
         let has_call = self.seen.as_ref().is_some_and(|seen| seen.call.is_some());
         let found = found.filter(|seen| seen.call.is_some() || !(seen.is_partial && has_call));
-        if calls != self.calls || self.since == 0 {
-            // What a look saw in the pause before says nothing about this one.
-            let due_ns = FIRST_NS.max(self.longest_ns.saturating_mul(2));
-            let due_ns = limit_ns.map_or(due_ns, |limit| due_ns.min(limit.max(FIRST_NS)));
-            let (since, longest_ns) = (clock.now, self.longest_ns);
-            // The call that it saw has returned.
-            let over = self.seen.take().filter(|seen| seen.call.is_some());
-            let was_hung = self.is_hung;
-            let seen_ns = seen.total();
-            *self = Setups { calls, since, due_ns, longest_ns, seen_ns, ..Setups::default() };
-            return (over.map(|_| Seen::default()), was_hung.then_some(Event::Over));
+        if let Some(found) = &found {
+            self.note(found.clone(), clock, seen);
         }
         let pause_ns = clock.ns_since(self.since);
-        let was_late = self.is_late;
-        if let Some(seen) = &found {
-            self.seen = Some(seen.clone());
-        }
-        let limit_ns = limit_ns.unwrap_or(u64::MAX);
-        let is_beyond = pause_ns.min(seen.total().saturating_sub(self.seen_ns)) >= limit_ns;
+        let age_ns = self.first.map(|first| first.age_ns(clock, seen));
+        let event = found.as_ref().and_then(|found| self.event(found, age_ns.unwrap_or(0)));
+        let left_ns = limit_ns.zip(age_ns).map(|(limit, age)| limit.saturating_sub(age));
         let is_due = pause_ns >= self.due_ns;
         if is_due {
             self.longest_ns = self.longest_ns.max(pause_ns);
             self.due_ns = pause_ns + pause_ns.min(AGAIN_NS);
-            if pause_ns < limit_ns {
-                self.due_ns = self.due_ns.min(limit_ns);
-            }
         }
         // A look that began before the limit may still be under way: tried again until one begins.
-        if is_due || is_beyond && !was_late {
+        let is_beyond = left_ns == Some(0);
+        if is_due || is_beyond && !self.is_late {
             self.is_late |= start() && is_beyond;
         }
-        let event =
-            found.as_ref().filter(|_| was_late).and_then(|found| self.event(found, pause_ns));
         (found, event)
     }
 
-    /// What a look after the limit shows.
-    fn event(&mut self, found: &Seen, pause_ns: u64) -> Option<Event> {
+    /// NCCL was called: what a look saw in the pause before says nothing about this one, and the
+    /// call that it saw has returned.
+    fn begin(
+        &mut self,
+        calls: u64,
+        clock: Clock,
+        limit_ns: Option<u64>,
+    ) -> (Option<Seen>, Option<Event>) {
+        let due_ns = FIRST_NS.max(self.longest_ns.saturating_mul(2));
+        let due_ns = limit_ns.map_or(due_ns, |limit| due_ns.min((limit / 2).max(FIRST_NS)));
+        let over = self.seen.take().filter(|seen| seen.call.is_some());
+        let was_hung = self.is_hung;
+        let longest_ns = self.longest_ns;
+        *self = Setups { calls, since: clock.now, due_ns, longest_ns, ..Setups::default() };
+        (over.map(|_| Seen::default()), was_hung.then_some(Event::Over))
+    }
+
+    /// Notes what a look saw. A call that it sees for the first time begins to age.
+    fn note(&mut self, found: Seen, clock: Clock, seen: still::Seen) {
+        if self.seen.as_ref().and_then(|before| before.call) != found.call {
+            let first = First { at: clock.now, seen_ns: seen.total() };
+            (self.first, self.is_late) = (found.call.map(|_| first), false);
+        }
+        self.seen = Some(found);
+    }
+
+    /// What a look shows that was noted: a call that stands for the limit is a hang once.
+    fn event(&mut self, found: &Seen, age_ns: u64) -> Option<Event> {
         let is_in_it = found.call.is_some();
-        let was_hung = std::mem::replace(&mut self.is_hung, is_in_it);
-        match (was_hung, is_in_it) {
-            (false, true) => Some(Event::Hung(found.clone(), pause_ns)),
+        let was_hung = self.is_hung;
+        self.is_hung = is_in_it && (was_hung || self.is_late);
+        match (was_hung, self.is_hung) {
+            (false, true) => Some(Event::Hung(found.clone(), age_ns)),
             (true, false) => Some(Event::Over),
             _ => None,
         }
@@ -181,7 +214,7 @@ impl Setups {
 
     /// What the process is in, for a client that asks.
     pub(super) fn now(&self, clock: Clock) -> Option<String> {
-        self.seen.as_ref()?.line(clock.ns_since(self.since))
+        self.seen.as_ref()?.line(clock.ns_since(self.first?.at))
     }
 }
 
@@ -215,15 +248,24 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
+    /// A clock at this second, and a watchdog that saw `seen` seconds pass.
+    fn at(second: u64, seen: u64) -> (Clock, still::Seen) {
+        let mut passed = still::Seen::default();
+        (0..=seen).for_each(|second| _ = passed.tick(second * S));
+        (Clock { now: second * S, hz: S }, passed)
+    }
+
+    fn inside(function: &'static str) -> Seen {
+        Seen { call: Some((7, function)), ..Seen::default() }
+    }
+
     #[test]
-    fn looks_are_due_ever_more_seldom_and_at_the_limit() {
+    fn looks_are_due_ever_more_seldom_and_at_half_the_limit() {
         let mut setups = Setups::default();
         let mut due = |from: u64, until: u64, limit: u64| -> Vec<u64> {
             let mut look = |second: u64| {
                 let before = setups.due_ns;
-                let mut seen = still::Seen::default();
-                (0..=second).for_each(|second| _ = seen.tick(second * S));
-                setups.look(from, (Clock { now: second * S, hz: S }, seen), Some(limit * S));
+                setups.look(from, at(second, second), Some(limit * S));
                 before != setups.due_ns
             };
             look(from);
@@ -232,29 +274,37 @@ mod tests {
         assert_eq!(due(10, 40, 300), [2, 4, 8, 16]);
         assert!(due(100, 130, 300).is_empty(), "no longer than the pause before");
         assert_eq!(due(200, 330, 300), [32, 64, 124]);
-        assert_eq!(due(400, 420, 10), [10, 20], "the limit");
+        assert_eq!(due(400, 430, 20), [10, 20], "half the limit");
     }
 
     /// A look after the limit decides, and time in which the process was stopped does not count.
     #[test]
     fn a_call_that_stands_for_the_limit_is_a_hang_until_it_returns() {
-        let call = |is_in_it: bool| Seen {
-            call: is_in_it.then_some((7, "ncclCommInitRank")),
-            ..Seen::default()
+        let mut setups = Setups::default();
+        let mut look = |found: Seen, (clock, seen): (Clock, still::Seen)| {
+            setups.note(found.clone(), clock, seen);
+            let first = setups.first;
+            let age = first.map_or(0, |first| first.age_ns(clock, seen));
+            let event = setups.event(&found, age);
+            setups.is_late |= age >= 10 * S;
+            event
         };
-        let mut setups = Setups { is_late: true, ..Setups::default() };
-        assert_eq!(setups.event(&call(false), 9), None, "in no function of NCCL");
-        assert_eq!(setups.event(&call(true), 10), Some(Event::Hung(call(true), 10)));
-        assert_eq!(setups.event(&call(true), 11), None, "once");
-        assert_eq!(setups.event(&call(false), 12), Some(Event::Over));
-        setups.event(&call(true), 13);
-        let clock = |second: u64| (Clock { now: second * S, hz: S }, still::Seen::default());
-        assert_eq!(setups.look(5, clock(14), Some(S)).1, Some(Event::Over), "NCCL was called");
-        // The watchdog has seen no time pass.
-        for second in 15..30 {
-            setups.look(5, clock(second), Some(S));
-        }
-        assert!(!setups.is_late);
+        let init = || inside("ncclCommInitRank");
+        assert_eq!(look(Seen::default(), at(40, 40)), None, "in no function of NCCL");
+        assert_eq!(look(init(), at(41, 41)), None, "the pause before does not count");
+        assert_eq!(look(init(), at(80, 45)), None, "it was stopped");
+        assert_eq!(look(init(), at(90, 51)), None, "this look began before the limit");
+        assert_eq!(look(init(), at(92, 53)), Some(Event::Hung(init(), 12 * S)));
+        assert_eq!(look(init(), at(93, 54)), None, "once");
+        assert_eq!(look(Seen::default(), at(94, 55)), Some(Event::Over));
+        let end = || inside("ncclCommDestroy");
+        assert_eq!(look(init(), at(100, 60)), None);
+        assert_eq!(look(init(), at(111, 71)), None, "this look began before the limit");
+        assert_eq!(look(end(), at(112, 72)), None, "the next function");
+        assert_eq!(look(end(), at(122, 82)), None);
+        assert_eq!(look(end(), at(123, 83)), Some(Event::Hung(end(), 11 * S)));
+        let (clock, seen) = at(124, 84);
+        assert_eq!(setups.look(5, (clock, seen), Some(S)).1, Some(Event::Over), "NCCL was called");
     }
 
     #[test]
@@ -265,8 +315,9 @@ mod tests {
         let listening = ["10.0.0.2:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap()].into();
         let seen = Seen::of(&calls, &Sockets { listening, connecting });
         let line = seen.line(9 * S).unwrap();
-        assert!(line.starts_with("thread 7 is in ncclCommSplit, and no thread"), "{line}");
-        assert!(line.contains("9.00 s; it connects to 10.0.0.3:99, without an answer"), "{line}");
+        let text = "thread 7 has been in ncclCommSplit for at least 9.00 s; it connects to";
+        assert!(line.starts_with(text), "{line}");
+        assert!(line.contains("to 10.0.0.3:99, without an answer; compare"), "{line}");
         assert_eq!(seen.listens, "10.0.0.2");
         let mut texts = Vec::new();
         let record = seen.record(5, |text| {

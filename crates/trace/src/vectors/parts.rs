@@ -111,6 +111,8 @@ pub struct ProcessFacts {
 /// See [`crate::progress::Setup`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetupFacts {
+    /// Time since a look first saw it there, ms.
+    pub age_ms: u32,
     /// NCCL's function.
     pub function: String,
     /// To whom sockets of the process connect without an answer.
@@ -144,12 +146,13 @@ impl ProcessFacts {
             out.extend(word.to_le_bytes());
         }
         let idle_ms = self.idle_ms.unwrap_or(NEVER_MS);
-        for word in [self.process, self.pid, idle_ms, self.kinds] {
+        let none = SetupFacts::default();
+        let setup = self.setup.as_ref().unwrap_or(&none);
+        let SetupFacts { age_ms, function, connects, listens } = setup;
+        for word in [self.process, self.pid, idle_ms, self.kinds, *age_ms] {
             out.extend(word.to_le_bytes());
         }
         put_text(out, &self.host);
-        let none = SetupFacts::default();
-        let SetupFacts { function, connects, listens } = self.setup.as_ref().unwrap_or(&none);
         [function, connects, listens].iter().for_each(|text| put_text(out, text));
         out.extend(length(self.threads.len()));
         for thread in &self.threads {
@@ -165,10 +168,11 @@ impl ProcessFacts {
 
     pub(super) fn decode(cut: &mut Cut<'_>) -> Option<ProcessFacts> {
         let [job, origin, heard_ns] = [cut.u64()?, cut.u64()?, cut.u64()?];
-        let [process, pid, idle_ms, kinds] = [cut.u32()?, cut.u32()?, cut.u32()?, cut.u32()?];
+        let [process, pid, idle_ms] = [cut.u32()?, cut.u32()?, cut.u32()?];
+        let [kinds, age_ms] = [cut.u32()?, cut.u32()?];
         let host = cut.text()?;
         let [function, connects, listens] = [cut.text()?, cut.text()?, cut.text()?];
-        let setup = SetupFacts { function, connects, listens };
+        let setup = SetupFacts { age_ms, function, connects, listens };
         let count = cut.u32()?;
         let threads = cut.all(count.into(), ThreadFacts::decode);
         (threads.len() as u64 == u64::from(count)).then_some(ProcessFacts {

@@ -27,7 +27,8 @@ pub struct Reach {
     /// Operations in flight at the latest progress record of their communicator.
     ops: BTreeMap<u16, Vec<OpProgress>>,
     threads: BTreeMap<u32, VecDeque<Thread>>,
-    setup: Option<Setup>,
+    /// The latest look, and when the call that it saw was first seen, in ticks.
+    setup: Option<(Setup, u64)>,
     strings: BTreeMap<StrId, String>,
     identity: Identity,
 }
@@ -139,7 +140,10 @@ impl Reach {
                     looks.drain(..looks.len().saturating_sub(Thread::LOOKS));
                 }
             }
-            Heartbeat::Setup(setup) => self.setup = Some(*setup),
+            Heartbeat::Setup(setup) => {
+                let same = self.setup.filter(|(before, _)| setup.continues(before));
+                self.setup = Some((*setup, same.map_or(setup.ticks, |(_, since)| since)));
+            }
             Heartbeat::Checkpoints(_) | Heartbeat::Shortage(_) => {}
         }
     }
@@ -242,7 +246,7 @@ impl Reach {
         let idle_ms = now.ms_since(call).saturating_add(LATE_MS);
         let setup = self
             .setup
-            .filter(|setup| setup.function != StrId::NONE && now.ms_since(setup.ticks) < idle_ms);
+            .filter(|(look, _)| look.function != StrId::NONE && now.ms_since(look.ticks) < idle_ms);
         ProcessFacts {
             job: job_number(&self.identity),
             process: self.process(),
@@ -251,7 +255,8 @@ impl Reach {
             host: host.to_owned(),
             heard_ns,
             idle_ms: (call != 0).then_some(idle_ms),
-            setup: setup.map(|setup| SetupFacts {
+            setup: setup.map(|(setup, since)| SetupFacts {
+                age_ms: now.ms_since(since).min(idle_ms),
                 function: self.text(setup.function),
                 connects: self.text(setup.connects),
                 listens: self.text(setup.listens),

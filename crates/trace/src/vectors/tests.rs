@@ -63,7 +63,7 @@ fn process(origin: u64) -> ProcessFacts {
         host: "node-0".into(),
         heard_ns: 4 << 40,
         idle_ms: (origin == 1).then_some(9),
-        setup: (origin == 1).then_some(SetupFacts { function, connects, listens }),
+        setup: (origin == 1).then_some(SetupFacts { age_ms: 8, function, connects, listens }),
         kinds: 3,
         threads: vec![thread.clone(), ThreadFacts { place: String::new(), ..thread }],
     }
@@ -319,8 +319,10 @@ fn threads_and_looks_are_told_with_their_texts() {
     let [function, connects, listens] = [StrId(2), StrId(3), StrId::NONE];
     let look = Setup { ticks: 20_000, tid: 8, function, connects, listens };
     reach.note(&Heartbeat::Setup(look));
+    reach.note(&Heartbeat::Setup(Setup { ticks: 24_000, ..look }));
     let found = facts(&reach);
     let setup = found.setup.unwrap();
+    assert_eq!(setup.age_ms, 10_000, "since it was first seen");
     assert_eq!((setup.function.as_str(), setup.connects.as_str()), ("ncclCommSplit", "10.0.0.1:7"));
     assert_eq!(found.idle_ms, Some(21_000));
     reach.note(&beat(25_000));
