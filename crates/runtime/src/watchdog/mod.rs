@@ -93,6 +93,8 @@ pub(crate) struct Watchdog {
     pub(crate) actions: HangActions,
     counts: BTreeMap<u16, Counted>,
     told: BTreeMap<u16, LastWritten>,
+    /// The number of communicators so far.
+    begun: u64,
     pauses: Pauses,
     threads: Threads,
     shortages: Shortages,
@@ -179,6 +181,7 @@ impl Watchdog {
             actions,
             counts: BTreeMap::new(),
             told: BTreeMap::new(),
+            begun: 0,
             pauses: Pauses::default(),
             threads: Threads::default(),
             shortages: Shortages::new(),
@@ -205,7 +208,10 @@ impl Watchdog {
     pub(crate) fn comm(&mut self, comm: &Comm) {
         self.detector.tracker.comm(comm);
         self.own.comm(comm);
-        self.told.entry(comm.index).or_default();
+        self.told.entry(comm.index).or_insert_with(|| {
+            self.begun += 1;
+            LastWritten::default()
+        });
     }
 
     pub(crate) fn device(&mut self, comm: u16, device: Device) {
@@ -326,8 +332,8 @@ impl Watchdog {
             found.heartbeats.extend(shortage.map(Heartbeat::Shortage));
         }
         let calls = self.counts.values().map(|counted| counted.counts.calls());
-        let calls = calls.sum::<u64>() + self.counts.len() as u64;
-        let (seen, event) = self.setups.look(calls, (clock, self.seen), self.limit_ns);
+        let (seen, event) =
+            self.setups.look((calls.sum(), self.begun), (clock, self.seen), self.limit_ns);
         found.setup = seen.map(|seen| (clock.now, seen));
         found.hangs.extend(event.and_then(|event| self.setup_event(event, clock)));
         let comms = self.detector.tracker.comms();

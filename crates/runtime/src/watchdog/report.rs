@@ -247,6 +247,9 @@ impl OwnProcess {
     }
 }
 
+/// Where the class of a report may be wrong: its cause may be on another rank.
+const ALONE: &str = "  this is what one rank sees: ncclscope diagnose compares the ranks";
+
 impl Hang {
     /// Adds the name of a hang that was found with this one and has no report of its own.
     pub(super) fn and(&mut self, own: &OwnProcess, other: &Subject) {
@@ -305,6 +308,9 @@ impl Hang {
             format!("  {class}{why}"),
         ];
         lines.extend(self.details.iter().map(|line| format!("  {line}")));
+        if !self.drill {
+            lines.push(ALONE.into());
+        }
         if self.others > MOST_OTHERS {
             lines.push(format!("  also stuck: {} more", self.others - MOST_OTHERS));
         }
