@@ -87,8 +87,9 @@ impl Waits<'_> {
     fn verdict(&self) -> Verdict {
         let inside: Vec<u32> = self.inside.iter().map(|(process, _)| *process).collect();
         let gone = self.gone();
-        // A process that takes no part may not be a member.
+        // A process that takes no part may not be a member, nor one that is gone.
         let (roots, confidence) = match (gone.as_slice(), self.outside.as_slice()) {
+            ([_, ..], _) if self.members.is_empty() => (&gone, Confidence::Suspect),
             ([_, ..], _) => (&gone, Confidence::Confirmed),
             ([], []) => (&inside, Confidence::Confirmed),
             _ => (&self.outside, Confidence::Suspect),
@@ -131,14 +132,18 @@ impl Waits<'_> {
             called_ns: None,
             victims: if *roots == inside { 0 } else { inside.len() },
             evidence: self.evidence(class),
-            alternatives: if gone.is_empty() { self.alternatives() } else { Vec::new() },
+            alternatives: self.alternatives(),
         }
     }
 
-    /// The members of the communicator that are gone.
+    /// The members of the communicator that are gone. Before NCCL has told of the communicator, its
+    /// members are not known: then all processes that are gone.
     fn gone(&self) -> Vec<u32> {
         use ProcessStatus::{Dead, Ended, Stopped};
         let is_gone = |at: &u32| matches!(self.process(*at).status, Dead | Ended | Stopped(_));
+        if self.members.is_empty() {
+            return (0..).take(self.job.processes.len()).filter(is_gone).collect();
+        }
         self.members.iter().copied().filter(is_gone).collect()
     }
 
@@ -174,10 +179,12 @@ impl Waits<'_> {
     }
 
     fn alternatives(&self) -> Vec<String> {
-        match self.outside.as_slice() {
-            [] => Vec::new(),
-            _ => vec!["they are not members, and the others wait for one another".into()],
-        }
+        let is_certain = match self.gone().is_empty() {
+            true => self.outside.is_empty(),
+            false => !self.members.is_empty(),
+        };
+        let other = "they are not members, and the others wait for one another".to_owned();
+        if is_certain { Vec::new() } else { vec![other] }
     }
 }
 
@@ -284,9 +291,11 @@ mod tests {
         assert!(verdict.advice.contains("traceback"), "{}", verdict.advice);
         let differs = "NCCL_MAX_NCHANNELS: not set on ranks 0-1, 1 on rank 2";
         assert_eq!(verdict.evidence.last().unwrap().text, differs);
-        // A communicator that was used is not the one that they create.
+        assert!(all.findings[0].alternatives.is_empty(), "{all:#?}");
+        // A communicator that was used is not the one that they create. Its members are not known.
         job.comms[0].vectors[0].api = 1;
-        let class = found(&job).findings[0].class;
-        assert_eq!(class, FindingClass::CommSetup);
+        let found = &found(&job).findings[0];
+        assert_eq!((found.class, &found.root_ranks[..]), (FindingClass::ProcessGone, &[1][..]));
+        assert_eq!((found.confidence, found.alternatives.len()), (Confidence::Suspect, 1));
     }
 }
