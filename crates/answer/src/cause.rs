@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of a job and its causes, derived from the results of the other analyses.
 
-use ncclscope_diagnose::{Diagnosis, Verdict};
+use ncclscope_diagnose::{Diagnosis, Ends, Verdict};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_report::Report;
@@ -192,5 +192,13 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
         let of = count(hang.job_ranks, "rank");
         return Some(format!("{missing} of {of} {have} no readable recording"));
     }
+    // Of a job that was not started with `run`, nothing else shows that it ended by an error.
+    if hang.ending.as_ref().is_some_and(|it| it.command.is_none() && it.ends == Ends::BrokenOff) {
+        return Some(ALL_BROKEN_OFF.into());
+    }
     slow.quiet.first().cloned()
 }
+
+/// The doubt about a job that looks fine, and of which no process ended in order.
+const ALL_BROKEN_OFF: &str = "no process ended in order: all were ended by a signal, a crash or \
+    `_exit`, and no recording shows why; see the first error in the launcher's log";

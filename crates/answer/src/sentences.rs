@@ -3,7 +3,7 @@
 
 use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
-use ncclscope_diagnose::{CommandEnd, Diagnosis, FirstEnd, Hidden, Standstill, exits_text};
+use ncclscope_diagnose::{CommandEnd, Diagnosis, Ends, FirstEnd, Hidden, Standstill, exits_text};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
@@ -176,10 +176,14 @@ pub(crate) fn more_of_who(state: State, causes: &[Cause], found: Found<'_>) -> S
     };
     if causes.is_empty() {
         let spread = duration(to_f64(ending.spread_ns));
-        return format!(
-            "CANNOT TELL who: the recordings end within {spread} of one another, which does not \
-             show which rank ended first"
-        );
+        return match exits_text(&ending.exits) {
+            _ if ending.ends == Ends::Well => "no rank: all exited with status 0".into(),
+            Some(exits) => format!("CANNOT TELL who was first: {exits}, within {spread}"),
+            None => format!(
+                "CANNOT TELL who: the recordings end within {spread} of one another, which does \
+                 not show which rank ended first"
+            ),
+        };
     }
     let first = ending.first.as_ref();
     let is_told = |first: &&FirstEnd| first.ranks == causes[0].root_ranks;
@@ -236,13 +240,22 @@ const fn sure(cause: &Cause) -> &'static str {
     }
 }
 
+/// Why a job crashed that has no finding.
+fn why_crashed(hang: &Diagnosis) -> String {
+    let is_well = hang.ending.as_ref().is_some_and(|ending| ending.ends == Ends::Well);
+    match is_well {
+        true => "the command failed, and no process that used NCCL did: look for the first error \
+                 in its log"
+            .into(),
+        false => "no recording shows why: look for the first error in the launcher's log".into(),
+    }
+}
+
 /// The reason in one sentence.
 pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
         return match state {
-            State::Crashed => Some(
-                "no recording shows why: look for the first error in the launcher's log".into(),
-            ),
+            State::Crashed => Some(why_crashed(found.hang)),
             State::Unknown => doubt(found).map(|doubt| doubt + &damage(found.report)),
             _ => busy_link(found.slow),
         }

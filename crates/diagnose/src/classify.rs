@@ -687,7 +687,7 @@ impl<'a> Classifier<'a> {
                 ProcessStatus::Stopped(by) => by.text(),
                 _ => "does not run",
             };
-            Evidence::of(class, self.job.rank(process), format!("{who} exists and {by}"))
+            Evidence::of(class, self.job.rank(process), format!("{who} {by}"))
         };
         let evidence: Vec<Evidence> = stopped.iter().map(line).collect();
         let found = || self.verdict(class, Confidence::Confirmed, &stopped, evidence, 0);

@@ -34,7 +34,9 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     let of_first = |exit: &&RankExit| first.ranks.contains(&exit.rank);
     let exits: Vec<RankExit> = ending.exits.iter().filter(of_first).copied().collect();
     let how = match first.is_broken_off {
+        true if first.others == Others::EndedWell => "ended by a signal, a crash or `_exit`",
         true => "ended before the others: by a signal, a crash or `_exit`",
+        false if first.others == Others::EndedWell => "exited with an error, and no other rank did",
         false if exits.len() == first.ranks.len() => "exited before the others, with an error",
         false => "ended before the others, in order or with an error",
     };
@@ -54,9 +56,13 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     evidence.extend(command.map(|command| Evidence::about(class, command.text())));
     let ended = gone::advice(job, ProcessStatus::Ended).unwrap_or_default();
     let advice = if first.is_broken_off { gone::ENDED } else { ended };
-    let confidence = match first.is_broken_off && first.others != Others::OtherHosts {
-        true => Confidence::Confirmed,
-        false => Confidence::Suspect,
+    // Which of several errors came first only times show, and which of several ends was the cause.
+    let confidence = match first.others {
+        // `_exit(0)` is an end that no recording shows.
+        Others::EndedWell if first.is_broken_off => Confidence::Suspect,
+        Others::EndedWell => Confidence::Confirmed,
+        Others::All | Others::OwnHost if first.is_broken_off => Confidence::Confirmed,
+        _ => Confidence::Suspect,
     };
     Some(Verdict {
         class,

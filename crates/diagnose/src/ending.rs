@@ -78,7 +78,8 @@ fn signal_name(signal: u8) -> String {
 pub struct FirstEnd {
     /// Their ranks, ascending.
     pub ranks: Vec<u32>,
-    /// How long before any other process at least, ns; `None` if no other of their host shows it.
+    /// How long before any other process at least, ns; `None` if no other of their host shows it,
+    /// or all others ended well.
     pub before_ns: Option<u64>,
     /// When the first of them ended, ns since 1970.
     #[serde(skip)]
@@ -99,6 +100,8 @@ pub enum Others {
     OwnHost,
     /// Those of other hosts, whose recordings may have been copied later.
     OtherHosts,
+    /// All others; they exited with status 0, which is no matter of time.
+    EndedWell,
 }
 
 impl Others {
@@ -109,8 +112,21 @@ impl Others {
             Others::All => "all others",
             Others::OwnHost => "all others of the host",
             Others::OtherHosts => "all others, which ran on other hosts",
+            Others::EndedWell => "the others, which exited with status 0",
         }
     }
+}
+
+/// How the processes of a job ended, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    /// All exited with status 0.
+    Well,
+    /// None ended in order: a signal ended them, or a crash, or `_exit`.
+    BrokenOff,
+    /// In different ways, or it is not known of all.
+    #[default]
+    Mixed,
 }
 
 /// A rank whose process exited, and its status.
@@ -133,6 +149,8 @@ pub struct Ending {
     pub spread_ns: u64,
     /// The ranks that exited with an error, ascending.
     pub exits: Vec<RankExit>,
+    /// How all processes ended.
+    pub ends: Ends,
 }
 
 impl Ending {

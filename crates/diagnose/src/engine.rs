@@ -40,12 +40,11 @@ impl Options {
     }
 
     /// The wait after which a rank counts as stuck although it goes on in other communicators, ns.
-    /// A rank may do so for minutes, while others wait for its next weights; that a job was killed
-    /// says nothing of it. A limit below the default shortens it.
+    /// A rank may do so for minutes, while others wait for its next weights: neither a low limit
+    /// nor that the job was killed says anything of it.
     fn excused_ns(&self) -> u64 {
         let asked = u64::try_from(self.hang.as_nanos()).unwrap_or(u64::MAX);
-        let is_lower = self.hang < Options::default().hang;
-        if is_lower { patience::excused(asked) } else { patience::MOST_NS.max(asked) }
+        patience::MOST_NS.max(asked)
     }
 }
 

@@ -42,6 +42,10 @@ pub(crate) const fn advice(job: &Job, status: ProcessStatus) -> Option<&'static 
             "find what froze its control group: a paused container (`docker unpause`), a \
              scheduler that suspends jobs (`cgroup.freeze`)."
         }
+        ProcessStatus::Stopped(Stop::Before) => {
+            "find what stopped it: a debugger, a scheduler that suspends jobs, a paused container, \
+             or a SIGSTOP; `scancel` lets a stopped process go on before it ends it."
+        }
         ProcessStatus::Dead if job.ending.is_some() => ENDED,
         _ => return None,
     })
@@ -64,7 +68,7 @@ pub(crate) fn evidence(job: &Job, comm: &Communicator, own: &Vector, by: &Vector
             let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
             format!("exited, {how}{and}")
         }
-        ProcessStatus::Stopped(by) => format!("exists and {}", by.text()),
+        ProcessStatus::Stopped(by) => by.text().into(),
         _ => "has written no record since".into(),
     }
 }

@@ -78,14 +78,20 @@ pub enum Stop {
     Signal,
     /// The freezer of its control group, as used to pause a container.
     Freezer,
+    /// Something that let it go on shortly before it ended, as Slurm does before SIGTERM.
+    Before,
 }
 
 impl Stop {
     /// How the system shows that the process is stopped.
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Stop::Signal => "is stopped (state T)",
-            Stop::Freezer => "is frozen, with its control group",
+            Stop::Signal => "exists and is stopped (state T)",
+            Stop::Freezer => "exists and is frozen, with its control group",
+            Stop::Before => {
+                "recorded nothing for several seconds, not even its heartbeat, until shortly \
+                 before it ended"
+            }
         }
     }
 
@@ -104,6 +110,8 @@ impl Stop {
             (Stop::Freezer, true) => {
                 "frozen, by the control group (a paused container): they exist and do not run"
             }
+            (Stop::Before, false) => "stopped, until shortly before it ended: it did not run",
+            (Stop::Before, true) => "stopped, until shortly before they ended: they did not run",
         }
     }
 }

@@ -46,7 +46,7 @@ mod waiting;
 mod words;
 
 pub use choice::Shown;
-pub use ending::{CommandEnd, Ending, FirstEnd, Others, RankExit, exits_text};
+pub use ending::{CommandEnd, Ending, Ends, FirstEnd, Others, RankExit, exits_text};
 pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::{Job, NoEnd, Stop};
 pub use standstill::Standstill;

@@ -8,7 +8,7 @@ use ncclscope_diagnose::{Options, Verdict, diagnose};
 use ncclscope_findings::FindingClass;
 use ncclscope_trace::Heartbeat;
 use ncclscope_trace::progress::{Progress, name_hash, roll};
-use scripts::{Call, Process};
+use scripts::{Call, Fault, Process};
 use std::path::PathBuf;
 
 /// The verdict on three ranks with so many calls, of which rank 1 makes call `wrong` otherwise.
@@ -44,6 +44,30 @@ fn verdict(calls: u64, wrong: u64, other: Call) -> Verdict {
     let mut found = diagnose(&job, &Options::default()).findings;
     assert_eq!((found.len(), &warnings[..]), (1, &[][..]), "{found:#?}");
     found.remove(0)
+}
+
+/// A name comes after the events that refer to it, and a live recording may be read in between.
+#[test]
+fn a_name_that_is_still_to_come_differs_from_no_name() {
+    for undefined in ["RING", "SIMPLE", "AllReduce", "ncclFloat32"] {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |rank: i32| {
+            let mut process = Process::new(rank, 3);
+            process.header.closed = false;
+            process.collective(Call::ALL_REDUCE);
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+            process.now += 60_000_000_000;
+            process.undefined = (rank == 1).then_some(undefined);
+            process.write(dir.path()).unwrap()
+        };
+        let paths: Vec<PathBuf> = (0..3).map(write).collect();
+        let job = job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
+        let found = diagnose(&job, &Options::default()).findings;
+        let differs = |verdict: &&Verdict| {
+            matches!(verdict.class, FindingClass::CallMismatch | FindingClass::SettingsMismatch)
+        };
+        assert!(!found.is_empty() && found.iter().find(differs).is_none(), "{found:#?}");
+    }
 }
 
 #[test]

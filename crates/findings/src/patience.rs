@@ -16,8 +16,7 @@ pub const fn extended(limit_ns: u64, factor: u64) -> u64 {
 }
 
 /// The longest time (ns) for which operations that end elsewhere excuse one that stands still.
-/// After it the watchdog reports a hang; and `diagnose`, if its limit is below the default, takes a
-/// rank that others wait for as stuck although it goes on in other communicators.
+/// After it the watchdog reports a hang.
 #[must_use]
 pub const fn excused(limit_ns: u64) -> u64 {
     extended(limit_ns, EXCUSED)

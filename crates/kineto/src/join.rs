@@ -534,10 +534,6 @@ mod tests {
     use crate::json::Insert;
     use crate::trace::Identity;
     use serde_json::Value;
-    use std::time::{Duration, Instant};
-
-    /// Far more than the tests need, and far less than without a bound.
-    const PATIENCE: Duration = Duration::from_secs(30);
 
     fn trace(kernels: Vec<Kernel>, groups: Vec<Group>) -> Trace {
         Trace {
@@ -579,7 +575,8 @@ mod tests {
         joined.pairs.iter().map(|pair| (pair.kernel, pair.launch)).collect()
     }
 
-    /// All launches fit, or only those after very many of another function.
+    /// All launches fit, or only those after very many of another function. Time that is not in
+    /// proportion is hours: nextest ends this test and the next two after ten minutes.
     #[test]
     fn kernels_of_one_external_id_take_time_in_proportion() {
         for others in [0, 100_000] {
@@ -596,9 +593,7 @@ mod tests {
             });
             let (trace, launches) =
                 (trace(kernels.collect(), Vec::new()), launches.collect::<Vec<_>>());
-            let begin = Instant::now();
             let joined = join(&trace, &launches, &[Comm::default()]);
-            assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
             let by_id = joined.count(Key::ExternalId);
             assert_eq!(by_id, if others == 0 { 200_000 } else { 0 });
         }
@@ -611,9 +606,7 @@ mod tests {
         let kernels = (0..40_000).map(|at| kernel(at, of(at), None)).collect();
         let launches: Vec<Launch> = (0..20_000).map(|at| launch(of(at), 0)).collect();
         let trace = trace(kernels, Vec::new());
-        let begin = Instant::now();
         let joined = join(&trace, &launches, &[Comm::default()]);
-        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
         let found = pairs(&joined);
         assert!(found.len() == 20_000 && found.iter().all(|(kernel, launch)| kernel == launch));
     }
@@ -627,9 +620,7 @@ mod tests {
         let of = |at: usize| i64::try_from(at * 20_000_000 + at * 7919 % 1009 * 10_000).unwrap();
         let kernels = (0..comms.len()).map(|at| kernel(0, of(at), Some(0))).collect();
         let launches: Vec<Launch> = (0..comms.len()).map(|at| launch(of(at), at)).collect();
-        let begin = Instant::now();
         let joined = join(&trace(kernels, vec![group]), &launches, &comms);
-        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
         assert_eq!((joined.count(Key::Order), joined.pairs.len()), (1_500, 1_500));
         assert!(pairs(&joined).iter().all(|(kernel, launch)| kernel == launch));
     }

@@ -123,6 +123,9 @@ pub struct Operation {
     pub peer: Option<i32>,
     /// Its end.
     pub completion: Completion,
+    /// CUDA events show that it is over. If no other record shows its end, it is unknown when it
+    /// was ([`Completion::Unseen`]).
+    pub has_ended: bool,
     /// The source of the duration.
     pub timing: Timing,
     /// The duration, ns; `None` while the operation is open.
@@ -458,6 +461,7 @@ impl Judge {
             seq: facts.seq,
             peer: facts.peer,
             completion,
+            has_ended: evidence.event.ended == Some(true),
             timing,
             duration_ns,
             with_waiting_ns,

@@ -223,7 +223,7 @@ impl Drain {
     /// One pass from the lanes to the sinks. Returns the number of words that the fullest lane
     /// held, and the orders that need all earlier records to be processed.
     fn pass(&mut self, flush: bool) -> (u64, Vec<Order>) {
-        self.clock_meter();
+        self.clock_early();
         self.recorder.reap();
         let is_due = self.watchdog.is_due(self.recorder);
         // Read before the orders and strings: whatever the records below these heads refer to is in
@@ -460,10 +460,10 @@ impl Drain {
         }
     }
 
-    /// Compares the clocks before the first measurement, because its time would be unknown
-    /// otherwise.
-    fn clock_meter(&mut self) {
-        if self.meter.is_some() && self.clocks.hz() == 0 {
+    /// Compares the clocks a second time in the first pass, a moment after the process began: the
+    /// length of a tick is unknown until then, and the process may be killed in its first second.
+    fn clock_early(&mut self) {
+        if self.clocks.hz() == 0 {
             self.compare_clocks();
         }
     }

@@ -164,6 +164,21 @@ fn a_stopped_process_inside_a_node_is_named_by_default() {
     }
 }
 
+/// CUDA events show that all operations have ended, and no other record does.
+#[test]
+fn ranks_that_are_idle_inside_a_node_hide_nothing() {
+    let idle = ["allreduce:4096", "allreduce:4096", "sleep:300000"];
+    for job in JOBS {
+        let Some(standing) = Standing::start(job, true, |job| job.steps(idle)) else { continue };
+        let diagnose = ["diagnose", "--hang-sec", "2"];
+        let found = standing.wait_for(&diagnose, |_, text| text.contains("OUTSIDE_NCCL"));
+        assert!(!found.contains("NOT VISIBLE"), "{found}");
+        let top = standing.tool(&["top", "--once"]);
+        let top = String::from_utf8_lossy(&top.stdout);
+        assert!(!top.contains("hidden"), "{top}");
+    }
+}
+
 /// Without a CUDA driver, or with CUDA events off, nothing shows the end of an operation.
 #[test]
 fn what_is_not_visible_inside_a_node_is_not_called_fine() {

@@ -52,6 +52,9 @@ pub struct Process {
     pub hang: Option<(u64, &'static str)>,
     /// Its heartbeats.
     pub heartbeats: Vec<Heartbeat>,
+    /// The string whose definition is still to come, as in a recording that is read while its
+    /// process runs.
+    pub undefined: Option<&'static str>,
     /// The process's identity.
     pub identity: Identity,
     /// Delay between the enqueueing of a collective and its start on the GPU, ns.
@@ -152,6 +155,7 @@ impl Process {
             role: None,
             hang: None,
             heartbeats: Vec::new(),
+            undefined: None,
             identity: Identity::default(),
             late: 0,
             waits: 0,
@@ -488,7 +492,8 @@ impl Process {
         for heartbeat in &self.heartbeats {
             writer.append_heartbeats(heartbeat.pack().words())?;
         }
-        for (at, text) in self.strings.iter().enumerate() {
+        let strings = self.strings.iter().enumerate();
+        for (at, text) in strings.filter(|(_, text)| Some(text.as_str()) != self.undefined) {
             let id = StrId(u16::try_from(at + 1).unwrap_or(0));
             writer.define(&Definition::String { id, text: text.clone() })?;
         }

@@ -36,8 +36,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 use task::Task;
 use watch::{NcclProcess, Watch};
@@ -183,6 +184,7 @@ fn execute(
     let signals =
         SignalsInfo::<WithOrigin>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
             .map_err(|e| Failure::environment(format!("cannot handle signals: {e}")))?;
+    note_asking().map_err(|e| Failure::environment(format!("cannot handle signals: {e}")))?;
     match command.spawn() {
         Ok(mut child) => {
             pass_on(signals, &child);
@@ -217,9 +219,6 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, child: &Child) {
     // The thread sleeps until a signal comes, and ends with the process.
     std::thread::spawn(move || {
         for Origin { signal, cause, .. } in signals.forever() {
-            if let (SIGTERM | SIGHUP | SIGINT | SIGQUIT, Ok(number)) = (signal, signal.try_into()) {
-                ASKED.store(number, Relaxed);
-            }
             let signal = match signal {
                 SIGTERM => Signal::TERM,
                 SIGHUP => Signal::HUP,
@@ -254,10 +253,19 @@ impl End {
 }
 
 /// The latest signal that asked the job to end; 0: none.
-static ASKED: AtomicU8 = AtomicU8::new(0);
+static ASKED: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// Notes the signals that ask the job to end, in the handler itself: a command that got the same
+/// signal may be over before another thread runs.
+fn note_asking() -> std::io::Result<()> {
+    [SIGTERM, SIGHUP, SIGINT, SIGQUIT].into_iter().try_for_each(|signal| {
+        let number = usize::try_from(signal).unwrap_or_default();
+        signal_hook::flag::register_usize(signal, Arc::clone(&ASKED), number).map(drop)
+    })
+}
 
 fn asked() -> Option<u8> {
-    Some(ASKED.load(Relaxed)).filter(|&signal| signal != 0)
+    u8::try_from(ASKED.load(Relaxed)).ok().filter(|&signal| signal != 0)
 }
 
 /// Adopts the lanes that killed ranks of this host left in memory, so that the directory can be

@@ -9,33 +9,31 @@ other processes on its host recorded for longer, or if it closed its recording. 
 other hosts, that is a suspicion, and none if the others had waited for it while it still recorded.
 */
 
+use super::awaited::awaited;
 use super::calls;
+use super::copies;
 use super::first_end;
 use super::here;
 use super::options::InputOptions;
 use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
+use super::status::HostEnds;
 use crate::desync;
-use crate::ending::{Ending, RankExit};
+use crate::ending::{Ending, Ends, RankExit};
 use crate::job::{
     CLOCKS_NS, CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector,
 };
 use ncclscope_operations::human;
-use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
-use ncclscope_trace::{open_to_read, read_header};
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A process that writes no record for this time (three heartbeat periods) counts as gone, ns; if
-/// processes of different hosts are compared, [`CLOCKS_NS`] is added.
-const SILENCE_NS: u64 = 3_500_000_000;
 /// Ranks may begin to wait for another one this long before its last record, ns.
 const LATENESS_NS: u64 = 1_000_000_000;
 /// In a killed job, operations in flight for this time count as stuck, ns.
-const KILLED_NS: u64 = 2_000_000_000;
-
+pub(super) const KILLED_NS: u64 = 2_000_000_000;
 /// That time if some processes ended in order before the others were killed, ns.
 const ENDED_NS: u64 = 100_000_000;
 /// Maximum number of ranks of a communicator; a damaged recording may contain any number.
@@ -51,12 +49,13 @@ const NAMED: usize = 8;
 /// One sentence, if there is no run with the requested name.
 pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
-    let snapshots = one_run(all, settings, &mut job)?;
+    let mut snapshots = one_run(all, settings, &mut job)?;
+    copies::mark(&mut snapshots);
     let is_over = is_over(&snapshots);
     let is_killed = is_over && snapshots.iter().any(|one| !one.is_closed);
     let reported_ns = reported_ns(&snapshots);
     let hang_ns = limit(&snapshots, (is_killed, reported_ns), settings, &mut job);
-    let ends = HostEnds::new(&snapshots);
+    let ends = HostEnds::new(&snapshots, is_over);
     job.end_ns = Some(ends.latest).filter(|&end| end > 0);
     let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
     for (snapshot, process) in snapshots.iter().zip(0u32..) {
@@ -163,7 +162,12 @@ fn ending(snapshots: &[Snapshot], settings: &InputOptions) -> Ending {
     let mut exits: Vec<RankExit> = snapshots.iter().filter_map(exit).collect();
     exits.retain(|exit| exit.status != 0);
     let (command, first_end) = (settings.command, first_end::find(snapshots));
-    Ending { command, first: first_end, spread_ns: last - first, exits }
+    let ends = match snapshots {
+        all if all.iter().all(|one| one.exit_status() == Some(0)) => Ends::Well,
+        all if all.iter().all(|one| !one.is_closed) => Ends::BrokenOff,
+        _ => Ends::Mixed,
+    };
+    Ending { command, first: first_end, spread_ns: last - first, exits, ends }
 }
 
 /// The smallest age of an operation that a watchdog reported and that is still in flight, ns.
@@ -288,225 +292,6 @@ fn unread(snapshots: &[Snapshot]) -> Option<String> {
         "the last {least}{or_more} of {up_to}{most} of {of} were read: damage before that may go \
          unnoticed"
     ))
-}
-
-/// The latest recorded time of each host, and of all.
-struct HostEnds {
-    by_machine: HashMap<String, u64>,
-    latest: u64,
-}
-
-impl HostEnds {
-    fn new(snapshots: &[Snapshot]) -> HostEnds {
-        let mut by_machine: HashMap<String, u64> = HashMap::new();
-        for snapshot in snapshots {
-            let end = by_machine.entry(snapshot.facts.identity.machine().to_owned()).or_default();
-            *end = snapshot.end_ns.max(*end);
-        }
-        let latest = by_machine.values().copied().max().unwrap_or(0);
-        HostEnds { by_machine, latest }
-    }
-
-    fn of_host(&self, snapshot: &Snapshot) -> u64 {
-        self.by_machine.get(snapshot.facts.identity.machine()).copied().unwrap_or(0)
-    }
-
-    /// The time up to which a process's ages are counted: the latest time of its host while it
-    /// runs.
-    fn now(&self, snapshot: &Snapshot) -> u64 {
-        let host = self.of_host(snapshot);
-        if snapshot.is_closed || host > snapshot.end_ns.saturating_add(SILENCE_NS) {
-            snapshot.end_ns
-        } else {
-            host
-        }
-    }
-
-    /// Whether the process runs, and a doubt about that. Only its own host shows that it ended, by
-    /// the end of its recording or by other recordings that continue, unless ranks of that host
-    /// waited for it while it was still recorded. A damaged one that ends early shows neither.
-    fn status(
-        &self,
-        snapshot: &Snapshot,
-        hang_ns: u64,
-        awaited: Option<Awaited>,
-    ) -> (ProcessStatus, Option<String>) {
-        let is_open = !snapshot.is_copy && !snapshot.is_closed;
-        if let Some(by) = is_open.then(|| here::stopped_by(snapshot, SILENCE_NS)).flatten() {
-            return (ProcessStatus::Stopped(by), None);
-        }
-        let end_and = |silence_ns: u64| snapshot.end_ns.saturating_add(silence_ns);
-        let is_behind_host = self.of_host(snapshot) > end_and(SILENCE_NS);
-        let is_behind = self.latest > end_and(SILENCE_NS + CLOCKS_NS);
-        // A process that was itself waiting when it died is not what the others wait for. A process
-        // that ended in order with work in flight, as is normal, counts as waiting only if it had
-        // waited for a tenth of the time for which the others then waited for it.
-        let awaited_ns = awaited.map(|awaited| awaited.since_ns);
-        let theirs = awaited_ns.map_or(0, |since| self.latest.saturating_sub(since));
-        let trifle = if snapshot.is_closed { (theirs / 10).min(KILLED_NS) } else { 0 };
-        let hang_ns = hang_ns.max(trifle);
-        let waited = |member: &Member| {
-            let oldest = member.pairs.values().filter_map(|side| side.since_ns).min();
-            let since = member.since_ns.filter(|_| member.done < member.entered());
-            let call = member.connects_p2p.map(|call| call.since_ns);
-            let since = since.into_iter().chain(oldest).chain(call).min();
-            since.is_some_and(|since| snapshot.end_ns.saturating_sub(since) >= hang_ns)
-        };
-        let waits = snapshot.comms.iter().any(waited);
-        // Whether what seems to be in flight has ended is lost.
-        if waits && snapshot.is_closed && !snapshot.damage.is_empty() {
-            return (ProcessStatus::Silent, Some(snapshot.lost_end()));
-        }
-        if snapshot.is_copy || waits {
-            return (ProcessStatus::Running, None);
-        }
-        if snapshot.is_closed && (is_behind_host || is_behind || awaited_ns.is_some()) {
-            return (ProcessStatus::Ended, None);
-        }
-        // A process that continued for a while after the others began to wait for it is late, no
-        // matter when it died.
-        let lived = |since: u64| snapshot.end_ns >= since.saturating_add(SILENCE_NS + CLOCKS_NS);
-        let on_host = awaited.and_then(|awaited| awaited.on_host_ns).map(lived);
-        let anywhere = awaited_ns.is_some_and(lived);
-        let is_late = on_host.unwrap_or(anywhere && !is_behind_host);
-        if !is_behind_host && !is_behind || is_late || goes_on(snapshot) {
-            return (ProcessStatus::Running, None);
-        }
-        if !snapshot.damage.is_empty() {
-            return (ProcessStatus::Silent, Some(snapshot.lost_end()));
-        }
-        if is_behind_host && !(anywhere && on_host.is_none()) {
-            return (ProcessStatus::Dead, None);
-        }
-        let why = match is_behind_host {
-            true => "other hosts waited for it while it was still recorded",
-            false => "no other recording of its host goes on longer",
-        };
-        let doubt = format!(
-            "the recording of rank {} was read or copied {} before others, or clocks disagree: \
-             {why}",
-            snapshot.rank,
-            human::duration(to_f64(self.latest.saturating_sub(snapshot.end_ns))),
-        );
-        (ProcessStatus::Dead, Some(doubt))
-    }
-}
-
-/// True if the recording was written to after it was read.
-fn goes_on(snapshot: &Snapshot) -> bool {
-    let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
-    read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
-}
-
-/// Since when other processes wait for a process, ns by their own clocks.
-#[derive(Clone, Copy, Debug)]
-struct Awaited {
-    since_ns: u64,
-    /// Since when processes on its own host wait for it, whose clock is the same.
-    on_host_ns: Option<u64>,
-}
-
-impl Awaited {
-    fn note(&mut self, since: u64, is_on_host: bool) {
-        self.since_ns = since.min(self.since_ns);
-        if is_on_host {
-            self.on_host_ns = Some(self.on_host_ns.map_or(since, |known| known.min(since)));
-        }
-    }
-}
-
-/// Since when other processes wait for each process. `machines` and `closed` are indexed by
-/// position in the job; `closed` is the time at which a process ended in order.
-fn awaited<'a>(
-    groups: impl Iterator<Item = &'a Vec<PlacedMember<'a>>>,
-    machines: &[&str],
-    closed: &[Option<u64>],
-) -> HashMap<u32, Awaited> {
-    let mut awaited: HashMap<u32, Awaited> = HashMap::new();
-    let mut note = |process: u32, since: u64, is_on_host: bool| {
-        let unknown = Awaited { since_ns: since, on_host_ns: None };
-        awaited.entry(process).or_insert(unknown).note(since, is_on_host);
-    };
-    let machine = |process: u32| machines.get(process as usize).copied().unwrap_or_default();
-    for members in groups {
-        let everywhere = since_by_front(members.iter());
-        let mut on_hosts: HashMap<&str, Vec<&PlacedMember<'_>>> = HashMap::new();
-        for placed in members {
-            on_hosts.entry(machine(placed.0)).or_default().push(placed);
-        }
-        let on_hosts: HashMap<&str, BTreeMap<u64, u64>> = on_hosts
-            .into_iter()
-            .map(|(host, members)| (host, since_by_front(members.into_iter())))
-            .collect();
-        let by_rank: HashMap<u32, &PlacedMember<'_>> =
-            members.iter().map(|placed| (placed.1.rank, placed)).collect();
-        for (process, since) in left_behind(members, closed) {
-            note(process, since, true);
-        }
-        for &(process, member, _) in members {
-            let later = member.entered().saturating_add(1)..;
-            if let Some((_, &since)) = everywhere.range(later.clone()).next() {
-                note(process, since, false);
-            }
-            let on_host = on_hosts.get(machine(process)).and_then(|all| all.range(later).next());
-            if let Some((_, &since)) = on_host {
-                note(process, since, true);
-            }
-            let is_neighbour = |other: u32| machine(other) == machine(process);
-            if let Some(call) = member.connects_p2p {
-                calls::awaited(member, members)
-                    .for_each(|other| note(other.0, call.since_ns, is_neighbour(other.0)));
-            }
-            for (&(is_send, peer), side) in &member.pairs {
-                let (Some(other), Some(since)) = (by_rank.get(&peer), side.since_ns) else {
-                    continue;
-                };
-                let theirs = other.1.pairs.get(&(!is_send, member.rank));
-                if theirs.map_or(0, |theirs| theirs.issued) < side.issued {
-                    note(other.0, since, is_neighbour(other.0));
-                }
-            }
-        }
-    }
-    awaited
-}
-
-/// Members that ended in order inside an operation that all members had entered, with the time:
-/// from then on the others wait for these members and no others.
-fn left_behind(members: &[PlacedMember<'_>], closed: &[Option<u64>]) -> Vec<(u32, u64)> {
-    let Some((_, first, _)) = members.first() else { return Vec::new() };
-    let entered = members.iter().map(|(_, member, _)| member.entered()).min().unwrap_or(0);
-    let is_in = |member: &Member| member.is_inside() && member.done < entered;
-    let is_left = |&(process, ..): &&PlacedMember<'_>| {
-        closed.get(*process as usize).is_none_or(Option::is_none)
-    };
-    if members.len() != first.nranks as usize
-        || !members.iter().filter(is_left).any(|(_, member, _)| is_in(member))
-    {
-        return Vec::new();
-    }
-    let ended = |&(process, member, _): &PlacedMember<'_>| {
-        let end = closed.get(process as usize).copied().flatten();
-        end.filter(|_| is_in(member)).map(|end| (process, end))
-    };
-    members.iter().filter_map(ended).collect()
-}
-
-/// For each operation: since when some member has waited in it or in a later one, ns.
-fn since_by_front<'a>(members: impl Iterator<Item = &'a PlacedMember<'a>>) -> BTreeMap<u64, u64> {
-    let mut by_front: BTreeMap<u64, u64> = BTreeMap::new();
-    for (_, member, _) in members.filter(|(_, member, _)| member.is_inside()) {
-        if let Some(since) = member.since_ns {
-            let oldest = by_front.entry(member.done + 1).or_insert(since);
-            *oldest = since.min(*oldest);
-        }
-    }
-    let mut oldest = u64::MAX;
-    for since in by_front.values_mut().rev() {
-        oldest = oldest.min(*since);
-        *since = oldest;
-    }
-    by_front
 }
 
 fn vector(process: u32, member: &Member, now: u64) -> Vector {
@@ -693,39 +478,9 @@ fn forget_impossible_sizes(job: &mut Job) {
         job.notes.push(format!("{first}{more}: too many for the input, so none is called missing"));
     }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The members of a communicator of three ranks, which have entered these numbers of
-    /// operations; all have completed 24.
-    fn members(entered: &[u64]) -> Vec<Member> {
-        let member = |(&enqueued, rank): (&u64, u32)| Member {
-            nranks: 3,
-            rank,
-            enqueued,
-            done: 24,
-            ..Member::default()
-        };
-        entered.iter().zip(0..).map(member).collect()
-    }
-
-    #[test]
-    fn a_rank_that_ended_in_an_operation_that_all_had_entered_is_waited_for() {
-        let found = |entered: &[u64], closed: &[Option<u64>]| {
-            let members = members(entered);
-            let placed: Vec<PlacedMember<'_>> =
-                members.iter().zip(0..).map(|(member, process)| (process, member, 900)).collect();
-            left_behind(&placed, closed)
-        };
-        let ended = [None, Some(100), None];
-        assert_eq!(found(&[26, 25, 25], &ended), [(1, 100)]);
-        assert_eq!(found(&[26, 24, 25], &ended), [], "it had not entered the operation");
-        assert_eq!(found(&[26, 25, 24], &ended), [], "another had not");
-        assert_eq!(found(&[26, 25], &ended), [], "another is not recorded");
-        assert_eq!(found(&[26, 25, 25], &[Some(90), Some(100), Some(95)]), [], "all ended");
-    }
 
     /// A search among all members for the sides of each pair would take seconds here, and minutes
     /// in an all-to-all of thousands of ranks. The last member is missing.

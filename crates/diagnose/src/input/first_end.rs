@@ -7,7 +7,8 @@ say nothing about the cause, but the order in which processes ended may. A proce
 recording ended at its last record. One that did not ended after its last record, and before it
 would have compared its clocks again, which it does about once a second: no process of the job has
 taken longer. Processes ended one after the other only if these intervals do not overlap. Clocks of
-hosts differ, so that intervals of different hosts must be further apart.
+hosts differ, so that intervals of different hosts must be further apart. A process that exited with
+status 0 ended well, whenever that was, and is compared with none.
 */
 
 use super::snapshot::Snapshot;
@@ -21,16 +22,37 @@ use std::path::Path;
 
 /// The last records of a killed process may not be in its recording: those of this time, ns. The
 /// drain thread sleeps no longer.
-const LOST_NS: u64 = 250_000_000;
+pub(super) const LOST_NS: u64 = 250_000_000;
+
+/// A process compares its clocks at least so often unless something holds it up, ns: the second
+/// time in its first moments, then once a second.
+const PACE_NS: u64 = 1_000_000_000;
 
 /// The processes that ended first, if the recordings show them.
 pub(super) fn find(snapshots: &[Snapshot]) -> Option<FirstEnd> {
+    let failed = || snapshots.iter().filter(|one| one.exit_status() != Some(0));
     // The end of a damaged recording may be lost.
-    let known: Vec<&Snapshot> = snapshots.iter().filter(|one| one.damage.is_empty()).collect();
+    let known: Vec<&Snapshot> = failed().filter(|one| one.damage.is_empty()).collect();
     let pace_ns = snapshots.iter().filter_map(|one| one.sync.map(|(_, longest)| longest)).max();
-    let pace_ns = pace_ns.filter(|&pace| pace > 0);
+    let pace_ns = pace_ns.filter(|&pace| pace > 0).map(|pace| pace.max(PACE_NS));
     let in_order = || are_few_closed(snapshots).then(|| ended_in_order(&known)).flatten();
-    before_own_host(&known, pace_ns).or_else(|| before_all(&known, pace_ns)).or_else(in_order)
+    before_own_host(&known, pace_ns)
+        .or_else(|| before_all(&known, pace_ns))
+        .or_else(in_order)
+        .or_else(|| alone(failed().collect::<Vec<_>>().as_slice(), snapshots.len()))
+}
+
+/// The one process that did not end well, if all others did.
+fn alone(failed: &[&Snapshot], of: usize) -> Option<FirstEnd> {
+    let first = failed.first().filter(|_| failed.len() < of)?;
+    let is_its = |one: &&&Snapshot| one.facts.path == first.facts.path;
+    (failed.iter().filter(is_its).count() == failed.len()).then(|| FirstEnd {
+        ranks: failed.iter().map(|one| one.rank).collect(),
+        before_ns: None,
+        end_ns: first.end_ns,
+        is_broken_off: !first.is_closed,
+        others: Others::EndedWell,
+    })
 }
 
 /// False if the job was about to end: most of its processes ended in order.
@@ -56,11 +78,11 @@ fn text(first: &FirstEnd) -> String {
     let them = if_one(first.ranks.len(), "it", "these");
     let before = first.before_ns.map(|ns| duration(to_f64(ns)));
     match (first.is_broken_off, before) {
-        (true, before) => format!(
-            "{ranks} did not end in order, {} or more before {}: the likely cause",
-            before.unwrap_or_default(),
+        (true, Some(before)) => format!(
+            "{ranks} did not end in order, {before} or more before {}: the likely cause",
             first.others.text()
         ),
+        (true, None) => format!("{ranks} did not end in order, and all others did"),
         (false, Some(before)) => format!(
             "{ranks} ended in order {before} or more before other ranks of {its} host were \
              killed: the likely cause, if {them} ended by an error"
@@ -248,6 +270,34 @@ mod tests {
         let ends = [snapshot(0, 9000, true), snapshot(1, 8900, true), snapshot(2, 9001, true)];
         let before = find(&ends).unwrap();
         assert_eq!((before.ranks, before.before_ns), (vec![1], Some(100 * MS)));
+    }
+
+    #[test]
+    fn who_exited_with_status_0_is_never_the_first() {
+        let exit = |rank, end, status| {
+            let mut one = snapshot(rank, end, true);
+            one.facts.identity.exit_status = Some(status);
+            one
+        };
+        let first = |all: &[Snapshot]| find(all).map(|first| (first.ranks, first.others));
+        assert_eq!(first(&[exit(0, 9000, 0), exit(1, 8000, 0), exit(2, 9100, 0)]), None);
+        let last_failed = [exit(0, 9000, 0), exit(1, 8000, 0), exit(2, 9100, 1)];
+        assert_eq!(first(&last_failed), Some((vec![2], Others::EndedWell)));
+        let killed = [exit(0, 9000, 0), exit(1, 8000, 0), snapshot(2, 8500, false)];
+        assert_eq!(first(&killed), Some((vec![2], Others::EndedWell)));
+        let two_failed = [exit(0, 9000, 0), exit(1, 8000, 1), exit(2, 8500, 1)];
+        assert_eq!(first(&two_failed), Some((vec![1], Others::All)), "its error came first");
+        let two_killed = [exit(0, 9000, 0), snapshot(1, 8000, false), snapshot(2, 8500, false)];
+        assert_eq!(first(&two_killed), None, "at the same time, for all that is known");
+    }
+
+    #[test]
+    fn a_process_killed_in_its_first_second_may_have_lived_to_its_next_comparison() {
+        let early = [100, 900].map(|end| {
+            let rank = u32::from(end > 500);
+            Snapshot { sync: Some((20 * MS, 10 * MS)), ..snapshot(rank, end, false) }
+        });
+        assert_eq!(find(&early), None);
     }
 
     #[test]

@@ -16,7 +16,9 @@ them. In a directory, other files are ignored.
 
 mod activity;
 mod assemble;
+mod awaited;
 mod calls;
+mod copies;
 mod dumps;
 mod file;
 mod first_end;
@@ -35,6 +37,7 @@ pub mod ras;
 mod reader;
 pub mod recording;
 mod snapshot;
+mod status;
 mod vector_checks;
 mod vector_jobs;
 mod vector_pairs;

@@ -298,9 +298,14 @@ impl<'a> SnapshotReader<'a> {
             },
             is_only_unstopped: self.is_only_unstopped(timeline, op),
         };
+        let start = timeline.event(op.event).start.ticks;
         OpNote {
-            start: timeline.event(op.event).start.ticks,
-            completion: op.completion,
+            start,
+            completion: match op.completion {
+                // Its end was after its start, which is all that is known of the time.
+                Completion::Unseen if op.has_ended => Completion::Done(start),
+                completion => completion,
+            },
             peer: op.peer,
             is_send: op.peer.is_some() && timeline.string(op.func) == "Send",
             bytes: op.bytes,

@@ -251,6 +251,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 .recording
                 .last_sync()
                 .map(|(last, [from, to])| (at(last), at(to).saturating_sub(at(from)))),
+            sync_resumed_ns: self.recording.last_sync().map_or(0, |(_, [_, to])| at(to)),
             change_ns: at(change),
             usual_ns: (changes >= USUAL).then(|| span_ns(longest, header.hz)),
             last_call_ns: at(call),
@@ -368,12 +369,13 @@ impl<'t, 'a> Progression<'t, 'a> {
         member.is_blind =
             open.is_none() && colls.last().is_some_and(|op| op.completion == Completion::Unseen);
         member.done = open.map_or(member.enqueued, |(number, _)| number - 1);
+        let ended = |op: &&OpNote| match op.completion {
+            Completion::Done(ticks) => Some(ticks),
+            Completion::Open | Completion::Unseen => None,
+        };
+        member.completed_ns = self.ns_or_never(colls.iter().filter_map(ended).max().unwrap_or(0));
         if let Some((at, op)) = open {
             // On its stream, the operation waits for the one before it.
-            let ended = |op: &&OpNote| match op.completion {
-                Completion::Done(ticks) => Some(ticks),
-                Completion::Open | Completion::Unseen => None,
-            };
             let before = colls.iter().take(usize_of(at - first)).filter_map(ended).max();
             let turn = before.map_or(0, |ticks| self.timeline.ns(ticks));
             member.since_ns = Some(self.since(op).max(turn));
@@ -389,13 +391,21 @@ impl<'t, 'a> Progression<'t, 'a> {
         let latest = if member.is_captured { &[] } else { latest };
         let first = (member.enqueued + 1).saturating_sub(latest.len() as u64);
         let text = |id: StrId| self.timeline.string(id).to_owned();
-        let settings = |&(_, CallNote { ways: [algorithm, protocol], channels, .. })| Settings {
+        let settings = |CallNote { ways: [algorithm, protocol], channels, .. }| Settings {
             algorithm: text(algorithm),
             protocol: text(protocol),
             channels,
         };
-        let all = (first..).zip(latest.iter().map(settings));
+        let numbered = (first..).zip(latest.iter().map(|&(_, call)| call));
+        let all = numbered.filter(|(_, call)| self.are_known(call.ways));
+        let all = all.map(|(at, call)| (at, settings(call)));
         all.filter(|(_, settings)| !settings.algorithm.is_empty()).collect()
+    }
+
+    /// False if the recording does not have one of these strings of NCCL: it comes after the events
+    /// that name it, and the recording of a live process may be read in between.
+    fn are_known(&self, ids: [StrId; 2]) -> bool {
+        ids.iter().all(|&id| id == StrId::NONE || self.recording.string(id).is_some())
     }
 
     /// The latest calls with their numbers: API calls, of which the number of the last one is
@@ -410,10 +420,12 @@ impl<'t, 'a> Progression<'t, 'a> {
             let latest = self.notes.comms[position].latest.all();
             let first = (enqueued + 1).saturating_sub(latest.len() as u64).max(1);
             let numbered = (first..).zip(latest);
-            return numbered.map(|(at, &(start, call))| (at, self.call(start, call))).collect();
+            let known = numbered.filter(|(_, (_, it))| self.are_known([it.func, it.datatype]));
+            return known.map(|(at, &(start, call))| (at, self.call(start, call))).collect();
         }
         let numbered = ((last + 1).saturating_sub(calls.len() as u64)..).zip(calls);
-        numbered.map(|(at, call)| (at, self.api_call(position, call))).collect()
+        let known = numbered.filter(|(_, (_, it))| self.are_known([it.func, it.datatype]));
+        known.map(|(at, call)| (at, self.api_call(position, call))).collect()
     }
 
     fn api_call(&self, position: usize, (start, call): &(u64, ApiCall)) -> Call {

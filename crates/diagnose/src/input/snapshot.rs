@@ -26,6 +26,8 @@ pub struct Snapshot {
     /// When the process last compared its clocks, by the host's clock, and the longest time between
     /// two such comparisons (0 if there is one), ns.
     pub(super) sync: Option<(u64, u64)>,
+    /// The end of that longest time, ns.
+    pub(super) sync_resumed_ns: u64,
     /// When the application last called NCCL, or an event last completed, ns.
     pub(super) change_ns: u64,
     /// The longest time between two such changes before, ns; `None` if there were too few to say
@@ -148,6 +150,8 @@ pub(super) struct Member {
     pub(super) connects_p2p: Option<P2pCall>,
     /// Kernels of the communicator are recorded.
     pub(super) sees_kernels: bool,
+    /// When a collective of the communicator last completed here, ns; 0 never, or unknown.
+    pub(super) completed_ns: u64,
     pub(super) flight: Option<InFlightOp>,
     pub(super) hashes: Vec<(u64, u64)>,
     pub(super) calls: Arc<BTreeMap<u64, Call>>,
