@@ -192,11 +192,17 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
         let of = count(hang.job_ranks, "rank");
         return Some(format!("{missing} of {of} {have} no readable recording"));
     }
-    // Of a job that was not started with `run`, nothing else shows that it ended by an error.
-    if hang.ending.as_ref().is_some_and(|it| it.command.is_none() && it.ends == Ends::BrokenOff) {
+    if is_all_broken_off(hang) {
         return Some(ALL_BROKEN_OFF.into());
     }
     slow.quiet.first().cloned()
+}
+
+/// True if no process of the job ended in order, and the job was not started with `run`, so that
+/// nothing else shows whether it ended by an error.
+pub(crate) fn is_all_broken_off(hang: &Diagnosis) -> bool {
+    let ending = hang.ending.as_ref();
+    ending.is_some_and(|ending| ending.command.is_none() && ending.ends == Ends::BrokenOff)
 }
 
 /// The doubt about a job that looks fine, and of which no process ended in order.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sentences of an answer: the headline and the reason.
 
-use crate::cause::{Cause, Found, State, doubt, is_mismatch_without_wait};
+use crate::cause::{Cause, Found, State, doubt, is_all_broken_off, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
 use ncclscope_diagnose::{CommandEnd, Diagnosis, Ends, FirstEnd, Hidden, Standstill, exits_text};
 use ncclscope_findings::{Confidence, FindingClass};
@@ -75,6 +75,9 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
         }
         State::Unknown => match hang.standstill {
             Some(standstill) => stands_still(hang, standstill),
+            None if is_all_broken_off(hang) => {
+                "nothing hangs in what was recorded, and no process ended in order".into()
+            }
             None => "nothing hangs in what was recorded; the recordings do not show more".into(),
         },
     }
@@ -107,7 +110,10 @@ fn crash(found: Found<'_>) -> String {
         (Some(command), ..) => command.text(),
         (None, Some(exits), _) => exits,
         (None, None, Some(first)) => {
-            format!("{} of {ranks} ended before the others", first.root_ranks.len())
+            let known = hang.ending.as_ref().and_then(|ending| ending.first.as_ref());
+            let is_before = known.is_some_and(|known| known.before_ns.is_some());
+            let how = if is_before { "before the others" } else { "otherwise than the others" };
+            format!("{} of {ranks} ended {how}", first.root_ranks.len())
         }
         (None, None, None) => String::new(),
     };

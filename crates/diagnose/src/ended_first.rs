@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The verdict about processes of a crashed job that ended before all others.
 
-use crate::ending::{Others, RankExit, exits_text};
+use crate::ending::{FirstEnd, Others, RankExit, exits_text};
 use crate::gone;
 use crate::job::{Job, ProcessStatus};
 use crate::verdict::Verdict;
@@ -33,13 +33,7 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     };
     let of_first = |exit: &&RankExit| first.ranks.contains(&exit.rank);
     let exits: Vec<RankExit> = ending.exits.iter().filter(of_first).copied().collect();
-    let how = match first.is_broken_off {
-        true if first.others == Others::EndedWell => "ended by a signal, a crash or `_exit`",
-        true => "ended before the others: by a signal, a crash or `_exit`",
-        false if first.others == Others::EndedWell => "exited with an error, and no other rank did",
-        false if exits.len() == first.ranks.len() => "exited before the others, with an error",
-        false => "ended before the others, in order or with an error",
-    };
+    let how = how(first, exits.len());
     let before = first.before_ns.map_or_else(String::new, |ns| {
         format!(" {} or more before {}", words::duration(ns), first.others.text())
     });
@@ -56,19 +50,11 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     evidence.extend(command.map(|command| Evidence::about(class, command.text())));
     let ended = gone::advice(job, ProcessStatus::Ended).unwrap_or_default();
     let advice = if first.is_broken_off { gone::ENDED } else { ended };
-    // Which of several errors came first only times show, and which of several ends was the cause.
-    let confidence = match first.others {
-        // `_exit(0)` is an end that no recording shows.
-        Others::EndedWell if first.is_broken_off => Confidence::Suspect,
-        Others::EndedWell => Confidence::Confirmed,
-        Others::All | Others::OwnHost if first.is_broken_off => Confidence::Confirmed,
-        _ => Confidence::Suspect,
-    };
     Some(Verdict {
         class,
         title: format!("{who}: {how}"),
         advice,
-        confidence,
+        confidence: confidence(first),
         root_ranks: first.ranks.clone(),
         help: Help::default(),
         edge: None,
@@ -81,4 +67,26 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
         evidence,
         alternatives: Vec::new(),
     })
+}
+
+/// How they ended, of which so many exited with an error, as the end of a title.
+fn how(first: &FirstEnd, exits: usize) -> &'static str {
+    match first.is_broken_off {
+        true if first.others == Others::EndedWell => "ended by a signal, a crash or `_exit`",
+        true => "ended before the others: by a signal, a crash or `_exit`",
+        false if first.others == Others::EndedWell => "exited with an error, and no other rank did",
+        false if exits == first.ranks.len() => "exited before the others, with an error",
+        false => "ended before the others, in order or with an error",
+    }
+}
+
+fn confidence(first: &FirstEnd) -> Confidence {
+    match first.others {
+        // `_exit(0)` is an end that no recording shows.
+        Others::EndedWell if first.is_broken_off => Confidence::Suspect,
+        Others::EndedWell => Confidence::Confirmed,
+        Others::All | Others::OwnHost if first.is_broken_off => Confidence::Confirmed,
+        // Which error came first only times show, and which end was the cause.
+        _ => Confidence::Suspect,
+    }
 }

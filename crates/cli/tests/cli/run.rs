@@ -454,7 +454,7 @@ fn the_signal_that_ended_the_command_is_kept() {
         (&139.into(), &11.into(), &Value::Null)
     );
     let place = Place::new();
-    let script = "kill -TERM $PPID; sleep 60 & wait";
+    let script = "kill -TERM $PPID; sleep 60 >/dev/null 2>&1 & wait";
     place.run(&["run", "-o", "out", "--", "sh", "-c", script]).ends_with(143);
     let run = about(&place);
     assert_eq!(

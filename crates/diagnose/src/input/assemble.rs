@@ -17,7 +17,7 @@ use super::here;
 use super::options::InputOptions;
 use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
-use super::status::HostEnds;
+use super::status::{HostEnds, KILLED_NS};
 use crate::desync;
 use crate::ending::{Ending, Ends, RankExit};
 use crate::job::{
@@ -32,8 +32,6 @@ use std::sync::Arc;
 
 /// Ranks may begin to wait for another one this long before its last record, ns.
 const LATENESS_NS: u64 = 1_000_000_000;
-/// In a killed job, operations in flight for this time count as stuck, ns.
-pub(super) const KILLED_NS: u64 = 2_000_000_000;
 /// That time if some processes ended in order before the others were killed, ns.
 const ENDED_NS: u64 = 100_000_000;
 /// Maximum number of ranks of a communicator; a damaged recording may contain any number.

@@ -29,7 +29,9 @@ type Completions = HashMap<(u64, String), HashMap<String, Latest>>;
 /// about their process.
 pub(super) fn mark(snapshots: &mut [Snapshot]) {
     let completions = completions(snapshots);
-    for one in snapshots.iter_mut().filter(|one| !one.is_closed && !one.lacks_events) {
+    // What a damaged recording lacks is no evidence.
+    let is_whole = |one: &Snapshot| !one.lacks_events && one.damage.is_empty();
+    for one in snapshots.iter_mut().filter(|one| !one.is_closed && is_whole(one)) {
         let machine = one.facts.identity.machine();
         let went_on = |member: &Member| {
             let all = completions.get(&(member.hash, member.name.clone()));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the process of a recording runs, ended, is dead or is stopped.
 
-use super::assemble::KILLED_NS;
 use super::awaited::Awaited;
 use super::here;
 use super::snapshot::{Member, Snapshot};
@@ -14,6 +13,8 @@ use std::collections::HashMap;
 /// A process that writes no record for this time (three heartbeat periods) counts as gone, ns; if
 /// processes of different hosts are compared, [`CLOCKS_NS`] is added.
 const SILENCE_NS: u64 = 3_500_000_000;
+/// In a killed job, operations in flight for this time count as stuck, ns.
+pub(super) const KILLED_NS: u64 = 2_000_000_000;
 
 /// The latest recorded time of each host, and of all.
 pub(super) struct HostEnds {
