@@ -10,11 +10,11 @@ mod clock;
 mod later;
 mod lost;
 mod older;
+mod recover;
 mod span;
 
 pub use older::OlderPart;
 
-use crate::bytes::u64_at;
 use crate::clock::ClockSync;
 use crate::codec::{self, BlockHeader, Decoder, META_LANE};
 use crate::counters::{Counter, of_later_versions};
@@ -27,14 +27,14 @@ use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
     BLOCKS, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
-    SLAB_BYTES, SLABS, SLOT_BYTES, lanes_checksum,
+    lanes_checksum,
 };
 use crate::mark::Mark;
 use crate::pairs::PairCount;
 use crate::progress::Heartbeat;
 use crate::record::{Record, Step};
 use crate::schema::{Declaration, Schema};
-use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
+use crate::scratch::LaneHeader;
 use crate::segment_blocks::{Found, SegmentBlocks};
 use crate::segments::{
     Head, RingSegments, damage_before, in_short, missing_blocks, segments_to_read, torn,
@@ -83,6 +83,8 @@ pub struct Recording {
     unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
     has_hole: bool,
+    /// See [`Recording::is_copy`].
+    is_older: bool,
     /// The latest time stamp in blocks of [`META_LANE`], in ticks.
     last_own: u64,
     /// The latest time stamp of all records, in ticks.
@@ -201,6 +203,7 @@ impl Recording {
             unknown: BTreeMap::new(),
             problems: Vec::new(),
             has_hole: false,
+            is_older: false,
             last_own: 0,
             last_ticks: OnceLock::new(),
             block_numbers: Vec::new(),
@@ -423,66 +426,6 @@ impl Recording {
         }
     }
 
-    fn recover(&mut self, scratch: Option<&Scratch>, rings: &[Ring]) -> Result<(), Error> {
-        let (mut torn, mut hidden, mut freed) = (0_u64, 0_u64, 0_u64);
-        // After a freeze, newer blocks of a lane may be overwritten while older ones remain.
-        let goes_in_order = self.header.freezes == 0;
-        let is_whole = self.block_numbers.contains(&0);
-        for (index, ring) in rings {
-            let lane = &mut self.lanes[*index];
-            let in_blocks = lane.blocks.iter().map(|b| b.header.next_pos).max();
-            if goes_in_order && (is_whole || in_blocks.is_some()) {
-                freed =
-                    lane.header.tail.saturating_sub(in_blocks.unwrap_or(0)).saturating_add(freed);
-            }
-            let from = in_blocks.unwrap_or(0).max(lane.header.tail);
-            if lane.header.hides(from) {
-                hidden = lane.header.head.saturating_sub(from).saturating_add(hidden);
-                continue;
-            }
-            let (records, torn_words) = ring_records(ring, from, lane.header.head, &self.schema);
-            torn = torn_words.saturating_add(torn);
-            lane.recovered = records;
-        }
-        if let Some(scratch) = scratch {
-            self.read_slots(scratch)?;
-        }
-        if !self.header.closed {
-            let text = self.how_it_ended(scratch.is_some(), torn, (hidden, freed));
-            self.problems.insert(0, text);
-        }
-        Ok(())
-    }
-
-    fn how_it_ended(&self, has_scratch: bool, torn: u64, (hidden, freed): (u64, u64)) -> String {
-        let mut text =
-            format!("not closed: process {} was killed, or still runs; ", self.header.pid);
-        if has_scratch {
-            let records: usize = self.lanes.iter().map(Lane::recovered).sum();
-            let steps: usize = self.lanes.iter().map(|l| l.in_flight.len()).sum();
-            text +=
-                &format!("{records} records taken from its lanes, {steps} network steps in flight");
-            if torn != 0 {
-                text += &format!(", torn tail of {torn} words left out");
-            }
-            if hidden != 0 {
-                text += &format!(", {hidden} words in private memory lost");
-            }
-            if freed != 0 {
-                text += &format!(", {freed} words that were not written in time lost");
-            }
-        } else if let Some(file) = &self.header.lanes_file {
-            text += &format!(
-                "its lanes, {} on {}, are not here, so up to the last 250 ms are missing",
-                file.display(),
-                self.header.host
-            );
-        } else {
-            text += "its lanes were in no file, so the last 10 to 80 ms are missing";
-        }
-        text
-    }
-
     fn latest(&self) -> u64 {
         let mut bytes = Vec::new();
         let mut in_lane = |lane: &Lane| {
@@ -504,27 +447,6 @@ impl Recording {
         let Ok(Some(payload)) = self.payload(block, bytes) else { return 0 };
         let records = Decoder::new(&block.header, payload, &self.schema);
         records.map(|record| record.ticks()).max().unwrap_or(0)
-    }
-
-    fn read_slots(&mut self, scratch: &Scratch) -> Result<(), Error> {
-        let mut bytes = Vec::new();
-        let slabs = scratch.rings + (LANES * RING_BYTES) as u64;
-        for slab in 0..SLABS {
-            let slab = read_up_to(&scratch.file, slabs + (slab * SLAB_BYTES) as u64, SLAB_BYTES)?;
-            if slab.is_empty() {
-                break;
-            }
-            bytes.extend(slab);
-        }
-        let last =
-            bytes.chunks(SLOT_BYTES).fold(self.latest(), |last, slot| latest_start(slot, last));
-        self.last_ticks = OnceLock::from(last);
-        for slot in bytes.chunks(SLOT_BYTES) {
-            let steps = slot_steps(slot, last);
-            let handle = crate::Handle(u64_at(slot, 0).unwrap_or(0));
-            self.lanes[handle.lane()].in_flight.extend(steps);
-        }
-        Ok(())
     }
 
     /// Reads a block again and returns its payload; `None` if it has gone. Its records then count

@@ -98,7 +98,7 @@ impl ProcessFacts {
             comms: comms.map(|comm| (comm.hash, comm.ranks, comm.rank, comm.ticks)).collect(),
             begin_ns: ns(first.unwrap_or(last)),
             end_ns: ns(last),
-            is_copy: recording.header().copy,
+            is_copy: recording.is_copy(),
             is_damaged,
             is_nameless: is_damaged
                 && recording.comms().is_empty()

@@ -232,6 +232,36 @@ fn a_killed_process_leaves_its_lanes() {
     assert_eq!((step.ticks, step.end), (5000, 0));
 }
 
+/// A copy of a live recording that is read after its process was killed.
+#[test]
+fn lanes_that_are_seconds_newer_than_the_recording_are_left_out() {
+    for (ms, tail, is_older) in [(3_000, 15, true), (500, 15, false), (3_000, 5, false)] {
+        let case = Case::new();
+        let hz = 1_000_000_000;
+        let mut writer = case.writer(Header { lanes_shared: true, hz, ..Header::default() });
+        writer.append(1, 0, &words(&[launch(0)])).unwrap();
+        writer.append_clock(&ClockSync { ticks: 1000, ..ClockSync::default() }).unwrap();
+        writer.sync_header().unwrap();
+        let ring = writer.header().ring_offset(1);
+        let all = words(&(0..4).map(|at| launch(at * ms * 1_000_000)).collect::<Vec<_>>());
+        let file = case.file();
+        for (i, word) in all.iter().enumerate() {
+            file.write_all_at(&word.to_le_bytes(), ring + 8 * i as u64).unwrap();
+        }
+        let mut lane_header = used_lane();
+        for (at, value) in [(lane::HEAD, all.len() as u64), (lane::TAIL, tail)] {
+            lane_header[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        file.write_all_at(&lane_header, LANE_TABLE + LANE_STRIDE as u64).unwrap();
+        let recording = Recording::open(&case.path).unwrap();
+        let left = recording.records(1).count();
+        let problem = &recording.problems()[0];
+        assert_eq!(recording.is_copy(), is_older, "{ms} {tail} {problem}");
+        assert_eq!(problem.contains("seconds newer"), is_older, "{problem}");
+        assert_eq!(left == 1, is_older, "{left}");
+    }
+}
+
 #[test]
 fn every_truncation_is_an_error_or_a_named_problem() {
     let case = Case::new();

@@ -158,10 +158,12 @@ fn before_all(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd> {
     })
 }
 
-/// When a process whose recording is not closed had ended at the latest, ns; `u64::MAX` if unknown.
+/// When a process whose recording is not closed had ended at the latest, ns; `u64::MAX` if unknown,
+/// as where later comparisons are missing: in a copy made before, with what the lanes held later.
 fn ended_by_ns(one: &Snapshot, pace_ns: Option<u64>) -> u64 {
     let (Some((last, _)), Some(pace)) = (one.sync, pace_ns) else { return u64::MAX };
-    one.end_ns.max(last.saturating_add(pace).saturating_add(LOST_NS))
+    let by = last.saturating_add(pace).saturating_add(LOST_NS);
+    if one.end_ns > by { u64::MAX } else { by }
 }
 
 fn by_machine<'a>(known: &[&'a Snapshot]) -> BTreeMap<&'a str, Vec<&'a Snapshot>> {
@@ -298,6 +300,17 @@ mod tests {
             Snapshot { sync: Some((20 * MS, 10 * MS)), ..snapshot(rank, end, false) }
         });
         assert_eq!(find(&early), None);
+    }
+
+    #[test]
+    fn records_after_the_time_of_the_next_comparison_show_no_end() {
+        let copied = |rank, end| {
+            let sync = Some((5000 * MS, 1000 * MS));
+            Snapshot { sync, ..snapshot(rank, end, false) }
+        };
+        assert_eq!(find(&[copied(0, 9000), copied(1, 9001), copied(2, 9002)]), None);
+        let at_its_end = [snapshot(0, 7000, false), copied(1, 9001), copied(2, 9002)];
+        assert_eq!(find(&at_its_end).unwrap().ranks, [0]);
     }
 
     #[test]

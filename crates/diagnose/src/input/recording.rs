@@ -256,7 +256,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             usual_ns: (changes >= USUAL).then(|| span_ns(longest, header.hz)),
             last_call_ns: at(call),
             is_closed: header.closed && !header.copy,
-            is_copy: header.copy,
+            is_copy: self.recording.is_copy(),
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
             has_foreign: self.notes.has_foreign,
             entered: self.pending_call(),
