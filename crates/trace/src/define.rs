@@ -130,6 +130,9 @@ pub enum Definition {
     Counter(Counter),
 }
 
+/// The beginning of the report of a hang. Other reports tell of one that is over, or are a drill.
+pub const HANG_REPORT: &str = "HANG: ";
+
 const STRING: u8 = 1;
 const COMM: u8 = 2;
 const COMM_END: u8 = 3;

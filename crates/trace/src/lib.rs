@@ -60,7 +60,7 @@ pub mod writer;
 
 pub use alignment::Alignment;
 pub use clock::{ClockSource, ClockSync, TickMap};
-pub use define::{Comm, CommDevice, Definition, StrId};
+pub use define::{Comm, CommDevice, Definition, HANG_REPORT, StrId};
 pub use error::Error;
 pub use files::{Files, create_directories, open_to_read};
 pub use first_page::read_header;

@@ -256,7 +256,7 @@ fn what_a_watchdog_reported_is_stuck() {
         process.collective(Call::ALL_REDUCE);
         if process.comm.rank == 0 {
             process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
-            process.hang = Some((process.now + 100_000_000, "HANG rank 0"));
+            process.hang = Some((process.now + 100_000_000, "HANG: rank 0"));
         }
         process.now += 200_000_000;
     });

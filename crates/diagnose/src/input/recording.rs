@@ -39,7 +39,7 @@ use ncclscope_trace::progress::{
 };
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
-use ncclscope_trace::{Comm, Recording, StrId};
+use ncclscope_trace::{Comm, HANG_REPORT, Recording, StrId};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -237,7 +237,8 @@ impl<'t, 'a> Progression<'t, 'a> {
         let damage = self.recording.damage_in_short().into_iter();
         let at = |ticks: u64| self.ns_or_never(ticks);
         let reports = self.recording.hangs().iter().rev();
-        let reported = reports.clone().map(|(ticks, _)| *ticks).max();
+        let of_hangs = reports.clone().filter(|(_, text)| text.starts_with(HANG_REPORT));
+        let reported = of_hangs.map(|(ticks, _)| *ticks).max();
         Snapshot {
             rank: 0,
             host: header.host.clone(),

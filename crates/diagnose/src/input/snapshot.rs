@@ -53,7 +53,7 @@ pub struct Snapshot {
     pub(super) hides_calls: bool,
     pub(super) threads: Vec<ThreadState>,
     pub(super) reports: Vec<String>,
-    /// When the latest of these reports was made, ns; 0 if there is none.
+    /// When the latest of these reports that is of a hang was made, ns; 0 if there is none.
     pub(super) reported_ns: u64,
 }
 

@@ -16,8 +16,8 @@ use ncclscope_operations::progress::{
     Call, FinishedOperation, ForeignWork, Launch, OpView, Owner, ProxyView,
 };
 use ncclscope_recorder::NO_COMM;
-use ncclscope_trace::State;
 use ncclscope_trace::progress::OpProgress;
+use ncclscope_trace::{HANG_REPORT, State};
 
 /// Maximum number of ProxyOps and threads that a report names.
 const MOST_PROXIES: usize = 16;
@@ -280,7 +280,7 @@ impl Hang {
         let drill = if self.drill { "DRILL: " } else { "" };
         let still = seconds(self.still_ns);
         let verb = match self.happened {
-            Happened::Hung => "HANG: ",
+            Happened::Hung => HANG_REPORT,
             Happened::InFlight => "in flight: ",
             Happened::Recovered => {
                 return vec![format!("{drill}recovered after {still}: {what} ({place})")];
