@@ -599,8 +599,11 @@ impl<'a> Classifier<'a> {
             let rank = ranks.first().copied().unwrap_or(0);
             let what = match call {
                 Some(call) => {
-                    let count =
-                        call.count.map_or_else(String::new, |count| format!(", count {count}"));
+                    let count = match (call.count, &call.more_counts[..]) {
+                        (Some(count), []) => format!(", count {count}"),
+                        (_, [_, ..]) => format!(", sizes {}", call.size),
+                        (None, []) => String::new(),
+                    };
                     let root = call.root.map_or_else(String::new, |root| format!(", root {root}"));
                     match class {
                         FindingClass::P2pMismatch => format!("{} of {}", call.func, call.size),

@@ -228,11 +228,11 @@ fn join_by_hash(comm: &Communicator, at: u64, groups: &mut CallGroups) -> Vec<u3
 
 type CallGroups = Vec<(Vec<u32>, Option<Call>)>;
 
-/// The arguments of calls that are compared: function, datatype, count, root.
-type CallKey<'a> = (&'a str, &'a str, Option<u64>, Option<i32>);
+/// The arguments of calls that are compared: function, datatype, counts, root.
+type CallKey<'a> = (&'a str, &'a str, Option<u64>, &'a [u64], Option<i32>);
 
 fn call_key(call: &Call) -> CallKey<'_> {
-    (&call.func, &call.datatype, call.count, call.root)
+    (&call.func, &call.datatype, call.count, &call.more_counts, call.root)
 }
 
 /// The first call that members made differently, of those whose numbers count the same.

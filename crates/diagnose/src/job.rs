@@ -467,6 +467,8 @@ pub struct Call {
     pub datatype: String,
     /// Number of elements, if all ranks must pass the same number.
     pub count: Option<u64>,
+    /// The same of the further operations of a coalesced call, 0 where ranks may differ.
+    pub more_counts: Vec<u64>,
     /// Root rank, if the function has one.
     pub root: Option<i32>,
     /// The size as the input gives it, as text.
@@ -475,6 +477,16 @@ pub struct Call {
     pub bytes: Option<u64>,
     /// When it was called, ns since 1970, if known.
     pub called_ns: Option<u64>,
+}
+
+impl Call {
+    /// Its number of elements, or its size where that says more: of a call with several operations,
+    /// or whose ranks may pass different numbers.
+    #[must_use]
+    pub fn size_text(&self) -> String {
+        let count = self.count.filter(|_| self.more_counts.is_empty());
+        count.map_or_else(|| self.size.clone(), |count| count.to_string())
+    }
 }
 
 impl Communicator {

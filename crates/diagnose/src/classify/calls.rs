@@ -11,8 +11,7 @@ pub(super) fn differing(desync: &Desync) -> Option<String> {
     let (_, other) = desync.groups.last()?;
     let (one, other) = (one.as_ref()?, other.as_ref()?);
     let text = |call: &Call| {
-        let size = call.count.map_or_else(|| call.size.clone(), |count| count.to_string());
-        let size = Some(size).filter(|size| !size.is_empty());
+        let size = Some(call.size_text()).filter(|size| !size.is_empty());
         let size = size.map_or_else(String::new, |size| format!(" of {size}"));
         let root = call.root.filter(|_| one.root != other.root);
         let root = root.map_or_else(String::new, |root| format!(" with root {root}"));

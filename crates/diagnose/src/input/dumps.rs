@@ -33,6 +33,11 @@ impl Dumps {
         warnings.extend(added.err().map(|error| cannot_read(path, &error)));
     }
 
+    /// Finds the ranks of the Flight Recorder dumps, after all were added.
+    pub(super) fn settle(&mut self, warnings: &mut Vec<String>) {
+        warnings.extend(self.flight.settle());
+    }
+
     /// Adds a JSON file, if it is a dump.
     pub(super) fn json(&mut self, path: &Path, warnings: &mut Vec<String>) {
         let keep = if self.is_flight_read { Keep::Dump } else { Keep::Ras };

@@ -52,11 +52,14 @@ use dumps::Dumps;
 use file::is_json_dump;
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_trace::names::is_recording_path;
+use std::collections::BTreeSet;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of unreadable files that are named in notes.
 const NAMED: usize = 8;
+/// Dumps are looked for in folders this deep, such as one for each node, below a folder without input.
+const DEEPEST: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
@@ -74,6 +77,8 @@ struct InputFiles {
     vectors: Vec<PathBuf>,
     pickles: Vec<PathBuf>,
     json: Vec<PathBuf>,
+    /// Files of a directory without content.
+    empty: Vec<PathBuf>,
     warnings: Vec<String>,
 }
 
@@ -100,6 +105,9 @@ pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String>
         if metadata.is_dir() {
             let before = found.count();
             found.directory(path)?;
+            if found.count() == before {
+                found.dumps_below(path, DEEPEST)?;
+            }
             if found.count() == before && paths.len() > 1 {
                 found.warnings.push(nothing(std::slice::from_ref(path), &[], &[]));
             }
@@ -114,7 +122,8 @@ pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String>
 }
 
 fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String> {
-    let InputFiles { recordings, vectors, pickles, json, mut warnings } = found;
+    let InputFiles { recordings, vectors, pickles, json, empty, mut warnings } = found;
+    warnings.extend(empty_dumps(&empty, pickles.iter().chain(&json)));
     if !recordings.is_empty() && !vectors.is_empty() {
         return Err("the input mixes recordings and tables of vectors: give files of one kind \
                     only"
@@ -125,6 +134,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
     pickles.iter().for_each(|path| dumps.pickle(path, &mut warnings));
     json.iter().for_each(|path| dumps.json(path, &mut warnings));
+    dumps.settle(&mut warnings);
     let Dumps { flight, ras, .. } = dumps;
     let job = if !recordings.is_empty() {
         let mut job = recording::job(&recordings, settings, &mut warnings)?;
@@ -140,6 +150,18 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     damage.append(&mut warnings);
     let warnings = damage;
     Ok(Input { job, ras, warnings })
+}
+
+/// A warning for each empty file with the name of a dump: it is that of a rank that could not write
+/// it.
+fn empty_dumps<'a>(empty: &[PathBuf], dumps: impl Iterator<Item = &'a PathBuf>) -> Vec<String> {
+    let without_numbers = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.replace(|c: char| c.is_ascii_digit(), "")
+    };
+    let names: BTreeSet<String> = dumps.map(without_numbers).collect();
+    let alike = empty.iter().filter(|path| names.contains(&without_numbers(path)));
+    alike.map(|path| format!("cannot read {}: it is empty", path.display())).collect()
 }
 
 /// Adds notes that name what could not be read, and the ranks that may be concerned.
@@ -199,6 +221,29 @@ impl InputFiles {
         Ok(())
     }
 
+    /// Adds the dumps in the folders of a directory, up to a depth.
+    fn dumps_below(&mut self, directory: &Path, depth: usize) -> Result<(), String> {
+        let cannot_read = |error| format!("cannot read {}: {error}", directory.display());
+        let mut below = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(cannot_read)? {
+            below.push(entry.map_err(cannot_read)?.path());
+        }
+        below.retain(|path| path.is_dir());
+        below.sort();
+        for folder in below {
+            let before = (self.recordings.len(), self.vectors.len(), self.warnings.len());
+            self.directory(&folder)?;
+            // Runs below a directory are runs of their own.
+            self.recordings.truncate(before.0);
+            self.vectors.truncate(before.1);
+            self.warnings.truncate(before.2);
+            if depth > 1 {
+                self.dumps_below(&folder, depth - 1)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a file to those of its kind; false if its kind is unknown.
     fn add(&mut self, path: &Path) -> Result<bool, String> {
         let cannot_read = |error| format!("cannot read {}: {error}", path.display());
@@ -226,7 +271,12 @@ impl InputFiles {
                     if first.is_empty() { "empty" } else { "no table of vectors, or damaged" };
                 return Err(format!("cannot read {}: it is {what}", path.display()));
             }
-            FileKind::Json | FileKind::Other => return Ok(false),
+            FileKind::Json | FileKind::Other => {
+                if first.is_empty() {
+                    self.empty.push(path.to_owned());
+                }
+                return Ok(false);
+            }
         };
         list.push(path.to_owned());
         Ok(true)

@@ -140,6 +140,7 @@ impl Calls {
             size: format!("{} elements", call.count),
             bytes: size_bytes(&func, &datatype, call.count, nranks),
             count: count_matters(&func).then_some(call.count),
+            more_counts: Vec::new(),
             root: Some(call.root),
             called_ns: Some(self.recording.tick_map().realtime_ns(*ticks)),
             func,

@@ -440,6 +440,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             func,
             datatype,
             count,
+            more_counts: Vec::new(),
             root: Some(call.root),
             called_ns: Some(self.timeline.ns(*start)),
         }
@@ -450,6 +451,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         let func = self.timeline.string(func).to_owned();
         Call {
             count: count.filter(|_| count_matters(&func)),
+            more_counts: Vec::new(),
             root,
             datatype: self.timeline.string(datatype).to_owned(),
             size: bytes.map(human::bytes).unwrap_or_default(),

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Dumps of PyTorch's Flight Recorder, one file for each rank, as pickle or JSON.
+
+`pg_status` has the latest enqueued and completed number of each process group, by an id that is
+local to the process, in JSON as text; `pg_config` has the groups by name. Sorted by number, the two
+lists correspond; this is checked against the entries, if there are any. A group that `pg_config`
+does not have has the ranks whose dumps have entries of it. A group with sends and receives counts
+those in `pg_status` too: its collectives are then taken from the entries, and its sends and receives
+become [`CommKind::Sequence`](crate::job::CommKind::Sequence), which explains waits but names a cause
+only if nothing better does.
+
+A dump does not name its rank, so that file names do (`rank_names`). Dumps of another job, or of
+another time, are left out (`leftover`).
+
+The format is that of PyTorch's `torch/distributed/flight_recorder`, and of torchcomms.
+*/
+
+mod dump;
+mod groups;
+mod leftover;
+mod rank_names;
+
+use crate::job::{Job, Process, ProcessStatus};
+use crate::words::named_ranks;
+use dump::Dump;
+use groups::GroupBuilder;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// True if `value` is a Flight Recorder dump.
+#[must_use]
+pub fn is_dump(value: &Value) -> bool {
+    dump::is_dump(value)
+}
+
+/// Flight Recorder dumps.
+#[derive(Debug, Default)]
+pub struct Dumps {
+    files: Vec<(PathBuf, Dump)>,
+    /// By rank, once these are known.
+    ranks: BTreeMap<u32, Dump>,
+    notes: Vec<String>,
+}
+
+impl Dumps {
+    /// True if no dump was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.ranks.is_empty()
+    }
+
+    /// Adds a dump from a file.
+    ///
+    /// # Errors
+    /// One sentence, if the file is not a dump, or if its groups are impossibly large.
+    pub fn add(&mut self, path: &Path, value: Value) -> Result<(), String> {
+        if !is_dump(&value) {
+            return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
+        }
+        let dump = Dump::new(&value);
+        dump.check()?;
+        self.files.push((path.to_owned(), dump));
+        Ok(())
+    }
+
+    /// Finds the ranks of the dumps, and leaves out those that do not belong to the others. Returns
+    /// a warning for each file that is not used.
+    pub fn settle(&mut self) -> Vec<String> {
+        let files = std::mem::take(&mut self.files);
+        let named: Vec<(&Path, BTreeSet<u32>)> =
+            files.iter().map(|(path, dump)| (path.as_path(), dump.listed())).collect();
+        let found = rank_names::ranks(&named);
+        let mut warnings = Vec::new();
+        for ((path, dump), rank) in files.into_iter().zip(found) {
+            match rank {
+                Ok(rank) => drop(self.ranks.insert(rank, dump)),
+                Err(why) => warnings.push(format!("cannot read {}: {why}", path.display())),
+            }
+        }
+        self.fill_groups();
+        let (left_out, note) = leftover::of(&self.ranks);
+        self.ranks.retain(|rank, _| !left_out.contains(rank));
+        self.notes.extend(note);
+        warnings
+    }
+
+    /// Gives the groups that no `pg_config` has their ranks: those with entries of them.
+    fn fill_groups(&mut self) {
+        let mut members: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (rank, dump) in &self.ranks {
+            for (name, _) in dump.groups.iter().filter(|(_, group)| group.ranks.is_empty()) {
+                members.entry(name.clone()).or_default().push(*rank);
+            }
+        }
+        for dump in self.ranks.values_mut() {
+            for (name, group) in dump.groups.iter_mut().filter(|(_, it)| it.ranks.is_empty()) {
+                group.ranks.clone_from(&members[name]);
+            }
+        }
+        if !members.is_empty() {
+            self.notes.push(format!(
+                "the dumps do not list the ranks of {}: those with entries of a group count as its \
+                 ranks, and others may be missing",
+                groups_text(members.keys())
+            ));
+        }
+    }
+
+    /// The job that the dumps show.
+    #[must_use]
+    pub fn job(&self) -> Job {
+        let mut groups: BTreeMap<(&str, &[u32]), &str> = BTreeMap::new();
+        let mut ranks: BTreeSet<u32> = self.ranks.keys().copied().collect();
+        for dump in self.ranks.values() {
+            for (name, group) in &dump.groups {
+                ranks.extend(&group.ranks);
+                groups.insert((name, &group.ranks), &group.desc);
+            }
+        }
+        let ranks: Vec<u32> = ranks.into_iter().collect();
+        let process = |rank: &u32| Process {
+            rank: Some(*rank),
+            status: if self.ranks.contains_key(rank) {
+                ProcessStatus::Running
+            } else {
+                ProcessStatus::Silent
+            },
+            ..Process::default()
+        };
+        let mut job = Job {
+            source: "PyTorch Flight Recorder".into(),
+            processes: ranks.iter().map(process).collect(),
+            is_dump: true,
+            notes: self.notes.clone(),
+            ..Job::default()
+        };
+        for ((name, members), desc) in groups.into_iter().filter(|((_, m), _)| m.len() > 1) {
+            let builder = GroupBuilder { dumps: &self.ranks, ranks: &ranks, name, members, desc };
+            builder.add_to(&mut job.comms);
+        }
+        job.notes.extend(self.strangers());
+        let has_kernels = job.comms.iter().flat_map(|c| &c.vectors).any(|v| v.started.is_some());
+        if !has_kernels {
+            job.notes.push(
+                "these dumps do not show whether kernels started (TORCH_NCCL_ENABLE_TIMING is off)"
+                    .into(),
+            );
+        }
+        job
+    }
+
+    /// A note about dumps whose rank is in none of the groups that they list.
+    fn strangers(&self) -> Option<String> {
+        let is_stranger = |(rank, dump): &(&u32, &Dump)| {
+            let listed = dump.listed();
+            !listed.is_empty() && !listed.contains(rank)
+        };
+        let all: Vec<u32> = self.ranks.iter().filter(is_stranger).map(|(rank, _)| *rank).collect();
+        (!all.is_empty()).then(|| {
+            format!(
+                "the dumps of {} list no group with that rank: their file names may not give ranks",
+                named_ranks(&all)
+            )
+        })
+    }
+}
+
+/// `group 2`, `groups 0, 2`.
+fn groups_text<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    let group = if names.len() == 1 { "group" } else { "groups" };
+    format!("{group} {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dump::call;
+    use super::*;
+    use crate::engine::{Options, diagnose};
+    use ncclscope_findings::FindingClass;
+
+    #[test]
+    fn the_size_of_an_operation_is_that_of_the_larger_side() {
+        let bytes = |datatype: &str| {
+            let entry = serde_json::json!({"input_sizes": [[2, 3]], "output_sizes": [[4, 2, 3]],
+                "input_dtypes": [datatype]});
+            call("nccl:all_gather", &entry).bytes
+        };
+        assert_eq!(["BFloat16", "Float8_e5m2", "Long"].map(bytes), [48, 24, 192].map(Some));
+        assert_eq!(bytes("QInt8"), None);
+        assert_eq!(call("nccl:barrier", &serde_json::json!({"input_dtypes": ["Int"]})).bytes, None);
+    }
+
+    #[test]
+    fn groups_larger_than_there_are_make_no_job() {
+        let added = |ranks: usize, groups: usize| {
+            let list: Vec<usize> = (0..ranks).collect();
+            let group = serde_json::json!({"name": "g", "ranks": format!("{list:?}")});
+            let groups: serde_json::Map<String, Value> = (0..groups)
+                .map(|n| {
+                    let mut group = group.clone();
+                    group["name"] = n.to_string().into();
+                    (n.to_string(), group)
+                })
+                .collect();
+            let dump = serde_json::json!({"version": "2", "entries": [], "pg_config": groups});
+            let mut dumps = Dumps::default();
+            dumps.add(Path::new("dump_0"), dump).map(|()| {
+                assert_eq!(dumps.settle(), [""; 0]);
+                dumps.job().processes.len()
+            })
+        };
+        assert_eq!(added(300, 1), Ok(300));
+        let error = "process group 0 has 300000 ranks: 262144 is the most";
+        assert_eq!(added(300_000, 1), Err(error.into()));
+        let error = "its groups have 1200000 members: 1048576 is the most";
+        assert_eq!(added(200_000, 6), Err(error.into()));
+    }
+
+    /// The diagnosis of two ranks that wait in call 6. Rank 0 recorded the whole coalesced call 5;
+    /// of rank 1's entries, with these functions in call 5, the first has this `record_id`.
+    fn of_two_rings(first: u64, functions: &[&str]) -> Vec<FindingClass> {
+        let dump = |first: u64, functions: &[&str]| {
+            let five = functions.iter().map(|&function| (5, function, "completed"));
+            let all = five.chain([(6, "all_reduce", "started")]).zip(first..);
+            let entry = |((seq, function, state), record): ((u64, &str, &str), u64)| {
+                serde_json::json!({"record_id": record, "pg_id": 0, "process_group": ["0", "tp"],
+                    "collective_seq_id": seq, "profiling_name": format!("nccl:{function}"),
+                    "state": state, "input_sizes": [[4]], "input_dtypes": ["Float"]})
+            };
+            let entries: Vec<Value> = all.map(entry).collect();
+            serde_json::json!({"version": "2.9", "entries": entries,
+                "pg_config": {"0": {"name": "0", "desc": "tp", "ranks": "[0, 1]"}},
+                "pg_status": {"0": {"last_enqueued_collective": 6, "last_started_collective": 6,
+                    "last_completed_collective": 5}}})
+        };
+        let mut dumps = Dumps::default();
+        dumps.add(Path::new("_dump_0"), dump(0, &["broadcast", "gather", "scatter"])).unwrap();
+        dumps.add(Path::new("_dump_1"), dump(first, functions)).unwrap();
+        assert_eq!(dumps.settle(), [""; 0]);
+        let found = diagnose(&dumps.job(), &Options::default()).findings;
+        found.into_iter().map(|verdict| verdict.class).collect()
+    }
+
+    #[test]
+    fn a_coalesced_call_that_the_ring_has_cut_is_no_other_call() {
+        let mismatch = [FindingClass::CallMismatch];
+        for kept in [&["scatter"][..], &["gather", "scatter"]] {
+            assert_ne!(of_two_rings(70, kept), mismatch, "{kept:?}");
+            assert_eq!(of_two_rings(0, kept), mismatch, "{kept:?}: there were no others");
+        }
+        assert_eq!(of_two_rings(70, &["scatter", "gather"]), mismatch);
+        assert_eq!(of_two_rings(70, &["reduce_scatter"]), mismatch);
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Flight Recorder dumps in the forms that people have: as text, without entries, with other names,
+//! with leftovers of other jobs. Dumps of others, with their truth, are in `../shared/data/field`.
+
+use ncclscope_diagnose::input::{self, InputOptions};
+use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_findings::{Confidence, FindingClass};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+
+/// The diagnosis of a path, and the warnings.
+fn of(path: &Path) -> (Diagnosis, Vec<String>) {
+    let input = input::open(&[path.to_owned()], &InputOptions::default()).unwrap();
+    (diagnose(&input.job, &Options::default()), input.warnings)
+}
+
+/// The diagnosis of a folder of others; prints a line if it is not there.
+fn of_others(folder: &str) -> Option<(Diagnosis, Vec<String>)> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/field");
+    let folder = shared.join(folder);
+    if !folder.is_dir() {
+        // The test harness captures what macros print, so this writes to stderr directly.
+        writeln!(std::io::stderr(), "skipped: {} not found", folder.display()).unwrap();
+        return None;
+    }
+    Some(of(&folder))
+}
+
+fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Vec<u32>)> {
+    diagnosis.findings.iter().map(|one| (one.class, one.root_ranks.clone())).collect()
+}
+
+#[test]
+fn dumps_of_others_give_their_truth() {
+    let stuck = [(FindingClass::HostStuck, vec![9, 14])];
+    for folder in ["fr-json-real-form", "fr-names-with-time"] {
+        let Some((diagnosis, warnings)) = of_others(folder) else { return };
+        assert_eq!((found(&diagnosis), warnings), (stuck.to_vec(), vec![]), "{folder}");
+        assert_eq!(diagnosis.findings[0].confidence, Confidence::Confirmed);
+    }
+    let late = [(FindingClass::HostStuck, vec![2])];
+    for folder in ["pickle", "json", "json-as-written"] {
+        let Some((diagnosis, _)) = of_others(&format!("fr-torch-2.15/{folder}")) else { return };
+        assert_eq!(found(&diagnosis), late, "{folder}: {diagnosis:#?}");
+    }
+    for folder in ["fr-json-tutorial-crash", "fr-json-tutorial-crash/fr-pickle"] {
+        let Some((diagnosis, _)) = of_others(folder) else { return };
+        assert_eq!(diagnosis.findings[0].class, FindingClass::CallMismatch, "{folder}");
+        assert_eq!(diagnosis.findings[0].op.as_ref().and_then(|op| op.number), Some(3), "{folder}");
+    }
+    let Some((diagnosis, _)) = of_others("fr-coalesced-size") else { return };
+    assert_eq!(diagnosis.findings[0].class, FindingClass::CallMismatch, "{diagnosis:#?}");
+    let Some((diagnosis, _)) = of_others("fr-torchcomms-send-recv") else { return };
+    let is_mismatch = |class: FindingClass| {
+        matches!(class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
+    };
+    assert!(!diagnosis.findings.iter().any(|one| is_mismatch(one.class)), "{diagnosis:#?}");
+}
+
+/// The dump of a rank that has called and completed so many AllReduces of the default group of four,
+/// the newest so many seconds after the first.
+fn dump(called: u64, done: u64, at_s: u64) -> Value {
+    let entry = |seq: u64| {
+        json!({"record_id": seq, "pg_id": 0, "process_group": ["0", "default_pg"],
+            "collective_seq_id": seq, "profiling_name": "nccl:all_reduce",
+            "time_created_ns": 1_790_000_000_000_000_000_u64 + at_s * 1_000_000_000 + seq,
+            "input_sizes": [[4]], "input_dtypes": ["Float"], "is_p2p": false,
+            "state": if seq <= done { "completed" } else { "scheduled" }})
+    };
+    let entries: Vec<Value> = (called.saturating_sub(2)..=called).map(entry).collect();
+    json!({"version": "2.10", "entries": entries,
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}},
+        "pg_status": {"0": {"last_enqueued_collective": called.to_string(),
+            "last_started_collective": "-1", "last_completed_collective": done.to_string()}}})
+}
+
+fn write(folder: &Path, name: &str, dump: &Value) {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, dump.to_string()).unwrap();
+}
+
+#[test]
+fn numbers_as_text_missing_entries_and_folders_of_nodes_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut late = dump(90, 90, 0);
+    late.as_object_mut().unwrap().remove("entries");
+    for rank in 0..4 {
+        let dump = if rank == 2 { late.clone() } else { dump(91, 90, 0) };
+        write(
+            dir.path(),
+            &format!("node{}/trace_rank_{rank}_17900000{rank}.json", rank / 2),
+            &dump,
+        );
+    }
+    let (diagnosis, warnings) = of(dir.path());
+    let late = (FindingClass::HostStuck, vec![2]);
+    assert_eq!((found(&diagnosis), warnings), (vec![late], vec![]), "{diagnosis:#?}");
+}
+
+#[test]
+fn an_empty_dump_is_told_and_its_rank_is_without_input() {
+    let dir = tempfile::tempdir().unwrap();
+    for rank in [0, 1, 3] {
+        write(dir.path(), &format!("_dump_{rank}"), &dump(91, 90, 0));
+    }
+    std::fs::write(dir.path().join("_dump_2"), "").unwrap();
+    std::fs::write(dir.path().join("done"), "").unwrap();
+    let (diagnosis, warnings) = of(dir.path());
+    assert!(
+        matches!(&warnings[..], [one] if one.ends_with("_dump_2: it is empty")),
+        "{warnings:?}"
+    );
+    assert_eq!(diagnosis.silent_ranks, [2]);
+    assert_eq!(found(&diagnosis), [(FindingClass::NotRecorded, vec![2])]);
+}
+
+#[test]
+fn dumps_of_another_job_are_left_out() {
+    for (called, done) in [(40, 39), (900, 899)] {
+        let dir = tempfile::tempdir().unwrap();
+        for rank in 0..2 {
+            write(dir.path(), &format!("_dump_{rank}"), &dump(91, 90, 1_080));
+            write(dir.path(), &format!("_dump_{}", rank + 2), &dump(called, done, 0));
+        }
+        let (diagnosis, _) = of(dir.path());
+        let is_told = |note: &String| {
+            note.starts_with("the dumps of ranks 2-3 are left out") && note.contains("18 min")
+        };
+        assert!(diagnosis.notes.iter().any(is_told), "{:#?}", diagnosis.notes);
+        assert_eq!(diagnosis.silent_ranks, [2, 3]);
+        assert!(diagnosis.findings.iter().all(|one| one.confidence == Confidence::Suspect));
+    }
+}
