@@ -8,7 +8,7 @@ use crate::standstill::{self, SHORTEST_NS, Standstill};
 use crate::verdict::{Diagnosis, Hidden, HiddenWhy, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, ended_first, help, settings, setup, unseen, words};
+use crate::{desync, ended_first, help, python_lines, settings, setup, unseen, words};
 use ncclscope_findings::patience;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
@@ -126,6 +126,7 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     notes.extend(unexplained(&verdicts, &waiting, job));
     notes.extend(failed(job, verdicts.is_empty()));
+    python_lines::add(job, &waiting, &mut verdicts);
     help::add(job, waiting.len(), &mut verdicts);
     let has_input = |one: &&Process| one.status != ProcessStatus::Silent;
     let ranks = job.processes.iter().filter(has_input).count();

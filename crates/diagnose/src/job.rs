@@ -116,6 +116,15 @@ impl Stop {
     }
 }
 
+/// The line of Python from which a process called a collective, a send or a receive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PythonLine {
+    /// `FILE:LINE in FUNCTION`, of the user's script.
+    pub text: String,
+    /// The operation is in flight; else it is the latest one.
+    pub is_open: bool,
+}
+
 /// A process of the job.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
@@ -131,6 +140,8 @@ pub struct Process {
     pub device: Option<u64>,
     /// Whether it still runs.
     pub status: ProcessStatus,
+    /// The line of its script from which it called last, or waits.
+    pub python: Option<PythonLine>,
     /// It may be in a send or receive whose peer the input does not show.
     pub hides_p2p: bool,
     /// Some of its events were lost, left out, or not recorded while recording was stopped, so that

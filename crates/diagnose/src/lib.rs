@@ -33,6 +33,7 @@ mod help;
 pub mod input;
 pub mod job;
 mod merge_causes;
+mod python_lines;
 mod settings;
 mod setup;
 mod standstill;

@@ -133,3 +133,32 @@ fn dumps_of_another_job_are_left_out() {
         assert!(diagnosis.findings.iter().all(|one| one.confidence == Confidence::Suspect));
     }
 }
+
+/// Where a rank at fault called last, and where the others wait, from their stacks.
+#[test]
+fn the_lines_of_the_users_script_are_evidence() {
+    let dir = tempfile::tempdir().unwrap();
+    let stack = |line: u64| {
+        json!([{"name": "all_reduce", "filename": "torch/distributed/distributed_c10d.py", "line": 1},
+            {"name": "step", "filename": "/home/u/train.py", "line": line}])
+    };
+    for rank in 0..4 {
+        let mut dump = if rank == 2 { dump(90, 90, 0) } else { dump(91, 90, 0) };
+        let line = if rank == 2 { 17 } else { 31 };
+        for entry in dump["entries"].as_array_mut().unwrap() {
+            entry["frames"] = stack(line);
+        }
+        write(dir.path(), &format!("_dump_{rank}"), &dump);
+    }
+    let (diagnosis, _) = of(dir.path());
+    let texts: Vec<&str> = diagnosis.findings[0].evidence.iter().map(|one| &*one.text).collect();
+    let wanted = [
+        "rank 2 called last at /home/u/train.py:17 in step",
+        "ranks 0-1, 3 wait at /home/u/train.py:31 in step",
+    ];
+    assert_eq!(texts[texts.len() - 2..], wanted, "{texts:#?}");
+    let Some((diagnosis, _)) = of_others("fr-torch-2.15/pickle") else { return };
+    let texts = diagnosis.findings[0].evidence.iter().map(|one| &*one.text).collect::<Vec<_>>();
+    assert!(texts.contains(&"rank 2 called last at frgen.py:17 in <module>"), "{texts:#?}");
+    assert!(texts.contains(&"ranks 0-1, 3 wait at frgen.py:31 in <module>"), "{texts:#?}");
+}

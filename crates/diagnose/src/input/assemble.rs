@@ -234,6 +234,7 @@ fn process(
         device: snapshot.device().map(u64::from),
         status,
         hides_p2p: false,
+        python: None,
         lacks_events: snapshot.lacks_events,
         off_ns: snapshot.off_ns(now),
         is_sampled: snapshot.is_sampled && !snapshot.is_closed,

@@ -4,10 +4,12 @@ Reads the JSON of dumps within a budget.
 
 In memory, a value takes up to fifty times its text. Therefore the values of a file are counted
 while they are read, and a file with too many is refused, as with pickles. Values that no reader
-uses are skipped and not counted: the stacks of a dump's entries, and, beside recordings, everything
-except RAS's output.
+uses are skipped and not counted: the stacks of a dump's entries but for one line, and, beside
+recordings, everything except RAS's output.
 */
 
+use super::frames::{self, UsersLine};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::cell::Cell;
@@ -20,8 +22,6 @@ const MAX_TEXT: usize = 128 << 20;
 /// Additional cost of an array for the room that it reserves; `OBJECT_COST` is that of an object.
 const ARRAY_COST: usize = 4;
 const OBJECT_COST: usize = 8;
-/// Key of the stacks, which are most of a dump and not needed.
-const SKIPPED: &str = "frames";
 /// Keys that RAS's output has.
 const RAS_KEYS: [&str; 2] = ["nccl_version", "communicators"];
 
@@ -166,8 +166,9 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         while let Some(key) = map.next_key::<String>()? {
             budget.spend(1)?;
             budget.spend_text(&key)?;
-            let is_kept = self.keep.map_or(key != SKIPPED, |kept| kept.contains(&key.as_str()));
+            let is_kept = self.keep.is_none_or(|kept| kept.contains(&key.as_str()));
             let value = match is_kept {
+                true if key == frames::KEY => map.next_value_seed(Stack { budget })?,
                 true => map.next_value_seed(Bounded { budget, keep: None })?,
                 false => map.next_value::<IgnoredAny>().map(|_| Value::Null)?,
             };
@@ -175,6 +176,36 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         }
         Ok(Value::Object(all))
     }
+}
+
+/// Reads a stack; its value is the user's line.
+struct Stack<'a> {
+    budget: &'a Budget,
+}
+
+impl<'de> DeserializeSeed<'de> for Stack<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        let frames = Option::<Vec<Frame>>::deserialize(json)?;
+        let mut line = UsersLine::default();
+        for frame in frames.iter().flatten() {
+            line.add(&frame.name, &frame.filename, frame.line);
+        }
+        let Some(text) = line.text() else { return Ok(Value::Null) };
+        self.budget.spend(1)?;
+        self.budget.spend_text(&text)?;
+        Ok(Value::String(text))
+    }
+}
+
+/// A frame of a stack, as PyTorch writes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Frame {
+    name: String,
+    filename: String,
+    line: u64,
 }
 
 #[cfg(test)]

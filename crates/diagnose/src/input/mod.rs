@@ -23,6 +23,7 @@ mod dumps;
 mod file;
 mod first_end;
 pub mod flight;
+mod frames;
 pub mod here;
 mod json;
 pub mod live;

@@ -4,10 +4,12 @@ Reads pickled data (protocols 0 to 5) without running anything in it.
 
 Only the opcodes that make plain data are known: numbers, texts, lists, tuples, sets, dictionaries,
 and the memo that shares them. Whatever names a class or a function is refused, as is what would
-unfold to more than `MAX_NODES` values, or to texts of more than `MAX_TEXT` bytes. The opcodes are
+unfold to more than `MAX_NODES` values, or to texts of more than `MAX_TEXT` bytes. Of the stacks, which
+share their frames, one line is kept ([`UsersLine`]). The opcodes are
 those of Python's `pickletools`.
 */
 
+use super::frames::{self, UsersLine};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 
@@ -268,11 +270,39 @@ impl<'a> Machine<'a> {
                         Value::Object(_) => return Err("pickle: a dictionary is a key".into()),
                         other => other.to_string(),
                     };
-                    map.insert(key, self.unfold(value, depth + 1, left)?);
+                    let value = match key == frames::KEY {
+                        true => self.users_line(value, left)?,
+                        false => self.unfold(value, depth + 1, left)?,
+                    };
+                    map.insert(key, value);
                 }
                 Value::Object(map)
             }
         })
+    }
+
+    /// The user's line of a stack; null if it is none.
+    fn users_line(&self, stack: usize, left: &mut Budget) -> Result<Value, String> {
+        let mut line = UsersLine::default();
+        let text = |node: usize| match self.nodes.get(node) {
+            Some(Node::Plain(Value::String(text))) => text.as_str(),
+            _ => "",
+        };
+        let number = |node: usize| match self.nodes.get(node) {
+            Some(Node::Plain(value)) => value.as_u64().unwrap_or(0),
+            _ => 0,
+        };
+        let Some(Node::List(frames)) = self.nodes.get(stack) else { return Ok(Value::Null) };
+        for &frame in frames {
+            let Some(Node::Dict(fields)) = self.nodes.get(frame) else { continue };
+            let field = |name: &str| fields.iter().find(|(key, _)| text(*key) == name);
+            let of = |name: &str| field(name).map_or("", |(_, value)| text(*value));
+            let at = field("line").map_or(0, |(_, value)| number(*value));
+            line.add(of("name"), of("filename"), at);
+        }
+        let value = line.text().map_or(Value::Null, Value::String);
+        left.spend(&Node::Plain(value.clone()))?;
+        Ok(value)
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8], String> {

@@ -3,7 +3,7 @@
 
 use crate::input::assemble::MAX_RANKS;
 use crate::input::older::MOST;
-use crate::job::Call;
+use crate::job::{Call, PythonLine};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -41,6 +41,8 @@ pub(super) struct Entry {
     pub(super) is_open: bool,
     pub(super) created_ns: u64,
     pub(super) call: Call,
+    /// The line of the user's script that called it.
+    line: Option<String>,
 }
 
 /// True if `value` is a Flight Recorder dump. PyTorch leaves `entries` out if there are none.
@@ -140,6 +142,15 @@ impl Dump {
         }
     }
 
+    /// The line of the user's script that called the oldest operation in flight, or, if none is, the
+    /// latest one.
+    pub(super) fn python_line(&self) -> Option<PythonLine> {
+        let open = self.entries.iter().find(|entry| entry.is_open);
+        let entry = open.or_else(|| self.entries.iter().max_by_key(|entry| entry.created_ns))?;
+        let text = entry.line.clone()?;
+        Some(PythonLine { text, is_open: entry.is_open })
+    }
+
     /// The ranks of all groups that it lists.
     pub(super) fn listed(&self) -> BTreeSet<u32> {
         self.groups.values().flat_map(|group| group.ranks.iter().copied()).collect()
@@ -176,6 +187,7 @@ impl Entry {
             is_open: !is_over,
             created_ns: value["time_created_ns"].as_u64().unwrap_or(0),
             call: call(&name, value),
+            line: value["frames"].as_str().map(str::to_owned),
             name,
         })
     }

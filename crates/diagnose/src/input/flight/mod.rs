@@ -127,6 +127,7 @@ impl Dumps {
             } else {
                 ProcessStatus::Silent
             },
+            python: self.ranks.get(rank).and_then(Dump::python_line),
             ..Process::default()
         };
         let mut job = Job {
