@@ -21,7 +21,8 @@ fn of_others(folder: &str) -> Option<(Diagnosis, Vec<String>)> {
     let folder = shared.join(folder);
     if !folder.is_dir() {
         // The test harness captures what macros print, so this writes to stderr directly.
-        writeln!(std::io::stderr(), "skipped: {} not found", folder.display()).unwrap();
+        let mut out = std::io::stderr();
+        writeln!(out, "skipped: {} not found", folder.display()).unwrap();
         return None;
     }
     Some(of(&folder))
@@ -58,8 +59,8 @@ fn dumps_of_others_give_their_truth() {
     assert!(!diagnosis.findings.iter().any(|one| is_mismatch(one.class)), "{diagnosis:#?}");
 }
 
-/// The dump of a rank that has called and completed so many AllReduces of the default group of four,
-/// the newest so many seconds after the first.
+/// The dump of a rank that has called and completed so many AllReduces of the default group of
+/// four, so many seconds after a fixed time.
 fn dump(called: u64, done: u64, at_s: u64) -> Value {
     let entry = |seq: u64| {
         json!({"record_id": seq, "pg_id": 0, "process_group": ["0", "default_pg"],
@@ -139,7 +140,8 @@ fn dumps_of_another_job_are_left_out() {
 fn the_lines_of_the_users_script_are_evidence() {
     let dir = tempfile::tempdir().unwrap();
     let stack = |line: u64| {
-        json!([{"name": "all_reduce", "filename": "torch/distributed/distributed_c10d.py", "line": 1},
+        let torch = "torch/distributed/distributed_c10d.py";
+        json!([{"name": "all_reduce", "filename": torch, "line": 1},
             {"name": "step", "filename": "/home/u/train.py", "line": line}])
     };
     for rank in 0..4 {

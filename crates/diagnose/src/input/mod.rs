@@ -59,7 +59,7 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of unreadable files that are named in notes.
 const NAMED: usize = 8;
-/// Dumps are looked for in folders this deep, such as one for each node, below a folder without input.
+/// Dumps are looked for in folders this deep below one without input, such as one for each node.
 const DEEPEST: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -142,8 +142,8 @@ impl Dump {
         }
     }
 
-    /// The line of the user's script that called the oldest operation in flight, or, if none is, the
-    /// latest one.
+    /// The line of the user's script that called the oldest operation in flight; if none is, the
+    /// latest operation.
     pub(super) fn python_line(&self) -> Option<PythonLine> {
         let open = self.entries.iter().find(|entry| entry.is_open);
         let entry = open.or_else(|| self.entries.iter().max_by_key(|entry| entry.created_ns))?;

@@ -4,8 +4,8 @@ Dumps of another job, or of another time, beside those of the job.
 
 PyTorch writes to one path for each rank, so that dumps of an earlier and larger job stay. Two dumps
 are of one moment only if no rank has completed a collective of a group that another rank of that
-group has not called: it needs each rank. Of dumps that do not agree, those that agree with the newest
-are of the job.
+group has not called: it needs each rank. Of dumps that do not agree, those that agree with the
+newest are of the job.
 */
 
 use super::dump::{Dump, Group};

@@ -6,9 +6,9 @@ Dumps of PyTorch's Flight Recorder, one file for each rank, as pickle or JSON.
 local to the process, in JSON as text; `pg_config` has the groups by name. Sorted by number, the two
 lists correspond; this is checked against the entries, if there are any. A group that `pg_config`
 does not have has the ranks whose dumps have entries of it. A group with sends and receives counts
-those in `pg_status` too: its collectives are then taken from the entries, and its sends and receives
-become [`CommKind::Sequence`](crate::job::CommKind::Sequence), which explains waits but names a cause
-only if nothing better does.
+those in `pg_status` too: its collectives are then taken from the entries, and its sends and
+receives become [`CommKind::Sequence`](crate::job::CommKind::Sequence), which explains waits but
+names a cause only if nothing better does.
 
 A dump does not name its rank, so that file names do (`rank_names`). Dumps of another job, or of
 another time, are left out (`leftover`).

@@ -2,10 +2,10 @@
 /*!
 The rank of each dump, from the names of the files.
 
-Names have more numbers than the rank: a time, a node, a process id. All files of a job name the rank
-at the same place. That is the place at which each file has another number, and most of these are
-ranks that the dumps' groups list. The number after the word `rank` comes first, then the last one of
-a name, the one before it, and so on.
+Names have more numbers than the rank: a time, a node, a process id. All files of a job name the
+rank at the same place. That is the place at which each file has another number, and most of these
+are ranks that the dumps' groups list. The number after the word `rank` comes first, then the last
+one of a name, the one before it, and so on.
 */
 
 use crate::input::assemble::MAX_RANKS;
