@@ -5,7 +5,7 @@ Reads pickled data (protocols 0 to 5) without running anything in it.
 Only the opcodes that make plain data are known: numbers, texts, lists, tuples, sets, dictionaries,
 and the memo that shares them. Whatever names a class or a function is refused, as is what would
 unfold to more than `MAX_NODES` values, or to texts of more than `MAX_TEXT` bytes. Of the stacks,
-which share their frames, one line is kept ([`UsersLine`]). The opcodes are those of Python's
+which share their frames, one line is kept (the user's). The opcodes are those of Python's
 `pickletools`.
 */
 
