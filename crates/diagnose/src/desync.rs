@@ -44,12 +44,13 @@ impl Desync {
 }
 
 /// Finds all mismatches. A mismatch need not hang: instead the results may be wrong. In a dump,
-/// whose names and sizes are the application's, a mismatch counts only if ranks wait. Sends and
+/// whose names and sizes are the application's, one of these counts only if ranks wait. Sends and
 /// receives count only if they have waited for `hang_ns`.
 pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
     let one = |(comm, index): (&Communicator, u32)| match comm.kind {
         CommKind::Collectives => {
-            let counts = !job.is_dump || comm.vectors.iter().any(Vector::is_inside);
+            let is_inside = || comm.vectors.iter().any(Vector::is_inside);
+            let counts = !job.is_dump || !comm.hashes.is_empty() || is_inside();
             counts.then(|| call_mismatch(job, comm, index)).flatten()
         }
         CommKind::Pair => size_mismatch(comm, index, hang_ns),

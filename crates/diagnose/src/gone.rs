@@ -46,6 +46,10 @@ pub(crate) const fn advice(job: &Job, status: ProcessStatus) -> Option<&'static 
             "find what stopped it: a debugger, a scheduler that suspends jobs, a paused container, \
              or a SIGSTOP; `scancel` lets a stopped process go on before it ends it."
         }
+        ProcessStatus::Stopped(Stop::Unanswering) => {
+            "look whether the process exists and its state (`ps -o stat,wchan -p PID`: T is \
+             stopped), at the end of its log, and whether its host answers."
+        }
         ProcessStatus::Dead if job.ending.is_some() => ENDED,
         _ => return None,
     })

@@ -80,6 +80,8 @@ pub enum Stop {
     Freezer,
     /// Something that let it go on shortly before it ended, as Slurm does before SIGTERM.
     Before,
+    /// It does not answer NCCL's RAS, whatever stops it.
+    Unanswering,
 }
 
 impl Stop {
@@ -88,6 +90,7 @@ impl Stop {
         match self {
             Stop::Signal => "exists and is stopped (state T)",
             Stop::Freezer => "exists and is frozen, with its control group",
+            Stop::Unanswering => "does not answer NCCL's RAS",
             Stop::Before => {
                 "recorded nothing for several seconds, not even its heartbeat, until shortly \
                  before it ended"
@@ -109,6 +112,9 @@ impl Stop {
             }
             (Stop::Freezer, true) => {
                 "frozen, by the control group (a paused container): they exist and do not run"
+            }
+            (Stop::Unanswering, _) => {
+                "stopped, dead or cut off from the network: NCCL's RAS gets no answer"
             }
             (Stop::Before, false) => "stopped, until shortly before it ended: it did not run",
             (Stop::Before, true) => "stopped, until shortly before they ended: they did not run",

@@ -42,7 +42,13 @@ impl Dumps {
     pub(super) fn json(&mut self, path: &Path, warnings: &mut Vec<String>) {
         let keep = if self.is_flight_read { Keep::Dump } else { Keep::Ras };
         match load_dump(path).and_then(|bytes| json::parse(&bytes, keep)) {
-            Ok(value) if ras::is_ras(&value) => self.ras = Some(ras::Ras::new(&value)),
+            Ok(value) if ras::is_ras(&value) => {
+                let new = ras::Ras::new(&value);
+                self.ras = Some(match self.ras.take() {
+                    Some(known) => known.join(new),
+                    None => new,
+                });
+            }
             Ok(value) if !self.is_flight_read => {
                 if value.get("entries").is_some() {
                     warnings.push(not_read(path));

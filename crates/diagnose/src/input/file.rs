@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads whole files, and the beginnings of JSON files.
 
+use super::json::without_ok;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
 /// Maximum size of a dump that is read, bytes. In memory a dump takes several times its file size.
@@ -38,7 +39,11 @@ pub(super) fn load_dump(path: &Path) -> Result<Vec<u8>, String> {
 
 /// True if the beginning of a JSON file has a key of a dump. Traces and reports have none.
 pub(super) fn is_json_dump(file: File) -> bool {
-    let mut json = serde_json::Deserializer::from_reader(BufReader::new(file.take(BEGINNING)));
+    let mut beginning = Vec::new();
+    if file.take(BEGINNING).read_to_end(&mut beginning).is_err() {
+        return false;
+    }
+    let mut json = serde_json::Deserializer::from_slice(without_ok(&beginning));
     let mut is_dump = false;
     // The visitor stops at the key, and the beginning of a file is rarely valid JSON, so that
     // errors are expected.

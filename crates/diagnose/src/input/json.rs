@@ -34,18 +34,20 @@ pub(super) enum Keep {
     Ras,
 }
 
-/// Parses JSON, and tolerates commas before closing brackets.
+/// Parses JSON, and tolerates commas before closing brackets, missing ones before a key, and a line
+/// `OK` before it, as NCCL's RAS writes them.
 ///
 /// # Errors
 /// A sentence with the position, or that the limits were exceeded.
 pub(super) fn parse(bytes: &[u8], keep: Keep) -> Result<Value, String> {
     let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
+    let bytes = without_ok(bytes);
     let first = read(bytes, keep, &budget);
     // A document that exceeds the limits does so without the commas, too.
     let read = match first {
         Err(error) if error.is_syntax() => {
             let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
-            read(&without_commas(bytes), keep, &budget).map_err(|_| error)
+            read(&with_commas_right(bytes), keep, &budget).map_err(|_| error)
         }
         other => other,
     };
@@ -63,15 +65,28 @@ fn read(bytes: &[u8], keep: Keep, budget: &Budget) -> Result<Value, serde_json::
     Ok(value)
 }
 
-/// Removes commas before a closing bracket, outside of strings.
-fn without_commas(bytes: &[u8]) -> Vec<u8> {
+/// What follows the line `OK`, with which RAS answers on its socket.
+pub(super) fn without_ok(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"OK").map_or(bytes, <[u8]>::trim_ascii_start)
+}
+
+/// Removes commas before a closing bracket, and adds those that are missing before a text, outside
+/// of strings.
+fn with_commas_right(bytes: &[u8]) -> Vec<u8> {
     let (mut out, mut in_text, mut is_escaped) = (Vec::with_capacity(bytes.len()), false, false);
+    let mut last = b'{';
     for (at, &byte) in bytes.iter().enumerate() {
         if in_text {
             in_text = is_escaped || byte != b'"';
             is_escaped = !is_escaped && byte == b'\\';
         } else {
             in_text = byte == b'"';
+            if in_text && !matches!(last, b'{' | b'[' | b',' | b':') {
+                out.push(b',');
+            }
+            if !byte.is_ascii_whitespace() {
+                last = byte;
+            }
             let mut rest = bytes[at + 1..].iter().filter(|b| !b.is_ascii_whitespace());
             if byte == b',' && matches!(rest.next(), Some(b']' | b'}')) {
                 continue;
@@ -224,6 +239,13 @@ mod tests {
         expected["b"]["frames"] = Value::Null;
         assert_eq!(parse(text, Keep::Dump), Ok(expected));
         assert_eq!(parse(b"[1,\n]", Keep::Dump), Ok(vec![1].into()));
+        let expected = serde_json::json!({"a": 1, "b": {"c": "x"}, "d": [2]});
+        for text in [
+            &br#"{"a": 1 "b": {"c": "x"} "d": [2]}"#[..],
+            b"OK\n{\"a\": 1, \"b\": {\"c\": \"x\"}, \"d\": [2,]}",
+        ] {
+            assert_eq!(parse(text, Keep::Dump), Ok(expected.clone()));
+        }
         assert!(parse(b"{\"a\": ", Keep::Dump).unwrap_err().contains("not valid JSON"));
         assert!(parse(b"{} {}", Keep::Dump).unwrap_err().contains("not valid JSON"));
     }

@@ -59,6 +59,8 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of unreadable files that are named in notes.
 const NAMED: usize = 8;
+/// The beginning of the text that `ncclras` prints without `-f json`.
+const RAS_TEXT: &[u8] = b"NCCL version ";
 /// Dumps are looked for in folders this deep below one without input, such as one for each node.
 const DEEPEST: usize = 2;
 
@@ -272,6 +274,13 @@ impl InputFiles {
                     if first.is_empty() { "empty" } else { "no table of vectors, or damaged" };
                 return Err(format!("cannot read {}: it is {what}", path.display()));
             }
+            FileKind::Other if first.starts_with(RAS_TEXT) => {
+                return Err(format!(
+                    "cannot read {}: it is the text of NCCL's RAS, which leaves out most ranks: \
+                     use `ncclras -f json` (from NCCL 2.28.7 on)",
+                    path.display()
+                ));
+            }
             FileKind::Json | FileKind::Other => {
                 if first.is_empty() {
                     self.empty.push(path.to_owned());
@@ -297,7 +306,7 @@ fn file_kind(first: &[u8]) -> FileKind {
         FileKind::Vectors
     } else if pickle::looks_like(first) {
         FileKind::Pickle
-    } else if first.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
+    } else if json::without_ok(first).iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
         FileKind::Json
     } else {
         FileKind::Other

@@ -324,7 +324,7 @@ impl Process {
             Some(Stop::Signal) => vector_flags::STOPPED,
             Some(Stop::Freezer) => vector_flags::FROZEN,
             None if is_silent && self.has_ended() => vector_flags::SILENT,
-            Some(Stop::Before) | None => 0,
+            Some(Stop::Before | Stop::Unanswering) | None => 0,
         }
     }
 

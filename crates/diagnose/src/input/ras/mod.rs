@@ -3,36 +3,30 @@
 The JSON output of NCCL's RAS (`ncclras -f json`, since NCCL 2.28): which ranks of each communicator
 respond, which are missing or dead, and how often each function was launched.
 
-RAS counts launches, not completions: it supplements other inputs, and alone shows little more than
-which ranks are missing. NCCL 2.28 prints a superfluous comma, which is ignored.
+RAS counts launches, not completions: it supplements other inputs, and alone shows which ranks do
+not answer, and which have launched less than others. In a running job ranks are a few launches
+apart at any moment, so that one output makes suspects at most. Two outputs show who advances in
+between.
+
+NCCL 2.28.7 and 2.28.9 leave out a comma where a rank is missing, and print a superfluous one
+elsewhere; both are put right.
 */
 
+mod finder;
+mod output;
+
+pub use output::Ras;
+
 use super::json;
-use super::older::MOST;
-use crate::job::{Communicator, Job, Process, ProcessStatus, Vector};
+use crate::job::{Communicator, Job, Process, ProcessStatus, Stop, Vector};
 use crate::verdict::{Diagnosis, Evidence};
+use finder::MemberFinder;
+use output::{Member, error_name};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::{BTreeMap, HashMap};
 
-/// One rank of a communicator.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Member {
-    rank: u32,
-    host: String,
-    pid: Option<u32>,
-    device: Option<u64>,
-    launched: u64,
-    is_missing: bool,
-    is_dead: bool,
-    error: u64,
-}
-
-/// The output of RAS.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ras {
-    comms: Vec<(String, u32, Vec<Member>)>,
-}
+/// The doubt about ranks of which one output is known.
+const ONE_OUTPUT: &str = "one output of RAS does not show whether ranks advance";
 
 /// True if `value` is RAS's output.
 #[must_use]
@@ -48,39 +42,23 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     json::parse(bytes, json::Keep::Dump)
 }
 
-fn number(value: &Value) -> Option<u32> {
-    u32::try_from(value.as_u64()?).ok()
-}
-
 impl Ras {
-    /// Reads the parsed output of RAS.
-    #[must_use]
-    pub fn new(value: &Value) -> Ras {
-        let mut comms = Vec::new();
-        for comm in value["communicators"].as_array().into_iter().flatten() {
-            let name = comm["hash"].as_str().unwrap_or("unknown").to_owned();
-            let here = comm["ranks"].as_array().into_iter().flatten();
-            let missing = comm["missing_ranks"].as_array().into_iter().flatten();
-            let mut members: Vec<Member> = here.filter_map(|rank| member(rank, false)).collect();
-            members.extend(missing.filter_map(|rank| member(rank, true)));
-            members.sort_by_key(|member| member.rank);
-            comms.push((name, number(&comm["size"]).unwrap_or(0), members));
-        }
-        Ras { comms }
-    }
-
     /// The job from RAS alone: launches count as enqueued operations, and completions are unknown.
     #[must_use]
     pub fn job(&self) -> Job {
         let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
         let mut places: BTreeMap<(String, Option<u32>, Option<u64>), u32> = BTreeMap::new();
         let widest = self.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0);
-        for (_, size, member) in
+        for (name, size, member) in
             self.comms.iter().flat_map(|(n, s, m)| m.iter().map(move |m| (n, *s, m)))
         {
             let key = (member.host.clone(), member.pid, member.device);
             let at = *places.entry(key).or_insert_with(|| {
-                job.processes.push(Process::default());
+                let doubts = match &self.before {
+                    Some(_) => Vec::new(),
+                    None => vec![ONE_OUTPUT.to_owned()],
+                };
+                job.processes.push(Process { doubts, ..Process::default() });
                 u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
             });
             let process = &mut job.processes[at as usize];
@@ -89,9 +67,15 @@ impl Ras {
             if size == widest {
                 process.rank = Some(member.rank);
             }
-            if member.is_dead || member.is_missing {
-                process.status =
-                    if member.is_dead { ProcessStatus::Dead } else { ProcessStatus::Silent };
+            process.is_moving |= self.advances(name, member) == Some(true);
+            match member {
+                _ if member.is_dead || member.is_silent => {
+                    process.status = ProcessStatus::Stopped(Stop::Unanswering);
+                    // NCCL itself has waited a minute.
+                    process.doubts.retain(|_| !member.is_dead);
+                }
+                _ if member.is_missing => process.status = ProcessStatus::Silent,
+                _ => {}
             }
         }
         for (name, size, members) in &self.comms {
@@ -111,13 +95,51 @@ impl Ras {
             for vector in &mut comm.vectors {
                 vector.done = least.min(vector.enqueued);
             }
+            comm.hashes = hashes(members);
             job.comms.push(comm);
         }
+        job.notes.extend(self.errors());
+        job.notes.extend(self.progress());
         job.notes.push(
             "RAS counts only launches: it does not show what is stuck in a kernel or in the network"
                 .into(),
         );
         job
+    }
+
+    /// A note for each asynchronous error that NCCL reports.
+    fn errors(&self) -> impl Iterator<Item = String> {
+        let all = self.comms.iter().flat_map(|(name, _, members)| {
+            members.iter().filter(|member| member.error != 0).map(move |member| (name, member))
+        });
+        all.map(|(name, member)| {
+            let pid = member.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+            format!(
+                "NCCL reports {} on rank {} of communicator {name} ({}{pid}): look at NCCL's log \
+                 of that process",
+                error_name(member.error),
+                member.rank,
+                member.host
+            )
+        })
+    }
+
+    /// What two outputs show, or that there is one.
+    fn progress(&self) -> Option<String> {
+        let all = self.comms.iter().flat_map(|(name, _, members)| {
+            members.iter().filter_map(move |member| self.advances(name, member))
+        });
+        let (moving, still): (Vec<bool>, Vec<bool>) = all.partition(|advances| *advances);
+        match (&self.before, moving.len(), still.len()) {
+            (None, ..) => Some(ONE_OUTPUT.to_owned() + ": give two, some seconds apart"),
+            (_, 0, 0) => None,
+            (_, _, 0) => Some("all ranks have launched operations between the two outputs".into()),
+            (_, moving, still) => Some(format!(
+                "{still} of {} ranks of communicators have launched nothing between the two \
+                 outputs",
+                moving + still
+            )),
+        }
     }
 
     /// Adds what RAS shows about the ranks at fault to the evidence.
@@ -147,68 +169,6 @@ impl Ras {
     }
 }
 
-/// Members by what identifies their process; `None` if several processes, or several ranks of one,
-/// have the same.
-type Members<'a, K> = HashMap<K, Option<&'a Member>>;
-
-/// Finds the member that RAS shows for a process of a job. In containers, processes of several
-/// hosts have one process id, and RAS and the job may name a host differently.
-struct MemberFinder<'a> {
-    hosts: HashSet<&'a str>,
-    by_place: Members<'a, (&'a str, u32)>,
-    /// By rank in the widest communicator, if it can contain all ranks of the job.
-    by_rank: Members<'a, u32>,
-    /// By process id, without those that several processes of the job have.
-    by_pid: Members<'a, u32>,
-}
-
-impl<'a> MemberFinder<'a> {
-    fn new(ras: &'a Ras, job: &Job) -> MemberFinder<'a> {
-        let widest = ras.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0);
-        let is_job_wide = job.processes.iter().all(|one| one.rank.is_none_or(|it| it < widest));
-        let mut pids: HashMap<u32, usize> = HashMap::new();
-        for pid in job.processes.iter().filter_map(|process| process.pid) {
-            *pids.entry(pid).or_default() += 1;
-        }
-        let (mut by_place, mut by_rank) = (HashMap::new(), HashMap::new());
-        let mut by_pid = HashMap::new();
-        for (_, size, members) in &ras.comms {
-            for member in members {
-                if let Some(pid) = member.pid {
-                    note(&mut by_place, (&*member.host, pid), member);
-                    note(&mut by_pid, pid, member);
-                }
-                if is_job_wide && *size == widest {
-                    note(&mut by_rank, member.rank, member);
-                }
-            }
-        }
-        by_pid.retain(|pid, _| pids.get(pid).is_none_or(|&processes| processes == 1));
-        let members = ras.comms.iter().flat_map(|(_, _, members)| members);
-        let hosts = members.map(|member| &*member.host).collect();
-        MemberFinder { hosts, by_place, by_rank, by_pid }
-    }
-
-    fn find(&self, process: &Process) -> Option<&'a Member> {
-        let (rank, pid) = (process.rank?, process.pid);
-        let host = process.host.as_deref().filter(|&host| self.hosts.contains(host));
-        let by_place = host.zip(pid).and_then(|place| *self.by_place.get(&place)?);
-        let may_be = |member: &&Member| {
-            host.is_none_or(|host| host == member.host)
-                && pid.zip(member.pid).is_none_or(|(one, other)| one == other)
-        };
-        let by_rank = || self.by_rank.get(&rank).copied().flatten().filter(may_be);
-        // A process of a host that RAS names is not one of another host.
-        let by_pid = || *self.by_pid.get(&pid.filter(|_| host.is_none())?)?;
-        by_place.or_else(by_rank).or_else(by_pid)
-    }
-}
-
-fn note<'a, K: Eq + Hash>(members: &mut Members<'a, K>, key: K, member: &'a Member) {
-    let known = members.entry(key).or_insert(Some(member));
-    *known = known.filter(|known| known.place() == member.place());
-}
-
 fn launched(process: u32, member: &Member) -> Vector {
     Vector {
         process,
@@ -219,35 +179,23 @@ fn launched(process: u32, member: &Member) -> Vector {
     }
 }
 
-fn member(value: &Value, is_missing: bool) -> Option<Member> {
-    let counts = value["collective_counts"].as_object().into_iter().flatten();
-    Some(Member {
-        rank: number(&value["rank"])?,
-        host: value["host"].as_str().unwrap_or("unknown").to_owned(),
-        pid: number(&value["pid"]),
-        device: value["cuda_dev"].as_u64(),
-        launched: counts
-            .filter_map(|(_, count)| count.as_u64())
-            .fold(0, u64::saturating_add)
-            .min(MOST),
-        is_missing,
-        is_dead: value["status"]["considered_dead"] == true,
-        error: value["status"]["async_error"].as_u64().unwrap_or(0),
-    })
-}
-
-impl Member {
-    fn place(&self) -> (&str, Option<u32>, Option<u64>) {
-        (&self.host, self.pid, self.device)
-    }
-
-    fn text(&self) -> Option<String> {
-        if self.is_missing {
-            let what = if self.is_dead { "dead" } else { "missing" };
-            return Some(format!("NCCL RAS considers it {what}"));
-        }
-        (self.error != 0).then(|| format!("NCCL RAS: its async error is {}", self.error))
-    }
+/// A hash of the functions' counts of members whose launches cannot be the beginning of one
+/// sequence, and of those that have launched most: each is ahead of the other in some function.
+fn hashes(members: &[Member]) -> Vec<(u32, u64, u64)> {
+    let present: Vec<&Member> = members.iter().filter(|member| !member.is_missing).collect();
+    let Some(front) = present.iter().max_by_key(|member| member.launched) else {
+        return Vec::new();
+    };
+    let is_behind = |member: &&Member| {
+        let of_front = |func: &String| front.counts.get(func).copied().unwrap_or(0);
+        member.counts.iter().all(|(func, count)| *count <= of_front(func))
+    };
+    let Some(least) = present.iter().filter(|it| !is_behind(it)).map(|it| it.launched).min() else {
+        return Vec::new();
+    };
+    let hash = |(member, at): (&&Member, u32)| (at, least, u64::from(is_behind(member)));
+    let reach = |(member, _): &(&&Member, u32)| member.launched >= least;
+    present.iter().zip(0u32..).filter(reach).map(hash).collect()
 }
 
 #[cfg(test)]
@@ -277,7 +225,7 @@ mod tests {
         assert_eq!(value["communicators"][0]["ranks"][1]["host"], "a,]");
         let job = Ras::new(&value).job();
         assert_eq!(job.processes.len(), 3);
-        assert_eq!(job.processes[2].status, ProcessStatus::Dead);
+        assert_eq!(job.processes[2].status, ProcessStatus::Stopped(Stop::Unanswering));
         let comm = &job.comms[0];
         assert_eq!((comm.vectors[0].enqueued, comm.vectors[0].done), (8, 7));
         assert_eq!(comm.silent, [2]);
@@ -314,7 +262,7 @@ mod tests {
         assert_eq!(found.findings[0].root_ranks, [of + 1]);
         ras.add_to(&mut found, &job);
         let added = &found.findings[0].evidence[before..];
-        assert!(added.iter().all(|line| line.text == "NCCL RAS: its async error is 6"));
+        assert!(added.iter().all(|line| line.text == "NCCL RAS reports error 6 (ncclRemoteError)"));
         !added.is_empty()
     }
 

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One output of RAS, and an earlier one that it is compared with.
+
+use crate::input::older::MOST;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One rank of a communicator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) rank: u32,
+    pub(super) host: String,
+    pub(super) pid: Option<u32>,
+    pub(super) device: Option<u64>,
+    /// Launches of all functions, and of each.
+    pub(super) launched: u64,
+    pub(super) counts: BTreeMap<String, u64>,
+    pub(super) is_missing: bool,
+    pub(super) is_silent: bool,
+    pub(super) is_dead: bool,
+    pub(super) error: u64,
+}
+
+/// The output of RAS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ras {
+    /// When it was made, as NCCL prints it: times of one host are in order as texts.
+    time: String,
+    /// Name, size and members of each communicator.
+    pub(super) comms: Vec<(String, u32, Vec<Member>)>,
+    /// Launches of each rank of each communicator in an earlier output, if there is one.
+    pub(super) before: Option<BTreeMap<(String, u32), u64>>,
+}
+
+impl Ras {
+    /// Reads the parsed output of RAS.
+    #[must_use]
+    pub fn new(value: &Value) -> Ras {
+        let mut comms = Vec::new();
+        for comm in value["communicators"].as_array().into_iter().flatten() {
+            let name = comm["hash"].as_str().unwrap_or("unknown").to_owned();
+            let here = comm["ranks"].as_array().into_iter().flatten();
+            let missing = comm["missing_ranks"].as_array().into_iter().flatten();
+            let mut members: Vec<Member> = here.filter_map(|rank| member(rank, false)).collect();
+            members.extend(missing.filter_map(|rank| member(rank, true)));
+            members.sort_by_key(|member| member.rank);
+            comms.push((name, number(&comm["size"]).unwrap_or(0), members));
+        }
+        let time = value["timestamp"].as_str().unwrap_or_default().to_owned();
+        Ras { time, comms, before: None }
+    }
+
+    /// The newer of two outputs, which knows what the older one shows.
+    #[must_use]
+    pub fn join(self, other: Ras) -> Ras {
+        let (older, mut newer) = if other.time < self.time { (other, self) } else { (self, other) };
+        newer.before = Some(older.launches());
+        newer
+    }
+
+    fn launches(&self) -> BTreeMap<(String, u32), u64> {
+        let of = |(name, _, members): &(String, u32, Vec<Member>)| {
+            let present = members.iter().filter(|member| !member.is_missing);
+            let of = |member: &Member| ((name.clone(), member.rank), member.launched);
+            present.map(of).collect::<Vec<_>>()
+        };
+        self.comms.iter().flat_map(of).collect()
+    }
+
+    /// Whether a rank has launched something since the older output; `None` without one, or if it
+    /// does not have the rank.
+    pub(super) fn advances(&self, comm: &str, member: &Member) -> Option<bool> {
+        let before = self.before.as_ref()?.get(&(comm.to_owned(), member.rank))?;
+        Some(member.launched > *before)
+    }
+}
+
+fn number(value: &Value) -> Option<u32> {
+    u32::try_from(value.as_u64()?).ok()
+}
+
+fn member(value: &Value, is_missing: bool) -> Option<Member> {
+    let counts = value["collective_counts"].as_object().into_iter().flatten();
+    let counts: BTreeMap<String, u64> = counts
+        .filter_map(|(func, count)| Some((func.clone(), count.as_u64()?.min(MOST))))
+        .collect();
+    Some(Member {
+        rank: number(&value["rank"])?,
+        host: value["host"].as_str().unwrap_or("unknown").to_owned(),
+        pid: number(&value["pid"]),
+        device: value["cuda_dev"].as_u64(),
+        launched: counts.values().copied().fold(0, u64::saturating_add).min(MOST),
+        counts,
+        is_missing,
+        is_silent: value["status"]["unresponsive"] == true,
+        is_dead: value["status"]["considered_dead"] == true,
+        error: value["status"]["async_error"].as_u64().unwrap_or(0),
+    })
+}
+
+impl Member {
+    pub(super) fn place(&self) -> (&str, Option<u32>, Option<u64>) {
+        (&self.host, self.pid, self.device)
+    }
+
+    pub(super) fn text(&self) -> Option<String> {
+        if self.is_missing {
+            let what = if self.is_dead { "dead" } else { "missing" };
+            return Some(format!("NCCL RAS considers it {what}"));
+        }
+        (self.error != 0).then(|| format!("NCCL RAS reports {}", error_name(self.error)))
+    }
+}
+
+/// The name of one of NCCL's results (`nccl.h`).
+pub(super) fn error_name(error: u64) -> String {
+    let known = match error {
+        1 => "ncclUnhandledCudaError",
+        2 => "ncclSystemError",
+        3 => "ncclInternalError",
+        4 => "ncclInvalidArgument",
+        5 => "ncclInvalidUsage",
+        6 => "ncclRemoteError",
+        7 => "ncclInProgress",
+        _ => return format!("error {error}"),
+    };
+    format!("error {error} ({known})")
+}

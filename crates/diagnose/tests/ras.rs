@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Outputs of NCCL's RAS as NCCL writes them, of jobs that run and of jobs that do not. Outputs of
+//! others, with their truth, are in `../shared/data/field`.
+
+use ncclscope_diagnose::input::{self, InputOptions};
+use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_findings::{Confidence, FindingClass};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+fn of(paths: &[PathBuf]) -> Diagnosis {
+    let input = input::open(paths, &InputOptions::default()).unwrap();
+    assert!(input.warnings.is_empty(), "{:?}", input.warnings);
+    let mut found = diagnose(&input.job, &Options::default());
+    input.ras.unwrap().add_to(&mut found, &input.job);
+    found
+}
+
+/// The diagnosis of outputs of others; prints a line if they are not there.
+fn of_others(files: &[&str]) -> Option<Diagnosis> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/field");
+    if !shared.is_dir() {
+        // The test harness captures what macros print, so this writes to stderr directly.
+        let mut out = std::io::stderr();
+        writeln!(out, "skipped: {} not found", shared.display()).unwrap();
+        return None;
+    }
+    Some(of(&files.iter().map(|file| shared.join(file)).collect::<Vec<_>>()))
+}
+
+fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Vec<u32>, Confidence)> {
+    let of = diagnosis.findings.iter();
+    of.map(|one| (one.class, one.root_ranks.clone(), one.confidence)).collect()
+}
+
+#[test]
+fn outputs_of_others_give_their_truth() {
+    let gone = [(FindingClass::ProcessGone, vec![1], Confidence::Suspect)];
+    for file in ["ray_dead_2_28_9.json", "ray_dead_comma_fixed.json"] {
+        let file = format!("ras-2.28-missing-comma/{file}");
+        let Some(diagnosis) = of_others(&[&file]) else { return };
+        assert_eq!(found(&diagnosis)[..], gone[..], "{file}");
+    }
+    let late = [(FindingClass::HostStuck, vec![3])];
+    for file in ["ray_multicomm.json", "nc-ok.json"] {
+        let Some(diagnosis) = of_others(&[&format!("ras-multi-communicator/{file}")]) else {
+            return;
+        };
+        let found: Vec<_> =
+            found(&diagnosis).into_iter().map(|(class, ranks, _)| (class, ranks)).collect();
+        assert_eq!(found, late, "{file}");
+    }
+    let [now, later] = ["ras-running-job/running.json", "ras-running-job/running-30s-later.json"];
+    for one in [now, later, "ras-running-job/issue1911.json"] {
+        let Some(diagnosis) = of_others(&[one]) else { return };
+        assert!(found(&diagnosis).iter().all(|(.., sure)| *sure == Confidence::Suspect), "{one}");
+    }
+    for both in [[now, later], [later, now]] {
+        let Some(diagnosis) = of_others(&both) else { return };
+        assert_eq!(found(&diagnosis), [], "{:#?}", diagnosis.notes);
+        assert!(diagnosis.notes.iter().any(|note| note.starts_with("all ranks have launched")));
+    }
+}
+
+/// An output at a time, with the launches of AllReduce and AllGather of each rank of four.
+fn output(time: &str, counts: [(u64, u64); 4]) -> Value {
+    let rank = |((reduces, gathers), rank): ((u64, u64), usize)| {
+        json!({"rank": rank, "host": "a", "pid": 100 + rank, "cuda_dev": rank,
+            "status": {"async_error": 0},
+            "collective_counts": {"AllReduce": reduces, "AllGather": gathers}})
+    };
+    let ranks: Vec<Value> = counts.into_iter().zip(0..).map(rank).collect();
+    json!({"nccl_version": "2.32.3", "timestamp": time, "communicators": [
+        {"hash": "0xabc", "size": 4, "ranks_count": 4, "missing_ranks_count": 0, "ranks": ranks}]})
+}
+
+fn of_outputs(outputs: &[Value]) -> Diagnosis {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |(output, at): (&Value, u32)| {
+        let path = dir.path().join(format!("ras-{at}.json"));
+        std::fs::write(&path, output.to_string()).unwrap();
+        path
+    };
+    of(&outputs.iter().zip(0..).map(write).collect::<Vec<_>>())
+}
+
+#[test]
+fn two_outputs_decide_what_one_suspects() {
+    let behind = [(50, 0), (49, 0), (50, 0), (50, 0)];
+    let [first, second] = ["2026-11-29 10:00:00", "2026-11-29 10:00:30"];
+    let late = |sure| vec![(FindingClass::HostStuck, vec![1], sure)];
+    let one = of_outputs(&[output(first, behind)]);
+    assert_eq!(found(&one), late(Confidence::Suspect));
+    assert!(one.notes.iter().any(|note| note.ends_with("give two, some seconds apart")));
+    let stands = of_outputs(&[output(first, behind), output(second, behind)]);
+    assert_eq!(found(&stands), late(Confidence::Confirmed));
+    let goes_on = [(90, 0), (89, 0), (90, 0), (90, 0)];
+    assert_eq!(found(&of_outputs(&[output(first, behind), output(second, goes_on)])), []);
+}
+
+#[test]
+fn ranks_that_are_ahead_in_different_functions_made_different_calls() {
+    let same_sum = of_outputs(&[output("t", [(5, 3), (4, 4), (5, 3), (5, 3)])]);
+    assert_eq!(same_sum.findings[0].class, FindingClass::CallMismatch, "{same_sum:#?}");
+    assert_eq!(same_sum.findings[0].root_ranks, [1]);
+    let other_sum = of_outputs(&[output("t", [(6, 3), (4, 4), (6, 3), (6, 3)])]);
+    assert_eq!(other_sum.findings[0].class, FindingClass::CallMismatch, "{other_sum:#?}");
+}
+
+#[test]
+fn the_text_form_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ras.txt");
+    std::fs::write(&path, "NCCL version 2.28.9 compiled with CUDA 12.9\n").unwrap();
+    let error = input::open(&[path], &InputOptions::default()).unwrap_err();
+    assert!(error.contains("use `ncclras -f json`"), "{error}");
+}
+
+#[test]
+fn an_asynchronous_error_is_told() {
+    let mut output = output("t", [(5, 0); 4]);
+    output["communicators"][0]["ranks"][1]["status"]["async_error"] = json!(6);
+    let notes = of_outputs(&[output]).notes;
+    let says =
+        "NCCL reports error 6 (ncclRemoteError) on rank 1 of communicator 0xabc (a, pid 101)";
+    assert!(notes.iter().any(|note| note.starts_with(says)), "{notes:#?}");
+}
