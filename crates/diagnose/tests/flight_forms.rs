@@ -101,6 +101,39 @@ fn numbers_as_text_missing_entries_and_folders_of_nodes_are_read() {
 }
 
 #[test]
+fn a_group_that_one_dump_does_not_list_has_the_ranks_that_another_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    for rank in 0..4 {
+        let mut dump = dump(if rank == 2 { 90 } else { 91 }, 90, 0);
+        if rank == 1 {
+            dump["pg_config"] = json!({});
+        }
+        write(dir.path(), &format!("_dump_{rank}"), &dump);
+    }
+    let (diagnosis, _) = of(dir.path());
+    assert_eq!(found(&diagnosis), [(FindingClass::HostStuck, vec![2])]);
+    assert!(!diagnosis.notes.iter().any(|note| note.contains("do not list")));
+}
+
+/// A rank without operations, of another job.
+#[test]
+fn a_leftover_without_operations_has_no_time() {
+    let dir = tempfile::tempdir().unwrap();
+    for rank in 0..4 {
+        let mut dump = dump(91, 90, 0);
+        if rank == 3 {
+            dump.as_object_mut().unwrap().remove("entries");
+            dump["pg_status"]["0"]["last_enqueued_collective"] = json!("7");
+            dump["pg_status"]["0"]["last_completed_collective"] = json!("7");
+        }
+        write(dir.path(), &format!("_dump_{rank}"), &dump);
+    }
+    let (diagnosis, _) = of(dir.path());
+    let note = "the dump of rank 3 is left out: of another job or another time; calls and";
+    assert!(diagnosis.notes.iter().any(|line| line.starts_with(note)), "{:#?}", diagnosis.notes);
+}
+
+#[test]
 fn an_empty_dump_is_told_and_its_rank_is_without_input() {
     let dir = tempfile::tempdir().unwrap();
     for rank in [0, 1, 3] {

@@ -22,7 +22,7 @@ pub(super) fn of(dumps: &BTreeMap<u32, Dump>) -> (BTreeSet<u32>, Option<String>)
     let mut newest_first: Vec<(&u32, &Dump)> = dumps.iter().collect();
     newest_first.sort_by_key(|(rank, dump)| (std::cmp::Reverse(dump.newest_ns()), **rank));
     let mut kept: BTreeMap<GroupKey<'_>, Span> = BTreeMap::new();
-    let mut left_out: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut left_out: BTreeMap<u32, Option<u64>> = BTreeMap::new();
     let newest_ns = newest_first.first().map_or(0, |(_, dump)| dump.newest_ns());
     for (&rank, dump) in newest_first {
         let spans = spans(dump);
@@ -35,22 +35,27 @@ pub(super) fn of(dumps: &BTreeMap<u32, Dump>) -> (BTreeSet<u32>, Option<String>)
                 *known = known.with(span);
             }
         } else {
-            left_out.insert(rank, newest_ns.saturating_sub(dump.newest_ns()));
+            let own = Some(dump.newest_ns()).filter(|&ns| ns > 0);
+            left_out.insert(rank, own.map(|own| newest_ns.saturating_sub(own)));
         }
     }
     let note = note(&left_out);
     (left_out.into_keys().collect(), note)
 }
 
-fn note(left_out: &BTreeMap<u32, u64>) -> Option<String> {
-    let least = left_out.values().min()?;
+fn note(left_out: &BTreeMap<u32, Option<u64>>) -> Option<String> {
+    left_out.first_key_value()?;
+    // A dump without operations has no time.
+    let least = left_out.values().flatten().min();
+    let before = least.map_or_else(String::new, |ns| {
+        format!(", {} or more before the newest", duration(to_f64(*ns)))
+    });
     let ranks: Vec<u32> = left_out.keys().copied().collect();
     let (dumps, are) = (if_one(ranks.len(), "dump", "dumps"), if_one(ranks.len(), "is", "are"));
     Some(format!(
-        "the {dumps} of {} {are} left out: of another job or another time, {} or more before the \
-         newest; calls and completions do not agree with those of the other ranks",
+        "the {dumps} of {} {are} left out: of another job or another time{before}; calls and \
+         completions do not agree with those of the other ranks",
         named_ranks(&ranks),
-        duration(to_f64(*least))
     ))
 }
 

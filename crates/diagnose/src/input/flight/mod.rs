@@ -86,17 +86,24 @@ impl Dumps {
         warnings
     }
 
-    /// Gives the groups that no `pg_config` has their ranks: those with entries of them.
+    /// Gives the groups that a dump's `pg_config` does not have their ranks: those of another dump,
+    /// else those with entries of them.
     fn fill_groups(&mut self) {
+        let mut listed: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         let mut members: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (rank, dump) in &self.ranks {
-            for (name, _) in dump.groups.iter().filter(|(_, group)| group.ranks.is_empty()) {
-                members.entry(name.clone()).or_default().push(*rank);
+            for (name, group) in &dump.groups {
+                match group.ranks.is_empty() {
+                    true => members.entry(name.clone()).or_default().push(*rank),
+                    false => drop(listed.insert(name.clone(), group.ranks.clone())),
+                }
             }
         }
+        members.retain(|name, _| !listed.contains_key(name));
+        listed.extend(members.clone());
         for dump in self.ranks.values_mut() {
             for (name, group) in dump.groups.iter_mut().filter(|(_, it)| it.ranks.is_empty()) {
-                group.ranks.clone_from(&members[name]);
+                group.ranks = listed.get(name).cloned().unwrap_or_default();
             }
         }
         if !members.is_empty() {
