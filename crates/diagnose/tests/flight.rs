@@ -2,11 +2,13 @@
 //! Two real jobs of 16 ranks that hung, in PyTorch's Flight Recorder dumps: ranks 9 and 14 lost
 //! their GPU, or their host was stuck. The dumps are in `../shared/data`, with the true causes.
 
+#[path = "common/others.rs"]
+mod others;
+
 use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const CASES: [(&str, FindingClass); 2] =
@@ -15,14 +17,7 @@ const FAULTY: [u32; 2] = [9, 14];
 
 /// The dumps of a case; prints a line if they are not there.
 fn dumps(case: &str, without: &[u32]) -> Option<Vec<PathBuf>> {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/flight-recorder");
-    let directory = shared.join(case);
-    if !directory.is_dir() {
-        // The test harness captures what macros print, so this writes to stderr directly.
-        let mut out = std::io::stderr();
-        writeln!(out, "skipped: {} not found", directory.display()).unwrap();
-        return None;
-    }
+    let directory = others::folder(&format!("flight-recorder/{case}"))?;
     let left = (0..16).filter(|rank| !without.contains(rank));
     Some(left.map(|rank| directory.join(format!("_dump_{rank}"))).collect())
 }

@@ -2,11 +2,13 @@
 //! Flight Recorder dumps in the forms that people have: as text, without entries, with other names,
 //! with leftovers of other jobs. Dumps of others, with their truth, are in `../shared/data/field`.
 
+#[path = "common/others.rs"]
+mod others;
+
 use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::Path;
 
 /// The diagnosis of a path, and the warnings.
@@ -17,15 +19,7 @@ fn of(path: &Path) -> (Diagnosis, Vec<String>) {
 
 /// The diagnosis of a folder of others; prints a line if it is not there.
 fn of_others(folder: &str) -> Option<(Diagnosis, Vec<String>)> {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/field");
-    let folder = shared.join(folder);
-    if !folder.is_dir() {
-        // The test harness captures what macros print, so this writes to stderr directly.
-        let mut out = std::io::stderr();
-        writeln!(out, "skipped: {} not found", folder.display()).unwrap();
-        return None;
-    }
-    Some(of(&folder))
+    Some(of(&others::folder(&format!("field/{folder}"))?))
 }
 
 fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Vec<u32>)> {

@@ -183,8 +183,8 @@ fn execute(
     // reset in the command, as always at exec.
     let signals =
         SignalsInfo::<WithOrigin>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
+            .and_then(|signals| note_asking().map(|()| signals))
             .map_err(|e| Failure::environment(format!("cannot handle signals: {e}")))?;
-    note_asking().map_err(|e| Failure::environment(format!("cannot handle signals: {e}")))?;
     match command.spawn() {
         Ok(mut child) => {
             pass_on(signals, &child);

@@ -25,14 +25,13 @@ use crate::job::{
 };
 use ncclscope_operations::human;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Ranks may begin to wait for another one this long before its last record, ns.
 const LATENESS_NS: u64 = 1_000_000_000;
-/// That time if some processes ended in order before the others were killed, ns.
+/// [`KILLED_NS`] if some processes ended in order before the others were killed, ns.
 const ENDED_NS: u64 = 100_000_000;
 /// Maximum number of ranks of a communicator; a damaged recording may contain any number.
 pub(super) const MAX_RANKS: u32 = 1 << 18;
@@ -477,6 +476,7 @@ fn forget_impossible_sizes(job: &mut Job) {
         job.notes.push(format!("{first}{more}: too many for the input, so none is called missing"));
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,6 @@ recordings, everything except RAS's output.
 */
 
 use super::frames::{self, UsersLine};
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::cell::Cell;
@@ -40,14 +39,12 @@ pub(super) enum Keep {
 /// # Errors
 /// A sentence with the position, or that the limits were exceeded.
 pub(super) fn parse(bytes: &[u8], keep: Keep) -> Result<Value, String> {
-    let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
     let bytes = without_ok(bytes);
-    let first = read(bytes, keep, &budget);
+    let first = read(bytes, keep, &Budget::new());
     // A document that exceeds the limits does so without the commas, too.
     let read = match first {
         Err(error) if error.is_syntax() => {
-            let budget = Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) };
-            read(&with_commas_right(bytes), keep, &budget).map_err(|_| error)
+            read(&with_commas_right(bytes), keep, &Budget::new()).map_err(|_| error)
         }
         other => other,
     };
@@ -104,6 +101,10 @@ struct Budget {
 }
 
 impl Budget {
+    fn new() -> Budget {
+        Budget { values: Cell::new(MAX_COST), text: Cell::new(MAX_TEXT) }
+    }
+
     fn spend<E: Error>(&self, cost: usize) -> Result<(), E> {
         let left = self.values.get().checked_sub(cost);
         self.values.set(left.ok_or_else(|| E::custom("it has too many values"))?);
@@ -202,25 +203,18 @@ impl<'de> DeserializeSeed<'de> for Stack<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
-        let frames = Option::<Vec<Frame>>::deserialize(json)?;
+        // The stack itself is gone in a moment, so that it has limits of its own.
+        let stack = Bounded { budget: &Budget::new(), keep: None }.deserialize(json)?;
         let mut line = UsersLine::default();
-        for frame in frames.iter().flatten() {
-            line.add(&frame.name, &frame.filename, frame.line);
+        for frame in stack.as_array().into_iter().flatten() {
+            let text = |key: &str| frame[key].as_str().unwrap_or_default();
+            line.add(text("name"), text("filename"), frame["line"].as_u64().unwrap_or(0));
         }
         let Some(text) = line.text() else { return Ok(Value::Null) };
         self.budget.spend(1)?;
         self.budget.spend_text(&text)?;
         Ok(Value::String(text))
     }
-}
-
-/// A frame of a stack, as PyTorch writes it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Frame {
-    name: String,
-    filename: String,
-    line: u64,
 }
 
 #[cfg(test)]
@@ -248,6 +242,20 @@ mod tests {
         }
         assert!(parse(b"{\"a\": ", Keep::Dump).unwrap_err().contains("not valid JSON"));
         assert!(parse(b"{} {}", Keep::Dump).unwrap_err().contains("not valid JSON"));
+    }
+
+    /// The stacks are not needed: one in another form refuses no dump.
+    #[test]
+    fn a_stack_in_any_form_is_a_line_or_nothing() {
+        let line = |frames: &str| {
+            let value = parse(format!("{{\"frames\": {frames}}}").as_bytes(), Keep::Dump);
+            value.unwrap()["frames"].clone()
+        };
+        assert_eq!(line(r#"[{"name": "f", "filename": "a.py", "line": 3}]"#), "a.py:3 in f");
+        assert_eq!(line(r#"[{"name": null, "filename": "a.py", "line": -1}, 7]"#), "a.py:0 in ");
+        for other in ["null", "7", "\"text\"", "{}", "[[], null]"] {
+            assert_eq!(line(other), Value::Null, "{other}");
+        }
     }
 
     #[test]

@@ -205,15 +205,8 @@ impl InputFiles {
     }
 
     fn directory(&mut self, directory: &Path) -> Result<(), String> {
-        let cannot_read = |error| format!("cannot read {}: {error}", directory.display());
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(directory).map_err(cannot_read)? {
-            let path = entry.map_err(cannot_read)?.path();
-            if path.is_file() || is_recording_path(&path) {
-                files.push(path);
-            }
-        }
-        files.sort();
+        let mut files = content(directory)?;
+        files.retain(|path| path.is_file() || is_recording_path(path));
         for file in files {
             if let Err(error) = self.add(&file) {
                 self.warnings.push(error);
@@ -226,14 +219,7 @@ impl InputFiles {
 
     /// Adds the dumps in the folders of a directory, up to a depth.
     fn dumps_below(&mut self, directory: &Path, depth: usize) -> Result<(), String> {
-        let cannot_read = |error| format!("cannot read {}: {error}", directory.display());
-        let mut below = Vec::new();
-        for entry in std::fs::read_dir(directory).map_err(cannot_read)? {
-            below.push(entry.map_err(cannot_read)?.path());
-        }
-        below.retain(|path| path.is_dir());
-        below.sort();
-        for folder in below {
+        for folder in content(directory)?.into_iter().filter(|path| path.is_dir()) {
             let before = (self.recordings.len(), self.vectors.len(), self.warnings.len());
             self.directory(&folder)?;
             // Runs below a directory are runs of their own.
@@ -291,6 +277,17 @@ impl InputFiles {
         list.push(path.to_owned());
         Ok(true)
     }
+}
+
+/// What a directory contains, in order.
+fn content(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let read = std::fs::read_dir(directory).and_then(|all| {
+        all.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>()
+    });
+    let mut paths =
+        read.map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    paths.sort();
+    Ok(paths)
 }
 
 /// True for a file name such as `NAME.vectors`.

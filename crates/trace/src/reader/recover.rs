@@ -41,8 +41,10 @@ impl Recording {
             torn = torn_words.saturating_add(torn);
             lane.recovered = records;
         }
-        let kept = scratch.filter(|_| freed == 0 || !self.leave_out_newer());
-        if let Some(scratch) = kept {
+        if freed != 0 {
+            self.leave_out_newer();
+        }
+        if let Some(scratch) = scratch.filter(|_| !self.is_older) {
             self.read_slots(scratch)?;
         }
         if !self.header.closed {
@@ -52,17 +54,15 @@ impl Recording {
         Ok(())
     }
 
-    /// Leaves out what the lanes hold, and returns true, if it is much newer than the recording and
-    /// what came in between is missing: counts up to one end and up to the other do not belong
-    /// together.
-    fn leave_out_newer(&mut self) -> bool {
+    /// Leaves out what the lanes hold if it is much newer than the recording, and what came in
+    /// between is missing: counts up to one end and up to the other do not belong together.
+    fn leave_out_newer(&mut self) {
         let first = self.lanes.iter().filter_map(|lane| lane.recovered.first().map(Record::ticks));
         let apart = first.min().unwrap_or(0).saturating_sub(self.last_own);
         self.is_older = self.last_own != 0 && self.tick_map().duration_ns(apart) > NEWER_NS;
         if self.is_older {
             self.lanes.iter_mut().for_each(|lane| lane.recovered.clear());
         }
-        self.is_older
     }
 
     /// Whether the recording is a copy that was made while its process ran: by `dump`, or by other

@@ -46,7 +46,8 @@ pub(super) struct Entry {
 }
 
 /// True if `value` is a Flight Recorder dump. PyTorch leaves `entries` out if there are none.
-pub(super) fn is_dump(value: &Value) -> bool {
+#[must_use]
+pub fn is_dump(value: &Value) -> bool {
     let has_groups = value["pg_config"].is_object() || value["pg_status"].is_object();
     match value.get("entries") {
         Some(entries) => entries.is_array() && (value["version"].is_string() || has_groups),

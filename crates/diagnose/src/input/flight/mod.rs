@@ -21,19 +21,16 @@ mod groups;
 mod leftover;
 mod rank_names;
 
+pub use dump::is_dump;
+
 use crate::job::{Job, Process, ProcessStatus};
 use crate::words::named_ranks;
 use dump::Dump;
 use groups::GroupBuilder;
+use ncclscope_operations::human::if_one;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// True if `value` is a Flight Recorder dump.
-#[must_use]
-pub fn is_dump(value: &Value) -> bool {
-    dump::is_dump(value)
-}
 
 /// Flight Recorder dumps.
 #[derive(Debug, Default)]
@@ -178,8 +175,7 @@ impl Dumps {
 /// `group 2`, `groups 0, 2`.
 fn groups_text<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let names: Vec<&str> = names.map(String::as_str).collect();
-    let group = if names.len() == 1 { "group" } else { "groups" };
-    format!("{group} {}", names.join(", "))
+    format!("{} {}", if_one(names.len(), "group", "groups"), names.join(", "))
 }
 
 #[cfg(test)]

@@ -68,14 +68,12 @@ impl Ras {
                 process.rank = Some(member.rank);
             }
             process.is_moving |= self.advances(name, member) == Some(true);
-            match member {
-                _ if member.is_dead || member.is_silent => {
-                    process.status = ProcessStatus::Stopped(Stop::Unanswering);
-                    // NCCL itself has waited a minute.
-                    process.doubts.retain(|_| !member.is_dead);
-                }
-                _ if member.is_missing => process.status = ProcessStatus::Silent,
-                _ => {}
+            if member.is_dead || member.is_silent {
+                process.status = ProcessStatus::Stopped(Stop::Unanswering);
+                // NCCL itself has waited a minute.
+                process.doubts.retain(|_| !member.is_dead);
+            } else if member.is_missing {
+                process.status = ProcessStatus::Silent;
             }
         }
         for (name, size, members) in &self.comms {
@@ -113,13 +111,10 @@ impl Ras {
             members.iter().filter(|member| member.error != 0).map(move |member| (name, member))
         });
         all.map(|(name, member)| {
-            let pid = member.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
             format!(
-                "NCCL reports {} on rank {} of communicator {name} ({}{pid}): look at NCCL's log \
-                 of that process",
+                "NCCL reports {} on {}: look at NCCL's log of that process",
                 error_name(member.error),
-                member.rank,
-                member.host
+                member.named(name)
             )
         })
     }
@@ -129,15 +124,15 @@ impl Ras {
         let all = self.comms.iter().flat_map(|(name, _, members)| {
             members.iter().filter_map(move |member| self.advances(name, member))
         });
-        let (moving, still): (Vec<bool>, Vec<bool>) = all.partition(|advances| *advances);
-        match (&self.before, moving.len(), still.len()) {
+        let all: Vec<bool> = all.collect();
+        let still = all.iter().filter(|advances| !**advances).count();
+        match (&self.before, all.len(), still) {
             (None, ..) => Some(ONE_OUTPUT.to_owned() + ": give two, some seconds apart"),
-            (_, 0, 0) => None,
+            (_, 0, _) => None,
             (_, _, 0) => Some("all ranks have launched operations between the two outputs".into()),
-            (_, moving, still) => Some(format!(
-                "{still} of {} ranks of communicators have launched nothing between the two \
-                 outputs",
-                moving + still
+            (_, all, still) => Some(format!(
+                "{still} of {all} ranks of communicators have launched nothing between the two \
+                 outputs"
             )),
         }
     }
@@ -160,11 +155,7 @@ impl Ras {
         });
         for (name, member) in missing {
             let what = if member.is_dead { "dead" } else { "missing" };
-            let pid = member.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
-            diagnosis.notes.push(format!(
-                "RAS considers rank {} of communicator {name} ({}{pid}) {what}",
-                member.rank, member.host
-            ));
+            diagnosis.notes.push(format!("RAS considers {} {what}", member.named(name)));
         }
     }
 }

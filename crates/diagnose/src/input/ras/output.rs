@@ -103,6 +103,12 @@ impl Member {
         (&self.host, self.pid, self.device)
     }
 
+    /// `rank 1 of communicator 0xabc (a, pid 101)`.
+    pub(super) fn named(&self, comm: &str) -> String {
+        let pid = self.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+        format!("rank {} of communicator {comm} ({}{pid})", self.rank, self.host)
+    }
+
     pub(super) fn text(&self) -> Option<String> {
         if self.is_missing {
             let what = if self.is_dead { "dead" } else { "missing" };
