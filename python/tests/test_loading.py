@@ -29,7 +29,7 @@ class Loading(unittest.TestCase):
     def recordings(self, nccl: str, how: str) -> int:
         """The number of recordings that a process of one rank writes."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "LD_"))}
-        kept.update(NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_RAS_ENABLE="0")
+        kept.update(NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
         kept.update(NCCL_CUMEM_ENABLE="0", PYTHONPATH=os.pathsep.join(sys.path))
         with tempfile.TemporaryDirectory() as folder:
             kept.update(NCCLSCOPE_DIR=folder, XDG_CACHE_HOME=folder)

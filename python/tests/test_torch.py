@@ -60,7 +60,6 @@ NCCL = {
     "NCCL_IB_DISABLE": "1",
     "NCCL_PAT_ENABLE": "0",
     "NCCL_NVLS_ENABLE": "0",
-    "NCCL_RAS_ENABLE": "0",
     "NCCL_MAX_NCHANNELS": "4",
     # A quarter of NCCL's own, because NCCL clears all buffers.
     "NCCL_BUFFSIZE": "1048576",

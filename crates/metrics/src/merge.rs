@@ -47,6 +47,7 @@ impl Metrics {
     pub fn merge(&mut self, later: &Metrics) {
         self.add(later, Rank::merge);
         add_all(&mut self.beside, &later.beside, u64::clone_from);
+        self.masks_changed = later.masks_changed;
         self.findings.clone_from(&later.findings);
     }
 
@@ -55,6 +56,7 @@ impl Metrics {
     pub fn join(&mut self, other: &Metrics) {
         self.add(other, Rank::join);
         add_all(&mut self.beside, &other.beside, add_count);
+        self.masks_changed += other.masks_changed;
         self.findings.extend(other.findings.clone());
     }
 

@@ -317,6 +317,8 @@ pub struct Metrics {
     /// Number of processes in which a library is loaded that can communicate without NCCL, at the
     /// window's end, by library.
     pub beside: BTreeMap<Name, u64>,
+    /// Number of processes whose activation mask others changed, at the window's end.
+    pub masks_changed: u64,
     /// Why the job hangs at the window's end: 1 for each cause and rank at fault.
     pub findings: BTreeMap<FindingKey, u64>,
     /// Number of events that started, by kind.

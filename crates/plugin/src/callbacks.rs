@@ -18,7 +18,21 @@ pub(crate) unsafe extern "C" fn start<V: Version>(
 ) -> NcclResult {
     // SAFETY: NCCL passes a slot for the handle, and a descriptor of the version that it looked up;
     // its header is set, and the union member that its type selects.
-    unsafe { entry::start::<V>(context, handle, descr) }
+    unsafe { entry::start::<V, true>(context, handle, descr) }
+}
+
+/// [`start`] for a chain of plugins, whose `handle` is not NCCL's.
+///
+/// # Safety
+/// As for [`start`].
+#[inline(never)]
+pub(crate) unsafe fn start_chained<V: Version>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descr: *mut V::Descr,
+) -> NcclResult {
+    // SAFETY: the caller's promise is the same.
+    unsafe { entry::start::<V, false>(context, handle, descr) }
 }
 
 /// # Safety

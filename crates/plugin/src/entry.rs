@@ -5,20 +5,23 @@ use crate::external;
 use crate::guard::{attempt, guard};
 use crate::{probe, translate};
 use core::ffi::c_void;
-use ncclscope_abi::{Descr, EventState, EventView, NcclResult, StateArg, Version, Viewer};
+use ncclscope_abi::{
+    Descr, EventState, EventType, EventView, NcclResult, StateArg, Version, Viewer,
+};
 use ncclscope_recorder::gate;
 use ncclscope_recorder::trace::{Handle, State};
 use ncclscope_runtime::Runtime;
 use ncclscope_runtime::context::comm_of_another;
+use ncclscope_runtime::sys::kernel_hold::{self, Call};
 use ncclscope_runtime::sys::shield::Shield;
 
-/// `startEvent` of version `V`.
+/// `startEvent` of version `V`. `IS_NCCLS`: NCCL itself passed `handle`.
 ///
 /// # Safety
 /// - `handle` is valid to write to.
 /// - `descr` is as [`Version::view`] requires.
 #[inline(always)]
-pub(crate) unsafe fn start<V: Version>(
+pub(crate) unsafe fn start<V: Version, const IS_NCCLS: bool>(
     context: *mut c_void,
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
@@ -44,6 +47,11 @@ pub(crate) unsafe fn start<V: Version>(
             return NcclResult::SUCCESS;
         }
     }
+    if IS_NCCLS {
+        // Before the gate: NCCL must not get kernel events while nothing is recorded, either.
+        // SAFETY: NCCL's own pointers, and not null.
+        unsafe { hold_kernel_events::<V>(handle, descr) };
+    }
     if !gate::is_open() {
         return NcclResult::SUCCESS;
     }
@@ -60,6 +68,30 @@ pub(crate) unsafe fn start<V: Version>(
         // SAFETY: the caller's promise is the same, and both are not null.
         unsafe { start_late::<V>(context, handle, descr) }
     }
+}
+
+/// Keeps kernel events as they were when the process began: see [`kernel_hold`].
+///
+/// # Safety
+/// NCCL passes both pointers to `startEvent` of version `V`, and neither is null.
+#[inline(always)]
+pub(crate) unsafe fn hold_kernel_events<V: Version>(
+    handle: *mut *mut c_void,
+    descr: *const V::Descr,
+) {
+    if V::NUMBER < 7 || !kernel_hold::is_armed() {
+        return;
+    }
+    // SAFETY: not null; a descriptor of version 7 begins with the bit of its type.
+    let bit = unsafe { descr.cast::<u64>().read() };
+    let call = match bit {
+        bit if bit == EventType::GroupApi.bit() => Call::Group,
+        bit if bit == EventType::CollApi.bit() => Call::Coll,
+        bit if bit == EventType::P2pApi.bit() => Call::P2p,
+        _ => return,
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { kernel_hold::check(call, handle) };
 }
 
 /// Starts an event other than a step while the gate is open, but [`gate::takes`] refuses it: a late

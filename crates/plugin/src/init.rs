@@ -2,7 +2,7 @@
 //! `init` of all versions: it never fails.
 
 use crate::guard::guard;
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use ncclscope_abi::{DebugLogger, InitArgs, LogFlags, LogLevel, NcclResult};
 use ncclscope_runtime::sys::shield::Shield;
 use ncclscope_runtime::{ActivationMask, CommInfo, Logger, Runtime, Severity};
@@ -11,15 +11,15 @@ use std::ffi::CString;
 /// The plugin's name, which NCCL prints.
 pub(crate) const NAME: &core::ffi::CStr = c"ncclscope";
 
-/// Initialises a communicator. `nccl` is an address in the calling NCCL's image: that of its
-/// activation mask, which is the one in `args` unless plugins are chained.
+/// Initialises a communicator. `nccl` is NCCL's activation mask, which is the one in `args` unless
+/// plugins are chained.
 ///
 /// # Safety
 /// - `args.context` is null or valid to write to.
-/// - `args.e_activation_mask` is null, or points to an integer that is only accessed atomically and
-///   stays valid until the communicator is finalized.
+/// - `args.e_activation_mask` and `nccl` are null, or point to integers that are only accessed
+///   atomically and stay valid until the communicator is finalized.
 /// - The name in `args.comm` is null or a string.
-pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> NcclResult {
+pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: *mut c_int) -> NcclResult {
     if !args.context.is_null() {
         // NCCL gets a context that is not null, whatever happens below.
         // SAFETY: not null, so valid by the caller's promise.
@@ -31,8 +31,8 @@ pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> Ncc
         // SAFETY: the caller's promise is the same.
         let info = unsafe { comm_info(api_version, args) };
         // SAFETY: by the caller's promise.
-        let active = unsafe { ActivationMask::new(args.e_activation_mask) };
-        let context = Runtime::get().attach(info, nccl, active, logger);
+        let active = unsafe { ActivationMask::new(args.e_activation_mask, nccl) };
+        let context = Runtime::get().attach(info, nccl.addr(), active, logger);
         if !args.context.is_null() {
             // SAFETY: as above.
             unsafe { args.context.write(to_pointer(context)) };

@@ -3,9 +3,10 @@
 //! them: plain, and for a chain of plugins.
 
 use crate::callbacks::{finalize, record, start, stop};
-use crate::{chain, init};
+use crate::{chain, entry, init};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering};
 use ncclscope_abi as abi;
 use ncclscope_abi::older::Parents;
 use ncclscope_abi::{
@@ -13,6 +14,7 @@ use ncclscope_abi::{
 };
 use ncclscope_recorder::trace::EventKind;
 use ncclscope_recorder::trace::kind::API_VERSIONS;
+use ncclscope_runtime::sys::kernel_hold;
 
 /// An exported table. It changes at most once, while the library is being loaded.
 #[derive(Debug)]
@@ -96,7 +98,7 @@ impl Init for Alone {
     #[inline(always)]
     unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
         // SAFETY: the caller's promise is the same.
-        unsafe { init::init(u32::from(V::NUMBER), args, args.e_activation_mask.addr()) }
+        unsafe { init::init(u32::from(V::NUMBER), args, args.e_activation_mask) }
     }
 }
 
@@ -134,7 +136,13 @@ unsafe extern "C" fn init_v4<V: Version, I: Init>(
     let comm = CommInfo { comm_id: comm_hash, comm_name, n_nodes, n_ranks, rank, logfn };
     let args = InitArgs { context, e_activation_mask, comm: Some(comm) };
     // SAFETY: NCCL passes pointers that are valid during the call.
-    unsafe { I::init::<V>(&args) }
+    let result = unsafe { I::init::<V>(&args) };
+    if V::NUMBER >= 7 && !e_activation_mask.is_null() {
+        // SAFETY: not null, valid during the call, and accessed atomically.
+        let mask = unsafe { AtomicI32::from_ptr(e_activation_mask) };
+        kernel_hold::arm(mask.load(Ordering::Relaxed));
+    }
+    result
 }
 
 unsafe extern "C" fn init_v5<V: Version, I: Init>(
@@ -167,6 +175,10 @@ unsafe extern "C" fn chained_start<V: Version<Descr: Parents>>(
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
 ) -> NcclResult {
+    if !handle.is_null() && !descr.is_null() {
+        // SAFETY: NCCL's own pointers, and not null.
+        unsafe { entry::hold_kernel_events::<V>(handle, descr) };
+    }
     // SAFETY: as in `callbacks::start`.
     unsafe { chain::start::<V>(context, handle, descr) }
 }

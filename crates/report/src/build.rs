@@ -10,12 +10,12 @@ use crate::numbers::{Numbers, OperationPosition};
 use crate::processes::{clock_steps, dropped, empty_row, file_name, fill_counts, process_row};
 use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
 use crate::schema::{
-    OpenOperation, OperationRow, PeerRow, ProcessRow, RankRow, Report, SCHEMA, Window,
+    MaskChange, OpenOperation, OperationRow, PeerRow, ProcessRow, RankRow, Report, SCHEMA, Window,
 };
 use crate::summary::{Summary, comm_names};
 use crate::unknowable::{Limits, ProcessLimits};
 use crate::waiting::waits_for;
-use crate::windows::windows;
+use crate::windows::{mask_changes, mask_sentences, windows};
 use ncclscope_operations::joiner::{Consumer, Joined, join};
 use ncclscope_operations::operation::{Completion, Operation, valid_ptimers};
 use ncclscope_operations::parallel::in_order;
@@ -43,6 +43,7 @@ pub struct ReportBuilder {
     peers: PeerRows,
     losses: Losses,
     windows: Vec<Window>,
+    mask_changes: Vec<MaskChange>,
     problems: Vec<String>,
     notes: Vec<String>,
     limits: Limits,
@@ -264,6 +265,7 @@ impl ReportBuilder {
         self.losses.add(recording, || timeline.records());
         self.losses.add_stray(timeline.stray_kernels());
         self.windows.extend(windows(recording));
+        self.mask_changes.extend(mask_changes(recording));
         self.add_problems(&timeline);
         self.limits.add(&timeline, &seen.limits, &clocks, cut_short);
     }
@@ -289,6 +291,9 @@ impl ReportBuilder {
         let summary = Summary::of(&ranks, &operations, (&self.times, self.recorded_ns));
         let late_ranks = late_ranks(&operations, &ranks, &summary.roles);
         let groups = groups.finish(&facts, &job_ranks, &ranks);
+        let begun = ranks.iter().filter_map(|rank| rank.start_ns).min();
+        let mut unknowable = mask_sentences(&self.mask_changes, begun);
+        unknowable.extend(self.limits.sentences());
         Report {
             schema: SCHEMA,
             ranks,
@@ -302,11 +307,12 @@ impl ReportBuilder {
             open_operations: self.open,
             peers,
             windows: self.windows,
+            mask_changes: self.mask_changes,
             groups,
             lost: self.losses.finish(),
             problems: self.problems,
             notes: self.notes,
-            unknowable: self.limits.sentences(),
+            unknowable,
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Report {
     pub peers: Vec<PeerRow>,
     /// The windows of recording of each process, in order.
     pub windows: Vec<Window>,
+    /// When others changed the activation mask of each process, in order.
+    pub mask_changes: Vec<MaskChange>,
     /// Groups of operations that were asked for; `null` if none were.
     pub groups: Option<Groups>,
     /// What was not recorded.
@@ -488,6 +490,20 @@ pub struct Window {
     pub stop_ns: Option<u64>,
     /// One operation in this many is recorded.
     pub sample: u64,
+}
+
+/// A time in which NCCL's activation mask was not as the plugin requested it, because others
+/// changed it: `CONTROL PROFILER_MASK` of NCCL's RAS, or another library.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct MaskChange {
+    /// The recording's file name.
+    pub file: String,
+    /// When it began, `CLOCK_REALTIME` ns; at most 0.1 s early.
+    pub start_ns: u64,
+    /// When it ended, as `start_ns`, at most 0.1 s late; `null` if it did not.
+    pub end_ns: Option<u64>,
+    /// The mask.
+    pub mask: u32,
 }
 
 /// What was not recorded, over all processes.

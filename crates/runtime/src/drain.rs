@@ -34,7 +34,7 @@ use ncclscope_recorder::{Recorder, call_counters, clock, interner, lane};
 use ncclscope_trace::codec::MAX_BLOCK_WORDS;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
-use ncclscope_trace::{Comm, CommDevice, Definition, Identity, Mark, Record, StrId};
+use ncclscope_trace::{Comm, CommDevice, Definition, Identity, Mark, MarkKind, Record, StrId};
 use pace::WriterPace;
 use sink::Sink;
 use std::collections::BTreeMap;
@@ -287,7 +287,12 @@ impl Drain {
                 }
                 Order::Mark { ticks, what, text, value } => {
                     let name = text.map_or(StrId::NONE, |text| self.text(&text));
-                    self.feed.meta(&Mark { ticks, what, name, value }.words());
+                    let mark = Mark { ticks, what, name, value };
+                    self.feed.meta(&mark.words());
+                    self.meter.iter_mut().for_each(|meter| meter.mark(mark));
+                    if what == MarkKind::Mask {
+                        self.watchdog.set_others_mask(mark.others_mask());
+                    }
                 }
                 Order::Role { hash, text } => self.role(hash, &text),
                 Order::Note(text) => self.feed.define(Definition::Note(text)),

@@ -25,6 +25,7 @@ mod log;
 mod memory;
 mod meter;
 mod orders;
+mod outside;
 mod own;
 pub mod probe;
 mod recording;

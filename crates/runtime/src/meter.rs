@@ -16,7 +16,7 @@ use ncclscope_metrics::{Collector, CommKey, Metrics};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::Progress;
-use ncclscope_trace::{Comm, CommDevice, Record, StrId, TickMap};
+use ncclscope_trace::{Comm, CommDevice, Mark, Record, StrId, TickMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -118,6 +118,11 @@ impl Meter {
     /// Reports libraries of the process that can communicate without NCCL.
     pub(crate) fn beside(&mut self, libraries: &[&'static str]) {
         self.collector.beside(libraries.iter().copied());
+    }
+
+    /// Takes a mark.
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        self.collector.mark(&mark);
     }
 
     /// Starts the sending thread.

@@ -12,6 +12,7 @@ threads, which hold none of these locks while they wait.
 mod begin;
 mod control;
 mod life;
+mod mask;
 mod resource;
 mod rounds;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The process's state behind a lock that host threads take; the lock protects memory only.
 
+use crate::outside::Outside;
 use crate::own::SocketFile;
 use crate::sys::mask::{ActivationMask, Masks};
 use crate::sys::wake::Wake;
@@ -58,6 +59,7 @@ pub(crate) struct State {
     /// The window requested before the first communicator.
     pub(crate) early: Option<FirstWindow>,
     pub(crate) step: Option<u64>,
+    pub(crate) outside: Outside,
 }
 
 impl core::fmt::Debug for State {
@@ -82,6 +84,7 @@ impl State {
             socket: None,
             early: None,
             step: None,
+            outside: Outside::new(),
         }
     }
 
@@ -95,9 +98,12 @@ impl State {
 
     /// Adds the wanted events to the activation mask of a new communicator's NCCL. Called with the
     /// lock held, so that a stop before or after it clears the bits everywhere. Clears no bits,
-    /// because all communicators of an NCCL share one mask.
+    /// because all communicators of an NCCL share one mask, and sets none while that is an
+    /// operator's.
     pub(crate) fn activate(&self, active: Option<ActivationMask>) {
-        if let (Some(active), Some(mask)) = (active, self.wanted_mask()) {
+        if let (Some(active), Some(mask)) = (active, self.wanted_mask())
+            && self.outside.mask().is_none()
+        {
             active.set(mask);
         }
     }

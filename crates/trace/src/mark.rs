@@ -15,7 +15,8 @@ record_fields! {
         /// Its text, for [`MarkKind::Note`].
         name: StrId = (0, 16),
         /// Its number: the step of [`MarkKind::Step`]; for [`MarkKind::Start`] N if every Nth
-        /// operation is recorded.
+        /// operation is recorded; for [`MarkKind::Mask`] the mask, and
+        /// bit 32 if it is as requested.
         value: u64 = (2, 0),
     }
 }
@@ -31,6 +32,9 @@ pub enum MarkKind {
     Note,
     /// A training step begins (`ncclscope_set_step`).
     Step,
+    /// NCCL's activation mask was changed by others, or is as requested again. Its time is the
+    /// last at which the change may not have happened yet: at most 0.1 s early.
+    Mask,
     /// A number that this version does not know.
     Other(u8),
 }
@@ -42,6 +46,7 @@ impl MarkKind {
             MarkKind::Stop => 2,
             MarkKind::Note => 3,
             MarkKind::Step => 4,
+            MarkKind::Mask => 5,
             MarkKind::Other(number) => number,
         }
     }
@@ -52,6 +57,7 @@ impl MarkKind {
             2 => MarkKind::Stop,
             3 => MarkKind::Note,
             4 => MarkKind::Step,
+            5 => MarkKind::Mask,
             other => MarkKind::Other(other),
         }
     }
@@ -72,7 +78,25 @@ impl Field for MarkKind {
     }
 }
 
+/// Bit of the value of [`MarkKind::Mask`]: the mask is as the plugin requested it.
+const IS_REQUESTED: u64 = 1 << 32;
+
 impl Mark {
+    /// The value of a mark [`MarkKind::Mask`].
+    #[must_use]
+    pub fn mask_value(mask: u32, is_requested: bool) -> u64 {
+        u64::from(mask) | if is_requested { IS_REQUESTED } else { 0 }
+    }
+
+    /// Of a mark [`MarkKind::Mask`]: the activation mask that others set, or `None` if it is as
+    /// requested again. `None` for other marks.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the mask is in the low half")]
+    pub fn others_mask(&self) -> Option<u32> {
+        let is_others = self.what == MarkKind::Mask && self.value & IS_REQUESTED == 0;
+        is_others.then_some(self.value as u32)
+    }
+
     /// Passes the record's words to `sink`.
     #[inline(always)]
     pub fn put<S: Sink>(&self, sink: S) -> S::Out {

@@ -142,6 +142,7 @@ impl Name {
             Name::Note(text) => 0x200 << 16 | u64::from(text.0),
             Name::Mark(MarkKind::Start) => 0x300 << 16,
             Name::Mark(MarkKind::Stop) => 0x301 << 16,
+            Name::Mark(MarkKind::Mask) => 0x304 << 16,
             Name::Mark(MarkKind::Step) => 0x302 << 16,
             Name::Mark(_) => 0x303 << 16,
         }
@@ -563,6 +564,7 @@ impl<'t, 'r> Scene<'t, 'r> {
             Name::Note(text) => string(text).unwrap_or("mark").into(),
             Name::Mark(MarkKind::Start) => "recording starts".into(),
             Name::Mark(MarkKind::Stop) => "recording stops".into(),
+            Name::Mark(MarkKind::Mask) => "activation mask changes from outside".into(),
             Name::Mark(MarkKind::Step) => "training step".into(),
             Name::Mark(_) => "mark".into(),
             Name::State(state) => state.to_string().trim_start_matches("ProxyStep").into(),

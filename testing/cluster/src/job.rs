@@ -155,8 +155,7 @@ fn configure(
     }
     let own = scenario.own(rank);
     command.envs(rig::job::ENVIRONMENT).envs(ENVIRONMENT);
-    // RAS is on, as with users.
-    command.env_remove("NCCL_RAS_ENABLE").env("NCCL_PROFILER_PLUGIN", &files.plugin);
+    command.env("NCCL_PROFILER_PLUGIN", &files.plugin);
     command.env("NCCLSCOPE_DIR", RECORDINGS);
     command.env("NCCLSCOPE_HANG_SEC", scenario.limit_s.to_string());
     command.env("RANK", rank.to_string()).env("WORLD_SIZE", scenario.nranks().to_string());

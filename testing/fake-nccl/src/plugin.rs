@@ -75,6 +75,19 @@ impl<const N: usize> Args<N> {
     }
 }
 
+/// The bits of the calls whose handle is not the first in [`ApiState`].
+const COLL_API: u64 = 512;
+const P2P_API: u64 = 1024;
+
+/// `ncclProfilerApiState` (src/include/profiler.h@v2.31.2-1).
+#[repr(C)]
+struct ApiState {
+    depth: i32,
+    mask: u32,
+    state: i32,
+    handles: [*mut c_void; 3],
+}
+
 /// A plugin, loaded at one version.
 #[derive(Debug)]
 pub struct Plugin {
@@ -213,21 +226,33 @@ impl Plugin {
         }
     }
 
-    /// `startEvent` with a handle slot that contains poison.
+    /// `startEvent` with a handle slot that contains poison. The slot of an API call is in a struct
+    /// like that in which NCCL from 2.31 on keeps the mask for the thread.
     ///
     /// # Panics
     /// If the plugin does not write the slot or returns an error.
     #[must_use]
     pub fn start(&self, context: u64, descr: &mut Descr) -> u64 {
         let poison = pointer(0xdead_beef_dead_beef);
-        let mut handle = poison;
+        let mask = self.mask.get();
+        let mut state = ApiState { depth: 0, mask, state: 0, handles: [poison; 3] };
+        let (bit, parent, number) = descr.facts();
+        let place = match bit {
+            P2P_API => 1,
+            COLL_API => 2,
+            _ => 0,
+        };
         let bytes = descr.bytes().as_mut_ptr().cast::<c_void>();
+        let slot = (&raw mut state.handles).cast::<*mut c_void>().wrapping_add(place);
         // SAFETY: the slot is valid, and the descriptor has the layout of the version.
-        let call = || unsafe { (self.table.start)(pointer(context), &raw mut handle, bytes) };
+        let call = || unsafe { (self.table.start)(pointer(context), slot, bytes) };
         let code = inside(c"startEvent", call);
+        // SAFETY: a local variable, which the plugin may have written through `slot`.
+        let state = unsafe { (&raw const state).read_volatile() };
+        let handle = state.handles[place];
         assert_eq!(code, 0, "startEvent returned an error");
         assert_ne!(handle, poison, "startEvent left the handle unwritten");
-        let (handle, (bit, parent, number)) = (handle.addr() as u64, descr.facts());
+        let handle = handle.addr() as u64;
         self.log.start(bit, handle, parent, context, number);
         handle
     }

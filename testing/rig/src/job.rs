@@ -17,18 +17,18 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::build;
+use crate::ras::Ras;
 use crate::topology::Topology;
 
 /// NCCL settings of every rank: sockets only, few channels, nothing that needs a device. NCCL
 /// clears all buffers of each connection, 9.6 MB with its own sizes, which takes two fifths of a
-/// short job's processor time: here they are a quarter as large.
-pub const ENVIRONMENT: [(&str, &str); 13] = [
+/// short job's processor time: here they are a quarter as large. RAS is on, as it is for users.
+pub const ENVIRONMENT: [(&str, &str); 12] = [
     ("NCCL_SOCKET_IFNAME", "lo"),
     ("NCCL_NET", "Socket"),
     ("NCCL_IB_DISABLE", "1"),
     ("NCCL_PAT_ENABLE", "0"),
     ("NCCL_NVLS_ENABLE", "0"),
-    ("NCCL_RAS_ENABLE", "0"),
     ("NCCL_MAX_NCHANNELS", "4"),
     ("NCCL_CUMEM_ENABLE", "0"),
     ("NCCL_CUMEM_HOST_ENABLE", "0"),
@@ -234,10 +234,11 @@ impl Job {
             return Err("ranks that are threads of one process cannot differ".into());
         }
         let directory = tempfile::tempdir().map_err(|e| format!("a directory for the job: {e}"))?;
-        let mut running = Running::new(directory, self.timeout, self.keep_going);
+        let ras = Ras::reserve().map_err(|e| format!("an address for RAS: {e}"))?;
+        let mut running = Running::new(directory, ras, self.timeout, self.keep_going);
         let ranks = self.ranks_of_process()?;
         for rank in (0..self.ranks()).step_by(ranks) {
-            let child = self.command(rank, ranks, &running.meeting()).spawn();
+            let child = self.command(rank, ranks, &running).spawn();
             let child = child.map_err(|e| format!("{}: {e}", self.artifacts.rank.display()))?;
             running.add(child, ranks);
         }
@@ -254,7 +255,7 @@ impl Job {
     }
 
     /// The command line of one process, whose first rank is `rank`, with so many ranks.
-    fn command(&self, rank: usize, ranks: usize, id_file: &Path) -> Command {
+    fn command(&self, rank: usize, ranks: usize, running: &Running) -> Command {
         let mut command = Command::new(&self.artifacts.rank);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // The caller's own settings must not reach the job.
@@ -264,6 +265,7 @@ impl Job {
                 command.env_remove(&name);
             }
         }
+        command.env("NCCL_RAS_ADDR", running.ras().address());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env("NCCL_HOSTID", format!("host{}", rank / self.devices));
         let own = self.rank_environment.iter().filter(|(of, ..)| *of == rank);
@@ -273,7 +275,7 @@ impl Job {
         command.arg("--nranks").arg(self.ranks().to_string());
         let gpus = self.gpus.unwrap_or(self.devices);
         command.arg("--device").arg((rank % self.devices % gpus).to_string());
-        command.arg("--id-file").arg(id_file);
+        command.arg("--id-file").arg(running.meeting());
         if self.tasks.is_some() {
             command.arg("--threads").arg(ranks.to_string());
         }

@@ -15,6 +15,7 @@ pub mod job;
 pub mod meeting;
 pub mod nccl;
 pub mod python;
+pub mod ras;
 pub mod scenario;
 pub mod scenario_file;
 pub mod step;

@@ -67,9 +67,21 @@ fn check(library: &Library) -> Vec<Check> {
             let detail = format!("{text} at {shown}: profiler API v{api}");
             let graphs = graphs::check(release.number(), KERNEL.value(&environment));
             let events = kernel_events(api, releases::of_release(release.number()));
-            [Check::ok("NCCL", detail), events].into_iter().chain(graphs).collect()
+            let ras = ras(release.number());
+            [Check::ok("NCCL", detail), events].into_iter().chain(graphs).chain(ras).collect()
         }
     }
+}
+
+/// What NCCL's RAS does to a profiler, from 2.31 on (docs/ras.md).
+fn ras(release: u32) -> Option<Check> {
+    let can_set_mask = release >= 23_100 && std::env::var("NCCL_RAS_ENABLE").as_deref() != Ok("0");
+    can_set_mask.then(|| {
+        let detail = "`ncclras CONTROL PROFILER_MASK none` ends the recording of a whole job until \
+                      `all`; ncclscope says when, and keeps `all` from turning kernel events on, \
+                      by which NCCL would crash";
+        Check::ok("NCCL's RAS", detail)
+    })
 }
 
 /// The cost of kernel events with a release, and what cannot be seen without them.

@@ -30,7 +30,8 @@ use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::{ApiCall, KernelCh, ProxyOp};
 use ncclscope_trace::{
-    Comm, CommDevice, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
+    Comm, CommDevice, Detail, EventKind, Handle, Mark, MarkKind, Record, Start, State, Step, StrId,
+    TickMap,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub struct Collector {
     lost: BTreeMap<(&'static str, &'static str), u64>,
     exports_lost: BTreeMap<&'static str, u64>,
     beside: Vec<Name>,
+    others_mask: Option<u32>,
     ns_per_tick: f64,
     latest: u64,
     epoch_at: u64,
@@ -88,6 +90,7 @@ impl Default for Collector {
             lost: BTreeMap::new(),
             exports_lost: BTreeMap::new(),
             beside: Vec::new(),
+            others_mask: None,
             ns_per_tick: 1.0,
             latest: 0,
             epoch_at: 0,
@@ -129,6 +132,19 @@ impl Collector {
     /// Sets the libraries of the process that can communicate without NCCL.
     pub fn beside<'a>(&mut self, libraries: impl Iterator<Item = &'a str>) {
         self.beside = libraries.filter(|name| !name.is_empty()).map(Name::from).collect();
+    }
+
+    /// Takes a mark.
+    pub fn mark(&mut self, mark: &Mark) {
+        if mark.what == MarkKind::Mask {
+            self.others_mask = mark.others_mask();
+        }
+    }
+
+    /// NCCL's activation mask, if others than the plugin changed it.
+    #[must_use]
+    pub fn others_mask(&self) -> Option<u32> {
+        self.others_mask
     }
 
     /// From now on keeps records of other processes (PXN) for [`Collector::take_foreign`], instead
@@ -256,8 +272,8 @@ impl Collector {
             Record::State { ticks, handle, state, arg, .. } => {
                 self.state(*ticks, *handle, *state, *arg);
             }
+            Record::Mark(mark) => self.mark(mark),
             Record::ClockSync(_)
-            | Record::Mark(_)
             | Record::Heartbeat(_)
             | Record::PairCount(_)
             | Record::Unknown { .. } => {}
@@ -344,6 +360,7 @@ impl Collector {
         let mut window = std::mem::take(&mut self.window);
         window.devices = self.comms.devices();
         window.beside = self.beside.iter().map(|name| (name.clone(), 1)).collect();
+        window.masks_changed = u64::from(self.others_mask.is_some());
         self.settled.take(&mut window, &self.comms);
         self.network.take(&mut window, &self.comms, rate);
         self.comms.state_graphs(&mut window);

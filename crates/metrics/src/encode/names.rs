@@ -51,6 +51,7 @@ pub(crate) enum Source {
     Lost,
     ExportsLost,
     Beside,
+    MasksChanged,
     Findings,
     /// Not in a `Metrics`: the limiter counts it.
     Limiter,
@@ -141,6 +142,11 @@ pub static METRICS: &[Metric] = &[
         Source::Beside,
         "Processes in which a library is loaded that can communicate without NCCL: what it moves \
          is in no figure"),
+    metric!("nccl.mask.changed", Sum, "{process}", &[],
+        Source::MasksChanged,
+        "Processes whose NCCL reports other events than were requested, because its RAS (CONTROL \
+         PROFILER_MASK) or another library changed the activation mask: what is off is in no \
+         figure; absent if there are none"),
     metric!("nccl.finding", Max, "{finding}", &[CLASS, CONFIDENCE, AT_FAULT],
         Source::Findings,
         "1 while a job hangs, for each cause and rank at fault, as `ncclscope diagnose` names them \

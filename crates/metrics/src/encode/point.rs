@@ -149,6 +149,10 @@ impl Points {
             Source::Beside => metrics.beside.iter().for_each(|(library, n)| {
                 self.add(Builder::default().str(LIBRARY, library).0, count(n));
             }),
+            Source::MasksChanged if metrics.masks_changed > 0 => {
+                self.add(Builder::default().0, count(&metrics.masks_changed));
+            }
+            Source::MasksChanged => {}
             Source::Findings => metrics.findings.iter().for_each(|(key, n)| {
                 let of = Builder::default().str(CLASS, key.class).str(CONFIDENCE, key.confidence);
                 let of = match key.rank {

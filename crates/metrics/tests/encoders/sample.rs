@@ -129,6 +129,7 @@ pub(crate) fn metrics() -> Metrics {
     metrics.lost.insert(("lane_full", "ProxyStep"), 5);
     metrics.lost.insert(("unknown", ""), 1);
     metrics.beside.insert("nvshmem".into(), 1);
+    metrics.masks_changed = 1;
     let (class, confidence) = ("host-stuck", "confirmed");
     metrics.findings.insert(FindingKey { class, confidence, rank: Some(5) }, 1);
     metrics.exports_lost.extend([("queue_full", 2), ("refused", 0)]);

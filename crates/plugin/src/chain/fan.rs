@@ -194,7 +194,7 @@ unsafe fn start_ours<V: Version<Descr: Parents>>(
     }
     let mut handle = core::ptr::null_mut();
     // SAFETY: the slot is valid, and the descriptor is the caller's except for the handles in it.
-    unsafe { ours::start::<V>(context, &raw mut handle, &raw mut copy) };
+    unsafe { ours::start_chained::<V>(context, &raw mut handle, &raw mut copy) };
     handle.addr() as u64
 }
 

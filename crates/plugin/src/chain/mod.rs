@@ -68,7 +68,7 @@ pub(crate) unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
     });
     let Some(fan) = get() else {
         // SAFETY: the caller's promise is the same.
-        return unsafe { init::init(u32::from(V::NUMBER), args, args.e_activation_mask.addr()) };
+        return unsafe { init::init(u32::from(V::NUMBER), args, args.e_activation_mask) };
     };
     let (place, outer) = fan.comms.add();
     let mut ours = core::ptr::null_mut();
@@ -76,7 +76,7 @@ pub(crate) unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
         InitArgs { context: &raw mut ours, e_activation_mask: fan.mask.as_ptr(), comm: args.comm };
     // SAFETY: the name is as the caller promised; the pointers are valid, and the mask is never
     // freed.
-    let _ = unsafe { init::init(u32::from(V::NUMBER), &own, args.e_activation_mask.addr()) };
+    let _ = unsafe { init::init(u32::from(V::NUMBER), &own, args.e_activation_mask) };
     if !args.context.is_null() {
         // SAFETY: not null, so valid by the caller's promise.
         unsafe { args.context.write(core::ptr::without_provenance_mut(address(outer))) };

@@ -293,6 +293,10 @@ impl Runtime {
         // The activation bit of KernelCh stays set, because NCCL and the device would count kernels
         // differently if it changed (2.31); the gate leaves these events out instead.
         let parts = mask & !EventKind::KernelCh.bit();
+        if let Some(GateAction::Start { .. } | GateAction::Stop) = turn {
+            // A request to this process comes after the operator's to NCCL.
+            state.outside.resumes = None;
+        }
         match turn {
             Some(GateAction::Start { sample }) => {
                 if state.masks.set(mask) {
@@ -322,6 +326,11 @@ impl Runtime {
         // The queue counts an order that does not fit.
         let _ =
             self.shared.orders.put(Order::Mark { ticks: clock::now(), what, text, value }, weight);
+    }
+
+    /// Adds a mark with a time in ticks.
+    pub(super) fn moment_at(&self, ticks: u64, what: MarkKind, value: u64) {
+        let _ = self.shared.orders.put(Order::Mark { ticks, what, text: None, value }, 64);
     }
 
     /// The locked state; refused if nothing is recorded in this process.

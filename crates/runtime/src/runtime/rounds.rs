@@ -34,6 +34,7 @@ impl Runtime {
             Phase::Off | Phase::Closed => return None,
         }
         let (comms, next) = (state.live, self.keep_schedule(&mut state));
+        self.watch_mask(&mut state);
         let has_log = state.next_comm > 0;
         drop(state);
         let mut drain = self.drain.lock();

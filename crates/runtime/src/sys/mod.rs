@@ -6,6 +6,7 @@ pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod exec;
 pub(crate) mod image;
+pub mod kernel_hold;
 pub(crate) mod lock;
 pub(crate) mod mask;
 pub(crate) mod peer;

@@ -29,6 +29,8 @@ pub(super) struct Blind {
     is_told: bool,
     /// Which launches have CUDA events.
     pub(super) cuda_events: CudaEvents,
+    /// NCCL's activation mask, if others than the plugin changed it.
+    pub(super) others_mask: Option<u32>,
     /// The report of lost events, and when it was last made (time seen, ns).
     overrun: Option<(&'static str, u64)>,
     left_out: LeftOut,
@@ -110,7 +112,11 @@ impl Blind {
         own: &OwnProcess,
         seen: Seen,
     ) -> Vec<String> {
-        let left_out = self.left_out.look(sample, seen);
+        let left_out = match self.others_mask {
+            // The runtime logs it.
+            Some(_) => None,
+            None => self.left_out.look(sample, seen),
+        };
         let silent = match sample {
             Some(_) => self.look_at(comms, own, seen),
             None => {
@@ -168,7 +174,14 @@ impl Blind {
     /// All kinds of hangs that cannot be seen now, one line each.
     pub(super) fn now(&self) -> Vec<String> {
         let overrun = self.overrun.map(|(line, _)| line.to_owned());
-        self.left_out.now().into_iter().chain(self.unseen()).chain(overrun).collect()
+        let left_out = match self.others_mask {
+            Some(mask) => Some(format!(
+                "the watchdog cannot see hangs of operations issued now: NCCL's activation mask \
+                 was changed from outside to {mask:#x} (RAS: CONTROL PROFILER_MASK)"
+            )),
+            None => self.left_out.now(),
+        };
+        left_out.into_iter().chain(self.unseen()).chain(overrun).collect()
     }
 }
 

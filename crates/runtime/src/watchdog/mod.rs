@@ -281,6 +281,12 @@ impl Watchdog {
         self.shortages.late(ns);
     }
 
+    /// Notes that NCCL's activation mask is now one that others set, or as requested again.
+    pub(crate) fn set_others_mask(&mut self, mask: Option<u32>) {
+        self.blind.others_mask = mask;
+        self.hurry();
+    }
+
     /// Makes the next look due at once.
     pub(crate) fn hurry(&mut self) {
         self.next = 0;

@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use super::setup::Setup;
 
 /// NCCL settings of every rank: sockets on loopback, few channels.
-const ENVIRONMENT: [(&str, &str); 7] = [
+const ENVIRONMENT: [(&str, &str); 6] = [
     ("NCCL_SOCKET_IFNAME", "lo"),
     ("NCCL_NET", "Socket"),
     ("NCCL_IB_DISABLE", "1"),
-    ("NCCL_RAS_ENABLE", "0"),
     ("NCCL_MAX_NCHANNELS", "4"),
     ("NCCL_DEBUG", "WARN"),
     ("NCCL_SET_THREAD_NAME", "1"),

@@ -2,6 +2,7 @@
 //! Supervises the processes of a job.
 
 use super::outcome::{Outcome, RankOutcome};
+use crate::ras::Ras;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -58,11 +59,17 @@ pub struct Running {
     keep_going: bool,
     /// Contains NCCL's unique id and the barriers' files.
     directory: tempfile::TempDir,
+    ras: Ras,
 }
 
 impl Running {
-    /// A job without processes yet, which meets in `directory`.
-    pub(super) fn new(directory: tempfile::TempDir, timeout: Duration, keep_going: bool) -> Self {
+    /// A job without processes yet, which meets in `directory` and whose RAS listens at `ras`.
+    pub(super) fn new(
+        directory: tempfile::TempDir,
+        ras: Ras,
+        timeout: Duration,
+        keep_going: bool,
+    ) -> Self {
         let (sender, lines) = mpsc::channel();
         let started = Instant::now();
         Self {
@@ -74,7 +81,14 @@ impl Running {
             deadline: started + timeout,
             keep_going,
             directory,
+            ras,
         }
+    }
+
+    /// The job's RAS; it listens once a communicator exists.
+    #[must_use]
+    pub fn ras(&self) -> Ras {
+        self.ras
     }
 
     /// The file beside which the ranks meet.

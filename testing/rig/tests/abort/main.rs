@@ -74,7 +74,6 @@ fn a_stuck_job_is_ended_by_the_recipe() {
                     ("NCCL_SOCKET_IFNAME", "lo"),
                     ("NCCL_NET", "Socket"),
                     ("NCCL_IB_DISABLE", "1"),
-                    ("NCCL_RAS_ENABLE", "0"),
                     ("NCCL_CUMEM_ENABLE", "0"),
                     ("NCCL_CUMEM_HOST_ENABLE", "0"),
                     ("NCCL_PROFILER_PLUGIN", "libnccl-profiler-ncclscope.so"),

@@ -212,6 +212,11 @@ impl Process {
         Ok(())
     }
 
+    /// NCCL's activation mask, if others than the plugin changed it.
+    pub(crate) fn others_mask(&self) -> Option<u32> {
+        self.collector.others_mask()
+    }
+
     /// What it did for other processes (PXN) since the last call.
     pub(super) fn take_foreign(&mut self) -> Vec<Foreign> {
         self.collector.take_foreign()

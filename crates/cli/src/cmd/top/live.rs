@@ -248,6 +248,12 @@ fn flights(process: &Process) -> Vec<Flight> {
 
 /// Why operations of the process show no end, if those of a communicator do not.
 fn no_end(process: &Process) -> Option<String> {
+    if let Some(mask) = process.others_mask() {
+        return Some(format!(
+            "NCCL's activation mask was changed from outside to {mask:#x} (RAS: CONTROL \
+             PROFILER_MASK)"
+        ));
+    }
     let hides = process.vectors().iter().any(hang::hides_ends);
     let setting = process.identity().cuda_events.as_deref();
     let is_old = process.identity().profiler_api.is_some_and(|api| api < 5);

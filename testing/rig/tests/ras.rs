@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NCCL's RAS changes the activation mask of a running job (`CONTROL PROFILER_MASK`, from NCCL
+//! 2.31 on). The job lives, and the recording says when its events were off.
+
+use rig::job::{Job, Running};
+use rig::{build, wheel};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The releases with the command.
+const RELEASES: [&str; 2] = ["2.31.2", "2.32.3"];
+/// Number of jobs of each release under random commands; `RAS_JOBS` sets another.
+const JOBS: u64 = 2;
+/// NCCL's names of events (`src/ras/client_support.cc`).
+const NAMES: [&str; 15] = [
+    "group",
+    "coll",
+    "p2p",
+    "proxyop",
+    "proxystep",
+    "proxyctrl",
+    "kernelch",
+    "netplugin",
+    "groupapi",
+    "collapi",
+    "p2papi",
+    "kernellaunch",
+    "cecoll",
+    "cesync",
+    "cebatch",
+];
+
+/// Random numbers that a seed repeats (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    /// The argument of a command.
+    fn mask(&mut self) -> String {
+        match self.below(10) {
+            0..3 => "all".into(),
+            3..6 => "none".into(),
+            6..8 => format!("{:#x}", self.below(1 << 17)),
+            _ => {
+                let names = NAMES.iter().filter(|_| self.below(3) == 0);
+                let names: Vec<&str> = names.copied().collect();
+                if names.is_empty() { "kernelch".into() } else { names.join(",") }
+            }
+        }
+    }
+}
+
+/// Starts two ranks that record into `record` and call back to back, then with pauses: the last
+/// few operations before the end are those that NCCL may wait for.
+fn start(nccl: &Path, record: &Path, kernel: &str) -> Running {
+    let job = Job::new(nccl).expect("the stand-in builds").timeout(Duration::from_secs(60));
+    let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin()).env("NCCLSCOPE_DIR", record);
+    let paused = ["allreduce:4096", "sleep:40"].repeat(25);
+    let steps =
+        ["repeat:700:allreduce:4096", "repeat:200:group:3x4096", "repeat:200:sendrecv:4096"];
+    let job = job.env("NCCLSCOPE_KERNEL", kernel).steps(["allreduce:4096", "split:4096"]);
+    let job = job.steps(steps).steps(["repeat:50:alltoall:4096", "graph:20x4096"]);
+    let mut job = job.steps(paused).start().expect("ranks start");
+    assert!((0..2).all(|rank| job.wait_for_line(rank, &format!("rank {rank} allreduce"))));
+    job
+}
+
+fn set(job: &Running, mask: &str) {
+    // A job that has ended does not answer.
+    let answer = job.ras().command(&format!("CONTROL PROFILER_MASK {mask}"));
+    if let Ok(answer) = answer {
+        assert!(!answer.to_lowercase().contains("error"), "{mask}: {answer}");
+    }
+}
+
+#[test]
+fn a_job_survives_all_commands_of_ras() {
+    let jobs = std::env::var("RAS_JOBS").map_or(JOBS, |jobs| jobs.parse().expect("a number"));
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        for seed in 1..=jobs {
+            for kernel in ["auto", "on"] {
+                let record = tempfile::tempdir().expect("a folder");
+                let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let job = start(&nccl, record.path(), kernel);
+                for _ in 0..10 {
+                    set(&job, &random.mask());
+                    std::thread::sleep(Duration::from_millis(random.below(250)));
+                }
+                set(&job, "all");
+                let outcome = job.wait();
+                assert!(outcome.succeeded(), "{version}, seed {seed}, {kernel}: {outcome}");
+            }
+        }
+    }
+}
+
+/// The time of day, ns.
+fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+    i64::try_from(now.as_nanos()).expect("a time before 2262")
+}
+
+#[test]
+fn the_time_in_which_events_were_off_is_told() {
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let record = tempfile::tempdir().expect("a folder");
+        let job = Job::new(&nccl).expect("the stand-in builds");
+        let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin());
+        let job = job.env("NCCLSCOPE_DIR", record.path()).env("NCCLSCOPE_LOG", "stderr");
+        let steps = ["allreduce:4096", "sleep:20"].repeat(150);
+        let mut job = job.steps(steps).start().expect("ranks start");
+        assert!((0..2).all(|rank| job.wait_for_line(rank, &format!("rank {rank} allreduce"))));
+        let mut said = Vec::new();
+        for mask in ["none", "0x7f9f"] {
+            std::thread::sleep(Duration::from_millis(700));
+            set(&job, mask);
+            said.push(now_ns());
+        }
+        let outcome = job.wait();
+        outcome.expect_success();
+        assert!(outcome.to_string().contains("was changed from outside to 0x0 (RAS"), "{outcome}");
+
+        let report = report(record.path());
+        let changes = report["mask_changes"].as_array().expect("an array");
+        assert_eq!(changes.len(), 2, "{version}: of two processes: {changes:?}");
+        for change in changes {
+            assert_eq!(change["mask"], 0, "{change}");
+            let times = ["start_ns", "end_ns"].map(|name| change[name].as_i64().expect("ns"));
+            for (found, truth) in times.into_iter().zip(&said) {
+                let off_ms = (found - truth).abs() / 1_000_000;
+                assert!(off_ms < 300, "{version}: {off_ms} ms beside the truth");
+            }
+        }
+        assert_eq!(report["windows"].as_array().map(Vec::len), Some(4), "two of each process");
+        let calls = report["operations"].as_array().expect("an array");
+        let calls: u64 = calls.iter().filter_map(|row| row["count"].as_u64()).sum();
+        assert!((100..290).contains(&calls), "{version}: {calls} of 300 operations are recorded");
+    }
+}
+
+/// `ncclscope report --format json` of a folder.
+fn report(record: &Path) -> serde_json::Value {
+    let output =
+        Command::new(build::tool()).args(["report", "--format", "json"]).arg(record).output();
+    let output = output.expect("the tool starts");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
