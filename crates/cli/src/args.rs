@@ -151,9 +151,13 @@ pub(crate) struct ReportArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiagnoseArgs {
     /// Run directory or recordings; or dumps of PyTorch's Flight Recorder (files whose names end in
-    /// the rank, or their directory); or a table of vectors; also the output of `ncclras -f json`
-    #[arg(value_name = "RUN|DIR|FILE", required = true)]
+    /// the rank, or their directory); or a table of vectors; also outputs of `ncclras`
+    #[arg(value_name = "RUN|DIR|FILE", required_unless_present = "ras")]
     pub(crate) inputs: Vec<PathBuf>,
+    /// Ask NCCL's RAS of a running job, twice, about all of its ranks: `localhost:28028` on any of
+    /// its hosts. Given the recordings of one host, too, one verdict joins both
+    #[arg(long, value_name = "HOST[:PORT]", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) ras: Option<String>,
     #[command(flatten)]
     pub(crate) hang: HangLimit,
     /// Write the collectives in flight as dumps of PyTorch's Flight Recorder, for its tools

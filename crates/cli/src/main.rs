@@ -30,6 +30,7 @@ mod pass;
 mod pipe;
 mod plugin;
 mod printable;
+mod ras;
 mod sheet;
 mod shell_words;
 mod table;

@@ -668,7 +668,12 @@ impl<'a> Classifier<'a> {
         let sure = causes.iter().filter(|(_, cause)| cause.confidence == Confidence::Confirmed);
         let explained: BTreeSet<u32> = sure.filter_map(|(comm, _)| *comm).collect();
         let mut suspects = self.wait_roots.silent.clone();
-        suspects.retain(|(_, comm)| !explained.contains(comm));
+        // A process of which RAS gets no answer has a verdict of its own.
+        let has_none = |process: u32| {
+            let process = &self.job.processes[process as usize];
+            !matches!(process.status, ProcessStatus::Stopped(_))
+        };
+        suspects.retain(|(process, comm)| !explained.contains(comm) && has_none(*process));
         suspects
     }
 

@@ -105,12 +105,76 @@ fn ranks_that_are_ahead_in_different_functions_made_different_calls() {
 }
 
 #[test]
-fn the_text_form_is_refused_with_what_to_do() {
+fn texts_of_others_give_their_truth() {
+    for (file, class, ranks) in [
+        ("ras_text_incomplete.txt", FindingClass::ProcessGone, vec![21]),
+        ("ras_text_straggler_launch.txt", FindingClass::HostStuck, vec![7]),
+    ] {
+        let Some(diagnosis) = of_others(&[&format!("ras-text/{file}")]) else { return };
+        assert_eq!(found(&diagnosis), [(class, ranks, Confidence::Suspect)], "{file}");
+    }
+    let Some(diagnosis) = of_others(&["ras-text/ras_text_mismatch_2_26.txt"]) else { return };
+    assert!(found(&diagnosis).iter().all(|(.., sure)| *sure == Confidence::Suspect));
+}
+
+/// A text about four ranks with these lines in its part for one communicator.
+fn text(kind: &str, lines: &str) -> String {
+    format!(
+        "NCCL version 2.27.7 compiled with CUDA 12.9\n\nCommunicators... (0.00s)\n=============\n\n\
+         Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n    \
+         #  in group  per comm  per node  per comm  in group\n    \
+         0         1         2         2         4         4   RUNNING  {kind}\n\n\
+         #0-0 (00000000000abc00) {kind}\n{lines}"
+    )
+}
+
+fn of_texts(texts: &[String]) -> Diagnosis {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("ras.txt");
-    std::fs::write(&path, "NCCL version 2.28.9 compiled with CUDA 12.9\n").unwrap();
-    let error = input::open(&[path], &InputOptions::default()).unwrap_err();
-    assert!(error.contains("use `ncclras -f json`"), "{error}");
+    let write = |(text, at): (&String, u32)| {
+        let path = dir.path().join(format!("ras-{at}.txt"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    of(&texts.iter().zip(0..).map(write).collect::<Vec<_>>())
+}
+
+#[test]
+fn the_text_form_is_read() {
+    let late = |launched: u32, others: u32| {
+        text(
+            "MISMATCH",
+            &format!(
+                "  Communicator ranks have different AllReduce operation counts\n  \
+                 3 ranks have launched up to operation {others}\n  \
+                 Rank 2 has launched up to operation {launched} -- GPU 0 managed by process 77 on \
+                 node b\n"
+            ),
+        )
+    };
+    let of_late = |sure| vec![(FindingClass::HostStuck, vec![2], sure)];
+    assert_eq!(found(&of_texts(&[late(6, 9)])), of_late(Confidence::Suspect));
+    assert_eq!(found(&of_texts(&[late(6, 9), late(6, 9)])), of_late(Confidence::Confirmed));
+    assert_eq!(found(&of_texts(&[late(6, 9), late(7, 9)])), []);
+    let none = "  Communicator ranks have different AllReduce operation counts\n  \
+                Rank 1 has not launched any operations -- GPU 1 managed by process 7 on node a\n  \
+                3 ranks have launched up to operation 1\n";
+    let found_none = found(&of_texts(&[text("MISMATCH", none)]));
+    assert_eq!(found_none, [(FindingClass::HostStuck, vec![1], Confidence::Suspect)]);
+    let gone = "  Missing communicator data from 1 rank\n  \
+                Rank 3 -- GPU 1 managed by process 78 on node b\n";
+    let found_gone = found(&of_texts(&[text("INCOMPLETE", gone)]));
+    assert_eq!(found_gone, [(FindingClass::ProcessGone, vec![3], Confidence::Suspect)]);
+    let unnamed = "  Communicator ranks have different AllReduce operation counts\n  \
+                   2 ranks have launched up to operation 5\n  \
+                   2 ranks have launched up to operation 4\n";
+    let unnamed = of_texts(&[text("MISMATCH", unnamed)]);
+    assert_eq!(found(&unnamed), []);
+    assert!(unnamed.notes.iter().any(|note| note.contains("ncclras -v")), "{:?}", unnamed.notes);
+    let error = "  Asynchronous error on 1 rank\n  \
+                 Rank 1 reported Remote process exited or there was a network error -- GPU 1 \
+                 managed by process 7 on node a\n";
+    let notes = of_texts(&[text("ERROR", error)]).notes;
+    assert!(notes.iter().any(|note| note.contains("ncclRemoteError")), "{notes:?}");
 }
 
 #[test]

@@ -2,11 +2,17 @@
 //! NCCL's RAS changes the activation mask of a running job (`CONTROL PROFILER_MASK`, from NCCL
 //! 2.31 on). The job lives, and the recording says when its events were off.
 
+#[path = "common/verdicts.rs"]
+#[expect(dead_code, reason = "slow ranks are for others")]
+mod verdicts;
+
 use rig::job::{Job, Running};
+use rig::topology::Topology;
 use rig::{build, wheel};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use verdicts::Verdict;
 
 /// The releases with the command.
 const RELEASES: [&str; 2] = ["2.31.2", "2.32.3"];
@@ -153,4 +159,94 @@ fn report(record: &Path) -> serde_json::Value {
         Command::new(build::tool()).args(["report", "--format", "json"]).arg(record).output();
     let output = output.expect("the tool starts");
     serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// What `diagnose --ras` says of a job that records nothing: (class, confidence, ranks).
+fn asked(job: &Running, more: &[&str]) -> Vec<Verdict> {
+    let mut tool = Command::new(build::tool());
+    let begun = Instant::now();
+    tool.args(["diagnose", "--format", "json", "--ras", &job.ras().address()]).args(more);
+    let output = tool.output().expect("the tool starts");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.is_empty(), "{said}");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    verdicts::of(&found["findings"])
+}
+
+/// Three ranks on three hosts, of which rank 1 does something else after 50 operations.
+fn hanging(nccl: &Path, rank_1: &[&str]) -> Running {
+    let job = Job::new(nccl).expect("the stand-in builds").topology(Topology::Ring3);
+    let steps = |last| ["repeat:50:allreduce:4096", "broadcast:4096"].into_iter().chain(last);
+    let job = job.rank_steps(1, steps(rank_1.to_vec()));
+    let mut job = job.steps(steps(vec!["repeat:100000:allreduce:4096"])).start().expect("starts");
+    assert!((0..3).all(|rank| job.wait_for_line(rank, &format!("rank {rank} broadcast"))));
+    std::thread::sleep(Duration::from_secs(1));
+    job
+}
+
+/// The text form, the JSON form with the faults of 2.28.9, and the present one.
+const FORMS: [&str; 3] = ["2.27.7", "2.28.9", "2.32.3"];
+
+#[test]
+fn ras_alone_names_the_rank_that_does_not_come() {
+    for version in FORMS {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let job = hanging(&nccl, &["sleep:60000"]);
+        let late = vec![("H1a".into(), "suspect".into(), vec![1])];
+        assert_eq!(asked(&job, &[]), late, "{version}: for three seconds");
+        let late = vec![("H1a".into(), "confirmed".into(), vec![1])];
+        assert_eq!(asked(&job, &["--hang-sec", "2"]), late, "{version}: for longer than asked");
+    }
+}
+
+#[test]
+fn ras_alone_names_the_rank_that_is_stopped() {
+    for version in FORMS {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let job = hanging(&nccl, &["repeat:100000:allreduce:4096"]);
+        let pid = i32::try_from(job.pid(1)).expect("a process id");
+        // SAFETY: no precondition; the process is a child that was not waited for.
+        unsafe { libc::kill(pid, libc::SIGSTOP) };
+        std::thread::sleep(Duration::from_secs(1));
+        let found = asked(&job, &[]);
+        let stopped: Vec<_> = found.iter().map(|(class, _, ranks)| (&**class, &**ranks)).collect();
+        assert_eq!(stopped, [("H1b", &[1_u64][..])], "{version}");
+    }
+}
+
+#[test]
+fn ras_says_nothing_against_a_job_that_runs() {
+    for version in FORMS {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let job = hanging(&nccl, &["repeat:100000:allreduce:4096"]);
+        assert_eq!(asked(&job, &[]), [], "{version}");
+        assert_eq!(asked(&job, &["--hang-sec", "1"]), [], "{version}");
+    }
+}
+
+#[test]
+fn ras_and_the_recording_of_one_host_give_one_verdict() {
+    for version in ["2.28.9", "2.32.3"] {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let record = tempfile::tempdir().expect("a folder");
+        let job = Job::new(&nccl).expect("the stand-in builds").topology(Topology::Ring3);
+        let job = job.rank_env(0, "NCCL_PROFILER_PLUGIN", build::plugin());
+        let job = job.rank_env(0, "NCCLSCOPE_DIR", record.path());
+        let steps = |last: &[&str]| {
+            let first = ["repeat:50:allreduce:4096", "sendrecv:4096", "allreduce:4096"];
+            first.iter().chain(last).map(|step| (*step).to_owned()).collect::<Vec<_>>()
+        };
+        let job =
+            job.steps(steps(&["repeat:9:allreduce:4096"])).rank_steps(1, steps(&["sleep:60000"]));
+        let mut job = job.start().expect("ranks start");
+        assert!((0..3).all(|rank| job.wait_for_line(rank, &format!("rank {rank} sendrecv"))));
+        std::thread::sleep(Duration::from_secs(3));
+        let place = record.path().to_str().expect("a path");
+        let without = verdicts::diagnose(record.path(), "2");
+        assert_eq!(without.len(), 1, "{version}: {without:?}");
+        assert_eq!(without[0].0, "H0", "{version}: there is no input of two ranks");
+        let late = vec![("H1a".into(), "confirmed".into(), vec![1])];
+        assert_eq!(asked(&job, &["--hang-sec", "2", place]), late, "{version}");
+    }
 }

@@ -7,10 +7,12 @@ use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use crate::input::{about_run, below, command_end, not_an_input, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
+use crate::ras::ask_twice;
 use crate::sheet::{LocatedRow, Sheet};
 use crate::shell_words::words;
 use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
+use ncclscope_diagnose::input::ras::Ras;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
 use ncclscope_operations::filter::FUNCTIONS;
@@ -45,7 +47,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     crate::input::allow_open_files()?;
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
-    let settings = settings(args, &directories);
+    let ras = args.ras.as_deref().map(|address| ask_twice(address, args.hang.hang_sec));
+    let settings = settings(args, ras.transpose().map_err(Failure::input)?, &directories);
     directories.iter().for_each(|directory| crate::input::tell_archives(directory));
     let unrecorded = Unrecorded::find(&directories).lines();
     let read = settings.progress.clone();
@@ -110,12 +113,13 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-fn settings(args: &DiagnoseArgs, directories: &[PathBuf]) -> InputOptions {
+fn settings(args: &DiagnoseArgs, ras: Option<Ras>, directories: &[PathBuf]) -> InputOptions {
     let about = directories.iter().find_map(|directory| about_run(directory));
     InputOptions {
         hang: args.hang.hang_sec,
         run: args.run.id().map(str::to_owned),
         command: about.as_ref().and_then(command_end),
+        ras,
         ..InputOptions::default()
     }
 }

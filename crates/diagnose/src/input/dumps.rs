@@ -38,17 +38,27 @@ impl Dumps {
         warnings.extend(self.flight.settle());
     }
 
+    /// Adds the text of RAS. Texts have no time: the later one in the input is the newer one.
+    pub(super) fn ras_text(&mut self, path: &Path, warnings: &mut Vec<String>) {
+        match load_dump(path) {
+            Ok(bytes) => self.ras(ras::text::read(&String::from_utf8_lossy(&bytes))),
+            Err(error) => warnings.push(cannot_read(path, &error)),
+        }
+    }
+
+    /// Adds an output of RAS.
+    pub(super) fn ras(&mut self, new: ras::Ras) {
+        self.ras = Some(match self.ras.take() {
+            Some(known) => known.join(new),
+            None => new,
+        });
+    }
+
     /// Adds a JSON file, if it is a dump.
     pub(super) fn json(&mut self, path: &Path, warnings: &mut Vec<String>) {
         let keep = if self.is_flight_read { Keep::Dump } else { Keep::Ras };
         match load_dump(path).and_then(|bytes| json::parse(&bytes, keep)) {
-            Ok(value) if ras::is_ras(&value) => {
-                let new = ras::Ras::new(&value);
-                self.ras = Some(match self.ras.take() {
-                    Some(known) => known.join(new),
-                    None => new,
-                });
-            }
+            Ok(value) if ras::is_ras(&value) => self.ras(ras::Ras::new(&value)),
             Ok(value) if !self.is_flight_read => {
                 if value.get("entries").is_some() {
                     warnings.push(not_read(path));

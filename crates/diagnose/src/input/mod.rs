@@ -7,7 +7,7 @@ From files to a [`Job`]: the kind of a file is detected by its content.
 | `NCCLSCOP` | a recording of ncclscope ([`recording`]) |
 | `NCCLVECT` | a table of vectors ([`vectors`]) |
 | a pickle, or JSON with `entries` | a dump of PyTorch's Flight Recorder ([`flight`]) |
-| JSON with `communicators` | output of `ncclras -f json`: additional evidence ([`ras`]) |
+| JSON with `communicators`, or a text that begins with `NCCL version` | output of NCCL's RAS: additional evidence ([`ras`]) |
 
 A JSON file counts if its first 64 KiB have a key of these; only then is it read whole, and a dump
 of more than 256 MiB is not. Beside recordings or tables, dumps are not read, and a warning names
@@ -59,8 +59,6 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of unreadable files that are named in notes.
 const NAMED: usize = 8;
-/// The beginning of the text that `ncclras` prints without `-f json`.
-const RAS_TEXT: &[u8] = b"NCCL version ";
 /// Dumps are looked for in folders this deep below one without input, such as one for each node.
 const DEEPEST: usize = 2;
 
@@ -70,6 +68,7 @@ enum FileKind {
     Vectors,
     Pickle,
     Json,
+    RasText,
     Other,
 }
 
@@ -80,6 +79,7 @@ struct InputFiles {
     vectors: Vec<PathBuf>,
     pickles: Vec<PathBuf>,
     json: Vec<PathBuf>,
+    ras_texts: Vec<PathBuf>,
     /// Files of a directory without content.
     empty: Vec<PathBuf>,
     warnings: Vec<String>,
@@ -125,7 +125,7 @@ pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String>
 }
 
 fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String> {
-    let InputFiles { recordings, vectors, pickles, json, empty, mut warnings } = found;
+    let InputFiles { recordings, vectors, pickles, json, ras_texts, empty, mut warnings } = found;
     warnings.extend(empty_dumps(&empty, pickles.iter().chain(&json)));
     if !recordings.is_empty() && !vectors.is_empty() {
         return Err("the input mixes recordings and tables of vectors: give files of one kind \
@@ -137,9 +137,11 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
     pickles.iter().for_each(|path| dumps.pickle(path, &mut warnings));
     json.iter().for_each(|path| dumps.json(path, &mut warnings));
+    ras_texts.iter().for_each(|path| dumps.ras_text(path, &mut warnings));
+    settings.ras.iter().for_each(|ras| dumps.ras(ras.clone()));
     dumps.settle(&mut warnings);
     let Dumps { flight, ras, .. } = dumps;
-    let job = if !recordings.is_empty() {
+    let mut job = if !recordings.is_empty() {
         let mut job = recording::job(&recordings, settings, &mut warnings)?;
         name_unreadable(&mut job, damage.iter().chain(&warnings));
         job
@@ -148,8 +150,12 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     } else if !flight.is_empty() {
         flight.job()
     } else {
-        ras.as_ref().map(ras::Ras::job).ok_or_else(|| nothing(paths, &damage, &warnings))?
+        let job = ras.as_ref().map(|ras| ras.job(settings.hang));
+        job.ok_or_else(|| nothing(paths, &damage, &warnings))?
     };
+    if let Some(ras) = ras.as_ref().filter(|_| !recordings.is_empty() || !vectors.is_empty()) {
+        ras.fill(&mut job, settings.hang);
+    }
     damage.append(&mut warnings);
     let warnings = damage;
     Ok(Input { job, ras, warnings })
@@ -200,7 +206,7 @@ fn nothing(paths: &[PathBuf], damage: &[String], warnings: &[String]) -> String 
 impl InputFiles {
     /// Number of files, and of lines about them.
     fn count(&self) -> usize {
-        let files = [&self.recordings, &self.vectors, &self.pickles, &self.json];
+        let files = [&self.recordings, &self.vectors, &self.pickles, &self.json, &self.ras_texts];
         files.iter().map(|list| list.len()).sum::<usize>() + self.warnings.len()
     }
 
@@ -249,6 +255,7 @@ impl InputFiles {
             FileKind::Vectors => &mut self.vectors,
             FileKind::Pickle => &mut self.pickles,
             FileKind::Json if is_json_dump(file) => &mut self.json,
+            FileKind::RasText => &mut self.ras_texts,
             // Other files are ignored, except that a recording or table that cannot be read causes
             // a warning.
             FileKind::Other if is_recording_path(path) => {
@@ -259,13 +266,6 @@ impl InputFiles {
                 let what =
                     if first.is_empty() { "empty" } else { "no table of vectors, or damaged" };
                 return Err(format!("cannot read {}: it is {what}", path.display()));
-            }
-            FileKind::Other if first.starts_with(RAS_TEXT) => {
-                return Err(format!(
-                    "cannot read {}: it is the text of NCCL's RAS, which leaves out most ranks: \
-                     use `ncclras -f json` (from NCCL 2.28.7 on)",
-                    path.display()
-                ));
             }
             FileKind::Json | FileKind::Other => {
                 if first.is_empty() {
@@ -305,6 +305,8 @@ fn file_kind(first: &[u8]) -> FileKind {
         FileKind::Pickle
     } else if json::without_ok(first).iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
         FileKind::Json
+    } else if first.starts_with(ras::text::BEGINNING) {
+        FileKind::RasText
     } else {
         FileKind::Other
     }

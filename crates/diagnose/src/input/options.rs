@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The user's options for reading inputs.
 
+use super::ras::Ras;
 use crate::ending::CommandEnd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,8 @@ pub struct InputOptions {
     pub is_checked: bool,
     /// How the command ended that started the job, if that was recorded.
     pub command: Option<CommandEnd>,
+    /// What NCCL's RAS answers now, if it was asked.
+    pub ras: Option<Ras>,
     /// Progress of reading the recordings.
     pub progress: InputProgress,
 }
@@ -46,6 +49,7 @@ impl Default for InputOptions {
             run: None,
             is_checked: false,
             command: None,
+            ras: None,
             progress: InputProgress::default(),
         }
     }

@@ -29,11 +29,17 @@ fn found(words: &[&str], record: &Path, list: &str) -> Vec<Verdict> {
     let output = output.expect("the tool starts");
     let found: Value = serde_json::from_slice(&output.stdout).expect("the result is JSON");
     println!("{}: {:#}", words[0], found[list]);
+    of(&found[list])
+}
+
+/// A list of verdicts in JSON.
+#[track_caller]
+pub(crate) fn of(found: &Value) -> Vec<Verdict> {
     let text = |one: &Value, key: &str| one[key].as_str().expect("a text").to_owned();
     let verdict = |one: &Value| {
         let ranks = one["root_ranks"].as_array().expect("ranks");
         let ranks = ranks.iter().filter_map(Value::as_u64).collect();
         (text(one, "class"), text(one, "confidence"), ranks)
     };
-    found[list].as_array().expect("the schema").iter().map(verdict).collect()
+    found.as_array().expect("the schema").iter().map(verdict).collect()
 }

@@ -12,8 +12,10 @@ NCCL 2.28.7 and 2.28.9 leave out a comma where a rank is missing, and print a su
 elsewhere; both are put right.
 */
 
+mod fill;
 mod finder;
 mod output;
+pub(super) mod text;
 
 pub use output::Ras;
 
@@ -21,9 +23,11 @@ use super::json;
 use crate::job::{Communicator, Job, Process, ProcessStatus, Stop, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use finder::MemberFinder;
+use ncclscope_operations::human;
 use output::{Member, error_name};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 /// The doubt about ranks of which one output is known.
 const ONE_OUTPUT: &str = "one output of RAS does not show whether ranks advance";
@@ -42,10 +46,21 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     json::parse(bytes, json::Keep::Dump)
 }
 
+/// Reads an answer of RAS in either form; `None` if it is something else.
+#[must_use]
+pub fn read(answer: &[u8]) -> Option<Ras> {
+    if answer.starts_with(text::BEGINNING) {
+        return Some(text::read(&String::from_utf8_lossy(answer)));
+    }
+    let value = parse(answer).ok()?;
+    is_ras(&value).then(|| Ras::new(&value))
+}
+
 impl Ras {
     /// The job from RAS alone: launches count as enqueued operations, and completions are unknown.
+    /// In less than `hang` an operation may take its time.
     #[must_use]
-    pub fn job(&self) -> Job {
+    pub fn job(&self, hang: Duration) -> Job {
         let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
         let mut places: BTreeMap<(String, Option<u32>, Option<u64>), u32> = BTreeMap::new();
         let widest = self.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0);
@@ -54,11 +69,7 @@ impl Ras {
         {
             let key = (member.host.clone(), member.pid, member.device);
             let at = *places.entry(key).or_insert_with(|| {
-                let doubts = match &self.before {
-                    Some(_) => Vec::new(),
-                    None => vec![ONE_OUTPUT.to_owned()],
-                };
-                job.processes.push(Process { doubts, ..Process::default() });
+                job.processes.push(Process::default());
                 u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
             });
             let process = &mut job.processes[at as usize];
@@ -67,7 +78,7 @@ impl Ras {
             if size == widest {
                 process.rank = Some(member.rank);
             }
-            process.is_moving |= self.advances(name, member) == Some(true);
+            self.judge(name, member, process, hang);
             if member.is_dead || member.is_silent {
                 process.status = ProcessStatus::Stopped(Stop::Unanswering);
                 // NCCL itself has waited a minute.
@@ -88,14 +99,17 @@ impl Ras {
                     comm.vectors.push(launched(process, member));
                 }
             }
-            // A rank with more launches waits for those with fewer; launches show nothing more.
+            // A rank with more launches waits for those with fewer; launches show nothing more. If
+            // a rank does not answer, those with fewest may wait for it in their last operation.
             let least = comm.vectors.iter().map(|v| v.enqueued).min().unwrap_or(0);
+            let least = least.saturating_sub(u64::from(!comm.silent.is_empty()));
             for vector in &mut comm.vectors {
                 vector.done = least.min(vector.enqueued);
             }
             comm.hashes = hashes(members);
             job.comms.push(comm);
         }
+        job.notes.extend(self.notes.iter().cloned());
         job.notes.extend(self.errors());
         job.notes.extend(self.progress());
         job.notes.push(
@@ -103,6 +117,32 @@ impl Ras {
                 .into(),
         );
         job
+    }
+
+    /// Whether a member's process advances, or why what it has launched may not show a hang. In
+    /// less than `hang` an operation may take its time.
+    fn judge(&self, comm: &str, member: &Member, process: &mut Process, hang: Duration) {
+        let short = self.apart.filter(|apart| *apart < hang);
+        let doubt = match (self.advances(comm, member), short) {
+            (Some(advances), _) if advances => {
+                process.is_moving = true;
+                return;
+            }
+            // A text names only communicators whose ranks differ: before, they did not.
+            (None, _) if self.is_text && self.before.is_some() => {
+                process.is_moving = true;
+                return;
+            }
+            (None, _) => ONE_OUTPUT.to_owned(),
+            (Some(_), Some(apart)) => format!(
+                "the two outputs of RAS are {} apart: a rank may be busy for longer (--hang-sec)",
+                human::duration(apart.as_secs_f64() * 1e9)
+            ),
+            (Some(_), None) => return,
+        };
+        if !process.doubts.contains(&doubt) {
+            process.doubts.push(doubt);
+        }
     }
 
     /// A note for each asynchronous error that NCCL reports.
@@ -214,11 +254,11 @@ mod tests {
         let value = parse(OUTPUT.as_bytes()).unwrap();
         assert!(is_ras(&value));
         assert_eq!(value["communicators"][0]["ranks"][1]["host"], "a,]");
-        let job = Ras::new(&value).job();
+        let job = Ras::new(&value).job(Duration::ZERO);
         assert_eq!(job.processes.len(), 3);
         assert_eq!(job.processes[2].status, ProcessStatus::Stopped(Stop::Unanswering));
         let comm = &job.comms[0];
-        assert_eq!((comm.vectors[0].enqueued, comm.vectors[0].done), (8, 7));
+        assert_eq!((comm.vectors[0].enqueued, comm.vectors[0].done), (8, 6));
         assert_eq!(comm.silent, [2]);
     }
 

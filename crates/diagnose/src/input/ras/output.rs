@@ -4,6 +4,7 @@
 use crate::input::older::MOST;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// One rank of a communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,12 @@ pub struct Ras {
     pub(super) comms: Vec<(String, u32, Vec<Member>)>,
     /// Launches of each rank of each communicator in an earlier output, if there is one.
     pub(super) before: Option<BTreeMap<(String, u32), u64>>,
+    /// The time between the two, if known.
+    pub(super) apart: Option<Duration>,
+    /// What the output does not tell.
+    pub(super) notes: Vec<String>,
+    /// It is the text form.
+    pub(super) is_text: bool,
 }
 
 impl Ras {
@@ -47,7 +54,18 @@ impl Ras {
             comms.push((name, number(&comm["size"]).unwrap_or(0), members));
         }
         let time = value["timestamp"].as_str().unwrap_or_default().to_owned();
-        Ras { time, comms, before: None }
+        Ras { time, comms, ..Ras::default() }
+    }
+
+    /// From the text form, which has no time.
+    pub(super) fn of_text(comms: Vec<(String, u32, Vec<Member>)>, notes: Vec<String>) -> Ras {
+        Ras { comms, notes, is_text: true, ..Ras::default() }
+    }
+
+    /// Sets when the output was made, seconds since any moment that outputs to be joined share.
+    #[must_use]
+    pub fn at(self, seconds: f64) -> Ras {
+        Ras { time: format!("{seconds:020.3}"), ..self }
     }
 
     /// The newer of two outputs, which knows what the older one shows.
@@ -55,6 +73,8 @@ impl Ras {
     pub fn join(self, other: Ras) -> Ras {
         let (older, mut newer) = if other.time < self.time { (other, self) } else { (self, other) };
         newer.before = Some(older.launches());
+        let times = seconds(&older.time).zip(seconds(&newer.time));
+        newer.apart = times.and_then(|(from, to)| Duration::try_from_secs_f64(to - from).ok());
         newer
     }
 
@@ -73,6 +93,18 @@ impl Ras {
         let before = self.before.as_ref()?.get(&(comm.to_owned(), member.rank))?;
         Some(member.launched > *before)
     }
+}
+
+/// Seconds of a time as NCCL prints it, `YYYY-MM-DD HH:MM:SS`, since its month began, or of
+/// [`Ras::at`].
+fn seconds(time: &str) -> Option<f64> {
+    let Some((date, clock)) = time.split_once(' ') else { return time.parse().ok() };
+    let days = date.split('-').next_back()?.parse::<f64>().ok()?;
+    let [hours, minutes, seconds] = clock.splitn(3, ':').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    let [hours, minutes, seconds] = [hours, minutes, seconds].map(|part| part.parse::<f64>().ok());
+    Some(((days * 24.0 + hours?) * 60.0 + minutes?) * 60.0 + seconds?)
 }
 
 fn number(value: &Value) -> Option<u32> {
@@ -99,6 +131,11 @@ fn member(value: &Value, is_missing: bool) -> Option<Member> {
 }
 
 impl Member {
+    /// Notes that its process did not answer.
+    pub(super) fn silence(&mut self) {
+        (self.is_missing, self.is_silent) = (true, true);
+    }
+
     pub(super) fn place(&self) -> (&str, Option<u32>, Option<u64>) {
         (&self.host, self.pid, self.device)
     }
