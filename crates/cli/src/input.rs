@@ -8,12 +8,12 @@ would be worse than one that fails a script.
 */
 
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
+use crate::formats;
 use crate::terminal::{self, Progress};
 use ncclscope_control::directories;
 use ncclscope_diagnose::CommandEnd;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
-use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::names::is_recording;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, descriptors, open_to_read};
@@ -188,7 +188,7 @@ impl Input {
             match recording {
                 Ok(recording) => input.recordings.push(recording),
                 Err(error) => {
-                    let advice = other_verb(file).map(|verb| format!(": {verb}"));
+                    let advice = formats::reader(file).map(|verb| format!(": {verb}"));
                     let advice = advice.unwrap_or_default();
                     let line = format!("cannot read {}: {error}{advice}", file.display());
                     if input.unreadable.len() < NAMED {
@@ -260,7 +260,7 @@ fn nothing_in(directory: &Path) -> Failure {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.sort();
-    let other = files.iter().find_map(|file| other_verb(file));
+    let other = files.iter().find_map(|file| formats::reader(file));
     let why = below(directory).or(other).unwrap_or_else(|| {
         "NCCL did not load the plugin (`ncclscope doctor` checks that), no process used NCCL, or \
          the job ended before its first communicator, with which a recording begins"
@@ -297,39 +297,6 @@ pub(crate) fn below(directory: &Path) -> Option<String> {
     (!first.is_empty()).then(|| {
         format!("recordings are in {}{more}: name the directory of a run", first.join(", "))
     })
-}
-
-/// The verb that reads a file that is not a recording, as the end of a sentence.
-fn other_verb(file: &Path) -> Option<String> {
-    let name = file.file_name()?.to_string_lossy();
-    let is = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-    let place = file.parent().unwrap_or(file).display();
-    let mut first = [0];
-    let mut starts_with = |byte| {
-        let read = open_to_read(file).and_then(|mut file| file.read_exact(&mut first));
-        read.is_ok() && first == [byte]
-    };
-    // Python's pickles of protocol 2 and later begin with this byte.
-    if name.ends_with(|end: char| end.is_ascii_digit()) && starts_with(0x80) {
-        return Some(format!(
-            "{name} looks like a dump of PyTorch's Flight Recorder, which `ncclscope diagnose \
-             {place}` reads"
-        ));
-    }
-    if is(&[".pt.trace.json", ".json.gz", ".parquet"]) {
-        return Some(format!("`ncclscope stragglers {}` reads {name}", file.display()));
-    }
-    if is_archive(file) {
-        return Some(format!(
-            "`ncclscope stragglers {}` reads PyTorch's traces in {name}",
-            file.display()
-        ));
-    }
-    if is(&[".json"]) && starts_with(b'{') {
-        return Some("compare reads saved reports".into());
-    }
-    is(&[".pftrace", ".perfetto-trace"])
-        .then(|| format!("`ncclscope view {}` shows {name}", file.display()))
 }
 
 /// Prints that the archives of a directory are not read.
@@ -374,7 +341,8 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     unreadable.iter().for_each(warn);
     if files.is_empty() {
         return Err(Failure::input(format!(
-            "no recordings (*.nscope) below {}, and no saved reports (*.json)",
+            "no recordings (*.nscope) below {}, no saved reports (*.json), and no files of NCCL \
+             Inspector or nccl-tests",
             path.display()
         )));
     }
@@ -424,6 +392,21 @@ pub(crate) fn all_below(directory: &Path) -> Vec<PathBuf> {
             Vec::new()
         }
     }
+}
+
+/// The directories below a directory, sorted, as deep as recordings are looked for.
+pub(crate) fn directories_below(directory: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (Vec::new(), vec![(directory.to_owned(), 0)]);
+    while let Some((directory, depth)) = left.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                left.push((entry.path(), depth + 1));
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// What is in a directory and below it.

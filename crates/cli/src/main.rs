@@ -18,6 +18,7 @@ mod control;
 mod doctor;
 mod dynolog;
 mod failure;
+mod formats;
 mod fresh;
 mod http;
 mod indented;

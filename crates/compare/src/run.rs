@@ -52,7 +52,7 @@ pub struct Operation {
 }
 
 /// How NCCL does an operation, by its names; empty if unknown.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Shape {
     /// Algorithm.
     pub algo: String,

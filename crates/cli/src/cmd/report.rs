@@ -2,12 +2,14 @@
 //! `ncclscope report`: prints a report of the recordings of a run, the answer first.
 
 mod html;
+mod inspector;
 mod runs;
 
 use super::page_file;
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
 use crate::failure::{Failure, warn_lines};
+use crate::formats;
 use crate::input::{Input, recordings_in};
 use crate::narrow::{Keep, Narrowed, Note, tell_filter};
 use crate::output;
@@ -43,6 +45,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.html {
         keep_inputs(&args.inputs, slice::from_ref(file))?;
     }
+    if let Some(found) = formats::inspector(&args.inputs)? {
+        return inspector::run(args, &found);
+    }
     if let Some(code) = runs::print(args)? {
         return Ok(code);
     }
@@ -72,15 +77,24 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     };
     // What was just printed is no next step.
     answer.next.retain(|next| !args.full || !next.starts_with("ncclscope report --full "));
-    let filter = narrowed.note.as_ref();
+    if !is_page_alone {
+        let (filter, run) = (narrowed.note.as_ref(), input.run.as_ref());
+        show(args, &Printed { report, answer: &answer, filter, run }, narrowed.text())?;
+    }
+    if let Some(file) = &args.html {
+        let named = (args.inputs.as_slice(), narrowed.text());
+        page_file::write(file, &html::page(named, &input, &answer, &assessment))?;
+    }
+    Ok(input.finish())
+}
+
+/// Prints a report in the chosen format; `filter` is what its figures are of.
+fn show(args: &ReportArgs, printed: &Printed<'_>, filter: Option<&str>) -> Result<(), Failure> {
+    let Printed { report, answer, run, .. } = *printed;
     match args.format {
-        _ if is_page_alone => {}
-        TableFormat::Json => {
-            let run = input.run.as_ref();
-            output::json(&Printed { report, answer: &answer, filter, run })?;
-        }
+        TableFormat::Json => output::json(printed)?,
         TableFormat::Csv => {
-            tell_filter(narrowed.text());
+            tell_filter(filter);
             sheet(report)?.print_csv()?;
         }
         TableFormat::Text | TableFormat::Md => {
@@ -88,8 +102,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
                 TableFormat::Md => Page::markdown(),
                 _ => Page::new(terminal::has_colour()),
             };
-            let (run, filter) = (input.run.as_ref(), narrowed.text());
-            let content = Content { answer: &answer, filter, report, run };
+            let content = Content { answer, filter, report, run };
             let text = match &report.groups {
                 Some(groups) => text::groups(content, groups, page),
                 None if args.full => text::full(content, page),
@@ -98,11 +111,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
             output::text(&text)?;
         }
     }
-    if let Some(file) = &args.html {
-        let named = (args.inputs.as_slice(), narrowed.text());
-        page_file::write(file, &html::page(named, &input, &answer, &assessment))?;
-    }
-    Ok(input.finish())
+    Ok(())
 }
 
 /// The error for directories without a recording: if processes of this machine record into them,
