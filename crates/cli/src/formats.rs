@@ -7,7 +7,7 @@ not read before it opens anything ([`refuse`]).
 */
 
 use crate::failure::Failure;
-use crate::input::{all_below, directories_below, recordings_in};
+use crate::input::{all_below, directories_below, own_json, recordings_in};
 use ncclscope_compare::input::nccl_tests;
 use ncclscope_inspector::Found;
 use ncclscope_stragglers::input::kineto::is_archive;
@@ -141,7 +141,7 @@ const FORMATS: [Format; 18] = [
         reader: "`ncclscope diagnose` reads it",
         verbs: &["diagnose"],
         is_one: |start| {
-            start.begins(b"{") && start.has_any(&["\"communicators\""]) && is_of_nccl(start)
+            start.begins(b"{") && start.has_any(&["\"communicators_count\""]) && is_of_nccl(start)
         },
     },
     Format {
@@ -201,7 +201,7 @@ fn is_of_nccl(start: &Start) -> bool {
 
 fn format(path: &Path) -> Option<&'static Format> {
     let start = Start::of(path)?;
-    if start.bytes.starts_with(b"NCCLSCOP") {
+    if start.bytes.starts_with(b"NCCLSCOP") || own_json(path).is_some() {
         return None;
     }
     FORMATS.iter().find(|format| (format.is_one)(&start))
@@ -220,6 +220,15 @@ pub(crate) fn refuse<'a>(
         }
     }
     Ok(())
+}
+
+/// What the first file of these directories that another verb or tool reads is, as the end of an
+/// error; empty if there is none.
+pub(crate) fn hint(directories: &[PathBuf]) -> String {
+    let entries = directories.iter().filter_map(|directory| std::fs::read_dir(directory).ok());
+    let mut files: Vec<PathBuf> = entries.flatten().flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    files.iter().find_map(|file| reader(file)).map_or_else(String::new, |text| format!("; {text}"))
 }
 
 /// What reads a file of a directory without recordings, as the end of a sentence.

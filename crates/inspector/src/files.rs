@@ -155,14 +155,7 @@ impl Files {
         if self.members().any(|(_, of)| of.started < of.collectives) {
             lines.push(format!("when ranks called is not in the files: set {VERBOSE}"));
         }
-        let is_old = |version: &String| ["v4.0", "v4.1"].contains(&version.as_str());
-        if self.facts.iter().any(|file| file.versions.iter().any(is_old)) {
-            lines.push(
-                "formats before v4.2 do not name algorithms: of trees and NVLS a time is the least \
-                 that it took"
-                    .into(),
-            );
-        }
+        lines.extend(self.unnamed().map(str::to_owned));
         if self.facts.iter().any(|file| file.versions.iter().any(|version| version == "v4.0")) {
             lines.push("format v4.0 does not tell what Inspector dropped".into());
         }
@@ -178,6 +171,17 @@ impl Files {
             lines.push(format!("{are} left out: their two sides cannot be joined"));
         }
         lines
+    }
+
+    /// The sentence on algorithms that are not named, if some are not.
+    #[must_use]
+    pub fn unnamed(&self) -> Option<&'static str> {
+        let is_old = |version: &String| ["v4.0", "v4.1"].contains(&version.as_str());
+        let mut versions = self.facts.iter().flat_map(|file| &file.versions);
+        versions.any(is_old).then_some(
+            "formats before v4.2 do not name algorithms: of trees and NVLS a time is the least that \
+             it took",
+        )
     }
 
     fn sum(&self, of: fn(&MemberFacts) -> u64) -> u64 {

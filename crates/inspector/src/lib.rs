@@ -33,4 +33,4 @@ mod read;
 pub use files::Files;
 pub use find::{Found, find, is_start, starts_as};
 pub use lines::next_line;
-pub use read::{Collective, FileFacts, Member, MemberFacts, VERBOSE, read};
+pub use read::{Collective, FileFacts, Member, MemberFacts, RESOLUTION_NS, VERBOSE, read};

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The variable with which Inspector also writes when operations began.
 pub const VERBOSE: &str = "NCCL_INSPECTOR_DUMP_VERBOSE=1";
+/// Times are rounded down to multiples of this, ns.
+pub const RESOLUTION_NS: f64 = 1e3;
 /// Size of the reader's buffer, bytes.
 const BUFFER: usize = 1 << 18;
 /// The timing source of durations by the GPU's timer.
@@ -258,7 +260,7 @@ impl Reader<'_> {
         let nranks = Some(of.member.nranks);
         // One rank's bytes, as a datatype of one byte.
         let bytes = size_bytes(&coll.coll, "ncclInt8", coll.coll_msg_size_bytes, nranks);
-        let ns = coll.coll_exec_time_us * 1e3;
+        let ns = coll.coll_exec_time_us * RESOLUTION_NS;
         let one = Collective {
             func: &coll.coll,
             algo: known(&coll.coll_algo),

@@ -17,6 +17,9 @@ use ncclscope_operations::operation::Timing;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+/// [`Clock::source`] of such files: their times are whole microseconds.
+pub const CLOCK: &str = "inspector";
+
 /// The operations of the ranks of one file, by the position of the rank.
 type Rows = HashMap<(usize, Key), RankOperations>;
 
@@ -106,12 +109,7 @@ fn rank_row(path: &Path, member: &Member) -> RankRow {
         events: BTreeMap::new(),
         states: BTreeMap::new(),
         threads: Vec::new(),
-        clock: Clock {
-            source: "unknown",
-            error_ns: 0,
-            gpu_error_ns: None,
-            gpu_granularity_ns: None,
-        },
+        clock: Clock { source: CLOCK, error_ns: 0, gpu_error_ns: None, gpu_granularity_ns: None },
         start_ns: None,
         end_ns: None,
         file: name(path),

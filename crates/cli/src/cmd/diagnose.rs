@@ -4,6 +4,7 @@
 use super::export::to_file;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
+use crate::formats::hint;
 use crate::input::{about_run, below, command_end, not_an_input, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
@@ -59,7 +60,9 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             // A process that hangs before its first communicator records nothing.
             unrecorded.into_iter().for_each(warn_lines);
             let own = args.inputs.iter().find_map(|path| not_an_input(path));
-            return Err(own.unwrap_or_else(|| Failure::input(error + &runs_below(&directories))));
+            let more = runs_below(&directories);
+            let more = if more.is_empty() { hint(&directories) } else { more };
+            return Err(own.unwrap_or_else(|| Failure::input(error + &more)));
         }
     };
     for line in warnings.iter().chain(&job.damaged) {

@@ -11,7 +11,7 @@ ranks.
 use super::{how, operation};
 use crate::configuration::Topology;
 use crate::run::{BLOCKS, Measure, Operation, Run, Shape};
-use ncclscope_inspector::{Collective, Files, Found, Member};
+use ncclscope_inspector::{Collective, Files, Found, Member, RESOLUTION_NS};
 use ncclscope_operations::ends::is_stop_end;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::human;
@@ -34,7 +34,7 @@ pub struct InspectorRun {
 pub fn read(name: String, found: &Found) -> Result<InspectorRun, String> {
     let mut gathered = Gathered::default();
     let files = Files::read(found, |of, member, one| gathered.add(of, member, one))?;
-    let mut run = Run { name, ..Run::default() };
+    let mut run = Run { name, resolution_ns: RESOLUTION_NS, ..Run::default() };
     gathered.finish(&files, &mut run);
     configure(&files, &mut run);
     let name = &run.name;
@@ -45,6 +45,7 @@ pub fn read(name: String, found: &Found) -> Result<InspectorRun, String> {
          waiting, links nor sends and receives"
     ));
     notes.extend(files.dropped().map(|(_, what, _)| format!("{name}: {what}")));
+    notes.extend(files.unnamed().map(|what| format!("{name}: {what}")));
     run.notes = notes;
     Ok(InspectorRun { run, files })
 }

@@ -114,6 +114,7 @@ impl Reader {
             let are = human::are(self.left_out, "collective of a rank");
             job.notes.push(format!("{are} left out: when it began is unknown"));
         }
+        job.notes.push("a rank arrives when its host saw its kernel start".into());
         job.notes.extend([files.damage(), files.gaps(), files.limits()].concat());
         job.notes.extend(files.dropped().map(|(_, what, _)| what));
         Ok(job)
