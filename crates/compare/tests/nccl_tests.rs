@@ -39,27 +39,33 @@ fn row(name: &str, bytes: u64, times: &[f64]) -> (String, u64, Vec<f64>) {
     (name.to_owned(), bytes, times.to_vec())
 }
 
-const HEAD: &str = "\
-# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809
-# Collective test starting: all_gather_perf
-# nThread 1 nGpus 2 minBytes 1024 maxBytes 2048 step: 2(factor) warmup iters: 1 iters: 5
-# Using devices
-#  Rank  0 Group  0 Pid   4242 on     blue01 device  0 [0000:1b:00] GPU Model A
-#  Rank  1 Group  0 Pid   4242 on     blue01 device  1 [0000:1c:00] GPU Model A
-#
-#                                                       out-of-place                 in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-";
+const COLUMNS: &str = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
+
+/// What an invocation prints before its rows.
+fn head() -> String {
+    format!(
+        "# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809\n\
+         # Collective test starting: all_gather_perf\n\
+         # nThread 1 nGpus 2 minBytes 1024 maxBytes 2048 step: 2(factor) warmup iters: 1\n\
+         # Using devices\n\
+         #  Rank  0 Group  0 Pid   4242 on     blue01 device  0 [0000:1b:00] GPU Model A\n\
+         #  Rank  1 Group  0 Pid   4242 on     blue01 device  1 [0000:1c:00] GPU Model A\n\
+         #\n\
+         #                                  out-of-place                 in-place\n\
+         #       {COLUMNS}\n\
+         #        (B)    (elements)  (us)  (GB/s)  (GB/s)  (us)  (GB/s)  (GB/s)\n"
+    )
+}
 
 #[test]
 fn a_row_is_a_time_out_of_place_and_one_in_place() {
     let text = format!(
-        "blue01:4242:4242 [0] NCCL INFO Using network Socket\n{HEAD}\
+        "blue01:4242:4242 [0] NCCL INFO Using network Socket\n{}\
          blue01:4242:4299 [1] NCCL INFO Connected all rings\n\
-         \x20       1024           128     float    none      -1    11.50    0.09    0.04      0    10.25    0.10    0.05      0\n\
-         \x20       2048           256     float    none      -1   1.2e+06    0.17    0.09    N/A    12.00    0.17    0.09    N/A\n\
-         # Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.0675\n"
+         \x20  1024   128   float   none   -1   11.50   0.09   0.04   0   10.25   0.10   0.05   0\n\
+         \x20  2048   256   float   none   -1  1.2e+06  0.17  0.09  N/A   12.00  0.17  0.09  N/A\n\
+         # Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.0675\n",
+        head()
     );
     let [run] = &runs("job.log", &text)[..] else { panic!() };
     assert_eq!(
@@ -78,9 +84,10 @@ fn a_row_is_a_time_out_of_place_and_one_in_place() {
 #[test]
 fn wrong_and_broken_rows_are_left_out_and_told() {
     let text = format!(
-        "{HEAD}\
-         \x20       1024           128     float    none      -1    11.50    0.09    0.04      3    10.25    0.10    0.05      0\n\
-         \x20       2048           256     float    none      -1 blue01: Test CUDA failure\n"
+        "{}\
+         \x20  1024   128   float   none   -1   11.50   0.09   0.04   3   10.25   0.10   0.05   0\n\
+         \x20  2048   256   float   none   -1 blue01: Test CUDA failure\n",
+        head()
     );
     let [run] = &runs("job.log", &text)[..] else { panic!() };
     assert_eq!(rows(run), [row("AllGather 2 ranks float in-place", 1024, &[10.25])]);
@@ -92,14 +99,15 @@ fn wrong_and_broken_rows_are_left_out_and_told() {
 /// Older columns, without a root; the prefix of a launcher; rows of another rank.
 #[test]
 fn columns_are_those_of_the_header_and_rows_have_its_prefix() {
-    let text = "\
-[1,0]<stdout>:# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20
-[1,0]<stdout>:#   Rank  0 Pid     77 on     blue01 device  0 [0x07] GPU Model B
-[1,0]<stdout>:#   Rank  1 Pid     78 on     blue02 device  0 [0x07] GPU Model B
-[1,0]<stdout>:#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
-[1,1]<stdout>:           8             2   float     sum    99.00    0.00    0.00  1e-07    99.00    0.00    0.00  1e-07
-[1,0]<stdout>:           8             2   float     sum    65.50    0.00    0.00  1e-07    65.25    0.00    0.00  1e-07
-";
+    let lines = [
+        "0]<stdout>:# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5",
+        "0]<stdout>:#   Rank  0 Pid     77 on     blue01 device  0 [0x07] GPU Model B",
+        "0]<stdout>:#   Rank  1 Pid     78 on     blue02 device  0 [0x07] GPU Model B",
+        "0]<stdout>:#  size  count  type  redop  time algbw busbw error  time algbw busbw error",
+        "1]<stdout>:   8  2  float  sum  99.00  0.00  0.00  1e-07  99.00  0.00  0.00  1e-07",
+        "0]<stdout>:   8  2  float  sum  65.50  0.00  0.00  1e-07  65.25  0.00  0.00  1e-07",
+    ];
+    let text: &str = &lines.map(|line| format!("[1,{line}\n")).concat();
     let [run] = &runs("nightly_reduce_scatter.txt", text)[..] else { panic!() };
     assert_eq!(
         rows(run),
@@ -116,8 +124,8 @@ fn columns_are_those_of_the_header_and_rows_have_its_prefix() {
 
 #[test]
 fn a_root_and_blank_columns_are_read() {
-    let text = HEAD.replace("all_gather", "broadcast")
-        + "        1024           256     float    none       1                                      10.25    0.10    0.05      0\n";
+    let row_in_place = "   1024   256   float   none   1                    10.25  0.10  0.05  0\n";
+    let text = head().replace("all_gather", "broadcast") + row_in_place;
     let [run] = &runs("job.log", &text)[..] else { panic!() };
     assert_eq!(rows(run), [row("Broadcast 2 ranks float root 1 in-place", 1024, &[10.25])]);
 }
@@ -127,7 +135,7 @@ fn log(invocations: usize, factor: f64) -> String {
     let mut text = String::new();
     for number in 0..invocations {
         for test in ["all_gather_perf", "all_reduce_perf"] {
-            text += &HEAD.replace("all_gather_perf", test);
+            text += &head().replace("all_gather_perf", test);
             let us = (50.0 + number as f64 * 0.1) * factor;
             writeln!(text, "1024 128 float none -1 {us:.2} 0.09 0.04 0 {us:.2} 0.10 0.05 0")
                 .unwrap();
@@ -161,8 +169,8 @@ fn logs_of_many_runs_are_compared_and_one_run_proves_nothing() {
 #[test]
 fn json_has_the_rows_of_the_text() {
     let text = concat!(
-        r#"{"version":2,"start_time":"2026-01-01 00:00:00","args":["\/opt\/all_reduce_perf","-J","x"],"#,
-        r#""env":["A=1"],"nccl_version":22907,"config":{"nthreads":1,"warmup_iters":1,"iterations":5,"#,
+        r#"{"version":2,"start_time":"2026-01-01 00:00:00","args":["\/opt\/all_reduce_perf"],"#,
+        r#""env":["A=1"],"nccl_version":22907,"config":{"warmup_iters":1,"iterations":5,"#,
         r#""devices":[{"rank":0,"hostname":"blue01"},{"rank":1,"hostname":"blue02"}]},"results":["#,
         r#"{"size":64,"count":16,"type":"float","redop":"sum","root":"    -1","#,
         r#""out_of_place":{"time":8.5,"alg_bw":1.0,"bus_bw":1.0,"nwrong":0.000000},"#,
@@ -182,7 +190,7 @@ fn json_has_the_rows_of_the_text() {
 
 #[test]
 fn what_has_no_results_is_refused() {
-    let (_dir, empty) = file("a.log", HEAD);
+    let (_dir, empty) = file("a.log", &head());
     assert!(is_output(&empty));
     assert!(read(&empty).unwrap_err().ends_with("a.log: it has no result of nccl-tests"));
     let (_dir, other) = file("b.log", "size of the matter\n# time algbw busbw\n\u{0}\u{1}");

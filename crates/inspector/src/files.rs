@@ -144,8 +144,8 @@ impl Files {
     pub fn limits(&self) -> Vec<String> {
         let (all, host_timed) = (self.sum(|of| of.collectives), self.sum(|of| of.host_timed));
         let mut lines = vec![
-            "Inspector writes operations that ended: a hang, and what a rank does outside NCCL, are \
-             not in its files; nor are channels, links and datatypes"
+            "Inspector writes operations that ended: a hang, and what a rank does outside NCCL, \
+             are not in its files; nor are channels, links and datatypes"
                 .to_owned(),
             "its times are those of the longest kernel channel in whole microseconds; small \
              operations (below 8 KiB, unless NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES was set) are left \
@@ -179,8 +179,8 @@ impl Files {
         let is_old = |version: &String| ["v4.0", "v4.1"].contains(&version.as_str());
         let mut versions = self.facts.iter().flat_map(|file| &file.versions);
         versions.any(is_old).then_some(
-            "formats before v4.2 do not name algorithms: of trees and NVLS a time is the least that \
-             it took",
+            "formats before v4.2 do not name algorithms: of trees and NVLS a time is the least \
+             that it took",
         )
     }
 

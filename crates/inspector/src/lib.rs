@@ -10,10 +10,10 @@ A process writes one file, with a line for each operation that ended, in the ord
 | v4.0 | header (communicator, rank), metadata (host, process), and one operation in each line |
 | v4.1 | a line `dump_stats` for each dump of a communicator: what its full ring overwrote |
 | v4.2 | algorithm, protocol and the communicator's name |
-| v4.3 | header and metadata are in the line `dump_stats` only, and hold for the lines that it counts |
+| v4.3 | header and metadata are only in the line `dump_stats`, for as many lines as it counts |
 
-[`find`] looks for such files, [`read`] passes the operations of one on as it reads, line by line, so
-that memory does not grow with the file, and [`Files`] says what all of them together lack.
+[`find`] looks for such files, [`read`] passes the operations of one on as it reads, line by line,
+so that memory does not grow with the file, and [`Files`] says what all of them together lack.
 
 The time of an operation is that of its longest kernel channel in whole microseconds, with the wait
 for ranks that come later (`calculateMaxKernelExecTimeUsecs` of `inspector.cc`). When an operation

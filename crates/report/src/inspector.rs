@@ -125,11 +125,16 @@ mod tests {
     fn file(dir: &Path, (rank, ranks): (u32, u32), algo: &str, times: &[u64]) {
         let mut text = String::new();
         for (seq, us) in times.iter().enumerate() {
-            writeln!(
-                text,
-                r#"{{"header":{{"id":"0x1f","comm_name":"DP","rank":{rank},"n_ranks":{ranks},"nnodes":1}},"metadata":{{"inspector_output_format_version":"v4.2","dump_timestamp_us":{seq},"hostname":"n{rank}","pid":{rank}}},"coll_perf":{{"coll":"AllReduce","coll_algo":"{algo}","coll_proto":"LL","coll_sn":{seq},"coll_msg_size_bytes":1000000,"coll_exec_time_us":{us},"coll_timing_source":"kernel_gpu"}}}}"#
-            )
-            .unwrap();
+            let header = format!(r#"{{"id":"0x1f","rank":{rank},"n_ranks":{ranks},"nnodes":1}}"#);
+            let version = r#""inspector_output_format_version":"v4.2""#;
+            let metadata = format!(r#"{{{version},"hostname":"n{rank}","pid":{rank}}}"#);
+            let name = format!(r#""coll":"AllReduce","coll_algo":"{algo}","coll_proto":"LL""#);
+            let figures = format!(
+                r#""coll_sn":{seq},"coll_msg_size_bytes":1000000,"coll_exec_time_us":{us}"#
+            );
+            let perf = format!(r#"{{{name},{figures},"coll_timing_source":"kernel_gpu"}}"#);
+            writeln!(text, r#"{{"header":{header},"metadata":{metadata},"coll_perf":{perf}}}"#)
+                .unwrap();
         }
         std::fs::write(dir.join(format!("n{rank}-pid{rank}.log")), text).unwrap();
     }

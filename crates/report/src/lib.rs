@@ -11,8 +11,8 @@ show.
 
 [`inspector`] makes the report of NCCL Inspector's files.
 
-This crate does **not** read files (that is `trace` and `inspector`), find an operation's end (that is
-`operations`), print, or give verdicts about why something is slow. A rank does not link it.
+This crate does **not** read files (that is `trace` and `inspector`), find an operation's end (that
+is `operations`), print, or give verdicts about why something is slow. A rank does not link it.
 */
 #![forbid(unsafe_code)]
 

@@ -190,13 +190,11 @@ fn runs_are_compared_with_each_other_and_with_recordings() {
 fn output_of_nccl_tests_is_compared_with_such_output_only() {
     let folder = Folder::new();
     let log = |us: f64| {
-        let head = "# nThread 1 nGpus 2 minBytes 8\n#  Rank  0 Pid 1 on n1 device 0\n# size count type redop root time algbw busbw #wrong\n";
-        let run = |nth: u32| {
-            format!(
-                "/opt/all_reduce_perf -b 8\n{head}8 2 float sum -1 {:.2} 0 0 0\n",
-                us + f64::from(nth) / 10.0
-            )
-        };
+        let head = "/opt/all_reduce_perf -b 8\n# nThread 1 nGpus 2 minBytes 8\n\
+                    #  Rank  0 Pid 1 on n1 device 0\n\
+                    # size count type redop root time algbw busbw #wrong\n";
+        let us = |nth: u32| us + f64::from(nth) / 10.0;
+        let run = |nth: u32| format!("{head}8 2 float sum -1 {:.2} 0 0 0\n", us(nth));
         (0..8).map(run).collect::<String>()
     };
     let (a, b) = (folder.file("a.log", log(50.0)), folder.file("b.log", log(60.0)));

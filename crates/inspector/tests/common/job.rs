@@ -56,20 +56,19 @@ impl Job {
         let header =
             format!(r#"{{"id":"0x1f",{name}"rank":{rank},"n_ranks":{},"nnodes":2}}"#, self.ranks);
         let metadata = format!(
-            r#"{{"inspector_output_format_version":"{}","git_rev":"","rec_mechanism":"nccl_profiler_interface","dump_timestamp_us":{},"hostname":"n{rank}","pid":{}}}"#,
+            r#"{{"inspector_output_format_version":"{}","git_rev":"","dump_timestamp_us":{},{}}}"#,
             self.version,
             1_700_000_000_000_000 + u64::from(rank),
-            100 + rank
+            format_args!(r#""hostname":"n{rank}","pid":{}"#, 100 + rank)
         );
         let both = format!(r#""header":{header},"metadata":{metadata}"#);
         let mut text = String::new();
         if self.version != "v4.0" {
-            writeln!(
-                text,
-                r#"{{{both},"dump_stats":{{"coll_records":{},"coll_dropped_total":{},"p2p_records":0}}}}"#,
-                self.collectives, self.dropped
-            )
-            .unwrap();
+            let (records, dropped) = (self.collectives, self.dropped);
+            let stats = format!(
+                r#"{{"coll_records":{records},"coll_dropped_total":{dropped},"p2p_records":0}}"#
+            );
+            writeln!(text, r#"{{{both},"dump_stats":{stats}}}"#).unwrap();
         }
         for seq in 0..self.collectives {
             let own = if self.version == "v4.3" { String::new() } else { format!("{both},") };
@@ -91,14 +90,19 @@ impl Job {
         };
         let start = 1_700_000_000_000_000 + seq * (1_000 + most_us + self.transfer_us) + own_us;
         let times = match self.is_verbose {
-            true => format!(
-                r#","event_trace_ts":{{"coll_start_ts":1,"kernel_events":[{{"channel_id":0,"kernel_start_ts":{start}}},{{"channel_id":1,"kernel_start_ts":0}}]}}"#
-            ),
+            true => {
+                let first = format!(r#"{{"channel_id":0,"kernel_start_ts":{start}}}"#);
+                let second = r#"{"channel_id":1,"kernel_start_ts":0}"#;
+                let events = format!(r#""kernel_events":[{first},{second}]"#);
+                format!(r#","event_trace_ts":{{"coll_start_ts":1,{events}}}"#)
+            }
             false => String::new(),
         };
-        format!(
-            r#"{{"coll":"AllReduce",{named}"coll_sn":{seq},"coll_msg_size_bytes":{},"coll_exec_time_us":{us},"coll_timing_source":"kernel_gpu","coll_algobw_gbs":1.0,"coll_busbw_gbs":1.0{times}}}"#,
+        let figures = format!(
+            r#""coll_sn":{seq},"coll_msg_size_bytes":{},"coll_exec_time_us":{us}"#,
             self.bytes
-        )
+        );
+        let clock = r#""coll_timing_source":"kernel_gpu","coll_algobw_gbs":1.0"#;
+        format!(r#"{{"coll":"AllReduce",{named}{figures},{clock}{times}}}"#)
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The JSON of nccl-tests (option `-J`, `JSON_FILE_VERSION` 1 and 2 of `src/util.cu`).
 
-use super::table::Row;
-use super::{Invocation, Made, function, version};
+use super::made::{Invocation, Made, Row, function, version};
 use ncclscope_trace::open_to_read;
 use serde::Deserialize;
 use serde_json::Value;

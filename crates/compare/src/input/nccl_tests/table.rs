@@ -2,23 +2,7 @@
 //! The text of nccl-tests: its columns are those that its header names, which differ between
 //! versions.
 
-use super::{Invocation, Made, function, version};
-
-/// A result.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Row {
-    pub(super) bytes: u64,
-    pub(super) datatype: String,
-    /// Reduction; empty if there is none.
-    pub(super) redop: String,
-    /// `root N`; empty if there is none.
-    pub(super) root: String,
-    /// `out-of-place` or `in-place`.
-    pub(super) place: &'static str,
-    /// Mean time of an iteration, us.
-    pub(super) us: f64,
-    pub(super) is_wrong: bool,
-}
+use super::made::{Invocation, Made, Row, function, version};
 
 /// Reads a log line by line.
 #[derive(Debug, Default)]
@@ -165,7 +149,7 @@ impl Log {
         made.is_new = true;
     }
 
-    /// A line such as `#  Rank  3 Group  0 Pid   1949 on node-1 device  3 [0000:5d:00] NVIDIA H100`.
+    /// A line such as `#  Rank  3 Group  0 Pid   1949 on node-1 device  3 [0000:5d:00] NVIDIA`.
     fn rank(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         let rank = words.next().and_then(|rank| rank.parse::<u32>().ok());
