@@ -7,18 +7,18 @@ not read before it opens anything ([`refuse`]).
 */
 
 use crate::failure::Failure;
-use crate::input::{all_below, directories_below, own_json, recordings_in};
 use ncclscope_compare::input::nccl_tests;
-use ncclscope_inspector::Found;
 use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::open_to_read;
 use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::slice;
 
 /// Size of the start of a file that shows what it is, bytes.
 const START: u64 = 64 << 10;
+
+/// Size of the start of our own JSON that shows what it is, bytes.
+const OWN_START: u64 = 256;
 
 /// The name and the start of a file.
 struct Start {
@@ -240,62 +240,21 @@ pub(crate) fn reader(file: &Path) -> Option<String> {
     by_name(file).or_else(|| format(file).map(named)).or_else(|| saved_report(file))
 }
 
-/// The files of NCCL Inspector that these inputs are; `None` if they are something else.
-pub(crate) fn inspector(inputs: &[PathBuf]) -> Result<Option<Found>, Failure> {
-    let has_recordings =
-        |path: &PathBuf| path.is_dir() && recordings_in(path).is_ok_and(|files| !files.is_empty());
-    if inputs.iter().any(has_recordings) {
-        return Ok(None);
-    }
-    // What cannot be read is told where recordings are opened.
-    let Ok(found) = ncclscope_inspector::find(inputs) else { return Ok(None) };
-    let copies = || found.copies.iter().map(|(copy, _)| copy);
-    let known = || found.files.iter().chain(&found.empty).chain(copies());
-    let is_other = |path: &&PathBuf| !path.is_dir() && !known().any(|file| file == *path);
-    match inputs.iter().find(is_other) {
-        _ if found.files.is_empty() => Ok(None),
-        Some(other) => Err(Failure::usage(format!(
-            "{} is no file of NCCL Inspector: its files cannot be read together with others",
-            other.display()
-        ))),
-        None => Ok(Some(found)),
-    }
-}
-
-/// The runs of NCCL Inspector's files at a path, each with its name: a file, those of a directory,
-/// or those of each directory below one that has none. Empty if there are none.
-pub(crate) fn inspector_runs(path: &Path) -> Result<Vec<(String, Found)>, Failure> {
-    let name = |path: &Path| {
-        let name = path.file_name().unwrap_or(path.as_os_str());
-        name.to_string_lossy().into_owned()
+/// What a JSON file of ncclscope is, by its start; `None` if it is another file.
+pub(crate) fn own_json(path: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    open_to_read(path).ok()?.take(OWN_START).read_to_end(&mut start).ok()?;
+    let start = String::from_utf8_lossy(&start);
+    let key = start.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"schema\"")?;
+    let value = key.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let schema = value.split('"').next().filter(|schema| schema.starts_with("ncclscope."))?;
+    let what = match schema.split('/').next()? {
+        "ncclscope.report" => "a saved report",
+        "ncclscope.run" => "the description of a run",
+        "ncclscope.truth" => "the truth about a simulated job",
+        _ => "JSON that ncclscope printed",
     };
-    if let Some(found) = inspector(&[path.to_owned()])? {
-        return Ok(vec![(name(path), found)]);
-    }
-    if !path.is_dir() || !all_below(path).is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut runs = Vec::new();
-    for directory in directories_below(path) {
-        runs.extend(inspector(slice::from_ref(&directory))?.map(|found| (name(&directory), found)));
-    }
-    Ok(runs)
-}
-
-/// The files at a path that nccl-tests printed: the file, or those of a directory without
-/// recordings.
-pub(crate) fn nccl_tests_in(path: &Path) -> Vec<PathBuf> {
-    if path.is_dir() && !all_below(path).is_empty() {
-        return Vec::new();
-    }
-    let files = match path.is_dir() {
-        true => std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path()).collect(),
-        false => vec![path.to_owned()],
-    };
-    let is_one = |path: &PathBuf| path.is_file() && nccl_tests::is_output(path);
-    let mut files: Vec<PathBuf> = files.into_iter().filter(is_one).collect();
-    files.sort();
-    files
+    Some(format!("{what} ({schema})"))
 }
 
 /// The verb that reads a file with such a name.

@@ -43,8 +43,6 @@ const LEAST_FILES: usize = 8;
 pub(crate) const ABOUT_RUN: &str = "run.json";
 /// JSON files beside recordings that are not reports.
 const NOT_REPORTS: [&str; 2] = [ABOUT_RUN, "truth.json"];
-/// Size of the start of a file that shows what it is, bytes.
-const START: u64 = 256;
 /// Extensions of archives.
 const ARCHIVES: [&str; 7] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".tar.bz2", ".zip"];
 /// Maximum size of a `run.json` that is read, bytes: Linux limits a command to 2 MiB.
@@ -454,26 +452,9 @@ fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Below> 
     Ok(Below { files, unreadable })
 }
 
-/// What a JSON file of ncclscope is, by its start; `None` if it is another file.
-pub(crate) fn own_json(path: &Path) -> Option<String> {
-    let mut start = Vec::new();
-    open_to_read(path).ok()?.take(START).read_to_end(&mut start).ok()?;
-    let start = String::from_utf8_lossy(&start);
-    let key = start.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"schema\"")?;
-    let value = key.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    let schema = value.split('"').next().filter(|schema| schema.starts_with("ncclscope."))?;
-    let what = match schema.split('/').next()? {
-        "ncclscope.report" => "a saved report",
-        "ncclscope.run" => "the description of a run",
-        "ncclscope.truth" => "the truth about a simulated job",
-        _ => "JSON that ncclscope printed",
-    };
-    Some(format!("{what} ({schema})"))
-}
-
 /// The error that a file is JSON that ncclscope printed; `None` if it is another file.
 pub(crate) fn not_an_input(path: &Path) -> Option<Failure> {
-    let what = own_json(path)?;
+    let what = formats::own_json(path)?;
     Some(Failure::input(format!("{} is {what}: name recordings", path.display())))
 }
 

@@ -26,6 +26,7 @@ mod input;
 mod loading;
 mod narrow;
 mod nccl;
+mod other_inputs;
 mod output;
 mod pass;
 mod pipe;

@@ -21,6 +21,9 @@ pub struct Files {
     pub copies: Vec<String>,
 }
 
+/// Inclusive ranges of ranks, and the number of ranks of their communicator.
+pub type Missing = (Vec<(u32, u32)>, u32);
+
 impl Files {
     /// Reads all files, one after the other, and passes their collectives on, each with the number
     /// of its file in [`Files::facts`] and the position of its rank in that file.
@@ -80,7 +83,7 @@ impl Files {
     /// The ranks of each communicator without a file, as inclusive ranges, with the number of its
     /// ranks. Communicators of which all ranks have one are left out.
     #[must_use]
-    pub fn missing(&self) -> BTreeMap<&str, (Vec<(u32, u32)>, u32)> {
+    pub fn missing(&self) -> BTreeMap<&str, Missing> {
         let mut comms: BTreeMap<&str, (u32, BTreeSet<u32>)> = BTreeMap::new();
         for (_, MemberFacts { member, .. }) in self.members() {
             let (size, ranks) = comms.entry(&member.comm).or_default();

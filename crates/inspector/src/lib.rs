@@ -30,7 +30,7 @@ mod line;
 mod lines;
 mod read;
 
-pub use files::Files;
+pub use files::{Files, Missing};
 pub use find::{Found, find, is_start, starts_as};
 pub use lines::next_line;
 pub use read::{Collective, FileFacts, Member, MemberFacts, RESOLUTION_NS, VERBOSE, read};

@@ -53,7 +53,7 @@ fn sizes_and_times_are_as_nccl_tests_defines_them() {
     std::fs::write(path.join("a.log"), text).unwrap();
     let mut first = None;
     let facts = read(&path.join("a.log"), &mut |_, _, one| {
-        first.get_or_insert((one.bytes, one.ns, one.start_ns, one.algo.map(str::to_owned)));
+        first.get_or_insert_with(|| (one.bytes, one.ns, one.start_ns, one.algo.map(str::to_owned)));
     });
     let start = 1_700_000_000_000_000_000;
     assert_eq!(first, Some((Some(4_000_000), 400_000.0, Some(start), Some("RING".into()))));

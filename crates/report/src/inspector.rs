@@ -81,7 +81,7 @@ impl ReportBuilder {
         let mut identity = BTreeMap::new();
         for member in members {
             identity.entry("host".to_owned()).or_insert_with(|| Fact::Text(member.host.clone()));
-            identity.entry("pid".to_owned()).or_insert(Fact::Number(member.pid.into()));
+            identity.entry("pid".to_owned()).or_insert_with(|| Fact::Number(member.pid.into()));
             self.ranks.push((process, rank_row(path, member)));
         }
         self.processes.push(ProcessRow { file: name(path), identity, is_damaged: false });

@@ -60,9 +60,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             // A process that hangs before its first communicator records nothing.
             unrecorded.into_iter().for_each(warn_lines);
             let own = args.inputs.iter().find_map(|path| not_an_input(path));
-            let more = runs_below(&directories);
-            let more = if more.is_empty() { hint(&directories) } else { more };
-            return Err(own.unwrap_or_else(|| Failure::input(error + &more)));
+            return Err(own.unwrap_or_else(|| Failure::input(error + &elsewhere(&directories))));
         }
     };
     for line in warnings.iter().chain(&job.damaged) {
@@ -123,11 +121,12 @@ fn settings(args: &DiagnoseArgs, directories: &[PathBuf]) -> InputOptions {
     }
 }
 
-/// Where recordings are below directories that have none, as the end of an error.
-fn runs_below(directories: &[PathBuf]) -> String {
+/// Where recordings are below directories that have none, or what reads the files of these, as the
+/// end of an error.
+fn elsewhere(directories: &[PathBuf]) -> String {
     let is_empty = |path: &&PathBuf| recordings_in(path).is_ok_and(|files| files.is_empty());
     let found = directories.iter().filter(is_empty).find_map(|path| below(path));
-    found.map_or_else(String::new, |found| format!("; {found}"))
+    found.map_or_else(|| hint(directories), |found| format!("; {found}"))
 }
 
 /// What `--format json` prints: the diagnosis, and the filter of its verdicts.

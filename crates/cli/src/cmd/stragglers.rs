@@ -5,9 +5,9 @@ mod reading;
 
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
-use crate::formats;
 use crate::input::{Input, not_an_input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
+use crate::other_inputs;
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
 use crate::shell_words::words;
@@ -146,7 +146,7 @@ enum Kind {
 
 fn read(args: &StragglersArgs) -> Result<Read, Failure> {
     let inputs = &args.inputs;
-    if let Some(found) = formats::inspector(inputs)? {
+    if let Some(found) = other_inputs::inspector(inputs)? {
         return of_inspector(&found, &args.filter);
     }
     let mut kinds = inputs.iter().map(|path| kind(path));

@@ -43,11 +43,13 @@ pub fn read(found: &Found) -> Result<(Job, Files), String> {
 
 /// A process has one rank of a communicator, or several: then the rank tells them apart.
 type WorkerKey = (usize, i32);
+/// Arrival and end of a worker's part, ns since the first one that was read.
+type OwnTimes = (WorkerKey, f64, f64);
 
 #[derive(Default)]
 struct Reader {
     classes: HashMap<(CollectiveClass, String), u32>,
-    collectives: Map<(u32, u64), Vec<(WorkerKey, f64, f64)>>,
+    collectives: Map<(u32, u64), Vec<OwnTimes>>,
     /// The first start, ns since 1970.
     origin: Option<u64>,
     left_out: usize,
@@ -88,7 +90,7 @@ impl Reader {
             .collect();
         for ((class, _), parts) in self.collectives {
             let Some(&(class, shape)) = classes.get(class as usize) else { continue };
-            let part = |&(key, start, end): &(WorkerKey, f64, f64)| {
+            let part = |&(key, start, end): &OwnTimes| {
                 Some(Part { worker: *workers.get(&key)?, start, end })
             };
             let parts: Vec<Part> = parts.iter().filter_map(part).collect();

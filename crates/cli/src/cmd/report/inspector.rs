@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The report of NCCL Inspector's files.
 
-use super::{Printed, show};
+use super::shown::{Printed, show};
 use crate::args::ReportArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::shell_words::words;
