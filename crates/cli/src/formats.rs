@@ -9,6 +9,7 @@ not read before it opens anything ([`refuse`]).
 use crate::failure::Failure;
 use ncclscope_compare::input::nccl_tests;
 use ncclscope_stragglers::input::kineto::is_archive;
+use ncclscope_trace::names::is_recording_path;
 use ncclscope_trace::open_to_read;
 use std::borrow::Cow;
 use std::io::Read;
@@ -136,6 +137,17 @@ const FORMATS: [Format; 18] = [
             start.begins(b"NCCL version ") && start.has_any(&["\nJob summary", "\nCommunicators"])
         },
     },
+    // It may also have the configuration of process groups, as a dump has.
+    Format {
+        what: "a trace of PyTorch's profiler",
+        reader: "`ncclscope stragglers` and `merge` read it",
+        verbs: &["stragglers", "merge", "view"],
+        is_one: |start| {
+            let has_head = || start.has_any(&["\"schemaVersion\"", "\"traceEvents\""]);
+            let keys = ["\"deviceProperties\"", "\"distributedInfo\""];
+            start.begins(b"{") && has_head() && start.has_any(&keys)
+        },
+    },
     Format {
         what: "output of ncclras",
         reader: "`ncclscope diagnose` reads it",
@@ -154,15 +166,9 @@ const FORMATS: [Format; 18] = [
         what: "a log that NCCL writes with NCCL_DEBUG",
         reader: "it is for people, and no command reads it",
         verbs: &[],
-        is_one: |start| start.has_any(&[" NCCL INFO ", " NCCL WARN ", " NCCL TRACE "]),
-    },
-    Format {
-        what: "a trace of PyTorch's profiler",
-        reader: "`ncclscope stragglers` and `merge` read it",
-        verbs: &["stragglers", "merge", "view"],
         is_one: |start| {
-            let keys = ["\"deviceProperties\"", "\"distributedInfo\""];
-            start.begins(b"{") && start.has_any(&["\"traceEvents\""]) && start.has_any(&keys)
+            let is_text = !start.bytes.contains(&0);
+            is_text && start.has_any(&[" NCCL INFO ", " NCCL WARN ", " NCCL TRACE "])
         },
     },
     Format {
@@ -200,6 +206,10 @@ fn is_of_nccl(start: &Start) -> bool {
 }
 
 fn format(path: &Path) -> Option<&'static Format> {
+    // Of thousands of recordings that are named, none is read for this.
+    if is_recording_path(path) {
+        return None;
+    }
     let start = Start::of(path)?;
     if start.bytes.starts_with(b"NCCLSCOP") || own_json(path).is_some() {
         return None;

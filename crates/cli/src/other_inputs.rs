@@ -5,13 +5,15 @@ use crate::failure::Failure;
 use crate::input::{all_below, directories_below, recordings_in};
 use ncclscope_compare::input::nccl_tests;
 use ncclscope_inspector::Found;
+use ncclscope_trace::names::is_recording_path;
 use std::path::{Path, PathBuf};
 use std::slice;
 
 /// The files of NCCL Inspector that these inputs are; `None` if they are something else.
 pub(crate) fn inspector(inputs: &[PathBuf]) -> Result<Option<Found>, Failure> {
-    let has_recordings =
-        |path: &PathBuf| path.is_dir() && recordings_in(path).is_ok_and(|files| !files.is_empty());
+    let has_recordings = |path: &PathBuf| {
+        is_recording_path(path) || recordings_in(path).is_ok_and(|files| !files.is_empty())
+    };
     if inputs.iter().any(has_recordings) {
         return Ok(None);
     }

@@ -80,6 +80,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 /// The error for directories without a recording: if processes of this machine record into them,
 /// the job has not created its first communicator, and each of them is told with what it does.
 fn before_first(inputs: &[PathBuf], error: Failure) -> Failure {
+    let runs = |input: &PathBuf| other_inputs::inspector_runs(input).unwrap_or_default();
+    if let Some((run, _)) = inputs.iter().flat_map(runs).next() {
+        return Failure::input(format!(
+            "files of NCCL Inspector are in {run}: name that directory"
+        ));
+    }
     let is_empty = |input: &&PathBuf| recordings_in(input).is_ok_and(|files| files.is_empty());
     let directories: Vec<PathBuf> = inputs.iter().filter(is_empty).cloned().collect();
     let Some(lines) = Unrecorded::find(&directories).lines() else { return error };

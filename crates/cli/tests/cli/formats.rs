@@ -113,6 +113,19 @@ fn what_one_verb_reads_the_others_name_it_for() {
     assert!(diagnosed.contains("; job.log is output of nccl-tests"), "{diagnosed}");
 }
 
+/// PyTorch's traces have the configuration of process groups, as its dumps have.
+#[test]
+fn a_trace_is_no_dump() {
+    let folder = Folder::new();
+    let head = r#""schemaVersion": 1, "distributedInfo": {"pg_config": [{"pg_name": "0"}]}"#;
+    let trace = folder.file("rank0.json", format!(r#"{{{head}, "traceEvents": []}}"#));
+    for refusal in refusals(&trace, &["stragglers", "merge", "view"]) {
+        assert!(refusal.contains("a trace of PyTorch's profiler: `ncclscope stragglers`"));
+    }
+    let read = ncclscope(&["stragglers", &trace]).ends_with(3).stderr;
+    assert!(read.contains("it shows no NCCL kernel"), "{read}");
+}
+
 #[test]
 fn a_file_of_ours_is_not_taken_for_one_of_others() {
     let folder = Folder::new();
