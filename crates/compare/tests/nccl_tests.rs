@@ -188,6 +188,18 @@ fn json_has_the_rows_of_the_text() {
     assert!(cut.ends_with("out.json: it ends in the middle"), "{cut}");
 }
 
+/// With NCCL_DEBUG=INFO, NCCL writes much between the first line and the columns.
+#[test]
+fn a_long_log_is_known_by_its_first_line() {
+    let (first, columns) = (head(), format!("# {COLUMNS}"));
+    let (before, after) = first.split_once(&columns).unwrap_or((&first, ""));
+    let lines = "blue01:4242:4299 [1] NCCL INFO Channel 00/0 : 0[0] -> 1[1]\n".repeat(4_000);
+    let row = "1024 128 float none -1 11.50 0.09 0.04 0 10.25 0.10 0.05 0\n";
+    let (_dir, path) = file("job.log", &format!("{before}{lines}{columns}{after}\n{row}"));
+    assert!(is_output(&path));
+    assert_eq!(read(&path).unwrap()[0].series.len(), 2);
+}
+
 #[test]
 fn what_has_no_results_is_refused() {
     let (_dir, empty) = file("a.log", &head());

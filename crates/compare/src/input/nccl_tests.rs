@@ -31,11 +31,13 @@ pub fn is_output(path: &Path) -> bool {
     read.is_ok() && starts_as(&start)
 }
 
-/// Whether a file that begins with these bytes is one. A log may have other lines before.
+/// Whether a file that begins with these bytes is one. A log may have other lines before, and those
+/// of NCCL between the first line and the columns.
 #[must_use]
 pub fn starts_as(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
-    json::starts_as(&text) || text.lines().any(table::is_header)
+    let is_first = |line: &str| line.contains("# nThread ") && line.contains(" minBytes ");
+    json::starts_as(&text) || text.lines().any(|line| is_first(line) || table::is_header(line))
 }
 
 /// Reads the runs of a file.
