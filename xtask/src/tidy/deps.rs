@@ -119,8 +119,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "built",
+            "ncclscope-compare",
             "ncclscope-control",
             "ncclscope-diagnose",
+            "ncclscope-inspector",
             "ncclscope-metrics",
             "ncclscope-report",
             "ncclscope-simulate",
