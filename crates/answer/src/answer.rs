@@ -119,23 +119,33 @@ impl Answer {
     /// the user's commands name it.
     #[must_use]
     pub fn of_a_part(input: &str) -> Answer {
-        let state = State::Unknown;
+        Answer::unjudged(
+            "a filter leaves out recordings, and these are not judged alone",
+            "only a run as a whole shows whether a rank holds up others",
+            format!("ncclscope report {input}"),
+        )
+    }
+
+    /// The answer of an input that does not show the state of a job. `headline` follows the state,
+    /// `why` is the reason, and `next` the command that shows more, or what is to be done before.
+    #[must_use]
+    pub fn unjudged(headline: &str, why: &str, next: String) -> Answer {
         Answer {
-            state,
+            state: State::Unknown,
             since: None,
             classes: Vec::new(),
             root_ranks: Vec::new(),
             places: Vec::new(),
             cost: None,
             used_gpu_hours: None,
-            why: "only a run as a whole shows whether a rank holds up others".into(),
-            next: vec![format!("ncclscope report {input}")],
+            why: why.into(),
+            next: vec![next],
             causes: Vec::new(),
             located: Vec::new(),
             ended: None,
             past: None,
             more_of_who: String::new(),
-            headline: "a filter leaves out recordings, and these are not judged alone".into(),
+            headline: headline.into(),
         }
     }
 

@@ -122,7 +122,7 @@ impl RunChoice {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
     /// Run directories, or recordings; of several runs, or a directory with runs below, one line
-    /// for each
+    /// for each. Also files of NCCL Inspector
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Print all: communicators, each row of operations, links, events and threads
@@ -241,7 +241,8 @@ pub(crate) struct ViewArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct StragglersArgs {
     /// Run directory or recordings; or torch.profiler traces of all ranks (.json, .json.gz, or a
-    /// .tar.gz of them, or their directory); or a table of operations (.parquet)
+    /// .tar.gz of them, or their directory); or a table of operations (.parquet); or verbose files
+    /// of NCCL Inspector
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Least share of a step's time, in percent, that a slow rank must cost to be reported
@@ -264,8 +265,8 @@ pub(crate) struct StragglersArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// The runs to compare with: a run directory, a directory of runs, a recording, or what
-    /// `report --format json` printed
+    /// The runs to compare with: a run directory, a directory of runs, a recording, what
+    /// `report --format json` printed, files of NCCL Inspector, or output of nccl-tests
     #[arg(value_name = "A")]
     pub(crate) a: PathBuf,
     /// The runs to compare, likewise

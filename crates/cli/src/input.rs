@@ -8,12 +8,12 @@ would be worse than one that fails a script.
 */
 
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
+use crate::formats;
 use crate::terminal::{self, Progress};
 use ncclscope_control::directories;
 use ncclscope_diagnose::CommandEnd;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
-use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_trace::names::is_recording;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, descriptors, open_to_read};
@@ -43,8 +43,6 @@ const LEAST_FILES: usize = 8;
 pub(crate) const ABOUT_RUN: &str = "run.json";
 /// JSON files beside recordings that are not reports.
 const NOT_REPORTS: [&str; 2] = [ABOUT_RUN, "truth.json"];
-/// Size of the start of a file that shows what it is, bytes.
-const START: u64 = 256;
 /// Extensions of archives.
 const ARCHIVES: [&str; 7] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".tar.bz2", ".zip"];
 /// Maximum size of a `run.json` that is read, bytes: Linux limits a command to 2 MiB.
@@ -188,7 +186,7 @@ impl Input {
             match recording {
                 Ok(recording) => input.recordings.push(recording),
                 Err(error) => {
-                    let advice = other_verb(file).map(|verb| format!(": {verb}"));
+                    let advice = formats::reader(file).map(|verb| format!(": {verb}"));
                     let advice = advice.unwrap_or_default();
                     let line = format!("cannot read {}: {error}{advice}", file.display());
                     if input.unreadable.len() < NAMED {
@@ -260,7 +258,7 @@ fn nothing_in(directory: &Path) -> Failure {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.sort();
-    let other = files.iter().find_map(|file| other_verb(file));
+    let other = files.iter().find_map(|file| formats::reader(file));
     let why = below(directory).or(other).unwrap_or_else(|| {
         "NCCL did not load the plugin (`ncclscope doctor` checks that), no process used NCCL, or \
          the job ended before its first communicator, with which a recording begins"
@@ -297,39 +295,6 @@ pub(crate) fn below(directory: &Path) -> Option<String> {
     (!first.is_empty()).then(|| {
         format!("recordings are in {}{more}: name the directory of a run", first.join(", "))
     })
-}
-
-/// The verb that reads a file that is not a recording, as the end of a sentence.
-fn other_verb(file: &Path) -> Option<String> {
-    let name = file.file_name()?.to_string_lossy();
-    let is = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-    let place = file.parent().unwrap_or(file).display();
-    let mut first = [0];
-    let mut starts_with = |byte| {
-        let read = open_to_read(file).and_then(|mut file| file.read_exact(&mut first));
-        read.is_ok() && first == [byte]
-    };
-    // Python's pickles of protocol 2 and later begin with this byte.
-    if name.ends_with(|end: char| end.is_ascii_digit()) && starts_with(0x80) {
-        return Some(format!(
-            "{name} looks like a dump of PyTorch's Flight Recorder, which `ncclscope diagnose \
-             {place}` reads"
-        ));
-    }
-    if is(&[".pt.trace.json", ".json.gz", ".parquet"]) {
-        return Some(format!("`ncclscope stragglers {}` reads {name}", file.display()));
-    }
-    if is_archive(file) {
-        return Some(format!(
-            "`ncclscope stragglers {}` reads PyTorch's traces in {name}",
-            file.display()
-        ));
-    }
-    if is(&[".json"]) && starts_with(b'{') {
-        return Some("compare reads saved reports".into());
-    }
-    is(&[".pftrace", ".perfetto-trace"])
-        .then(|| format!("`ncclscope view {}` shows {name}", file.display()))
 }
 
 /// Prints that the archives of a directory are not read.
@@ -374,7 +339,8 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     unreadable.iter().for_each(warn);
     if files.is_empty() {
         return Err(Failure::input(format!(
-            "no recordings (*.nscope) below {}, and no saved reports (*.json)",
+            "no recordings (*.nscope) below {}, no saved reports (*.json), and no files of NCCL \
+             Inspector or nccl-tests",
             path.display()
         )));
     }
@@ -426,6 +392,21 @@ pub(crate) fn all_below(directory: &Path) -> Vec<PathBuf> {
     }
 }
 
+/// The directories below a directory, sorted, as deep as recordings are looked for.
+pub(crate) fn directories_below(directory: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (Vec::new(), vec![(directory.to_owned(), 0)]);
+    while let Some((directory, depth)) = left.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                left.push((entry.path(), depth + 1));
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// What is in a directory and below it.
 struct Below {
     /// The files with the wanted names, sorted.
@@ -471,26 +452,9 @@ fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Below> 
     Ok(Below { files, unreadable })
 }
 
-/// What a JSON file of ncclscope is, by its start; `None` if it is another file.
-pub(crate) fn own_json(path: &Path) -> Option<String> {
-    let mut start = Vec::new();
-    open_to_read(path).ok()?.take(START).read_to_end(&mut start).ok()?;
-    let start = String::from_utf8_lossy(&start);
-    let key = start.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"schema\"")?;
-    let value = key.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    let schema = value.split('"').next().filter(|schema| schema.starts_with("ncclscope."))?;
-    let what = match schema.split('/').next()? {
-        "ncclscope.report" => "a saved report",
-        "ncclscope.run" => "the description of a run",
-        "ncclscope.truth" => "the truth about a simulated job",
-        _ => "JSON that ncclscope printed",
-    };
-    Some(format!("{what} ({schema})"))
-}
-
 /// The error that a file is JSON that ncclscope printed; `None` if it is another file.
 pub(crate) fn not_an_input(path: &Path) -> Option<Failure> {
-    let what = own_json(path)?;
+    let what = formats::own_json(path)?;
     Some(Failure::input(format!("{} is {what}: name recordings", path.display())))
 }
 

@@ -3,8 +3,9 @@
 //! is kept of a run, or what the verb reads.
 
 use crate::failure::Failure;
+use crate::formats::own_json;
 use crate::fresh;
-use crate::input::{ABOUT_RUN, own_json};
+use crate::input::ABOUT_RUN;
 use crate::pipe;
 use ncclscope_kineto::file::Output;
 use ncclscope_trace::layout::MAGIC;

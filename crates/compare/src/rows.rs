@@ -38,6 +38,8 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
         })
         .collect();
     adjust(&mut judged);
+    let resolution_ns = a.iter().chain(b).map(|run| run.resolution_ns).fold(0.0, f64::max);
+    judged.iter_mut().for_each(|(row, _)| coarsen(row, resolution_ns, limits));
     judged.iter_mut().for_each(|(row, is_separate)| judge(row, *is_separate, limits));
     let mut rows: Vec<Row> = judged.into_iter().map(|(row, _)| row).collect();
     let is_same_link = |row: &Row| row.key.kind == Kind::Link && row.verdict == Verdict::Same;
@@ -48,7 +50,15 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     let sides = [a, b].map(side);
     let gpus = gpus([a, b]);
     let answer = answer::of((&rows, same_links), &sides, &config_differences, gpus, limits);
-    let notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
+    let mut notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
+    let is_coarse = |run: &Run| run.resolution_ns > 0.0;
+    if resolution_ns > 0.0 && !a.iter().chain(b).all(is_coarse) {
+        notes.insert(
+            "one side is of NCCL Inspector, which times the longest channel of a kernel, the other \
+             from the first channel's start to the last one's end, which is a little longer"
+                .into(),
+        );
+    }
     let [a, b] = sides;
     Comparison {
         schema: SCHEMA,
@@ -211,6 +221,22 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
         _ => (Verdict::Same, None),
     };
     (row.verdict, row.reason) = (verdict, reason);
+}
+
+/// Widens the interval by what the times of an input leave open, ns: with whole microseconds, a
+/// difference of one may be none.
+fn coarsen(row: &mut Row, resolution_ns: f64, limits: &Limits) {
+    let (Kind::Transfer, Some(a), Some(b)) = (row.key.kind, row.a, row.b) else { return };
+    if resolution_ns <= 0.0 || a <= 0.0 {
+        return;
+    }
+    let open = resolution_ns / a;
+    row.interval = row.interval.map(|[low, high]| [(low - open).max(0.0), high + open]);
+    row.change_interval = row.change_interval.map(|[low, high]| [low - open, high + open]);
+    let is_change = row.change.is_some_and(|change| change.abs() >= limits.of(row.key.kind));
+    if row.reason.is_none() && is_change && (b - a).abs() <= resolution_ns {
+        row.reason = Some("the times are in whole microseconds, and differ by one at most");
+    }
 }
 
 /// The reason why a row with a lower bound cannot be compared.

@@ -52,7 +52,7 @@ pub struct Operation {
 }
 
 /// How NCCL does an operation, by its names; empty if unknown.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Shape {
     /// Algorithm.
     pub algo: String,
@@ -126,6 +126,8 @@ pub struct Run {
     pub gpus: usize,
     /// How many of its ranks have no readable recording.
     pub unrecorded: usize,
+    /// The times of its transfers are rounded down to multiples of this, ns; 0 if they are exact.
+    pub resolution_ns: f64,
     /// How the run was configured.
     pub configuration: Configuration,
     /// The filter of a saved report, which then covers only a part of the run.

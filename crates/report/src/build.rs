@@ -31,11 +31,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct ReportBuilder {
     /// The rows of ranks, each with the index of its process.
-    ranks: Vec<(usize, RankRow)>,
+    pub(crate) ranks: Vec<(usize, RankRow)>,
     /// The rank that the launcher gave each process; `None` if unknown.
-    told: Vec<Option<u32>>,
-    processes: Vec<ProcessRow>,
-    operations: OperationRows,
+    pub(crate) told: Vec<Option<u32>>,
+    pub(crate) processes: Vec<ProcessRow>,
+    pub(crate) operations: OperationRows,
     times: Times,
     /// Sum of the recorded times of all ranks, ns.
     recorded_ns: u64,

@@ -9,8 +9,10 @@ collectives over the ranks for the time of their transfer (`transfer.rs`). The s
 variable that prevents it, [`windows`] the times of recording, [`unknowable`] what the run cannot
 show.
 
-This crate does **not** read files (that is `trace`), find an operation's end (that is
-`operations`), print, or give verdicts about why something is slow. A rank does not link it.
+[`inspector`] makes the report of NCCL Inspector's files.
+
+This crate does **not** read files (that is `trace` and `inspector`), find an operation's end (that
+is `operations`), print, or give verdicts about why something is slow. A rank does not link it.
 */
 #![forbid(unsafe_code)]
 
@@ -19,6 +21,7 @@ mod build;
 mod distribution;
 mod groups;
 mod in_nccl;
+pub mod inspector;
 mod job_ranks;
 mod key;
 mod late;

@@ -7,6 +7,7 @@ use crate::groups::{self, Cell, KeyFacts, Member};
 use crate::key::Key;
 use crate::schema::{Durations, LastRank, OperationRow, PeerRow, PeerWaits};
 use crate::transfer::{Clocks, Collectives, Last, Parts, Transfer, Unknown};
+use ncclscope_inspector::Member as FileMember;
 use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::{Completion, End, Operation, Timing};
@@ -27,6 +28,21 @@ struct Sums {
     durations: BTreeMap<Timing, Distribution>,
     with_waiting: Distribution,
     collectives: Collectives,
+}
+
+impl Sums {
+    /// Adds durations by [`Timing`], and returns the number of operations.
+    fn add_timings(&mut self, timings: [(u64, Distribution); Timing::ALL.len()]) -> u64 {
+        let mut all = 0;
+        for (timing, (count, durations)) in Timing::ALL.into_iter().zip(timings) {
+            if count != 0 {
+                all += count;
+                *self.timings.entry(timing).or_default() += count;
+                self.durations.entry(timing).or_default().merge(durations);
+            }
+        }
+        all
+    }
 }
 
 #[derive(Debug, Default)]
@@ -153,7 +169,59 @@ pub(crate) struct OperationRows {
     pub(crate) groups: groups::Sums,
 }
 
+/// The operations of one rank in a row, from an input that has only their durations.
+#[derive(Debug)]
+pub(crate) struct RankOperations {
+    rank: i32,
+    nranks: u32,
+    host: Arc<str>,
+    timings: [(u64, Distribution); Timing::ALL.len()],
+    with_waiting: Distribution,
+    parts: Parts,
+}
+
+impl RankOperations {
+    /// No operations of this rank.
+    pub(crate) fn of(member: &FileMember) -> RankOperations {
+        RankOperations {
+            rank: member.rank,
+            nranks: member.nranks,
+            host: member.host.as_str().into(),
+            timings: Default::default(),
+            with_waiting: Distribution::default(),
+            parts: Parts::default(),
+        }
+    }
+
+    /// Adds a collective with its number and the time of its kernel; of one that only the host
+    /// timed, the time is not used.
+    pub(crate) fn add(&mut self, timing: Timing, seq: u64, ns: f64) {
+        let (count, durations) = &mut self.timings[timing as usize];
+        *count += 1;
+        if timing != Timing::Enqueue {
+            durations.add(ns);
+        }
+        if timing == Timing::Kernel {
+            self.with_waiting.add(ns);
+            self.parts.add(seq, ns, None);
+        }
+    }
+}
+
 impl OperationRows {
+    /// Adds the operations of one rank.
+    pub(crate) fn add_rank(&mut self, key: Key, of: RankOperations) {
+        let merged = self.rows.entry(key).or_default();
+        merged.count = merged.count.max(of.timings.iter().map(|(count, _)| count).sum());
+        merged.ranks += 1;
+        let sums = &mut merged.sums;
+        (sums.datatype, sums.nranks) = ("unknown".into(), Some(of.nranks));
+        sums.with_waiting.merge(of.with_waiting);
+        sums.add_timings(of.timings);
+        let clocks = Clocks { host: &of.host, host_ns: &|_| None };
+        sums.collectives.add(of.parts, Some(of.rank), &clocks);
+    }
+
     /// Adds the operations of one process.
     pub(crate) fn add(&mut self, timeline: &Timeline<'_>, clocks: &GpuClocks, rows: ProcessRows) {
         let host = host(timeline);
@@ -175,13 +243,7 @@ impl OperationRows {
             let rank = by_rank.entry((row.key.comm, key)).or_default();
             rank.open += row.open;
             rank.parts.merge(row.parts);
-            for (timing, (count, durations)) in Timing::ALL.into_iter().zip(row.timings) {
-                if count != 0 {
-                    rank.count += count;
-                    *sums.timings.entry(timing).or_default() += count;
-                    sums.durations.entry(timing).or_default().merge(durations);
-                }
-            }
+            rank.count += sums.add_timings(row.timings);
         }
         for ((comm, key), rank) in by_rank {
             let host_ns = |end| match end {

@@ -144,7 +144,8 @@ pub struct EventCounts {
 /// The accuracy of a row's times.
 #[derive(Clone, Debug, Serialize)]
 pub struct Clock {
-    /// Source of time stamps: `tsc` or `monotonic`.
+    /// Source of time stamps: `tsc` or `monotonic`; `inspector` if the report is of NCCL
+    /// Inspector's files, whose times are whole microseconds.
     pub source: &'static str,
     /// Error of host times against `CLOCK_REALTIME`, ns.
     pub error_ns: u32,

@@ -3,7 +3,8 @@
 Which ranks, links and settings slow down a job that makes progress, from the times of its
 communication.
 
-[`input`] reads a [`Job`] from recordings, PyTorch's traces, or a table of operations. [`analyze`]
+[`input`] reads a [`Job`] from recordings, PyTorch's traces, NCCL Inspector's files, or a table of
+operations. [`analyze`]
 aligns the clocks of the workers ([`clock`]), finds which worker waited for which ([`waits`]),
 follows the waits to workers that waited for no other ([`blame`]), and looks for slow links
 ([`edges`]), for GPUs that are slow inside collectives ([`stalls`]), for processes that are short of

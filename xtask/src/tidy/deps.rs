@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-views",
             "ncclscope-diagnose",
             "ncclscope-findings",
+            "ncclscope-inspector",
             "ncclscope-kineto",
             "ncclscope-metrics",
             "ncclscope-operations",
@@ -62,11 +63,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "ncclscope-compare",
-        &["ncclscope-operations", "ncclscope-report", "ncclscope-stragglers", "ncclscope-trace"],
+        &[
+            "ncclscope-inspector",
+            "ncclscope-operations",
+            "ncclscope-report",
+            "ncclscope-stragglers",
+            "ncclscope-trace",
+        ],
     ),
     (
         "ncclscope-stragglers",
-        &["ncclscope-kineto", "ncclscope-findings", "ncclscope-operations", "ncclscope-trace"],
+        &[
+            "ncclscope-inspector",
+            "ncclscope-kineto",
+            "ncclscope-findings",
+            "ncclscope-operations",
+            "ncclscope-trace",
+        ],
     ),
     (PLUGIN, &["ncclscope-runtime", "ncclscope-recorder", "ncclscope-control", "ncclscope-abi"]),
     (
@@ -85,7 +98,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-kineto", &["ncclscope-views", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-simulate", &["ncclscope-findings", "ncclscope-trace"]),
     ("ncclscope-diagnose", &["ncclscope-findings", "ncclscope-operations", "ncclscope-trace"]),
-    ("ncclscope-report", &["ncclscope-operations", "ncclscope-trace"]),
+    ("ncclscope-inspector", &["ncclscope-operations", "ncclscope-trace"]),
+    ("ncclscope-report", &["ncclscope-inspector", "ncclscope-operations", "ncclscope-trace"]),
     (
         "ncclscope-metrics",
         &["ncclscope-control", "ncclscope-operations", "ncclscope-protobuf", "ncclscope-trace"],
@@ -105,8 +119,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "built",
+            "ncclscope-compare",
             "ncclscope-control",
             "ncclscope-diagnose",
+            "ncclscope-inspector",
             "ncclscope-metrics",
             "ncclscope-report",
             "ncclscope-simulate",

@@ -5,18 +5,20 @@ mod reading;
 
 use super::page_file;
 use crate::args::{CompareArgs, TableFormat};
-use crate::failure::{BAD_INPUT, FINDINGS, Failure};
+use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
+use crate::other_inputs::{inspector_runs, nccl_tests_in};
 use crate::output;
 use crate::sheet::Sheet;
 use crate::shell_words::shell_path;
 use crate::terminal::{self, Watched};
 use crate::text::{self, Page};
 use crate::whole_file::keep_inputs;
-use ncclscope_compare::input::saved;
+use ncclscope_compare::input::{inspector, nccl_tests, saved};
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
 use ncclscope_diagnose::input::{InputOptions, recording as hang};
+use ncclscope_inspector::{Files, Found};
 use ncclscope_page::{ComparisonContent, render_comparison};
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
@@ -31,6 +33,10 @@ use std::slice;
 enum Source {
     Recordings(Vec<RunInput>),
     Saved(Vec<PathBuf>),
+    /// NCCL Inspector's files of each run, with its name.
+    Inspector(Vec<(String, Found)>),
+    /// What nccl-tests printed.
+    NcclTests(Vec<PathBuf>),
 }
 
 /// The runs of one side of the comparison.
@@ -45,15 +51,19 @@ impl Source {
     fn recordings(&self) -> impl Iterator<Item = &Recording> {
         let runs = match self {
             Source::Recordings(runs) => runs.as_slice(),
-            Source::Saved(_) => &[],
+            _ => &[],
         };
         runs.iter().flat_map(|run| &run.recordings)
     }
 
-    fn saved(&self) -> &[PathBuf] {
+    /// Its files, except recordings.
+    fn files(&self) -> Vec<PathBuf> {
         match self {
-            Source::Recordings(_) => &[],
-            Source::Saved(files) => files,
+            Source::Recordings(_) => Vec::new(),
+            Source::Saved(files) | Source::NcclTests(files) => files.clone(),
+            Source::Inspector(runs) => {
+                runs.iter().flat_map(|(_, found)| &found.files).cloned().collect()
+            }
         }
     }
 }
@@ -88,20 +98,27 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
     if let Some(file) = &args.html {
-        let saved = sources.iter().flat_map(Source::saved);
-        let inputs: Vec<PathBuf> = saved.chain([&args.a, &args.b]).cloned().collect();
+        let mut inputs: Vec<PathBuf> = sources.iter().flat_map(Source::files).collect();
+        inputs.extend([args.a.clone(), args.b.clone()]);
         keep_inputs(&inputs, slice::from_ref(file))?;
     }
-    // A saved report has other times than recordings, which are therefore converted to reports,
-    // too.
+    let is_of_tests = |source: &Source| matches!(source, Source::NcclTests(_));
+    if sources.iter().any(is_of_tests) && !sources.iter().all(is_of_tests) {
+        return Err(Failure::usage(
+            "nccl-tests prints means of many iterations, which are no times of a job: compare its \
+             output with other output of nccl-tests",
+        ));
+    }
+    // A saved report has other times than the other inputs, which are therefore converted to
+    // reports, too.
     let has_saved = sources.iter().any(|source| matches!(source, Source::Saved(_)));
     let [a, b] = &sources;
     let recordings = sources.iter().flat_map(Source::recordings);
     let progress = Watched::by_blocks("reading records", recordings, 1);
     let wants_page = args.html.is_some();
-    let read = |source: &Source| match has_saved {
-        true => as_reports(source),
-        false => Ok(as_recorded(source, wants_page)),
+    let mut read = |source: &Source| match has_saved {
+        true => as_reports(source, &mut bad),
+        false => as_recorded(source, wants_page, &mut bad),
     };
     let (a, b) = (read(a)?, read(b)?);
     drop(progress);
@@ -155,6 +172,14 @@ fn page(comparison: &Comparison, sides: [&Side; 2], args: &CompareArgs) -> Strin
 
 /// The content of a path; adds the number of unreadable recordings to `bad`.
 fn source(path: &Path, bad: &mut usize) -> Result<Source, Failure> {
+    let of_inspector = inspector_runs(path)?;
+    if !of_inspector.is_empty() {
+        return Ok(Source::Inspector(of_inspector));
+    }
+    let of_tests = nccl_tests_in(path);
+    if !of_tests.is_empty() {
+        return Ok(Source::NcclTests(of_tests));
+    }
     let saved = saved_in(path)?;
     if !saved.is_empty() {
         return Ok(Source::Saved(saved));
@@ -164,21 +189,45 @@ fn source(path: &Path, bad: &mut usize) -> Result<Source, Failure> {
     Ok(Source::Recordings(runs))
 }
 
-/// The runs of a side from recordings, with the report of the newest one if requested.
-fn as_recorded(source: &Source, wants_report: bool) -> Side {
+/// The runs of a side, with the report of the newest one of recordings if requested.
+fn as_recorded(source: &Source, wants_report: bool, bad: &mut usize) -> Result<Side, Failure> {
     let mut side = Side::default();
-    let Source::Recordings(runs) = source else { return side };
-    for (at, run) in runs.iter().enumerate() {
-        let is_newest = at + 1 == runs.len();
-        let (run, report) = reading::read(run, wants_report && is_newest);
-        side.runs.push(run);
-        side.newest = report;
+    match source {
+        Source::Recordings(runs) => {
+            for (at, run) in runs.iter().enumerate() {
+                let is_newest = at + 1 == runs.len();
+                let (run, report) = reading::read(run, wants_report && is_newest);
+                side.runs.push(run);
+                side.newest = report;
+            }
+        }
+        Source::Inspector(runs) => {
+            for (name, found) in runs {
+                let read = inspector::read(name.clone(), found).map_err(Failure::input)?;
+                *bad += warn_of(&read.files);
+                side.runs.push(read.run);
+            }
+        }
+        Source::NcclTests(files) => {
+            for file in files {
+                side.runs.extend(nccl_tests::read(file).map_err(Failure::input)?);
+            }
+        }
+        Source::Saved(_) => {}
     }
-    side
+    Ok(side)
+}
+
+/// Names the files that cannot be read, or not whole, and returns their number.
+fn warn_of(files: &Files) -> usize {
+    files.copies.iter().for_each(tell);
+    let damage = [&files.unreadable[..], &files.damage()].concat();
+    damage.iter().for_each(warn);
+    damage.len()
 }
 
 /// The runs of a side as reports, which are saved or made from recordings.
-fn as_reports(source: &Source) -> Result<Side, Failure> {
+fn as_reports(source: &Source, bad: &mut usize) -> Result<Side, Failure> {
     let defect = |error| Failure::environment(format!("a report cannot be compared: {error}"));
     let mut side = Side::default();
     match source {
@@ -194,6 +243,15 @@ fn as_reports(source: &Source) -> Result<Side, Failure> {
                 side.newest = Some(report);
             }
         }
+        Source::Inspector(runs) => {
+            for (name, found) in runs {
+                let read = ncclscope_report::inspector::read(found);
+                let (report, files) = read.map_err(Failure::input)?;
+                *bad += warn_of(&files);
+                side.runs.push(saved::of_report(name.clone(), &report).map_err(defect)?);
+            }
+        }
+        Source::NcclTests(_) => {}
     }
     Ok(side)
 }

@@ -4,6 +4,7 @@
 use super::export::to_file;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
+use crate::formats::hint;
 use crate::input::{about_run, below, command_end, not_an_input, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::output::{self, in_a_line};
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             // A process that hangs before its first communicator records nothing.
             unrecorded.into_iter().for_each(warn_lines);
             let own = args.inputs.iter().find_map(|path| not_an_input(path));
-            return Err(own.unwrap_or_else(|| Failure::input(error + &runs_below(&directories))));
+            return Err(own.unwrap_or_else(|| Failure::input(error + &elsewhere(&directories))));
         }
     };
     for line in warnings.iter().chain(&job.damaged) {
@@ -124,11 +125,12 @@ fn settings(args: &DiagnoseArgs, ras: Option<Ras>, directories: &[PathBuf]) -> I
     }
 }
 
-/// Where recordings are below directories that have none, as the end of an error.
-fn runs_below(directories: &[PathBuf]) -> String {
+/// Where recordings are below directories that have none, or what reads the files of these, as the
+/// end of an error.
+fn elsewhere(directories: &[PathBuf]) -> String {
     let is_empty = |path: &&PathBuf| recordings_in(path).is_ok_and(|files| files.is_empty());
     let found = directories.iter().filter(is_empty).find_map(|path| below(path));
-    found.map_or_else(String::new, |found| format!("; {found}"))
+    found.map_or_else(|| hint(directories), |found| format!("; {found}"))
 }
 
 /// What `--format json` prints: the diagnosis, and the filter of its verdicts.

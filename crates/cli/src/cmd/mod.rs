@@ -24,6 +24,7 @@ mod view;
 
 use crate::args::{CommandLine, Verb};
 use crate::failure::Failure;
+use crate::formats::refuse;
 use crate::terminal;
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
     if starts_no_program(&args.verb) {
         use_small_pages();
     }
+    refuse_others(&args.verb)?;
     match args.verb {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),
@@ -54,6 +56,20 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Env(args) => env::run(&args),
         Verb::Completions(args) => shell::completions(&args),
         Verb::Man(args) => shell::man(&args),
+    }
+}
+
+/// Refuses files of other tools, and of other verbs.
+fn refuse_others(verb: &Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Report(args) => refuse("report", &args.inputs),
+        Verb::Diagnose(args) => refuse("diagnose", &args.inputs),
+        Verb::Compare(args) => refuse("compare", [&args.a, &args.b]),
+        Verb::Export(args) => refuse("export", &args.inputs),
+        Verb::Merge(args) => refuse("merge", args.kineto.iter().chain(&args.runs)),
+        Verb::View(args) => refuse("view", &args.inputs),
+        Verb::Stragglers(args) => refuse("stragglers", &args.inputs),
+        _ => Ok(()),
     }
 }
 

@@ -2,16 +2,18 @@
 //! `ncclscope report`: prints a report of the recordings of a run, the answer first.
 
 mod html;
+mod inspector;
 mod runs;
+mod shown;
 
 use super::page_file;
-use crate::args::{ReportArgs, TableFormat};
+use crate::args::ReportArgs;
 use crate::assessment::Assessment;
 use crate::failure::{Failure, warn_lines};
 use crate::input::{Input, recordings_in};
-use crate::narrow::{Keep, Narrowed, Note, tell_filter};
+use crate::narrow::{Keep, Narrowed};
+use crate::other_inputs;
 use crate::output;
-use crate::sheet::Sheet;
 use crate::shell_words::words;
 use crate::terminal;
 use crate::text::{self, Content, Page};
@@ -19,29 +21,21 @@ use crate::unrecorded::Unrecorded;
 use crate::whole_file::keep_inputs;
 use ncclscope_answer::Answer;
 use ncclscope_diagnose::Options;
-use ncclscope_report::{By, Report};
+use ncclscope_report::By;
 use ncclscope_trace::EventKind;
-use serde::Serialize;
+use shown::{Printed, show};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::slice;
 
-/// What `--format json` prints: the report, its answer, the filter of its figures, and the content
-/// of `run.json`.
-#[derive(Serialize)]
-struct Printed<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    answer: &'a Answer,
-    filter: Option<&'a Note>,
-    run: Option<&'a serde_json::Value>,
-}
-
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     page_file::check(args.html.as_deref(), args.format)?;
     if let Some(file) = &args.html {
         keep_inputs(&args.inputs, slice::from_ref(file))?;
+    }
+    if let Some(found) = other_inputs::inspector(&args.inputs)? {
+        return inspector::run(args, &found);
     }
     if let Some(code) = runs::print(args)? {
         return Ok(code);
@@ -72,31 +66,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     };
     // What was just printed is no next step.
     answer.next.retain(|next| !args.full || !next.starts_with("ncclscope report --full "));
-    let filter = narrowed.note.as_ref();
-    match args.format {
-        _ if is_page_alone => {}
-        TableFormat::Json => {
-            let run = input.run.as_ref();
-            output::json(&Printed { report, answer: &answer, filter, run })?;
-        }
-        TableFormat::Csv => {
-            tell_filter(narrowed.text());
-            sheet(report)?.print_csv()?;
-        }
-        TableFormat::Text | TableFormat::Md => {
-            let page = match args.format {
-                TableFormat::Md => Page::markdown(),
-                _ => Page::new(terminal::has_colour()),
-            };
-            let (run, filter) = (input.run.as_ref(), narrowed.text());
-            let content = Content { answer: &answer, filter, report, run };
-            let text = match &report.groups {
-                Some(groups) => text::groups(content, groups, page),
-                None if args.full => text::full(content, page),
-                None => text::screen(content, page),
-            };
-            output::text(&text)?;
-        }
+    if !is_page_alone {
+        let (filter, run) = (narrowed.note.as_ref(), input.run.as_ref());
+        show(args, &Printed { report, answer: &answer, filter, run }, narrowed.text())?;
     }
     if let Some(file) = &args.html {
         let named = (args.inputs.as_slice(), narrowed.text());
@@ -108,6 +80,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 /// The error for directories without a recording: if processes of this machine record into them,
 /// the job has not created its first communicator, and each of them is told with what it does.
 fn before_first(inputs: &[PathBuf], error: Failure) -> Failure {
+    let runs = |input: &PathBuf| other_inputs::inspector_runs(input).unwrap_or_default();
+    if let Some((run, _)) = inputs.iter().flat_map(runs).next() {
+        return Failure::input(format!(
+            "files of NCCL Inspector are in {run}: name that directory"
+        ));
+    }
     let is_empty = |input: &&PathBuf| recordings_in(input).is_ok_and(|files| files.is_empty());
     let directories: Vec<PathBuf> = inputs.iter().filter(is_empty).cloned().collect();
     let Some(lines) = Unrecorded::find(&directories).lines() else { return error };
@@ -127,66 +105,6 @@ pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
 
 /// The kinds of events that are operations.
 const OPERATIONS: [EventKind; 3] = [EventKind::Coll, EventKind::P2p, EventKind::CeColl];
-/// The fields of an operation's row that the table shows.
-const OPERATION: [&str; 27] = [
-    "comm",
-    "comm_name",
-    "func",
-    "bytes",
-    "datatype",
-    "algorithm",
-    "protocol",
-    "channels",
-    "count",
-    "open",
-    "ranks",
-    "timing",
-    "timed",
-    "duration_ns.min",
-    "duration_ns.p50",
-    "duration_ns.p99",
-    "duration_ns.max",
-    "total_ns",
-    "total_waiting_ns",
-    "transfer_ns.p50",
-    "transfers",
-    "last_rank.rank",
-    "last_rank.waiting_ns",
-    "algbw_gbs",
-    "busbw_gbs",
-    "busbw_with_waiting_gbs",
-    "transfer_unknown",
-];
-/// The fields of a group's row that the table shows after its keys.
-const GROUP: [&str; 9] = [
-    "count",
-    "total_bytes",
-    "timed",
-    "total_ns",
-    "from_enqueue_ns",
-    "judged_ns",
-    "total_waiting_ns",
-    "total_transfer_ns",
-    "busbw_gbs",
-];
-
-/// The table of `--by`, else that of operations.
-fn sheet(report: &Report) -> Result<Sheet, Failure> {
-    match &report.groups {
-        Some(groups) => {
-            let fields: Vec<&str> = groups
-                .by
-                .iter()
-                .flat_map(|&key| [Some(key), (key == "comm").then_some("comm_name")])
-                .flatten()
-                .chain(GROUP)
-                .collect();
-            Sheet::of(&groups.rows, &fields)
-        }
-        None => Sheet::of(&report.operations, &OPERATION),
-    }
-}
-
 /// An error if a filter leaves no operation; a run without operations is no error.
 fn no_operation(narrowed: &Narrowed, kinds: Option<u32>) -> Result<(), Failure> {
     let operations = OPERATIONS.map(EventKind::bit).iter().sum::<u32>();

@@ -4,20 +4,22 @@
 mod reading;
 
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
-use crate::failure::{FINDINGS, Failure, tell};
+use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use crate::input::{Input, not_an_input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
+use crate::other_inputs;
 use crate::output::{self, in_a_line};
 use crate::sheet::{LocatedRow, Sheet};
 use crate::shell_words::words;
 use crate::table::{Align, Table};
 use crate::terminal::{Watched, fitted, painted, say};
 use ncclscope_findings::Help;
+use ncclscope_inspector::Found;
 use ncclscope_operations::Filter;
 use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::finding::{Finding, SlowPart};
-use ncclscope_stragglers::input::{kineto, table};
+use ncclscope_stragglers::input::{inspector, kineto, table};
 use ncclscope_stragglers::{Job, Limits, Shown, SlowReport, analyze};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,6 +146,9 @@ enum Kind {
 
 fn read(args: &StragglersArgs) -> Result<Read, Failure> {
     let inputs = &args.inputs;
+    if let Some(found) = other_inputs::inspector(inputs)? {
+        return of_inspector(&found, &args.filter);
+    }
     let mut kinds = inputs.iter().map(|path| kind(path));
     let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
     if kinds.any(|other| other != kind) {
@@ -198,6 +203,18 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
             _ => Err(Failure::usage("one table holds all workers: name one .parquet file")),
         },
     }
+}
+
+/// The job of NCCL Inspector's files.
+fn of_inspector(found: &Found, args: &FilterArgs) -> Result<Read, Failure> {
+    let progress = Watched::endless("reading NCCL Inspector's files");
+    let (job, files) = inspector::read(found).map_err(Failure::input)?;
+    drop(progress);
+    files.copies.iter().for_each(tell);
+    let damage = [&files.unreadable[..], &files.damage()].concat();
+    damage.iter().for_each(warn);
+    let code = if damage.is_empty() { 0 } else { BAD_INPUT };
+    Ok(Read { code: ExitCode::from(code), ..without_times(job, args)? })
 }
 
 /// A job that was not read from recordings, to which time filters do not apply.

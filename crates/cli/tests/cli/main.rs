@@ -18,9 +18,14 @@ mod export;
 mod few_files;
 mod filters;
 mod fleet;
+mod formats;
 #[path = "../h100/mod.rs"]
 mod h100;
+#[path = "../../../inspector/tests/common/job.rs"]
+mod job;
 mod missing;
+#[path = "../../../diagnose/tests/common/others.rs"]
+mod others;
 mod overload;
 mod pages;
 mod partial_input;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The inputs: the recordings of a run ([`recorded`]), or a saved report ([`saved`]).
+The inputs: the recordings of a run ([`recorded`]), a saved report ([`saved`]), NCCL Inspector's
+files ([`inspector`]), or the output of nccl-tests ([`nccl_tests`]).
 
 Times are compared only between inputs of one kind: the transfer time of an AllGather in a report
 needs aligned clocks, the one computed here from recordings does not.
 */
 
 mod blocks;
+pub mod inspector;
+pub mod nccl_tests;
 pub mod recorded;
 pub mod saved;
 

@@ -10,9 +10,11 @@ with several reports on each side. Steps, waiting in a step, and times of links 
 use super::{how, operation};
 use crate::configuration::Topology;
 use crate::run::{Measure, Operation, Run, Shape};
+use ncclscope_inspector::RESOLUTION_NS;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::timeline::role_or_size;
 use ncclscope_report::Report;
+use ncclscope_report::inspector::CLOCK;
 use ncclscope_report::schema::SCHEMA as CURRENT;
 use serde::Deserialize;
 use serde_json::Value;
@@ -64,6 +66,14 @@ struct Rank {
     nccl_version: Option<String>,
     #[serde(default)]
     file: String,
+    #[serde(default)]
+    clock: Clock,
+}
+
+#[derive(Default, Deserialize)]
+struct Clock {
+    #[serde(default)]
+    source: String,
 }
 
 #[derive(Deserialize)]
@@ -144,7 +154,9 @@ pub fn of_report(name: String, report: &Report) -> Result<Run, String> {
 fn of_saved(name: String, saved: &Saved) -> Run {
     let hangs = saved.answer.as_ref().is_some_and(|answer| answer.state == HUNG);
     let filter = saved.filter.as_ref().map(|filter| filter.text.clone());
-    let mut run = Run { name, hangs, filter, ..Run::default() };
+    let is_coarse = saved.ranks.iter().any(|rank| rank.clock.source == CLOCK);
+    let resolution_ns = if is_coarse { RESOLUTION_NS } else { 0.0 };
+    let mut run = Run { name, hangs, filter, resolution_ns, ..Run::default() };
     let roles = roles(&saved.ranks);
     configure(&mut run, saved, &roles);
     for row in &saved.operations {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The inputs: recordings, PyTorch's traces, tables of operations.
+The inputs: recordings, PyTorch's traces, NCCL Inspector's files, tables of operations.
 
 Each module reads one kind of input into a [`crate::Job`] without analysing it. [`Error`] says in
 one sentence what is wrong with an input.
@@ -13,6 +13,7 @@ mod collectives;
 mod comm_id;
 mod footer;
 mod gpu_waits;
+pub mod inspector;
 pub mod kineto;
 mod link_times;
 mod network;

@@ -4,6 +4,7 @@
 mod control;
 mod dumps;
 mod http;
+mod others;
 mod profiles;
 mod recording;
 mod table;
@@ -11,7 +12,7 @@ mod vectors;
 
 use crate::target::Target;
 
-pub(crate) static TARGETS: [Target; 11] = [
+pub(crate) static TARGETS: [Target; 13] = [
     recording::TARGET,
     vectors::TARGET,
     dumps::PICKLE,
@@ -20,6 +21,8 @@ pub(crate) static TARGETS: [Target; 11] = [
     profiles::KINETO,
     profiles::ARCHIVE,
     table::TARGET,
+    others::INSPECTOR,
+    others::NCCL_TESTS,
     control::TARGET,
     http::ANSWERS,
     http::REQUESTS,

@@ -13,7 +13,7 @@ use crate::input::older::MOST;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The beginning of the text.
-pub(in crate::input) const BEGINNING: &[u8] = b"NCCL version ";
+pub(crate) const BEGINNING: &[u8] = b"NCCL version ";
 /// Maximum number of ranks of a communicator that are added without being named.
 const MOST_RANKS: u32 = 1 << 20;
 /// NCCL's texts of errors and their numbers (`ncclErrorToString`, src/debug.cc).
@@ -48,7 +48,7 @@ struct Comm {
 }
 
 /// Reads the text.
-pub(in crate::input) fn read(text: &str) -> Ras {
+pub(crate) fn read(text: &str) -> Ras {
     let mut reader = Reader::default();
     text.lines().for_each(|line| reader.line(line));
     reader.finish()

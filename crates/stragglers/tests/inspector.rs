@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds the late rank in NCCL Inspector's files, if they say when ranks called.
+
+#[path = "../../inspector/tests/common/job.rs"]
+mod job;
+
+use job::Job;
+use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_inspector::find;
+use ncclscope_stragglers::finding::SlowPart;
+use ncclscope_stragglers::input::inspector;
+use ncclscope_stragglers::model::Worker;
+use ncclscope_stragglers::{Limits, SlowReport, analyze};
+use std::path::Path;
+
+fn judged(dir: &Path) -> Result<SlowReport, String> {
+    let found = find(&[dir.to_owned()]).unwrap();
+    let (job, _) = inspector::read(&found)?;
+    Ok(analyze(&job, &Limits::default()))
+}
+
+fn verbose() -> Job {
+    Job { is_verbose: true, late: (2, 3_000), ..Job::new("v4.3") }
+}
+
+#[test]
+fn the_rank_that_comes_late_is_slow() {
+    let dir = tempfile::tempdir().unwrap();
+    verbose().write(dir.path());
+    let found = judged(dir.path()).unwrap();
+    let [of] = &found.findings[..] else { panic!("{found:#?}") };
+    assert_eq!((of.class, &of.root_ranks[..]), (FindingClass::SlowRank, &[2][..]));
+    assert_eq!(of.confidence, Confidence::Confirmed);
+    let two = SlowPart::of(&Worker::new(2, "n2"));
+    assert_eq!(found.last_arrivers.iter().filter(|last| last.last == Some(two)).count(), 64);
+}
+
+#[test]
+fn a_healthy_job_has_no_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    Job { late: (2, 3), ..verbose() }.write(dir.path());
+    let found = judged(dir.path()).unwrap();
+    assert_eq!((found.findings.len(), found.collectives), (0, 64), "{found:#?}");
+}
+
+#[test]
+fn durations_alone_are_refused_with_the_variable_to_set() {
+    let dir = tempfile::tempdir().unwrap();
+    Job::new("v4.3").write(dir.path());
+    let why = judged(dir.path()).unwrap_err();
+    assert!(why.contains("not when ranks called") && why.contains("DUMP_VERBOSE=1"), "{why}");
+}
+
+/// What Inspector dropped looks like own work of a rank.
+#[test]
+fn missing_ranks_and_dropped_collectives_weaken_the_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    Job { dropped: 3, ..verbose() }.write(dir.path());
+    let found = judged(dir.path()).unwrap();
+    assert!(found.findings.is_empty() && !found.quiet.is_empty(), "{found:#?}");
+    let dir = tempfile::tempdir().unwrap();
+    verbose().write(dir.path());
+    std::fs::remove_file(dir.path().join("n2-pid102.log")).unwrap();
+    let found = judged(dir.path()).unwrap();
+    assert!(found.findings.is_empty(), "{found:#?}");
+    assert!(found.notes.iter().any(|note| note.contains("no file of 2")), "{:?}", found.notes);
+}
