@@ -625,7 +625,7 @@ pub(crate) struct DoctorArgs {
     /// [default: NCCLSCOPE_DIR, else the current one]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// The libnccl.so.2 that the job loads [default: all that are found]
+    /// The libnccl.so.2, or AMD's librccl.so.1, that the job loads [default: all that are found]
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl: Option<PathBuf>,
     /// Output format
@@ -636,7 +636,8 @@ pub(crate) struct DoctorArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginPathArgs {
     /// Create the link DIR/libnccl-profiler.so to the plugin, and print it: NCCL loads it if no
-    /// variable names a plugin and DIR is in the library path
+    /// variable names a plugin and DIR is in the library path. For AMD's RCCL also create the link
+    /// DIR/librccl-profiler.so
     #[arg(long, value_name = "DIR")]
     pub(crate) link: Option<PathBuf>,
 }

@@ -23,6 +23,10 @@ use std::path::{Path, PathBuf};
 pub(crate) const PLUGIN: &str = "NCCL_PROFILER_PLUGIN";
 /// The folders that the dynamic loader searches first.
 pub(crate) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// The file that NCCL loads if the variable is unset, in each release from 2.23 on.
+pub(crate) const DEFAULT: &str = "libnccl-profiler.so";
+/// The file that RCCL loads then up to 2.28; from 2.30 on it loads [`DEFAULT`].
+pub(crate) const DEFAULT_OF_RCCL: &str = "librccl-profiler.so";
 /// NCCL keeps the value in 255 bytes with a final zero, and cuts a longer one silently
 /// (NCCL `src/plugin/plugin_open.cc:37@v2.30.7-1`).
 const VALUE_MAX: usize = 254;
@@ -171,7 +175,7 @@ pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
 /// True if a value of `NCCL_PROFILER_PLUGIN` names another plugin.
 fn is_another(value: &str) -> bool {
     let name = Path::new(value).file_name().unwrap_or_default();
-    let ours = [NAME, plugin::CARGO_NAME, "ncclscope", "libnccl-profiler.so"];
+    let ours = [NAME, plugin::CARGO_NAME, "ncclscope", DEFAULT, DEFAULT_OF_RCCL];
     !value.eq_ignore_ascii_case("none")
         && !is_static(value)
         && !ours.iter().any(|ours| name == *ours)

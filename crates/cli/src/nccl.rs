@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL libraries: their release, and how each release looks for a profiler plugin.
+//! NCCL's and RCCL's libraries: their release, and how each release looks for a profiler plugin.
 
+use ncclscope_trace::Vendor;
 use ncclscope_trace::kind::api_of_release;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The file name that jobs load.
-pub(crate) const LIBRARY: &str = "libnccl.so.2";
-const VERSION: &[u8] = b"NCCL version ";
+/// The file names that jobs load; PyTorch brings RCCL as the last one.
+pub(crate) const LIBRARIES: [&str; 3] = ["libnccl.so.2", "librccl.so.1", "librccl.so"];
+/// What is before the version in a library. The first one that occurs counts.
+const VERSIONS: [(Vendor, &str); 3] = [
+    (Vendor::Amd, "RCCL version : "),
+    (Vendor::Amd, "RCCL version "),
+    (Vendor::Nvidia, "NCCL version "),
+];
+
+/// True if a file of this name is NCCL's library, or RCCL's.
+pub(crate) fn is_library(name: &str) -> bool {
+    name.starts_with("libnccl.so") || Vendor::of_file(name) == Vendor::Amd
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
+    pub(crate) vendor: Vendor,
     major: u32,
     minor: u32,
     patch: u32,
@@ -22,17 +34,33 @@ pub(crate) struct Release {
 impl Release {
     /// The release of a library; `None` if the library contains no version.
     pub(crate) fn of(library: &Path) -> io::Result<Option<Release>> {
-        let found = find_all(library, &[VERSION.to_vec()])?.into_iter().next().flatten();
-        Ok(found.as_deref().and_then(Release::parse))
+        let found = find_all(library, &VERSIONS.map(|(_, text)| text.into()))?;
+        let known = VERSIONS.into_iter().zip(found);
+        let mut releases = known.filter_map(|((vendor, _), text)| {
+            Release::parse(text.as_deref()?).map(|release| Release { vendor, ..release })
+        });
+        Ok(releases.next())
     }
 
-    /// Parses `2.28.9+cuda12.9`.
+    /// `NCCL 2.28.9+cuda12.9`, `RCCL 2.27.7-HEAD:96a25b5`.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.vendor.library(), self.text)
+    }
+
+    /// How the names of plugins begin that it looks for: RCCL's source has changed with its 2.30
+    /// (`src/plugin/plugin_open.cc` of ROCm/rccl@145a051, of ROCm/rocm-systems@03a8914).
+    fn prefix(&self) -> &'static str {
+        let is_own = self.vendor == Vendor::Amd && self.number() < 23_000;
+        if is_own { "librccl-profiler" } else { "libnccl-profiler" }
+    }
+
+    /// Parses `2.28.9+cuda12.9`, of NCCL.
     pub(crate) fn parse(text: &str) -> Option<Release> {
         let number = text.split(['+', '-']).next()?;
         let mut numbers = number.split('.').map(str::parse);
         let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
         let patch = numbers.next().and_then(Result::ok).unwrap_or_default();
-        Some(Release { major, minor, patch, text: text.into() })
+        Some(Release { vendor: Vendor::Nvidia, major, minor, patch, text: text.into() })
     }
 
     /// NCCL's version number, such as 22809.
@@ -51,11 +79,15 @@ impl Release {
     /// `src/plugin/plugin_open.cc@v2.26.2-1`, `@v2.27.3-1`, `@v2.30.7-1`).
     pub(crate) fn asks_for(&self, value: Option<&str>) -> Vec<String> {
         let Some(value) = value.filter(|value| !value.is_empty()) else {
-            return vec!["libnccl-profiler.so".into()];
+            return vec![format!("{}.so", self.prefix())];
         };
-        let prefixed = format!("libnccl-profiler-{value}.so");
+        let prefixed = format!("{}-{value}.so", self.prefix());
         let is_library = value.starts_with("lib") && value.ends_with(".so");
         match (self.major, self.minor, self.patch) {
+            _ if self.vendor == Vendor::Amd && self.number() < 22_800 => {
+                let is_short = !is_library && !value.contains('/');
+                [value.into()].into_iter().chain(is_short.then_some(prefixed)).collect()
+            }
             (2, ..=25, _) => vec![value.into()],
             (2, 26, _) => vec![value.into(), prefixed],
             (2, 27, ..=4) if is_library => vec![value.into()],
@@ -130,10 +162,16 @@ mod tests {
         let mut bytes = vec![b'N'; (8 << 20) - 5];
         bytes.extend(b"NCCL version %s\0 NCCL version 2.28.9+cuda12.9\0");
         std::fs::write(&path, &bytes).unwrap();
-        let found = find_all(&path, &[VERSION.to_vec(), b"absent".to_vec()]).unwrap();
+        let found = find_all(&path, &[b"NCCL version ".to_vec(), b"absent".to_vec()]).unwrap();
         assert_eq!(found, [Some("2.28.9+cuda12.9".into()), None]);
         let release = Release::of(&path).unwrap().unwrap();
-        assert_eq!(release.number(), 22809);
+        assert_eq!((release.number(), &*release.name()), (22809, "NCCL 2.28.9+cuda12.9"));
+        for text in ["RCCL version : 2.27.7-HEAD:96a25b5", "RCCL version 2.27.7-HEAD:96a25b5"] {
+            std::fs::write(&path, format!("NCCL version 2.26.5\0{text}\0")).unwrap();
+            let release = Release::of(&path).unwrap().unwrap();
+            assert_eq!((release.vendor, release.number()), (Vendor::Amd, 22_707));
+            assert_eq!(release.name(), "RCCL 2.27.7-HEAD:96a25b5");
+        }
     }
 
     #[test]
@@ -160,5 +198,23 @@ mod tests {
         assert_eq!(asks("2.27.5", path), [path]);
         assert_eq!(asks("2.30.7", "x"), ["x", "libnccl-profiler-x.so"]);
         assert_eq!((asks("2.28.3", "NONE").len(), asks("2.27.7", "none").len()), (0, 2));
+        let rccl = |release: &str, value| {
+            let release = Release::parse(release).unwrap();
+            Release { vendor: Vendor::Amd, ..release }.asks_for(Some(value))
+        };
+        for release in ["2.27.3", "2.27.7", "2.28.3"] {
+            assert_eq!(rccl(release, ""), ["librccl-profiler.so"]);
+            assert_eq!(rccl(release, "x"), ["x", "librccl-profiler-x.so"]);
+            assert_eq!(
+                (rccl(release, path), rccl(release, bare)),
+                (vec![path.into()], vec![bare.into()])
+            );
+        }
+        assert_eq!(rccl("2.30.4", ""), ["libnccl-profiler.so"]);
+        assert!(
+            is_library("librccl.so.1")
+                && is_library("libnccl.so.2")
+                && !is_library("librccl-net.so")
+        );
     }
 }

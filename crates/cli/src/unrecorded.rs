@@ -10,7 +10,7 @@ machines, and processes of other users, cannot be seen.
 */
 
 use crate::input::{host_name, recordings_in};
-use crate::nccl::Release;
+use crate::nccl::{Release, is_library};
 use ncclscope_control::directories::above_placeholders;
 use ncclscope_control::launcher::JobPosition;
 use ncclscope_control::table::{DIR, MODE};
@@ -310,9 +310,9 @@ pub(crate) fn files(maps: &[u8]) -> impl Iterator<Item = &Path> + Clone {
     })
 }
 
-/// True if the file is NCCL's library.
+/// True if the file is NCCL's library, or RCCL's.
 pub(crate) fn is_nccl(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libnccl.so"))
+    path.file_name().is_some_and(|name| is_library(&name.to_string_lossy()))
 }
 
 /// True if the process has a recording open, under any name.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What NCCL's releases do with kernel channel events (KernelCh), in one table. It decides which events
-the plugin requests, which kernel times are used, what `ncclscope doctor` says, and a part of
-docs/env.md.
+What releases of NCCL, and of AMD's RCCL, do with kernel channel events (KernelCh), in one table
+each. They decide which events the plugin requests, which kernel times are used, what `ncclscope
+doctor` says, and a part of docs/env.md.
 */
 
-use ncclscope_trace::identity::nccl_version;
+use ncclscope_trace::{Comm, Vendor};
 
 /// Why the GPU's and the host's counts of kernels differ in a release, so that a kernel event has
 /// the times of another kernel.
@@ -35,6 +35,8 @@ pub enum InGraphs {
     HostFunctions,
     /// NCCL may crash.
     Crashes,
+    /// Nobody counted it.
+    Untried,
 }
 
 /// Kernel channel events of a range of releases.
@@ -52,7 +54,7 @@ pub struct Release {
     pub reason: &'static str,
 }
 
-const TABLE: [Release; 7] = [
+const NCCL: [Release; 7] = [
     Release {
         from: 0,
         by_default: true,
@@ -107,6 +109,35 @@ const TABLE: [Release; 7] = [
     },
 ];
 
+/// None was tried on a GPU; what they take over from NCCL was read in ROCm/rocm-systems
+/// (`projects/rccl`).
+const RCCL: [Release; 3] = [
+    Release {
+        from: 0,
+        by_default: true,
+        drift: Drift::Never,
+        in_graphs: InGraphs::Untried,
+        reason: "they tell when kernels ran; before 2.27 not checked",
+    },
+    Release {
+        from: 22_900,
+        by_default: false,
+        drift: Drift::GroupedRoots,
+        in_graphs: InGraphs::Untried,
+        reason: "RCCL's 2.30 has NCCL's schedule of grouped broadcasts \
+                 (`src/scheduler/allgatherv_sched.cc`), after which NCCL gives each kernel the \
+                 times of another one, and ncclCommDestroy may not return; not tried",
+    },
+    Release {
+        from: 23_100,
+        by_default: false,
+        drift: Drift::Broadcast,
+        in_graphs: InGraphs::Untried,
+        reason: "not checked; from 2.31 on NCCL gives kernels the times of others after any \
+                 Broadcast",
+    },
+];
+
 const GROUPED_ROOTS: &str = "after grouped broadcasts from several roots (an uneven all_gather of \
                              PyTorch) NCCL 2.29 and 2.30 give each kernel the times of another \
                              one, or wait for some that never come, so that ncclCommDestroy \
@@ -115,19 +146,34 @@ const GROUPED_ROOTS: &str = "after grouped broadcasts from several roots (an une
 /// The row of a release. 0 is an unknown release and gets the first row: on by default, no known
 /// drift.
 #[must_use]
-pub fn of_release(nccl_version: u32) -> &'static Release {
-    let row = TABLE.iter().rev().find(|row| row.from <= nccl_version);
-    row.unwrap_or(&TABLE[0])
+pub fn of_release(vendor: Vendor, version: u32) -> &'static Release {
+    let table = table(vendor);
+    table.iter().rev().find(|row| row.from <= version).unwrap_or(&table[0])
+}
+
+/// The row of a communicator's release.
+#[must_use]
+pub fn of_comm(comm: &Comm) -> &'static Release {
+    of_release(comm.vendor, comm.nccl_version)
+}
+
+const fn table(vendor: Vendor) -> &'static [Release] {
+    match vendor {
+        Vendor::Nvidia => &NCCL,
+        Vendor::Amd => &RCCL,
+    }
 }
 
 /// The table in Markdown, without releases that have no kernel channel events.
 pub(crate) fn markdown() -> String {
     let mut out = String::from("| NCCL from | `auto` is | why |\n| --- | --- | --- |\n");
-    for row in TABLE.iter().filter(|row| row.in_graphs != InGraphs::Nothing) {
-        let state = if row.by_default { "on" } else { "off" };
-        let Release { from, reason, .. } = row;
-        let from = nccl_version(*from).unwrap_or_default();
-        out.push_str(&format!("| {from} | {state} | {reason} |\n"));
+    for vendor in [Vendor::Nvidia, Vendor::Amd] {
+        for row in table(vendor).iter().filter(|row| row.in_graphs != InGraphs::Nothing) {
+            let state = if row.by_default { "on" } else { "off" };
+            let Release { from, reason, .. } = row;
+            let from = vendor.release(*from).unwrap_or_default();
+            out.push_str(&format!("| {from} | {state} | {reason} |\n"));
+        }
     }
     out
 }
@@ -138,7 +184,10 @@ mod tests {
 
     #[test]
     fn every_release_has_its_row() {
-        assert!(TABLE.is_sorted_by_key(|row| row.from) && TABLE[0].from == 0);
+        for table in [Vendor::Nvidia, Vendor::Amd].map(table) {
+            assert!(table.is_sorted_by_key(|row| row.from) && table[0].from == 0);
+        }
+        let of_release = |version| of_release(Vendor::Nvidia, version);
         let on = [0, 22_304, 22_605, 22_809];
         assert!(on.iter().all(|&version| of_release(version).by_default));
         let off = [22_900, 22_907, 23_002, 23_003, 23_004, 23_007, 23_100, 23_102, 23_203, 23_300];
@@ -147,5 +196,9 @@ mod tests {
         assert_eq!(of_release(23_007).drift, Drift::GroupedRoots);
         assert_eq!(of_release(23_203).drift, Drift::Broadcast);
         assert!(markdown().contains("| 2.30.3 | off | NCCL 2.30.3 may crash"));
+        let rccl = |version| super::of_release(Vendor::Amd, version);
+        assert!([0, 22_707, 22_803].iter().all(|&version| rccl(version).by_default));
+        assert!(!rccl(23_004).by_default && rccl(23_102).drift == Drift::Broadcast);
+        assert!(markdown().contains("| RCCL 2.29.0 | off | RCCL's 2.30 has NCCL's schedule"));
     }
 }

@@ -427,7 +427,7 @@ pub struct Settings {
     /// NCCL's name of the protocol.
     pub protocol: String,
     /// Number of channels, if known.
-    pub channels: Option<u8>,
+    pub channels: Option<u16>,
 }
 
 /// An operation in flight.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const AGE: u64 = 60_000_000_000;
 
-fn settings(algorithm: &str, protocol: &str, channels: u8) -> Settings {
+fn settings(algorithm: &str, protocol: &str, channels: u16) -> Settings {
     let (algorithm, protocol) = (algorithm.to_owned(), protocol.to_owned());
     Settings { algorithm, protocol, channels: Some(channels) }
 }

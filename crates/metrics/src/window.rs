@@ -53,7 +53,7 @@ pub struct OperationKey {
     /// Protocol; empty for a P2P.
     pub proto: Name,
     /// Number of channels; 0 if unknown.
-    pub channels: u8,
+    pub channels: u16,
     /// Bytes, as a power of two: the class holds sizes from `2^class` to `2^(class+1) - 1`, class 0
     /// also 0. `None` if NCCL does not report the facts that determine the size.
     pub size_class: Option<u8>,

@@ -10,7 +10,7 @@ use crate::ptimer::{ClockFit, launch_of};
 use crate::stamps::{Stamps, Verdict};
 use crate::timeline::marks;
 use crate::{EventId, GpuClock, Parent, Timeline};
-use ncclscope_control::releases::{Drift, of_release};
+use ncclscope_control::releases::{Drift, of_comm};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind, Handle, Recording};
 use std::collections::HashSet;
@@ -72,7 +72,7 @@ impl Doubts {
         let mut drifts = Drifts::default();
         recording.comms().iter().for_each(|comm| drifts.comm(comm));
         let comms = recording.comms().iter().map(|comm| CommDoubts {
-            may_drift: of_release(comm.nccl_version).drift != Drift::Never,
+            may_drift: of_comm(comm).drift != Drift::Never,
             starts: ClockFit::of_one_line(),
             ..CommDoubts::default()
         });
@@ -136,7 +136,7 @@ impl Doubts {
     fn find_drifts(&mut self, recording: &Recording) {
         for (doubts, comm) in self.comms.iter_mut().zip(recording.comms()) {
             // A Broadcast may be among the missing calls.
-            let is_any = of_release(comm.nccl_version).drift == Drift::Broadcast;
+            let is_any = of_comm(comm).drift == Drift::Broadcast;
             let all = (self.lacks_calls && is_any && comm.ranks != 1).then_some(0);
             doubts.since = all.or_else(|| self.drifts.since(comm.index));
         }

@@ -4,6 +4,7 @@
 
 use crate::bandwidth::size_bytes;
 use crate::ends::{is_stop_end, sends_own_first};
+use ncclscope_trace::record::Coll;
 use ncclscope_trace::{Alignment, Detail, EventKind, Handle, Start, StrId};
 
 /// Threads of a warp.
@@ -31,9 +32,9 @@ pub struct Facts {
     /// NCCL's sequence number, per communicator and function.
     pub seq: Option<u64>,
     /// Number of channels that NCCL announces; 0 if unknown.
-    pub channels: u8,
+    pub channels: u16,
     /// Least number of channels on which its kernel should be recorded; 0 if unknown.
-    pub wanted: u8,
+    pub wanted: u16,
     /// Its kernel is a symmetric kernel, for which NCCL reports no channels.
     pub symmetric: bool,
     /// Threads of a block of its kernel; 0 if unknown.
@@ -86,8 +87,8 @@ impl Facts {
                 proto: c.proto,
                 root: c.root,
                 seq: Some(c.seq),
-                channels: c.channels,
-                wanted: if c.symmetric { 0 } else { c.channels },
+                channels: channels(&c),
+                wanted: if c.symmetric { 0 } else { channels(&c) },
                 symmetric: c.symmetric,
                 threads: u32::from(c.warps) * WARP,
                 variant: c.variant,
@@ -99,7 +100,7 @@ impl Facts {
                 datatype: p.datatype,
                 count: p.count,
                 peer: Some(p.peer),
-                channels: p.channels,
+                channels: p.channels.into(),
                 alignment: p.alignment,
                 // A small send uses fewer channels than NCCL announces.
                 wanted: 1,
@@ -194,6 +195,11 @@ impl Launched {
     pub fn is_apart(self, other: Launched) -> bool {
         self.group.is_null() || self.group != other.group
     }
+}
+
+/// Number of channels that NCCL announces for a collective.
+fn channels(coll: &Coll) -> u16 {
+    u16::from(coll.channels) + if coll.more_channels { 256 } else { 0 }
 }
 
 #[cfg(test)]

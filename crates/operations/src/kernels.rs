@@ -9,7 +9,7 @@ later times belong to other works, and a channel may have no times at all.
 */
 
 use crate::hash::Map;
-use ncclscope_control::releases::{Drift, of_release};
+use ncclscope_control::releases::{Drift, of_comm};
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::{Comm, Handle, Start, StrId};
 
@@ -50,7 +50,7 @@ impl Drifts {
 
     /// Adds a communicator.
     pub fn comm(&mut self, comm: &Comm) {
-        let drift = of_release(comm.nccl_version).drift;
+        let drift = of_comm(comm).drift;
         // A communicator of one rank runs no kernel for a Broadcast.
         if drift != Drift::Never && comm.ranks != 1 {
             let (latest, made) = ((Handle::NULL, StrId::NONE, 0), comm.ticks);

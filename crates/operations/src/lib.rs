@@ -72,6 +72,7 @@ is slow.
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 pub mod bandwidth;
+pub mod channels;
 pub mod comm_set;
 pub mod counts;
 mod doubts;

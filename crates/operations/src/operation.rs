@@ -116,7 +116,7 @@ pub struct Operation {
     /// Size in bytes as nccl-tests define it; `None` if the datatype is unknown.
     pub bytes: Option<u64>,
     /// Number of channels; `None` if unknown.
-    pub channels: Option<u8>,
+    pub channels: Option<u16>,
     /// NCCL's sequence number; `None` for P2p.
     pub seq: Option<u64>,
     /// The other rank of a P2p.
@@ -298,6 +298,13 @@ impl Evidence {
         self.kernels
     }
 
+    /// Number of channels: those that NCCL announces in one byte, or those of its kernel if these
+    /// are more than a byte can hold; 0 if unknown.
+    pub fn channels(&self, facts: &Facts) -> u16 {
+        let seen = u16::try_from(self.kernels).unwrap_or(u16::MAX);
+        if seen > u16::from(u8::MAX) { seen.max(facts.channels) } else { facts.channels }
+    }
+
     /// `None` if its kernel was recorded on all wanted channels; else whether it was recorded on
     /// any.
     pub fn lacks_kernels(&self) -> Option<bool> {
@@ -457,7 +464,7 @@ impl Judge {
             algo: facts.algo,
             proto: facts.proto,
             bytes: facts.bytes(|id| timeline.string(id), nranks),
-            channels: (facts.channels != 0).then_some(facts.channels),
+            channels: Some(evidence.channels(facts)).filter(|&channels| channels != 0),
             seq: facts.seq,
             peer: facts.peer,
             completion,

@@ -3,7 +3,7 @@
 
 use crate::external;
 use crate::guard::{attempt, guard};
-use crate::{probe, translate};
+use crate::{probe, translate, untagged};
 use core::ffi::c_void;
 use ncclscope_abi::{
     Descr, EventState, EventType, EventView, NcclResult, StateArg, Version, Viewer,
@@ -116,7 +116,7 @@ unsafe fn start_late<V: Version>(
     guard(|| {
         let counter = Counter { context: context.addr() as u64, tells_calls: V::NUMBER >= 5 };
         // SAFETY: not null, and the caller's promise is the same.
-        unsafe { V::show(descr, counter) };
+        unsafe { untagged::show::<V, _>(descr, counter) };
     })
 }
 
@@ -168,7 +168,7 @@ unsafe fn start_other<V: Version>(
     guard(|| {
         let starter = Starter { context: context.addr() as u64, tells_calls: V::NUMBER >= 5 };
         // SAFETY: not null, and the caller's promise is the same.
-        let started = unsafe { V::show(descr, starter) };
+        let started = unsafe { untagged::show::<V, _>(descr, starter) };
         // SAFETY: not null, and valid by the caller's promise.
         unsafe { handle.write(to_pointer(started)) };
     })
@@ -352,7 +352,7 @@ unsafe fn record_other<V: Version>(
             StateArg::None | StateArg::NetPluginData(_) => (0, 0),
             StateArg::TransSize(bytes) => (0, bytes),
             StateArg::AppendedProxyOps(count) => (count.cast_unsigned(), 0),
-            StateArg::PTimer(time) => (0, time.map_or(0, core::num::NonZeroU64::get)),
+            StateArg::PTimer(ticks) => (0, translate::time(ticks)),
             StateArg::ProxyOp { trans_size, steps } => (steps.cast_unsigned(), trans_size),
         };
         if recorder.state_fast(handle, State(number), small, arg).is_none() {

@@ -21,6 +21,7 @@ mod guard;
 mod init;
 mod probe;
 mod translate;
+mod untagged;
 mod vtables;
 
 pub use api::*;

@@ -9,7 +9,7 @@ use ncclscope_recorder::Interner;
 use ncclscope_recorder::call_counters::{self, Call};
 use ncclscope_recorder::trace::record::{self, Detail};
 use ncclscope_recorder::trace::{Alignment, Handle, StrId};
-use ncclscope_runtime::{Runtime, sys};
+use ncclscope_runtime::{Runtime, caller, sys};
 
 /// Converts a ProxyOp. With PXN it belongs to another process, whose context and parent have no
 /// meaning here.
@@ -105,7 +105,7 @@ pub(crate) unsafe fn detail(strings: &Interner, descr: &Descr, rank: i32) -> Opt
         Descr::Coll(d) => Detail::Coll(coll(d, rank, id)),
         Descr::P2p(d) => Detail::P2p(p2p(d, id)),
         Descr::KernelCh(d) => {
-            Detail::KernelCh(record::KernelCh { channel: d.channel_id, ptimer: or_zero(d.p_timer) })
+            Detail::KernelCh(record::KernelCh { channel: d.channel_id, ptimer: time(d.p_timer) })
         }
         // SAFETY: the caller's promise is the same.
         Descr::NetPlugin(d) => Detail::NetPlugin(unsafe { net_plugin(d) }),
@@ -129,10 +129,16 @@ pub(crate) unsafe fn detail(strings: &Interner, descr: &Descr, rank: i32) -> Opt
             channel: d.channel_id,
             phase: d.phase_id,
             name: id(d.phase_name),
-            ptimer: or_zero(d.p_timer),
+            ptimer: time(d.p_timer),
         }),
         Descr::ProxyOp(_) | Descr::ProxyStep(_) | Descr::Unknown(_) => return None,
     })
+}
+
+/// A time of the GPU's timer, ns; 0 if there is none.
+#[inline(always)]
+pub(crate) fn time(ticks: Option<NonZeroU64>) -> u64 {
+    caller::kernel_time(or_zero(ticks))
 }
 
 #[inline(always)]
@@ -151,6 +157,8 @@ fn coll(d: &Coll, rank: i32, id: impl Fn(Str) -> StrId) -> record::Coll {
         count: d.count,
         root: d.root,
         channels: d.n_channels,
+        // RCCL's 256 is 0 in the descriptor's byte.
+        more_channels: d.n_channels == 0 && caller::is_rccl() && d.is_sym_coll != Some(true),
         warps: d.n_warps,
         rank,
         alignment: Alignment::of(d.send_buff | d.recv_buff),

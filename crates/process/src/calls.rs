@@ -142,14 +142,17 @@ impl<'m> Code<'m> {
     }
 }
 
-/// True for code that NCCL itself calls: the C library, CUDA's, and the kernel's.
+/// True for code that NCCL itself calls: the C library, CUDA's, HIP's, and the kernel's.
 fn is_below(mapping: &Mapping) -> bool {
     let name = mapping.file.file_name().unwrap_or_default().to_string_lossy();
     let system = ["libc.", "libc-", "libpthread", "ld-linux", "libstdc++", "libgcc_s", "[v"];
     let of_nccl = [
         "libnccl_profiler",
         "libnccl-",
+        "librccl-",
         "libcuda",
+        "libamdhip64",
+        "libhsa-runtime64",
         "libcpu_cuda",
         "libnvidia",
         "libibverbs",
@@ -162,7 +165,9 @@ fn is_below(mapping: &Mapping) -> bool {
 fn is_nccl(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     // PyTorch may contain NCCL.
-    name.starts_with("libnccl.so") || name.starts_with("libtorch_cuda")
+    ["libnccl.so", "librccl.so", "libtorch_cuda", "libtorch_hip"]
+        .iter()
+        .any(|it| name.starts_with(it))
 }
 
 /// The function of an exported name.

@@ -23,7 +23,6 @@ use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Selection, Timeline, human};
-use ncclscope_trace::identity::nccl_version;
 use ncclscope_trace::{Detail, EventKind, MarkKind, Recording};
 use std::collections::BTreeMap;
 
@@ -332,7 +331,7 @@ impl ReportBuilder {
             row.comm = Some(comm_name(comm));
             row.comm_name = comm.name.clone();
             row.role = recording.role(comm).map(str::to_owned);
-            row.nccl_version = nccl_version(comm.nccl_version);
+            row.nccl_version = comm.release();
             row.api_version = known(comm.api_version);
             row.start_ns = recording.has_clock().then(|| timeline.ns(comm.ticks));
             let gpu = clocks.of_comm(at);

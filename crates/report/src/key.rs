@@ -9,5 +9,5 @@ pub(crate) struct Key {
     pub(crate) bytes: Option<u64>,
     pub(crate) algo: Option<String>,
     pub(crate) proto: Option<String>,
-    pub(crate) channels: Option<u8>,
+    pub(crate) channels: Option<u16>,
 }

@@ -62,7 +62,7 @@ struct ProcessKey {
     bytes: Option<u64>,
     algo: StrId,
     proto: StrId,
-    channels: Option<u8>,
+    channels: Option<u16>,
     /// The training step, if steps are asked for.
     step: Option<u64>,
 }

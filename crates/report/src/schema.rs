@@ -82,7 +82,7 @@ pub struct RankRow {
     pub comm_name: Option<String>,
     /// The role that the application gave the communicator, such as `tp`.
     pub role: Option<String>,
-    /// NCCL's version, e.g. `2.28.9`.
+    /// NCCL's version, e.g. `2.28.9`; with AMD's library `RCCL 2.27.7`.
     pub nccl_version: Option<String>,
     /// Profiler API version that NCCL used.
     pub api_version: Option<u32>,
@@ -254,7 +254,7 @@ pub struct OperationRow {
     /// Protocol; as `algorithm`.
     pub protocol: Option<String>,
     /// Channels used.
-    pub channels: Option<u8>,
+    pub channels: Option<u16>,
     /// Operations of the rank that has most of them, so a collective counts once and not once per
     /// rank.
     pub count: u64,

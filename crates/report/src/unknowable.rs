@@ -9,7 +9,7 @@ report says so, so that a gap is not read as "nothing happened".
 use ncclscope_operations::operation::{Completion, Operation, Timing};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, GpuClocks, Parent, Timeline, human};
-use ncclscope_trace::{Detail, EventKind, MarkKind, StrId};
+use ncclscope_trace::{Comm, Detail, EventKind, MarkKind, StrId, Vendor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A GPU clock with a greater error gets a sentence, ns.
@@ -40,6 +40,8 @@ pub struct Limits {
     /// Libraries of processes that can communicate without NCCL.
     beside: BTreeSet<String>,
     kernel_off: bool,
+    /// Any process dropped the times of kernels, because the unit of RCCL's is unknown.
+    timer_unknown: bool,
     /// Operations were measured by CUDA events.
     event_timed: bool,
     ctrl_off: bool,
@@ -146,15 +148,19 @@ impl Limits {
         self.left_out += header.left_out;
         let comms = timeline.recording().comms();
         self.api_versions.extend(comms.iter().map(|comm| comm.api_version));
+        self.timer_unknown |= timeline.recording().identity().timer_ns == Some(0);
         self.device_api |= comms.iter().any(|c| c.nccl_version == 0 || c.nccl_version >= NCCL_2_28);
         let versions = || comms.iter().map(|comm| comm.nccl_version);
-        self.copy_engine_untold |= versions().any(|v| (NCCL_2_28..NCCL_2_29).contains(&v));
+        let is_untold = |comm: &Comm| {
+            comm.vendor == Vendor::Nvidia && (NCCL_2_28..NCCL_2_29).contains(&comm.nccl_version)
+        };
+        self.copy_engine_untold |= comms.iter().any(is_untold);
         self.broadcast_untold |= versions().any(|version| version >= NCCL_2_29);
+        let has_phases = |comm: &Comm| comm.vendor == Vendor::Nvidia && comm.api_version >= 7;
         let asked = |kind: EventKind| header.mask & kind.bit() != 0;
         self.kernel_off |= !asked(EventKind::KernelCh);
         self.ctrl_off |= !asked(EventKind::ProxyCtrl);
-        self.phase_off |=
-            !asked(EventKind::KernelPhase) && comms.iter().any(|comm| comm.api_version >= 7);
+        self.phase_off |= !asked(EventKind::KernelPhase) && comms.iter().any(has_phases);
         for gpu in gpus.iter() {
             self.gpu_unbounded |= gpu.error_ns().is_none();
             self.gpu_error_ns = self.gpu_error_ns.max(gpu.error_ns().unwrap_or(0));
@@ -197,6 +203,13 @@ impl Limits {
             );
         }
         self.windows(&mut out);
+        if self.timer_unknown && !self.kernel_off {
+            out.push(
+                "The GPU's times of kernels were dropped: RCCL gives them in ticks of a timer of \
+                 which HIP did not tell the rate, or told several."
+                    .into(),
+            );
+        }
         self.kernels(&mut out);
         self.invisible(&mut out);
         self.details(&mut out);

@@ -6,13 +6,14 @@ Only the variables that are named here, and NCCL's own, are read from the enviro
 starts on a thread of ours at the first communicator; `init` adds what NCCL passes later.
 */
 
+use crate::caller;
 use crate::config::Config;
+use crate::library::Release;
 use crate::sys::cuda::Device;
 use ncclscope_control::launcher::{JobPosition, mpi_launch, slurm_step};
 use ncclscope_control::table;
 use ncclscope_control::value::CudaEvents;
-use ncclscope_trace::identity::{Identity, nccl_version};
-use ncclscope_trace::{Comm, Definition};
+use ncclscope_trace::{Comm, Definition, Identity, Vendor};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -23,6 +24,8 @@ const JOB_NAME_BYTES: usize = 128;
 const COMMAND_BYTES: u64 = 1 << 10;
 /// Bytes read of the kernel's list of processors: the first one is enough.
 const CPU_BYTES: u64 = 4 << 10;
+/// How the names of network plugins begin, with NCCL and with RCCL.
+const NET_PLUGINS: [&str; 2] = ["libnccl-net", "librccl-net"];
 /// Maximum number of NCCL's variables that are kept; `VARIABLE_BYTES` is kept of each value.
 const VARIABLES: usize = 128;
 const VARIABLE_BYTES: usize = 256;
@@ -59,12 +62,12 @@ impl IdentityOptions {
 }
 
 /// The identity of this process from the environment, the kernel and what the caller knows: host
-/// name, process id, nonce, and NCCL's version code.
+/// name, process id, nonce, and NCCL's release.
 pub(crate) fn of_process(
     options: &IdentityOptions,
     (host, pid): (&str, u32),
     nonce: u32,
-    nccl: u32,
+    nccl: Release,
 ) -> Identity {
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
@@ -73,7 +76,7 @@ pub(crate) fn of_process(
         host: Some(host.to_owned()),
         pid: Some(pid),
         nonce: Some(format!("{nonce:08x}")),
-        nccl: nccl_version(nccl),
+        nccl: nccl.vendor.release(nccl.version),
         boot_id: boot.ok().map(|text| text.trim().to_owned()),
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
         net_plugin: net_plugin(&get, || fs::read_to_string("/proc/self/maps").ok()),
@@ -205,7 +208,8 @@ fn net_plugin(get: Get<'_>, maps: impl FnOnce() -> Option<String>) -> Option<Str
     let named = get("NCCL_NET_PLUGIN").filter(|name| name != "none").unwrap_or_default();
     let named: Vec<&str> = named.split(',').filter_map(|name| name.rsplit('/').next()).collect();
     let is_it = |file: &str| {
-        file.starts_with("libnccl-net") || named.contains(&file) && file.contains(".so")
+        NET_PLUGINS.iter().any(|begin| file.starts_with(begin))
+            || named.contains(&file) && file.contains(".so")
     };
     let maps = maps()?;
     let mut files = maps.lines().filter_map(|line| line.split_once('/')?.1.rsplit('/').next());
@@ -275,7 +279,10 @@ impl Known {
             if has_several {
                 (known.rank, known.local_rank) = (None, None);
             }
-            known.nccl = known.nccl.take().or_else(|| nccl_version(comm.nccl_version));
+            known.nccl = known.nccl.take().or_else(|| comm.release());
+            if comm.vendor == Vendor::Amd {
+                known.timer_ns = Some(caller::timer_ns());
+            }
             known.profiler_api.get_or_insert(comm.api_version);
         })
     }
@@ -468,7 +475,12 @@ mod tests {
     fn this_process_is_found() {
         let job = Some("mine".to_owned());
         let options = IdentityOptions { job, command: false, cuda_events: CudaEvents::Auto };
-        let found = of_process(&options, ("n1", 7), 0xab, 23_007);
+        let found = of_process(
+            &options,
+            ("n1", 7),
+            0xab,
+            Release { version: 23_007, ..Release::default() },
+        );
         assert_eq!((found.host.as_deref(), found.pid), (Some("n1"), Some(7)));
         let texts = [found.nonce.as_deref(), found.nccl.as_deref()];
         assert_eq!(texts, [Some("000000ab"), Some("2.30.7")]);
@@ -477,7 +489,7 @@ mod tests {
         assert_eq!(found.boot_id.map(|id| id.len()), Some(36));
         assert!(found.start_ticks.is_some_and(|ticks| ticks > 0));
         let with = IdentityOptions { command: true, ..options };
-        let text = of_process(&with, ("n1", 7), 1, 0).command.expect("a command");
+        let text = of_process(&with, ("n1", 7), 1, Release::default()).command.expect("a command");
         assert!(!text.is_empty() && text.len() <= 3 << 10);
         assert_eq!(
             start_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99"),

@@ -5,7 +5,7 @@ The part of the plugin that runs beside the callbacks: configuration, the drain 
 the end of the process.
 
 Any failure here turns the recording off, with one line in the log; the job continues. Callbacks
-call nothing in this crate, except the recorder that [`Runtime::recorder`] lends.
+call nothing in this crate, except the recorder that [`Runtime::recorder`] lends, and [`caller`].
 
 This crate does **not** know NCCL's C structs (the plugin translates them). No thread of the host
 waits in it for anything but memory (docs/rfcs/0006-threads.md).
@@ -13,6 +13,7 @@ waits in it for anything but memory (docs/rfcs/0006-threads.md).
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 mod beside;
+pub mod caller;
 pub mod config;
 pub mod context;
 mod directory;

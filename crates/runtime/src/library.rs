@@ -6,16 +6,24 @@ Inspecting a library waits for every thread that is loading one. It is therefore
 NCCL, at its first communicator, when NCCL has just loaded the plugin.
 */
 
-use crate::sys;
 use crate::sys::image::Image;
 use crate::sys::lock::Lock;
+use crate::sys::{self, hip};
+use ncclscope_trace::Vendor;
 use std::sync::{Arc, Weak};
+
+/// The release of a library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Release {
+    pub(crate) vendor: Vendor,
+    /// Its version code, such as 22809; 0 if unknown.
+    pub(crate) version: u32,
+}
 
 /// A loaded NCCL, which stays loaded while this value exists.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// Its version code, such as 22809; 0 if unknown.
-    pub(crate) version: u32,
+    pub(crate) release: Release,
     /// Keeps the library loaded; `None` if NCCL is linked into the program.
     image: Option<Image>,
     /// Called before NCCL may be unloaded, because its string literals would be unloaded too.
@@ -23,6 +31,16 @@ pub(crate) struct Library {
 }
 
 impl Library {
+    /// How long a tick of its kernels' times is, ns: those of NVIDIA's NCCL are in ns. `None` if
+    /// that is unknown. Called on a thread that initialises a communicator, which has chosen its
+    /// GPU.
+    pub(crate) fn timer_ns(&self) -> Option<u32> {
+        match self.release.vendor {
+            Vendor::Nvidia => Some(1),
+            Vendor::Amd => hip::timer_ns(self.image.as_ref()),
+        }
+    }
+
     /// True if NCCL could be unloaded and only `this` keeps it loaded.
     pub(crate) fn is_held_by(this: &Arc<Library>) -> bool {
         this.image.is_some() && Arc::strong_count(this) == 1
@@ -61,8 +79,11 @@ impl Libraries {
         }
         // Outside of the lock, because this takes the dynamic linker's lock.
         let image = Image::of(nccl);
-        let version = image.as_ref().map_or(0, sys::nccl_version);
-        let library = Arc::new(Library { version, image, forget: self.forget });
+        let release = Release {
+            vendor: hip::vendor(image.as_ref()),
+            version: image.as_ref().map_or(0, sys::nccl_version),
+        };
+        let library = Arc::new(Library { release, image, forget: self.forget });
         let mut libraries = self.known.lock();
         libraries.retain(|(at, library)| *at != nccl && library.strong_count() > 0);
         libraries.push((nccl, Arc::downgrade(&library)));
@@ -79,7 +100,7 @@ mod tests {
         let libraries = Libraries::new(|| {});
         let address = libc::getpid as *const () as usize;
         let first = libraries.of(address);
-        assert!(Library::is_held_by(&first) && first.version == 0);
+        assert!(Library::is_held_by(&first) && first.release == Release::default());
         let second = libraries.of(address);
         assert!(Arc::ptr_eq(&first, &second) && !Library::is_held_by(&first));
         drop(second);

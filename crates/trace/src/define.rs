@@ -17,6 +17,7 @@ use crate::files::read_up_to;
 use crate::kind::EventKind;
 use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEATS, Header, SEGMENT};
 use crate::schema::{Declaration, put_name, take_name};
+use crate::vendor::Vendor;
 use crc32fast::hash as crc32;
 use std::fs::File;
 use std::sync::Arc;
@@ -42,9 +43,17 @@ pub struct Comm {
     pub api_version: u32,
     /// NCCL's own version code (for example 22809), 0 unknown.
     pub nccl_version: u32,
+    /// Whose NCCL it is; NVIDIA's in a recording that does not say.
+    pub vendor: Vendor,
 }
 
 impl Comm {
+    /// The release of its NCCL, as the tools show it.
+    #[must_use]
+    pub fn release(&self) -> Option<String> {
+        self.vendor.release(self.nccl_version)
+    }
+
     /// True if NCCL reports only that operations of this communicator are enqueued, with the
     /// process's activation mask: its ranks are on one node, so that there is no network, and no
     /// kernel channel events are requested.
@@ -386,7 +395,7 @@ fn beginning(text: &str, most: usize) -> &str {
 fn encode_comm(comm: &Comm, body: &mut Vec<u8>) {
     body.extend(comm.index.to_le_bytes());
     body.push(u8::from(comm.name.is_some()));
-    body.push(0);
+    body.push(comm.vendor.code());
     body.extend(comm.rank.to_le_bytes());
     body.extend(comm.hash.to_le_bytes());
     body.extend(comm.ticks.to_le_bytes());
@@ -409,6 +418,7 @@ fn decode_comm(body: &[u8]) -> Option<Comm> {
         ranks: u32_at(body, 28)?,
         api_version: u32_at(body, 32)?,
         nccl_version: u32_at(body, 36)?,
+        vendor: Vendor::of_code(*body.get(3)?),
     })
 }
 
@@ -429,8 +439,9 @@ mod tests {
                 ticks: 99,
                 api_version: 5,
                 nccl_version: 22809,
+                vendor: Vendor::Nvidia,
             }),
-            Definition::Comm(Comm { rank: -1, ..Comm::default() }),
+            Definition::Comm(Comm { rank: -1, vendor: Vendor::Amd, ..Comm::default() }),
             Definition::CommEnd { index: 1, ticks: 100 },
             Definition::CommDevice(CommDevice {
                 comm: 1,

@@ -15,6 +15,8 @@ use crate::layout::Header;
 use std::fmt::Display;
 use std::str::FromStr;
 
+pub use crate::vendor::nccl_version;
+
 /// A key that this version knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
@@ -127,8 +129,11 @@ identity! {
     /// The processor: vendor, family, model and name, as far as the kernel tells them. NCCL chooses
     /// algorithms and channels by it.
     cpu: String, "text", "`/proc/cpuinfo`";
-    /// NCCL's version.
+    /// NCCL's version; AMD's is `RCCL MAJOR.MINOR.PATCH`.
     nccl: String, "`MAJOR.MINOR.PATCH`", "`ncclGetVersion`, at `init`";
+    /// How long a tick of the GPU's timer is, by which the plugin made ns of the times of kernels;
+    /// 0: unknown, so that kernels have no times. Missing with NVIDIA's NCCL, which passes ns.
+    timer_ns: u32, "ns", "`hipDeviceGetAttribute` of the HIP that RCCL uses, at `init`";
     /// The latest CUDA that the driver supports.
     cuda: String, "`MAJOR.MINOR`", "the CUDA driver, at `init`";
     /// The profiler API that NCCL speaks.
@@ -137,8 +142,8 @@ identity! {
     /// they move is not recorded.
     beside: String, "text", "the names of mapped files, a few times in the process's life";
     /// The network plugin that NCCL has loaded; none with its own networks (IB, Socket) alone.
-    net_plugin: String, "file name", "`/proc/self/maps`: `libnccl-net*` or what `NCCL_NET_PLUGIN` \
-         names, unless `NCCL_NET` is `IB` or `Socket`";
+    net_plugin: String, "file name", "`/proc/self/maps`: `libnccl-net*`, `librccl-net*` or what \
+         `NCCL_NET_PLUGIN` names, unless `NCCL_NET` is `IB` or `Socket`";
     /// The command line, its words with spaces between them, up to 1 KiB.
     command: String, "text", "`/proc/self/cmdline`, unless `NCCLSCOPE_COMMAND` is `off`";
     /// Which kernels are timed by CUDA events, too; `auto`: those of communicators whose operations
@@ -230,13 +235,6 @@ impl Identity {
 #[must_use]
 pub fn is_number(key: &str) -> bool {
     KEYS.iter().any(|known| known.name == key && known.kind != "String")
-}
-
-/// NCCL's version from its code: 22809 is 2.28.9. `None` for 0, which is unknown.
-#[must_use]
-pub fn nccl_version(code: u32) -> Option<String> {
-    let (major, minor, patch) = (code / 10_000, code / 100 % 100, code % 100);
-    (code != 0).then(|| format!("{major}.{minor}.{patch}"))
 }
 
 /// Parses a value into `place`; an empty one clears it. False if the value cannot be parsed.

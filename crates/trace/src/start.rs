@@ -203,6 +203,8 @@ record_fields! {
         symmetric: bool = (8, 8),
         /// Alignment of its buffers.
         alignment: Alignment = (8, 9),
+        /// There are 256 channels more than `channels` says.
+        more_channels: bool = (8, 14),
         /// Kernel variant (v7).
         variant: StrId = (8, 16),
         /// Rank, as the descriptor says.

@@ -45,6 +45,9 @@ pub const FAKE_NCCL: Artefact = Artefact::new("fake-nccl", "fake-nccl");
 /// The library for `LD_PRELOAD` from `fake-nccl/examples/allocator.rs`.
 pub const ALLOCATOR: Artefact =
     Artefact { package: "fake-nccl", example: Some("allocator"), file: "examples/liballocator.so" };
+/// The stand-in for AMD's library from `fake-nccl/examples/rccl.rs`.
+pub const RCCL: Artefact =
+    Artefact { package: "fake-nccl", example: Some("rccl"), file: "examples/librccl.so" };
 /// The plugin that breaks the contract on purpose, `stepper/examples/planted.rs`.
 pub const PLANTED: Artefact =
     Artefact { package: "stepper", example: Some("planted"), file: "examples/libplanted.so" };

@@ -22,6 +22,16 @@ pub fn allocator() -> PathBuf {
     ALLOCATOR.clone()
 }
 
+/// The library of `examples/rccl.rs`, to be the caller of a script.
+///
+/// # Panics
+/// If it is missing and does not build.
+#[must_use]
+pub fn rccl() -> PathBuf {
+    static RCCL: LazyLock<PathBuf> = LazyLock::new(|| path(built::RCCL));
+    RCCL.clone()
+}
+
 fn path(artefact: Artefact) -> PathBuf {
     artefact.path().expect("it is built")
 }

@@ -16,6 +16,7 @@ pub mod build;
 pub mod control;
 pub mod descr;
 pub mod end;
+mod fenced;
 pub mod log;
 pub mod logger;
 pub mod mask;

@@ -3,6 +3,8 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
+use libloading::os::unix::Library;
+use std::path::Path;
 
 /// Bytes mapped for the mask: the largest page size of machines that run NCCL.
 const PAGE: usize = 64 << 10;
@@ -26,6 +28,22 @@ impl Mask {
         }
         // SAFETY: aligned, zeroed, mapped for the rest of the process, and only used atomically.
         Ok(Mask(unsafe { AtomicI32::from_ptr(page.cast::<i32>()) }))
+    }
+
+    /// The mask of a library that is loaded now and stays loaded.
+    ///
+    /// # Errors
+    /// The loader's error text.
+    pub fn of(library: &Path) -> Result<Mask, String> {
+        // SAFETY: running the library's initialisers is what this is for.
+        let library = unsafe { Library::new(library) }.map_err(|e| e.to_string())?;
+        // SAFETY: NCCL's global of this name is an integer.
+        let mask = *unsafe { library.get::<*mut c_int>(b"ncclProfilerEventMask\0") }
+            .map_err(|e| e.to_string())?;
+        // It stays loaded.
+        let _ = library.into_raw();
+        // SAFETY: aligned, never unmapped, and only used atomically.
+        Ok(Mask(unsafe { AtomicI32::from_ptr(mask) }))
     }
 
     /// The current value.

@@ -109,7 +109,7 @@ impl<'a> Player<'a> {
     }
 
     fn tag(&self, descr: &mut Descr, at: usize) {
-        if self.version() >= 7 {
+        if self.version() >= 7 && !self.plugin.is_rccl() {
             descr.put(at, &TAG.to_le_bytes());
         }
     }

@@ -3,11 +3,13 @@
 
 use crate::allocator::inside;
 use crate::descr::Descr;
+use crate::fenced::Fenced;
 use crate::log::Log;
 use crate::logger;
 use crate::mask::Mask;
 use core::ffi::{c_char, c_int, c_void};
 use libloading::os::unix::Library;
+use ncclscope_abi::EventType;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +25,9 @@ pub struct Profiler {
     record: unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int,
     finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
+
+/// Bytes of the tag of a collective in version 7.
+const TAG_BYTES: usize = 8;
 
 type InitV1 = unsafe extern "C" fn(*mut *mut c_void, *mut c_int) -> c_int;
 type InitV4 = unsafe extern "C" fn(
@@ -99,6 +104,7 @@ pub struct Plugin {
     name: Option<CString>,
     logger: Option<logger::Entry>,
     log: Log,
+    is_rccl: bool,
 }
 
 // SAFETY: the table's functions may be called from any thread, as NCCL calls them.
@@ -120,6 +126,7 @@ impl Plugin {
             name: Some(c"fake".to_owned()),
             logger: None,
             log,
+            is_rccl: false,
         })
     }
 
@@ -127,6 +134,18 @@ impl Plugin {
     #[must_use]
     pub fn telling(self, name: Option<CString>, logger: Option<logger::Entry>) -> Plugin {
         Plugin { name, logger, ..self }
+    }
+
+    /// The same plugin, called by RCCL: with the mask of its library.
+    #[must_use]
+    pub fn called_by_rccl(self, mask: Mask) -> Plugin {
+        Plugin { mask, is_rccl: true, ..self }
+    }
+
+    /// Whether the caller is RCCL.
+    #[must_use]
+    pub const fn is_rccl(&self) -> bool {
+        self.is_rccl
     }
 
     /// Its file.
@@ -242,8 +261,12 @@ impl Plugin {
             COLL_API => 2,
             _ => 0,
         };
-        let bytes = descr.bytes().as_mut_ptr().cast::<c_void>();
         let slot = (&raw mut state.handles).cast::<*mut c_void>().wrapping_add(place);
+        // RCCL's version 7 has no tag at the end of a collective.
+        let cut = if self.is_rccl && self.version == 7 { TAG_BYTES } else { 0 };
+        let fenced = (cut != 0 && bit == EventType::Coll.bit()).then(|| Fenced::new(descr, cut));
+        let own = descr.bytes().as_mut_ptr().cast::<c_void>();
+        let bytes = fenced.as_ref().map_or(own, Fenced::address);
         // SAFETY: the slot is valid, and the descriptor has the layout of the version.
         let call = || unsafe { (self.table.start)(pointer(context), slot, bytes) };
         let code = inside(c"startEvent", call);

@@ -17,7 +17,7 @@ use ncclscope_trace::record::{
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
     ClockSource, ClockSync, Comm, CommDevice, Definition, Detail, EventKind, Handle, Heartbeat,
-    Identity, Mark, Record, Start, State, Step, StrId, Writer,
+    Identity, Mark, Record, Start, State, Step, StrId, Vendor, Writer,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -144,6 +144,7 @@ impl Process {
             ticks: 1_000,
             api_version: 5,
             nccl_version: 22809,
+            vendor: Vendor::Nvidia,
         };
         Process {
             header,

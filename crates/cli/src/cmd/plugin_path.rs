@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope plugin-path`: prints the plugin's path, or links it under NCCL's default name.
+//! `ncclscope plugin-path`: prints the plugin's path, or links it under the default names of NCCL
+//! and RCCL.
 
 use crate::args::PluginPathArgs;
 use crate::failure::Failure;
-use crate::{loading, plugin};
+use crate::loading::{self, DEFAULT, DEFAULT_OF_RCCL};
+use crate::plugin;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The file that NCCL loads if `NCCL_PROFILER_PLUGIN` is unset, in each release from 2.23 on.
-const DEFAULT: &str = "libnccl-profiler.so";
-
 pub(crate) fn run(args: &PluginPathArgs) -> Result<ExitCode, Failure> {
     let plugin = plugin::find()?;
     let path = match &args.link {
-        Some(folder) => link(&plugin, folder)?,
+        Some(folder) => {
+            link(&plugin, folder, DEFAULT_OF_RCCL)?;
+            link(&plugin, folder, DEFAULT)?
+        }
         None => plugin,
     };
     writeln!(std::io::stdout(), "{}", path.display())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the link; does not replace another plugin's file.
-fn link(plugin: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+/// Creates a link; does not replace another plugin's file.
+fn link(plugin: &Path, folder: &Path, name: &str) -> Result<PathBuf, Failure> {
     let failed = |e: std::io::Error| Failure::write(folder, &e);
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let link = std::path::absolute(folder).map_err(failed)?.join(DEFAULT);
+    let link = std::path::absolute(folder).map_err(failed)?.join(name);
     let is_ours = |target: PathBuf| {
         let name = target.file_name().unwrap_or_default().to_owned();
         target == *plugin || name == plugin::NAME || name == plugin::CARGO_NAME

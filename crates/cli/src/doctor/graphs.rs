@@ -2,13 +2,12 @@
 //! The additional work that kernel channel events cause in a CUDA graph, by release.
 
 use super::check::Check;
-use ncclscope_control::releases::{InGraphs, of_release};
+use ncclscope_control::releases::{InGraphs, Release};
 use ncclscope_control::value::KernelEvents;
 
-/// The check for a release (23007 is 2.30.7) with a value of `NCCLSCOPE_KERNEL`; `None` if these
-/// events are off.
-pub(super) fn check(version: u32, kernel: KernelEvents) -> Option<Check> {
-    let release = of_release(version);
+/// The check for a release with a value of `NCCLSCOPE_KERNEL`; `None` if these events are off, or
+/// nobody counted what they add.
+pub(super) fn check(release: &Release, kernel: KernelEvents) -> Option<Check> {
     let is_on = match kernel {
         KernelEvents::Off => false,
         KernelEvents::On => true,
@@ -17,7 +16,7 @@ pub(super) fn check(version: u32, kernel: KernelEvents) -> Option<Check> {
     let name = "CUDA graphs";
     let polls = match release.in_graphs {
         _ if !is_on => return None,
-        InGraphs::Nothing => return None,
+        InGraphs::Nothing | InGraphs::Untried => return None,
         InGraphs::Crashes => {
             let advice = "leave NCCLSCOPE_KERNEL unset, or use 2.30.7";
             return Some(Check::warn(name, release.reason, advice));
@@ -39,6 +38,12 @@ pub(super) fn check(version: u32, kernel: KernelEvents) -> Option<Check> {
 mod tests {
     use super::KernelEvents::{Auto, Off, On};
     use super::*;
+    use ncclscope_control::releases::of_release;
+    use ncclscope_trace::Vendor;
+
+    fn check(version: u32, kernel: KernelEvents) -> Option<Check> {
+        super::check(of_release(Vendor::Nvidia, version), kernel)
+    }
 
     #[test]
     fn only_where_kernel_events_are_on() {

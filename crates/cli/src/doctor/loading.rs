@@ -81,14 +81,14 @@ fn of_release(value: &str, release: &Release, is_there: impl Fn(&str) -> bool) -
     if release.api().is_none() || asks.iter().any(|name| is_there(name)) {
         return None;
     }
-    let text = &release.text;
+    let text = release.name();
     if value.contains('/') && !release.takes_paths() {
-        let detail = format!("is a path, and NCCL {text} would load {}", asks.join(", "));
+        let detail = format!("is a path, and {text} would load {}", asks.join(", "));
         return Some(Check::fail(PLUGIN, detail, MEND));
     }
     let is_short = !value.contains('/') && !value.contains(".so");
     if is_short && asks.iter().all(|name| name == value) {
-        let detail = format!("is a short name, and NCCL {text} adds no prefix");
+        let detail = format!("is a short name, and {text} adds no prefix");
         return Some(Check::fail(PLUGIN, detail, MEND));
     }
     Some(absent(value, &asks.join(" or ")))

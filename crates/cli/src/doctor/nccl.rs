@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds libnccl, and describes what a release reports to a profiler.
+//! Finds libnccl and librccl, and describes what a release reports to a profiler.
 
 use super::check::Check;
 use super::graphs;
-use crate::nccl::{LIBRARY, Release};
+use crate::nccl::{LIBRARIES, Release};
 use ncclscope_control::releases;
 use ncclscope_control::table::{CUDA_EVENTS, KERNEL};
 use ncclscope_control::value::{CudaEvents, KernelEvents};
 use ncclscope_control::variable::environment;
+use ncclscope_trace::Vendor;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A libnccl and the release that it contains.
+/// A libnccl or librccl, and the release that it contains.
 pub(super) struct Library {
     path: PathBuf,
     release: io::Result<Option<Release>>,
@@ -36,7 +37,8 @@ pub(super) fn checks(libraries: &[Library]) -> Vec<Check> {
     if libraries.is_empty() {
         return vec![Check::warn(
             "NCCL",
-            format!("no {LIBRARY} in LD_LIBRARY_PATH, Python's packages or the system's folders"),
+            "no libnccl.so.2 or librccl.so.1 in LD_LIBRARY_PATH, Python's packages or the system's \
+             folders",
             "name the one that the job loads with --nccl",
         )];
     }
@@ -49,14 +51,21 @@ fn check(library: &Library) -> Vec<Check> {
         Ok(Some(release)) => release,
         Ok(None) => {
             let detail = format!("{shown} does not report its version");
-            return vec![Check::warn("NCCL", detail, "is it NVIDIA's libnccl.so.2?")];
+            return vec![Check::warn(
+                "NCCL",
+                detail,
+                "is it NVIDIA's libnccl.so.2, or AMD's librccl.so.1?",
+            )];
         }
         Err(error) => {
             let detail = format!("{shown}: {error}");
             return vec![Check::fail("NCCL", detail, "name a readable library with --nccl")];
         }
     };
-    let text = &release.text;
+    let text = match release.vendor {
+        Vendor::Nvidia => release.text.clone(),
+        Vendor::Amd => release.name(),
+    };
     match release.api() {
         None => vec![Check::fail(
             "NCCL",
@@ -65,9 +74,12 @@ fn check(library: &Library) -> Vec<Check> {
         )],
         Some(api) => {
             let detail = format!("{text} at {shown}: profiler API v{api}");
-            let graphs = graphs::check(release.number(), KERNEL.value(&environment));
-            let events = kernel_events(api, releases::of_release(release.number()));
-            let ras = ras(release.number());
+            let row = releases::of_release(release.vendor, release.number());
+            let graphs = graphs::check(row, KERNEL.value(&environment));
+            let (events, ras) = match release.vendor {
+                Vendor::Nvidia => (kernel_events(api, row), ras(release.number())),
+                Vendor::Amd => (kernel_events_of_rccl(row), None),
+            };
             [Check::ok("NCCL", detail), events].into_iter().chain(graphs).chain(ras).collect()
         }
     }
@@ -84,7 +96,26 @@ fn ras(release: u32) -> Option<Check> {
     })
 }
 
-/// The cost of kernel events with a release, and what cannot be seen without them.
+/// Kernel events of a release of RCCL, with which no CUDA events replace them.
+fn kernel_events_of_rccl(row: &releases::Release) -> Check {
+    let is_on = match KERNEL.value(&environment) {
+        KernelEvents::On => true,
+        KernelEvents::Off => false,
+        KernelEvents::Auto => row.by_default,
+    };
+    let name = "kernel events";
+    if is_on {
+        let detail = format!("on: {}; HIP tells the unit of their times", row.reason);
+        return Check::ok(name, detail);
+    }
+    let detail = format!(
+        "off: {}; without them no duration is the GPU's, and operations within a node show no end",
+        row.reason
+    );
+    Check::warn(name, detail, "NCCLSCOPE_KERNEL=on (docs/rccl.md)")
+}
+
+/// The cost of kernel events with a release of NCCL, and what cannot be seen without them.
 fn kernel_events(api: u32, release: &releases::Release) -> Check {
     let name = "kernel events";
     let blind = "without them no duration is the GPU's, and operations within a node show no end";
@@ -113,21 +144,26 @@ fn kernel_events(api: u32, release: &releases::Release) -> Check {
     }
 }
 
-/// All libnccl files in the usual places, without duplicates by links.
+/// All libnccl and librccl files in the usual places, without duplicates by links.
 fn libraries() -> BTreeSet<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
         folders.extend(std::env::split_paths(&path));
     }
     folders.extend(python_folders());
-    let system =
-        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib"];
+    let system = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/opt/rocm/lib",
+    ];
     folders.extend(system.map(PathBuf::from));
-    let files = folders.into_iter().map(|folder| folder.join(LIBRARY));
+    let files = folders.iter().flat_map(|folder| LIBRARIES.map(|name| folder.join(name)));
     files.filter_map(|file| file.canonicalize().ok()).collect()
 }
 
-/// The folders of Python's `nvidia-nccl-*` wheels.
+/// The folders of Python's `nvidia-nccl-*` wheels, and of PyTorch's libraries, with AMD's RCCL.
 fn python_folders() -> Vec<PathBuf> {
     let script = "import site, sysconfig; \
                   print(*site.getsitepackages(), site.getusersitepackages(), \
@@ -135,5 +171,6 @@ fn python_folders() -> Vec<PathBuf> {
     let python = Command::new("python3").args(["-c", script]).stderr(Stdio::null()).output();
     let text = python.map(|output| output.stdout).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    text.lines().map(|line| Path::new(line).join("nvidia/nccl/lib")).collect()
+    let below = ["nvidia/nccl/lib", "torch/lib"];
+    text.lines().flat_map(|line| below.map(|folder| Path::new(line).join(folder))).collect()
 }

@@ -372,6 +372,8 @@ fn a_link_has_the_name_that_nccl_looks_for_without_a_variable() {
         let outcome = place.run(&["plugin-path", "--link", "links"]).ends_with(0);
         assert_eq!(outcome.stdout.trim_end(), link.to_str().unwrap());
         assert_eq!(std::fs::read_link(&link).unwrap(), place.file(PLUGIN));
+        let of_rccl = place.file("links/librccl-profiler.so");
+        assert_eq!(std::fs::read_link(of_rccl).unwrap(), place.file(PLUGIN));
     }
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("/opt/libnccl-profiler-x.so", &link).unwrap();

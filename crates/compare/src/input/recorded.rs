@@ -25,7 +25,6 @@ use ncclscope_stragglers::model::{Collective, Part};
 use ncclscope_stragglers::steps::Steps;
 use ncclscope_stragglers::time_blocks::TimeBlocks;
 use ncclscope_trace::Recording;
-use ncclscope_trace::identity::nccl_version;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The run of these recordings, one per process.
@@ -46,7 +45,7 @@ pub fn of_recordings(name: String, recordings: &[Recording], job: &Job) -> Run {
         }
         for comm in recording.comms() {
             topology.size(comm.ranks);
-            let version = nccl_version(comm.nccl_version);
+            let version = comm.release();
             version.into_iter().for_each(|version| run.configuration.identity("nccl", &version));
         }
     }

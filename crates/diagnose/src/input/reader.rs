@@ -7,6 +7,7 @@ use crate::job::InFlightOp;
 use ncclscope_findings::rank::Transfer;
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::event_id::NewNumbers;
+use ncclscope_operations::facts::Facts;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::joiner::{At, Consumer};
 use ncclscope_operations::operation::Completion;
@@ -63,7 +64,8 @@ pub(super) struct CallNote {
     pub(super) root: Option<i32>,
     /// Algorithm and protocol; none for copy-engine collectives.
     pub(super) ways: [StrId; 2],
-    pub(super) channels: Option<u8>,
+    /// As NCCL announces them, which does not depend on what was recorded of the kernel.
+    pub(super) channels: Option<u16>,
 }
 
 impl CallNote {
@@ -80,7 +82,9 @@ impl CallNote {
             count,
             root,
             ways: [op.algo, op.proto],
-            channels: op.channels,
+            channels: Facts::of(&event.start.detail)
+                .map(|facts| facts.channels)
+                .filter(|&channels| channels != 0),
         }
     }
 }

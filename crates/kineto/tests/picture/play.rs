@@ -49,6 +49,7 @@ fn make(p: &mut Process, made: Made) {
         count: 1000,
         root,
         channels: 1,
+        more_channels: false,
         warps: 16,
         symmetric: made.is_symmetric,
         variant,

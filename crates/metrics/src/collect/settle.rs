@@ -56,7 +56,7 @@ struct Class {
     algo: StrId,
     proto: StrId,
     is_p2p: bool,
-    channels: u8,
+    channels: u16,
     /// As [`OperationKey::size_class`]; `None` if unknown.
     size_class: Option<u8>,
     timing: Timing,
@@ -283,7 +283,7 @@ impl Settled {
             algo: facts.algo,
             proto: facts.proto,
             is_p2p: facts.is_p2p(),
-            channels: facts.channels,
+            channels: evidence.channels(facts),
             size_class: bytes.map(size_class),
             timing,
             network: sent.is_some(),

@@ -5,7 +5,9 @@
 use super::SECOND;
 use ncclscope_metrics::{Collector, CommKey, Metrics, RankKey};
 use ncclscope_trace::record::{ApiCall, Coll, KernelCh, KernelLaunch, ProxyOp, step_flags};
-use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start, State, Step, TickMap};
+use ncclscope_trace::{
+    Comm, Detail, EventKind, Handle, Record, Start, State, Step, TickMap, Vendor,
+};
 use std::collections::BTreeSet;
 
 const LANE: usize = 1;
@@ -42,6 +44,7 @@ impl Host {
             ticks: self.now,
             api_version: 6,
             nccl_version,
+            vendor: Vendor::Nvidia,
         });
     }
 

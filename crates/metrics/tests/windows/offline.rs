@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// By function, algorithm, protocol, channels and timing: operations, bytes, count and sum of
 /// durations.
-type OperationTotals = BTreeMap<(String, String, String, u8, Timing), (u64, u64, u64, f64)>;
+type OperationTotals = BTreeMap<(String, String, String, u16, Timing), (u64, u64, u64, f64)>;
 
 fn online_operations(metrics: &Metrics) -> OperationTotals {
     let mut totals = OperationTotals::new();

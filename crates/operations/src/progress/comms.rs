@@ -30,7 +30,7 @@ pub(super) struct Sort {
     func: StrId,
     algo: StrId,
     root: i32,
-    channels: u8,
+    channels: u16,
 }
 
 impl Sort {

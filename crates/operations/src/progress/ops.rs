@@ -5,6 +5,7 @@ use super::calls::{Launch, LaunchFate};
 use super::comms::{CommState, Comms, FinishedOperation, Sort};
 use super::names::Names;
 use super::proxies::{Proxy, ProxyView};
+use crate::channels::ChannelSet;
 use crate::ends::{Over, Signs};
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
@@ -44,10 +45,10 @@ pub struct OpView {
     /// Time of its last change, or of the end of the operation before it if that is later, in
     /// ticks.
     pub since: u64,
-    /// Channels on which its kernel started, as bits; channel numbers are taken modulo 64.
-    pub started: u64,
-    /// Channels on which its kernel stopped, in the same form.
-    pub stopped: u64,
+    /// Channels on which its kernel started.
+    pub started: ChannelSet,
+    /// Channels on which its kernel stopped.
+    pub stopped: ChannelSet,
     /// Whether its kernel has not started, so that NCCL has still to report it.
     pub awaits_kernel: bool,
     /// Whether its kernel has started on some channels, and NCCL has still to report others.
@@ -79,8 +80,8 @@ pub struct OpView {
 struct Op {
     head: Option<Head>,
     enqueued: bool,
-    started: u64,
-    stopped: u64,
+    started: ChannelSet,
+    stopped: ChannelSet,
     kernels: usize,
     open_kernels: u32,
     open_parts: u32,
@@ -197,12 +198,12 @@ impl Ops {
         comms.get(start.comm).kernel_lane = Some(start.handle.lane());
         let Some(op) = self.place(start.parent) else { return };
         op.kernels += 1;
-        op.started |= bit(channel);
+        op.started.insert(channel);
         if is_followed {
             op.open_kernels += 1;
         } else {
             // It is not tracked as a child, so its stop cannot be found and is assumed.
-            op.stopped |= bit(channel);
+            op.stopped.insert(channel);
         }
         op.changed = op.changed.max(start.ticks);
         let Some(head) = self.ops.get(&start.parent).and_then(|op| op.head.as_ref()) else {
@@ -229,7 +230,7 @@ impl Ops {
         let Some(op) = self.ops.get_mut(&parent) else { return };
         if handle.kind() == EventKind::KernelCh {
             op.open_kernels = op.open_kernels.saturating_sub(1);
-            op.stopped |= bit(channel);
+            op.stopped.insert(channel);
         } else {
             op.open_parts = op.open_parts.saturating_sub(1);
         }
@@ -494,8 +495,4 @@ impl Op {
         let sort = Sort::of(&head.facts);
         !self.network && !self.lacks_proxies && comm.awaits_network(head.own.start, sort)
     }
-}
-
-const fn bit(channel: u8) -> u64 {
-    1 << (channel & 63)
 }

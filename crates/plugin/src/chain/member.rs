@@ -190,13 +190,14 @@ pub(super) fn pointer(handle: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(handle as usize)
 }
 
-/// Opens a library as NCCL does: by the name as given, then as a short name.
+/// Opens a library as NCCL and RCCL do: by the name as given, then as a short name.
 fn open(path: &str) -> Result<*mut c_void, String> {
     let exact = open_exactly(path);
     if exact.is_ok() || path.contains('/') || (path.starts_with("lib") && path.ends_with(".so")) {
         return exact;
     }
-    open_exactly(&format!("libnccl-profiler-{path}.so")).or(exact)
+    let named = |library: &str| open_exactly(&format!("{library}-profiler-{path}.so"));
+    named("libnccl").or_else(|_| named("librccl")).or(exact)
 }
 
 fn open_exactly(path: &str) -> Result<*mut c_void, String> {

@@ -19,7 +19,7 @@ use ncclscope_control::text::beginning;
 use ncclscope_control::value::{CudaEvents, KernelEvents, Mode, SeriesLabels, SocketDirectory};
 use ncclscope_control::variable::{Get, Variable};
 use ncclscope_metrics::encode::Labels;
-use ncclscope_trace::EventKind;
+use ncclscope_trace::{EventKind, Vendor};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -98,15 +98,20 @@ impl Config {
 
     /// The activation mask to request from NCCL.
     #[must_use]
-    pub fn mask(&self, nccl_version: u32) -> u32 {
+    pub fn mask(&self, vendor: Vendor, nccl_version: u32) -> u32 {
         let bit = EventKind::KernelCh.bit();
         let has_launches = self.get(&table::CUDA_EVENTS) == CudaEvents::On;
         let launches = if has_launches { EventKind::KernelLaunch.bit() } else { 0 };
-        let events = self.get(&table::EVENTS) | launches;
+        // In RCCL this bit is ProxyDiag: an event for each step of its proxy's own diagnosis.
+        let others = match vendor {
+            Vendor::Nvidia => 0,
+            Vendor::Amd => EventKind::KernelPhase.bit(),
+        };
+        let events = (self.get(&table::EVENTS) | launches) & !others;
         match self.get(&table::KERNEL) {
             KernelEvents::On => events | bit,
             KernelEvents::Off => events & !bit,
-            KernelEvents::Auto if of_release(nccl_version).by_default => events,
+            KernelEvents::Auto if of_release(vendor, nccl_version).by_default => events,
             KernelEvents::Auto => events & !bit,
         }
     }
@@ -170,10 +175,19 @@ mod tests {
         assert_eq!((config.mode, config.ring_bytes), (Mode::Flight, 64 << 20));
         assert_eq!(config.dir, own::directory().join("job"));
         assert_eq!(config.private, Some(own::directory()));
-        assert_eq!(config.mask(22809), 0x7fdf);
+        let mask = |version| config.mask(Vendor::Nvidia, version);
+        assert_eq!(mask(22809), 0x7fdf);
         for version in [22907, 23003, 23007, 23102, 23203] {
-            assert_eq!(config.mask(version), 0x7f9f, "{version} goes without KernelCh");
+            assert_eq!(mask(version), 0x7f9f, "{version} goes without KernelCh");
         }
+    }
+
+    #[test]
+    fn rccl_is_not_asked_for_its_proxys_diagnosis() {
+        let (config, _) = read(&[("NCCLSCOPE_EVENTS", "all")]);
+        assert_eq!(config.mask(Vendor::Nvidia, 22_809), 0xffff);
+        assert_eq!(config.mask(Vendor::Amd, 22_809), 0x7fff);
+        assert_eq!(config.mask(Vendor::Amd, 23_004), 0x7fbf, "nor for KernelCh");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::drain::{self, Drain};
 use crate::identity::{IdentityOptions, job_id, of_process};
 use crate::lanes;
+use crate::library::Release;
 use crate::log::Severity;
 use crate::memory::Memory;
 use crate::meter::Meter;
@@ -34,7 +35,7 @@ const OPEN_PATIENCE: Duration = Duration::from_millis(20);
 
 impl Runtime {
     /// Sets up everything. On failure nothing is recorded, and a line in the log gives the reason.
-    pub(super) fn begin(&'static self, nccl_version: u32) {
+    pub(super) fn begin(&'static self, nccl: Release) {
         sys::register(super::life::in_child, super::life::at_exit);
         let (host, pid) = (sys::host_name(), sys::pid());
         let (config, lines) = read_environment(&host, pid);
@@ -58,7 +59,7 @@ impl Runtime {
             sys::exec::keep_environment();
         }
         self.shared.nonce.store(sys::nonce() | 1, Ordering::Relaxed);
-        let Some(drain) = self.open(&config, &host, pid, nccl_version) else {
+        let Some(drain) = self.open(&config, &host, pid, nccl) else {
             self.shared.lock().phase = Phase::Off;
             return;
         };
@@ -66,17 +67,11 @@ impl Runtime {
         *self.drain.lock() = Some(Box::new(drain));
         registry::install();
         self.start_threads(&config);
-        self.go(&config, nccl_version);
+        self.go(&config, nccl);
     }
 
     /// Creates the memory, the recording, and the drain that connects them.
-    fn open(
-        &'static self,
-        config: &Config,
-        host: &str,
-        pid: u32,
-        nccl_version: u32,
-    ) -> Option<Drain> {
+    fn open(&'static self, config: &Config, host: &str, pid: u32, nccl: Release) -> Option<Drain> {
         clock::choose(config.get(&table::CLOCK));
         let nonce = self.shared.nonce.load(Ordering::Relaxed);
         let process = nonce % 1023 + 1;
@@ -103,7 +98,7 @@ impl Runtime {
             clock: clock::source(),
             hz: 0,
             host: host.to_owned(),
-            mask: config.mask(nccl_version),
+            mask: config.mask(nccl.vendor, nccl.version),
             lanes_file: memory.lanes().map(|lanes| lanes.path().to_owned()),
             ..Header::default()
         };
@@ -122,7 +117,7 @@ impl Runtime {
             return None;
         }
         let options = IdentityOptions::of(config);
-        let identity = of_process(&options, (host, pid), nonce, nccl_version);
+        let identity = of_process(&options, (host, pid), nonce, nccl);
         let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
         let mut watchdog = Watchdog::new(OwnProcess::of(&identity), limit, actions);
         watchdog.cuda_events(config.get(&table::CUDA_EVENTS));
@@ -168,11 +163,11 @@ impl Runtime {
     }
 
     /// Starts recording: activation mask, drain thread, first window.
-    fn go(&'static self, config: &Config, nccl_version: u32) {
+    fn go(&'static self, config: &Config, nccl: Release) {
         {
             let mut state = self.shared.lock();
-            state.mask = Some(config.mask(nccl_version));
-            state.nccl_version = nccl_version;
+            state.mask = Some(config.mask(nccl.vendor, nccl.version));
+            state.nccl_version = nccl.version;
             // The writer thread may have found that no recording is possible.
             if gate::is_dead() {
                 state.phase = Phase::Off;

@@ -4,6 +4,7 @@
 use super::Runtime;
 use crate::context::{COMMS, NO_COMM, context};
 use crate::drain::Drain;
+use crate::library::Release;
 use crate::log::{Logger, is_over};
 use crate::meter::Farewell;
 use crate::orders::Order;
@@ -11,14 +12,14 @@ use crate::reply::{Reply, elsewhere};
 use crate::state::{CommInfo, Phase};
 use crate::sys::cuda::Device;
 use crate::sys::mask::ActivationMask;
-use crate::{lanes, probe, sys};
+use crate::{caller, lanes, probe, sys};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use ncclscope_control::table;
 use ncclscope_control::text::beginning;
 use ncclscope_control::value::CudaEvents;
 use ncclscope_recorder::{call_counters, clock, gate};
-use ncclscope_trace::{Comm, EventKind};
+use ncclscope_trace::{Comm, EventKind, Vendor};
 use std::time::{Duration, Instant};
 
 /// How long the end of the last communicator waits until all records are in the file. The rest is
@@ -54,9 +55,10 @@ impl Runtime {
         }
         // Before any lock, because this takes the dynamic linker's lock.
         let nccl = self.libraries.of(nccl);
-        let nccl_version = nccl.version;
+        let release = nccl.release;
+        let dropped = caller::note(release.vendor, nccl.timer_ns());
         self.begun.call_once_force(|_| {
-            let begin = move || self.begin(nccl_version);
+            let begin = move || self.begin(release);
             if elsewhere("ncclscope/begin", None, begin).is_none() {
                 self.shared.contain();
             }
@@ -67,6 +69,9 @@ impl Runtime {
         if !is_running {
             self.shared.log.speak();
             return self.context(NO_COMM);
+        }
+        if let Some(line) = dropped {
+            self.shared.tell(line.to_owned());
         }
         if index == NO_COMM {
             self.shared.comms_lost.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +86,7 @@ impl Runtime {
         state.activate(active);
         let name = info.name.as_deref().map(|name| beginning(name, NAME_BYTES).to_owned());
         let info = CommInfo { name, ..info };
-        let comm = comm(index, &info, nccl_version);
+        let comm = comm(index, &info, release);
         let is_measured = self.is_measured(&comm, state.mask.unwrap_or(0));
         self.shared.order(Order::Comm(comm), 0);
         if let Some(device) = device {
@@ -105,6 +110,8 @@ impl Runtime {
         match self.setting(&table::CUDA_EVENTS) {
             CudaEvents::On => true,
             CudaEvents::Off => false,
+            // With AMD's library there is no CUDA driver.
+            CudaEvents::Auto if comm.vendor == Vendor::Amd => false,
             CudaEvents::Auto => {
                 has_launches && probe::has_launches(comm.api_version) && comm.hides_ends(mask)
             }
@@ -254,7 +261,7 @@ fn wait_while_it_writes(mut closed: Reply<()>, last: &Drain) {
     }
 }
 
-fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
+fn comm(index: u16, info: &CommInfo, release: Release) -> Comm {
     Comm {
         index,
         hash: info.hash,
@@ -264,7 +271,8 @@ fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
         rank: info.rank,
         ticks: clock::now(),
         api_version: info.api_version,
-        nccl_version,
+        nccl_version: release.version,
+        vendor: release.vendor,
     }
 }
 

@@ -6,7 +6,10 @@ use core::ptr::NonNull;
 
 /// Keeps a shared library loaded until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Image(NonNull<c_void>);
+pub(crate) struct Image {
+    handle: NonNull<c_void>,
+    file: String,
+}
 
 // SAFETY: a handle of the dynamic linker, which may be used on any thread.
 unsafe impl Send for Image {}
@@ -26,20 +29,37 @@ impl Image {
         }
         // SAFETY: a name that the loader keeps; NOLOAD only counts a reference to a loaded image.
         let image = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        NonNull::new(image).map(Image)
+        let handle = NonNull::new(image)?;
+        // SAFETY: as above; the image stays loaded.
+        let file = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned();
+        Some(Image { handle, file })
     }
 
-    /// The address of a symbol of the library.
+    /// The name of its file.
+    pub(crate) fn file_name(&self) -> &str {
+        self.file.rsplit('/').next().unwrap_or("")
+    }
+
+    /// The address of a symbol of the library, or of those that it is linked with.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is open.
-        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+        NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
+    }
+}
+
+/// [`Image::symbol`]; without an image, of the program and all that it is linked with.
+pub(crate) fn symbol(image: Option<&Image>, name: &CStr) -> Option<NonNull<c_void>> {
+    match image {
+        Some(image) => image.symbol(name),
+        // SAFETY: a C string; this handle is always valid.
+        None => NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }),
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
         // SAFETY: gives back the reference that `of` took.
-        unsafe { libc::dlclose(self.0.as_ptr()) };
+        unsafe { libc::dlclose(self.handle.as_ptr()) };
     }
 }
 
@@ -50,6 +70,7 @@ mod tests {
     #[test]
     fn a_library_is_found_by_an_address_in_it() {
         let image = Image::of(libc::getpid as *const () as usize).unwrap();
+        assert!(image.file_name().starts_with("libc"));
         assert!(image.symbol(c"getpid").is_some() && image.symbol(c"no such").is_none());
         assert!(Image::of(0).is_none());
     }

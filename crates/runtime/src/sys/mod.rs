@@ -5,6 +5,7 @@ pub(crate) mod child;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod exec;
+pub(crate) mod hip;
 pub(crate) mod image;
 pub mod kernel_hold;
 pub(crate) mod lock;

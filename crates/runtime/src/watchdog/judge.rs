@@ -41,7 +41,7 @@ impl Scene<'_> {
     }
 
     fn state(&self, op: &OpView) -> RankState {
-        let [started, stopped] = [op.started, op.stopped].map(u64::count_ones);
+        let [started, stopped] = [op.started, op.stopped].map(|set| set.count());
         let kernel = Kernel {
             channels: u32::from(op.facts.wanted),
             started,
@@ -118,7 +118,7 @@ impl Scene<'_> {
         let polls = |thread: &Thread| thread.kinds & EventKind::KernelCh.bit() != 0;
         let polls = self.proxy_thread(op).is_some_and(polls);
         let is_networked = self.comm.is_some_and(|comm| comm.is_networked);
-        op.awaits_network || op.awaits_kernel && op.started == 0 && (polls || is_networked)
+        op.awaits_network || op.awaits_kernel && op.started.count() == 0 && (polls || is_networked)
     }
 
     /// An operation whose kernel occupies the stream before this operation, or may do so: the
@@ -145,7 +145,7 @@ impl Scene<'_> {
 
 /// True if the operation's kernel has started and not ended. If one channel found no free SM, the
 /// other channels may have ended.
-const fn is_running(op: &OpView) -> bool {
+fn is_running(op: &OpView) -> bool {
     op.started != op.stopped || op.awaits_channels
 }
 
@@ -176,8 +176,14 @@ impl From<LaunchState> for rank::Launch {
 mod tests {
     use super::*;
     use ncclscope_findings::FindingClass;
+    use ncclscope_operations::channels::ChannelSet;
     use ncclscope_operations::progress::Facts;
     use ncclscope_trace::StrId;
+
+    /// The first channels.
+    fn first(count: u8) -> ChannelSet {
+        (0..count).collect()
+    }
 
     /// An operation inside a node, enqueued and launched on a stream, without network.
     fn op(number: u64, stream: u64) -> OpView {
@@ -192,8 +198,8 @@ mod tests {
             start: number * 10,
             enqueued: true,
             since: number * 10,
-            started: 0,
-            stopped: 0,
+            started: ChannelSet::default(),
+            stopped: ChannelSet::default(),
             awaits_kernel: false,
             awaits_channels: false,
             awaits_network: false,
@@ -246,16 +252,17 @@ mod tests {
         expect(&one, &[(1, Failed { status: 719 })], "H3c", "error 719");
         let same = [op(1, 0x51), op(2, 0x51)];
         expect(&same, &[(1, RUNS), (2, NotStarted)], "", "it is behind operation 1");
-        let partly = OpView { started: 1, stopped: 1, awaits_channels: true, ..op(1, 0x51) };
+        let partly =
+            OpView { started: first(1), stopped: first(1), awaits_channels: true, ..op(1, 0x51) };
         let waits = OpView { awaits_kernel: true, ..op(2, 0x51) };
         expect(&[partly, waits], &[], "", "it is behind operation 1");
         let other = [op(1, 0x52), op(2, 0x51)];
         expect(&other, &[(1, RUNS), (2, NotStarted)], "H3a", "has not started");
         // A graph's replay, whose stream is unknown.
-        let replay = |number, comm, started| OpView {
+        let replay = |number, comm, started: u8| OpView {
             comm,
             launch: None,
-            started,
+            started: first(started),
             awaits_kernel: started == 0,
             ..op(number, 0)
         };
@@ -268,18 +275,22 @@ mod tests {
 
     #[test]
     fn inside_a_node_kernel_events_and_cuda_events_go_together() {
-        let kernel = |started, stopped| OpView { started, stopped, ..op(1, 0x51) };
+        let kernel = |started, stopped| OpView {
+            started: first(started),
+            stopped: first(stopped),
+            ..op(1, 0x51)
+        };
         expect(&[kernel(1, 0)], &[(1, RUNS)], "H3b", "1 of 2 channels");
         let lossy = OpView { is_lossy: true, ..kernel(1, 0) };
         expect(&[lossy], &[], "", "its kernel runs");
         let through = OpView { awaits_channels: true, ..kernel(1, 1) };
         expect(&[through], &[], "H3b", "1 of 2 channels");
         expect(&[kernel(1, 1)], &[], "", "its kernel has ended, and NCCL has not reported");
-        expect(&[kernel(3, 1)], &[(1, RUNS)], "", "its kernel runs");
-        expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and NCCL has not reported");
-        let early = OpView { stops_early: true, ..kernel(3, 3) };
+        expect(&[kernel(2, 1)], &[(1, RUNS)], "", "its kernel runs");
+        expect(&[kernel(2, 2)], &[], "", "its kernel has ended, and NCCL has not reported");
+        let early = OpView { stops_early: true, ..kernel(2, 2) };
         expect(&[early], &[(1, RUNS)], "", "the first part of its kernel has ended");
-        let absent = OpView { absent: Some(5), ..kernel(3, 3) };
+        let absent = OpView { absent: Some(5), ..kernel(2, 2) };
         expect(
             &[absent],
             &[],
@@ -287,9 +298,23 @@ mod tests {
             "it waits for rank 5 of the communicator, which is in this process",
         );
         let untold = "its kernel has ended, by its CUDA event, and NCCL has not reported that";
-        expect(&[kernel(3, 1)], &[(1, DONE)], "P1", untold);
+        expect(&[kernel(2, 1)], &[(1, DONE)], "P1", untold);
         let waits = OpView { awaits_kernel: true, ..op(1, 0x51) };
         expect(std::slice::from_ref(&waits), &[(1, DONE)], "P1", untold);
+        expect(&[waits], &[], "H3a", "its kernel has not started: other work");
+    }
+
+    /// As RCCL has them.
+    #[test]
+    fn more_channels_than_64_are_told_apart() {
+        let all: ChannelSet = (0..=u8::MAX).collect();
+        let kernel = |started, stopped| {
+            let op = op(1, 0x51);
+            OpView { facts: Facts { wanted: 256, ..op.facts }, started, stopped, ..op }
+        };
+        expect(&[kernel(first(100), first(0))], &[(1, RUNS)], "H3b", "100 of 256 channels");
+        expect(&[kernel(all, first(100))], &[(1, RUNS)], "", "its kernel runs");
+        let waits = OpView { awaits_kernel: true, ..kernel(first(0), first(0)) };
         expect(&[waits], &[], "H3a", "its kernel has not started: other work");
     }
 }

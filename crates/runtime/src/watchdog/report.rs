@@ -178,8 +178,8 @@ impl OwnProcess {
         let also = variant.map(|name| format!(" {name}")).unwrap_or_default();
         let threads = Some(facts.threads).filter(|&threads| threads > 0);
         let block = threads.map(|n| format!(", {n} threads a block")).unwrap_or_default();
-        let [started, stopped] = [op.started, op.stopped].map(u64::count_ones);
-        let open = channels(op.started & !op.stopped);
+        let [started, stopped] = [op.started, op.stopped].map(|set| set.count());
+        let open = channels(op.started.without(&op.stopped));
         let wanted = if facts.is_p2p() { "its".into() } else { facts.wanted.to_string() };
         let channels = format!("kernel started on {started} and ended on {stopped} of {wanted}");
         let kernel = match (open.as_str(), scene.comm.is_some_and(|comm| comm.has_kernels)) {
@@ -199,7 +199,7 @@ impl OwnProcess {
             .raw("channels", facts.wanted)
             .raw("channels_started", started)
             .raw("channels_ended", stopped)
-            .raw("channels_open", format!("[{}]", numbers(op.started & !op.stopped)))
+            .raw("channels_open", format!("[{}]", numbers(op.started.without(&op.stopped))))
             .maybe("algorithm", Some(self.name(facts.algo)).filter(|name| !name.is_empty()))
             .maybe("protocol", Some(self.name(facts.proto)).filter(|name| !name.is_empty()))
             .maybe("variant", variant)
@@ -338,16 +338,14 @@ impl Hang {
     }
 }
 
-/// Numbers of the set bits, separated by commas.
-fn numbers(mask: u64) -> String {
-    let set = (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0);
-    set.map(|bit| bit.to_string()).collect::<Vec<_>>().join(",")
+/// Numbers as ranges, such as `0-3, 7`.
+fn channels(all: impl Iterator<Item = u32>) -> String {
+    human::list_of_ranges(&human::ranges(all), usize::MAX)
 }
 
-/// Numbers of the set bits as ranges, such as `0-3, 7`.
-fn channels(mask: u64) -> String {
-    let set = (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0);
-    human::list_of_ranges(&human::ranges(set), usize::MAX)
+/// Numbers, separated by commas.
+fn numbers(all: impl Iterator<Item = u32>) -> String {
+    all.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
 }
 
 fn launch_line(launch: Launch, state: LaunchState, clock: Clock) -> String {
@@ -454,10 +452,10 @@ mod tests {
 
     #[test]
     fn channels_are_named() {
-        let names = |mask| (channels(mask), numbers(mask));
-        assert_eq!(names(0), (String::new(), String::new()));
-        assert_eq!(names(0b1000_1111), ("0-3, 7".into(), "0,1,2,3,7".into()));
-        assert_eq!(names(1 << 63 | 2), ("1, 63".into(), "1,63".into()));
+        let names = |all: &[u32]| (channels(all.iter().copied()), numbers(all.iter().copied()));
+        assert_eq!(names(&[]), (String::new(), String::new()));
+        assert_eq!(names(&[0, 1, 2, 3, 7]), ("0-3, 7".into(), "0,1,2,3,7".into()));
+        assert_eq!(names(&[1, 255]), ("1, 255".into(), "1,255".into()));
     }
 
     #[test]

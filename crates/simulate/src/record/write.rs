@@ -14,7 +14,7 @@ use ncclscope_trace::identity::Identity;
 use ncclscope_trace::kind::DEFAULT_EVENTS;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::vectors::{ProcessPlace, Reach, Table, vector_flags};
-use ncclscope_trace::{ClockSource, Comm, Definition, Mark, MarkKind, StrId, Writer};
+use ncclscope_trace::{ClockSource, Comm, Definition, Mark, MarkKind, StrId, Vendor, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -164,6 +164,7 @@ fn definitions(recorder: &RankRecorder<'_>, lifetimes: &[OpLifetime<'_>]) -> Vec
             ticks: recorder.buffer.clocks.ticks(begins) + u64::from(index),
             api_version: API,
             nccl_version: NCCL,
+            vendor: Vendor::Nvidia,
         };
         all.push(Definition::Comm(comm));
         let text = own.role.name().to_owned();

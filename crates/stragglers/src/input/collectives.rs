@@ -46,7 +46,7 @@ pub(super) struct OwnCollectives {
     seen: HashMap<(CommKey, i32, Arc<str>, u64), usize>,
     /// Names of functions by their string numbers in the process.
     funcs: HashMap<StrId, Arc<str>>,
-    shapes: HashMap<(StrId, StrId, Option<u8>), Arc<str>>,
+    shapes: HashMap<(StrId, StrId, Option<u16>), Arc<str>>,
 }
 
 impl OwnCollectives {
@@ -69,7 +69,7 @@ impl OwnCollectives {
     /// channels.
     pub(super) fn shape(
         &mut self,
-        (algo, proto, channels): (StrId, StrId, Option<u8>),
+        (algo, proto, channels): (StrId, StrId, Option<u16>),
         text: impl FnOnce() -> String,
     ) -> Arc<str> {
         Arc::clone(self.shapes.entry((algo, proto, channels)).or_insert_with(|| text().into()))

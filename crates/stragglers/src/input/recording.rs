@@ -190,7 +190,7 @@ struct OpFacts {
     algo: StrId,
     proto: StrId,
     bytes: Option<u64>,
-    channels: Option<u8>,
+    channels: Option<u16>,
     seq: Option<u64>,
     peer: Option<i32>,
     /// When its last child stopped, in ticks; `None` if it has not ended.

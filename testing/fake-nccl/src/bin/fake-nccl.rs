@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] [--log FILE] [--name NAME]
-//!           [--logger LOGGER] [--keys N] [--tsc forbidden]
+//!           [--logger LOGGER] [--keys N] [--tsc forbidden] [--nccl LIBRARY]
+//!           [--rank RANK]
 //! fake-nccl PLUGIN VERSION replay --file FILE [--log FILE]
 //! ```
 //!
@@ -15,6 +16,8 @@
 //! exits before the others. Communicators have the name NAME (`null`: NULL; a number: that many
 //! letters), and a logger that is `real` or `garbage`. The process creates N `pthread` keys before
 //! it loads the plugin; with `--tsc forbidden` it may not read the processor's time stamp counter.
+//! RANK is the rank of two (default 0) that the process says it is. With `--nccl` the caller
+//! is LIBRARY, `examples/rccl.rs`.
 //!
 //! The last round's callbacks go to the log's FILE. It prints the counts of
 //! `fake_nccl::Log::counts`, a replay's handles as `handle ID HANDLE`, the logger's lines as
@@ -23,6 +26,7 @@
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
+use fake_nccl::mask::Mask;
 use fake_nccl::script::{self, Script};
 use fake_nccl::{Log, Plugin, ScriptSetup, allocator, logger, replay};
 use std::collections::HashMap;
@@ -32,7 +36,7 @@ use std::time::Duration;
 
 const USAGE: &str = "usage: fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] \
                      [--log FILE] [--file FILE] [--name NAME] [--logger LOGGER] [--keys N] \
-                     [--tsc forbidden]";
+                     [--tsc forbidden] [--nccl LIBRARY] [--rank RANK]";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -81,13 +85,20 @@ fn load(path: &Path, version: usize, options: &Options<'_>) -> Plugin {
         "garbage" => logger::garbage(),
         _ => logger::real(),
     });
-    plugin.telling(name, logger)
+    let plugin = plugin.telling(name, logger);
+    match options.get("nccl") {
+        None => plugin,
+        Some(library) => {
+            plugin.called_by_rccl(Mask::of(Path::new(library)).expect("the library loads"))
+        }
+    }
 }
 
 /// Between a communicator's `init` and its first operation.
 const BOOTSTRAP: Duration = Duration::from_millis(40);
 
 fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
+    let rank = i32::from(options.get("rank") == Some(&"1"));
     let end = options.get("end").copied().unwrap_or("finalize");
     let (ops, threads) = (number(options, "ops", 10), number(options, "threads", 1));
     take_keys(number(options, "keys", 0));
@@ -98,7 +109,7 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
     for _ in 0..if end == "reload" { 3 } else { 1 } {
         let plugin = load(path, version, options);
         let comms = if end == "comms" { 16 } else { 1 };
-        let contexts: Vec<_> = (0..comms).map(|n| plugin.init(0xc0ffee + n, 2, 0)).collect();
+        let contexts: Vec<_> = (0..comms).map(|n| plugin.init(0xc0ffee + n, 2, rank)).collect();
         // NCCL connects the ranks after it has initialised the profiler: at least tens of
         // milliseconds.
         std::thread::sleep(BOOTSTRAP);

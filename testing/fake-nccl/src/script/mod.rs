@@ -7,6 +7,7 @@ mod faults;
 mod hang;
 mod loads;
 mod operations;
+mod rccl;
 pub mod setup;
 mod strain;
 mod windows;
@@ -39,6 +40,7 @@ pub const SCRIPTS: &[Script] = &[
     script("pxn", 1, operations::pxn),
     script("ce", 6, operations::ce),
     script("phases", 7, operations::phases),
+    script("rccl", 4, rccl::rccl),
     script("net", 3, operations::net),
     script("ctrl", 1, operations::ctrl),
     script("nonblocking", 5, operations::nonblocking),

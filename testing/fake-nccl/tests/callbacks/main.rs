@@ -67,6 +67,7 @@ each handle's slot, which must be overwritten.
   `operations::network_events_say_what_the_plugin_attached_and_survive_double_stops`
 - CE and KernelPhase: `operations::a_copy_engine_collective_is_a_tree_by_parent`,
   `operations::phases_belong_to_their_kernel_channel`
+- AMD's RCCL, with its clock, its channels and its descriptors: `rccl`
 - any callback, in no order, on any handle, from several threads:
   `hostile::no_order_at_all_is_survived_and_accounted_for`
 */
@@ -79,6 +80,7 @@ mod hang;
 mod hostile;
 mod loads;
 mod operations;
+mod rccl;
 mod recorded;
 mod strain;
 mod windows;

@@ -2,6 +2,7 @@
 //! The settings that all parts share: files, NCCL's release, and the amount of work.
 
 use ncclscope_control::releases::{self, Release};
+use ncclscope_trace::Vendor;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -37,7 +38,7 @@ impl Setup {
 
     /// The behaviour of this release with kernel channel events.
     pub(super) fn kernel_events(&self) -> &'static Release {
-        releases::of_release(self.version)
+        releases::of_release(Vendor::Nvidia, self.version)
     }
 
     pub(super) fn without_threads(&self) -> Found {

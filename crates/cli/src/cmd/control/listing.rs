@@ -153,7 +153,7 @@ impl Row<'_> {
             pid: process.pid,
             recorded: status.recorded.word(),
             job: Some(status.job.as_str()).filter(|job| !job.is_empty()),
-            nccl_version: nccl_version(status.nccl_version),
+            nccl_version: identity.nccl.clone().or_else(|| nccl_version(status.nccl_version)),
             step: status.step,
             comms: comms.collect(),
             more_comms: status.more_comms,

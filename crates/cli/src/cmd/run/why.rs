@@ -64,8 +64,8 @@ impl NoRecording<'_> {
                 seen.name,
                 seen.library.display()
             ),
-            None => "no process of the command on this machine was seen to load libnccl.so; ranks \
-                     elsewhere need `ncclscope run` or `ncclscope env` there"
+            None => "no process of the command on this machine was seen to load libnccl.so or \
+                     librccl.so; ranks elsewhere need `ncclscope run` or `ncclscope env` there"
                 .into(),
         }
     }
@@ -93,7 +93,7 @@ impl NoRecording<'_> {
         let library = seen.library.display();
         let release = Release::of(&seen.library).ok().flatten();
         if let Some(release) = release.as_ref().filter(|release| release.api().is_none()) {
-            return Some(format!("NCCL {} has no profiler interface ({library})", release.text));
+            return Some(format!("{} has no profiler interface ({library})", release.name()));
         }
         let told = self.loading.plugin.to_string_lossy();
         match seen.environment.get(PLUGIN) {
@@ -110,7 +110,7 @@ impl NoRecording<'_> {
         }
         let Some(folder) = &self.loading.folder else {
             let release = release.filter(|release| !release.takes_paths())?;
-            return Some(format!("NCCL {} loads no plugin by its path", release.text));
+            return Some(format!("{} loads no plugin by its path", release.name()));
         };
         if seen.is_secure {
             return Some(format!(

@@ -10,7 +10,8 @@ use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::Coll;
 use ncclscope_trace::scratch::lane::{LOST, LOST_ENDS};
 use ncclscope_trace::{
-    ClockSync, Comm, Definition, Detail, EventKind, Handle, Heartbeat, Record, Start, Writer,
+    ClockSync, Comm, Definition, Detail, EventKind, Handle, Heartbeat, Record, Start, Vendor,
+    Writer,
 };
 use std::os::unix::fs::FileExt;
 
@@ -55,6 +56,7 @@ impl Rank {
                 ticks: self.now,
                 api_version: 3,
                 nccl_version: 22_809,
+                vendor: Vendor::Nvidia,
             }))
             .unwrap();
     }
