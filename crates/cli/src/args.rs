@@ -628,6 +628,10 @@ pub(crate) struct DoctorArgs {
     /// The libnccl.so.2, or AMD's librccl.so.1, that the job loads [default: all that are found]
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl: Option<PathBuf>,
+    /// Print only what is wrong, one line each with the host's name, and nothing if all is well:
+    /// for `srun`
+    #[arg(short, long, conflicts_with = "format")]
+    pub(crate) quiet: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,

@@ -63,7 +63,19 @@ pub(crate) fn export_interval(us: String, _: Get<'_>) -> Option<String> {
 }
 
 /// Variables of other profilers that have another meaning or none in ncclscope, with the reason.
-pub const NOT_TAKEN: [(&str, &str); 22] = [
+pub const NOT_TAKEN: [(&str, &str); 31] = [
+    (
+        "NCCL_PROFILE_DUMP_FILE",
+        "recordings are files in `NCCLSCOPE_DIR`; `ncclscope export` makes such JSON of them",
+    ),
+    ("NCCL_PROFILE_GROUP_API_POOL_SIZE", "`NCCLSCOPE_RING_MB` sets the memory"),
+    ("NCCL_PROFILE_COLL_API_POOL_SIZE", "as above"),
+    ("NCCL_PROFILE_P2P_API_POOL_SIZE", "as above"),
+    ("NCCL_PROFILE_KERNEL_LAUNCH_POOL_SIZE", "as above"),
+    ("NCCL_PROFILE_GROUP_POOL_SIZE", "as above"),
+    ("NCCL_PROFILE_COLL_POOL_SIZE", "as above"),
+    ("NCCL_PROFILE_P2P_POOL_SIZE", "as above"),
+    ("NCCL_PROFILE_PROXY_CTRL_POOL_SIZE", "as above"),
     ("NCCL_INSPECTOR_COLL_POOL_SIZE", "`NCCLSCOPE_RING_MB` sets the memory"),
     ("NCCL_INSPECTOR_COMM_POOL_SIZE", "as above"),
     ("NCCL_INSPECTOR_P2P_POOL_SIZE", "as above"),

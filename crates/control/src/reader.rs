@@ -7,7 +7,7 @@ the beginning of a value, and no control characters.
 use crate::aliases::NOT_TAKEN;
 use crate::table::{DIR, HANG_COMMAND, VARIABLES};
 use crate::text::shown;
-use crate::variable::{Found, Get, PREFIX, ReadBy, Variable};
+use crate::variable::{Found, Get, PREFIX, ReadBy, Variable, trimmed};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
                     self.take(variable.name(), found.name);
                     texts.insert(variable.name(), found.value);
                 }
-                Err(expected) => self.refuse(found.name, &found.value, expected),
+                Err(expected) => self.refuse_found(&found, variable.name(), expected),
             }
         }
         Settings { texts }
@@ -77,14 +77,14 @@ impl<'a> Reader<'a> {
 
     /// The value of one variable; `None` if it is not set or invalid.
     pub fn value<T>(&mut self, variable: &Variable<T>) -> Option<T> {
-        let Found { name, value } = variable.find(self.get)?;
-        match variable.parse(&value) {
+        let found = variable.find(self.get)?;
+        match variable.parse(&found.value) {
             Ok(parsed) => {
-                self.take(variable.name, name);
+                self.take(variable.name, found.name);
                 Some(parsed)
             }
             Err(expected) => {
-                self.refuse(name, &value, expected);
+                self.refuse_found(&found, variable.name, expected);
                 None
             }
         }
@@ -100,6 +100,11 @@ impl<'a> Reader<'a> {
     /// Adds a line that a value is invalid and the default is used.
     pub fn refuse(&mut self, name: &str, value: &str, expected: &str) {
         self.tell(format!("{}; the default is used", refusal(name, value, expected)));
+    }
+
+    fn refuse_found(&mut self, found: &Found, own: &str, expected: &str) {
+        let refusal = refusal_of(found, own, self.get, expected);
+        self.tell(format!("{refusal}; the default is used"));
     }
 
     /// Adds a line for the user.
@@ -152,6 +157,20 @@ impl<'a> Reader<'a> {
 /// The sentence about an invalid value.
 pub(crate) fn refusal(name: &str, value: &str, expected: &str) -> String {
     format!("{name}={}: expected {expected}", shown(value))
+}
+
+/// The sentence about an invalid value of the variable `own`. A value of another profiler's
+/// variable is as the user wrote it, in that variable's unit.
+pub(crate) fn refusal_of(found: &Found, own: &str, get: Get<'_>, expected: &str) -> String {
+    match trimmed(get, found.name) {
+        Some(written) if written != found.value => format!(
+            "{}={}, which is {own}={}: expected {expected}",
+            found.name,
+            shown(&written),
+            shown(&found.value)
+        ),
+        _ => refusal(found.name, &found.value, expected),
+    }
 }
 
 /// The members of `names` that have our prefix and are unknown, in order.

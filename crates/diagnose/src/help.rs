@@ -4,7 +4,7 @@
 use crate::job::Job;
 use crate::verdict::Verdict;
 use jiff::Timestamp;
-use ncclscope_findings::{Cost, Help, RankLocation};
+use ncclscope_findings::{Cost, Help, RankLocation, known_faults};
 use ncclscope_operations::stats::to_f64;
 use std::collections::HashMap;
 
@@ -14,6 +14,23 @@ pub(crate) fn gpus(job: &Job) -> u64 {
     let known = (0u32..).zip(&job.processes).filter(|&(at, _)| job.known_rank(at).is_some());
     let largest = job.comms.iter().map(|comm| u64::from(comm.nranks)).max().unwrap_or(0);
     largest.max(known.count() as u64)
+}
+
+/// Names the known faults of a job's NCCL that look like a verdict, as alternatives to it.
+fn name_known_faults(job: &Job, verdict: &mut Verdict) {
+    let Some(about) = job.processes.iter().map(|one| &one.environment).find(|it| !it.is_empty())
+    else {
+        return;
+    };
+    let Some(release) = about.get("nccl").filter(|text| !text.starts_with("RCCL")) else { return };
+    // On Arm, a processor is named by its implementer.
+    let is_arm = about.get("cpu").is_some_and(|cpu| cpu.starts_with("0x"));
+    let number = release.split(['+', '-']).next().unwrap_or_default();
+    let parts: Vec<u32> = number.split('.').filter_map(|part| part.parse().ok()).collect();
+    let [major, minor, patch] = parts[..] else { return };
+    let faults = known_faults(major * 10_000 + minor * 100 + patch, is_arm);
+    let alike = faults.filter(|fault| fault.classes.contains(&verdict.class));
+    verdict.alternatives.extend(alike.map(|fault| fault.sentence(number)));
 }
 
 /// Adds these facts to each verdict.
@@ -35,6 +52,7 @@ pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     let gpus = to_f64(gpus(job));
     let cost = Some(gpus).filter(|_| waiting_ranks != 0).and_then(|gpus| Cost::of(1.0, gpus));
     for verdict in verdicts {
+        name_known_faults(job, verdict);
         verdict.help = Help {
             places: verdict.root_ranks.iter().take(Help::MOST).map(place).collect(),
             since: since(job, verdict.age_ns).or_else(|| verdict.called_ns.and_then(time)),
@@ -52,4 +70,51 @@ fn since(job: &Job, age_ns: Option<u64>) -> Option<String> {
 fn time(ns: u64) -> Option<String> {
     let time = Timestamp::from_nanosecond(i128::from(ns)).ok()?;
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Options, diagnose};
+    use crate::job::{Communicator, Process, Vector};
+    use std::sync::Arc;
+
+    /// What else rank 1 of two, which does not come, may suffer from, with these facts.
+    fn alternatives(facts: &[(&str, &str)]) -> Vec<String> {
+        let facts = facts.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        let environment = Arc::new(facts.collect());
+        let process = |rank| Process {
+            rank: Some(rank),
+            environment: Arc::clone(&environment),
+            ..Process::default()
+        };
+        let vector = |rank: u32| {
+            let enqueued = u64::from(rank == 0);
+            Vector { process: rank, rank, api: enqueued, enqueued, ..Vector::default() }
+        };
+        let vectors = vec![vector(0), vector(1)];
+        let comm = Communicator { nranks: 2, vectors, ..Communicator::default() };
+        let job = Job {
+            processes: vec![process(0), process(1)],
+            comms: vec![comm],
+            is_dump: true,
+            ..Job::default()
+        };
+        let mut found = diagnose(&job, &Options::default()).findings;
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0).alternatives
+    }
+
+    #[test]
+    fn a_known_fault_of_the_jobs_nccl_is_another_possible_cause() {
+        let arm = ("cpu", "0x41 0xd4f");
+        let names = |facts: &[_]| {
+            let all = alternatives(facts);
+            all.iter().any(|one| one.contains("marin-community/marin#7344"))
+        };
+        assert!(names(&[("nccl", "2.28.9+cuda12.9"), arm]));
+        assert!(!names(&[("nccl", "2.29.3+cuda12.9"), arm]), "it is mended there");
+        assert!(!names(&[("nccl", "2.28.9"), ("cpu", "AuthenticAMD 25/17")]));
+        assert!(!names(&[("nccl", "RCCL 2.28.9"), arm]) && !names(&[]));
+    }
 }

@@ -12,6 +12,7 @@ so that the watchdog and `ncclscope diagnose` report the same for the same rank.
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 mod class;
+mod faults;
 mod help;
 mod lookup;
 mod page;
@@ -22,6 +23,7 @@ mod serial;
 mod table;
 
 pub use class::{Confidence, FindingClass, Tool};
+pub use faults::{FAULTS, Grade, KnownFault, known_faults};
 pub use help::{CommId, Cost, Evidence, Help, RankLocation};
 pub use lookup::{PAGE, UnknownClass};
 pub use page::page;

@@ -2,6 +2,7 @@
 //! Generates `docs/findings.md`.
 
 use crate::class::{FindingClass, Tool};
+use crate::faults::FAULTS;
 use crate::lookup::anchor;
 use std::fmt::Write as _;
 
@@ -16,13 +17,47 @@ the name as `name`. The watchdog ([hang.md](hang.md)) reports what one rank can 
 
 ";
 
+const FAULTS_HEAD: &str = "
+# Known faults of NCCL
+
+`ncclscope doctor` names those of the NCCL that it finds. A verdict of `diagnose` that looks like
+one names it under \"or\", as another possible cause.
+
+| NCCL | processors | needs | what happens | source | workaround |
+| --- | --- | --- | --- | --- | --- |
+";
+
 /// The page of all classes.
 #[must_use]
 pub fn page() -> String {
     let mut out = HEAD.to_owned();
     // Writing to a string cannot fail.
     let _ = classes(&mut out);
+    let _ = faults(&mut out);
     out
+}
+
+fn faults(out: &mut String) -> std::fmt::Result {
+    out.push_str(FAULTS_HEAD);
+    for fault in &FAULTS {
+        let version = |code: u32| format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100);
+        let until = match fault.releases.end {
+            u32::MAX => "present".into(),
+            end => format!("before {}", version(end)),
+        };
+        let arm = if fault.is_arm { "Arm" } else { "all" };
+        writeln!(
+            out,
+            "| {} to {until} | {arm} | {} | {} | {} ({}) | {} |",
+            version(fault.releases.start),
+            fault.needs,
+            fault.what,
+            fault.source,
+            fault.grade.text(),
+            fault.workaround
+        )?;
+    }
+    Ok(())
 }
 
 fn classes(out: &mut String) -> std::fmt::Result {

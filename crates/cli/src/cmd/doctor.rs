@@ -4,7 +4,8 @@
 use crate::args::{DoctorArgs, Format};
 use crate::doctor::{Check, Status, checks};
 use crate::failure::{ENVIRONMENT, Failure};
-use crate::output;
+use crate::input::host_name;
+use crate::output::{self, in_a_line};
 use crate::printable::{Colour, lines_of};
 use crate::terminal;
 use serde::Serialize;
@@ -23,10 +24,24 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
         Format::Json => {
             output::json(&Checks { schema: "ncclscope.doctor/1", checks: &checks })?;
         }
+        Format::Text if args.quiet => print_quietly(&checks)?,
         Format::Text => print(&checks)?,
     }
     let has_failed = checks.iter().any(|check| check.status == Status::Fail);
     Ok(if has_failed { ExitCode::from(ENVIRONMENT) } else { ExitCode::SUCCESS })
+}
+
+/// One line for each check that is not well, as several hosts print them at once.
+fn print_quietly(checks: &[Check]) -> std::io::Result<()> {
+    let mut out = output::screen();
+    let host = host_name();
+    let bad = checks.iter().filter(|check| check.status != Status::Ok);
+    for Check { name, status, detail, advice } in bad {
+        let word = if *status == Status::Fail { "FAIL" } else { "warn" };
+        let advice = advice.as_ref().map_or_else(String::new, |advice| format!(" -> {advice}"));
+        writeln!(out, "{host}: {word} {name}: {}", in_a_line(&format!("{detail}{advice}")))?;
+    }
+    out.flush()
 }
 
 fn print(checks: &[Check]) -> std::io::Result<()> {

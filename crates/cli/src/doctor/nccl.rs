@@ -8,6 +8,7 @@ use ncclscope_control::releases;
 use ncclscope_control::table::{CUDA_EVENTS, KERNEL};
 use ncclscope_control::value::{CudaEvents, KernelEvents};
 use ncclscope_control::variable::environment;
+use ncclscope_findings::{KnownFault, known_faults};
 use ncclscope_trace::Vendor;
 use std::collections::BTreeSet;
 use std::io;
@@ -33,6 +34,9 @@ pub(super) fn find(given: Option<&Path>) -> Vec<Library> {
 }
 
 /// One check for each library.
+/// The first release that this version was not tested with.
+const UNKNOWN: u32 = 23_300;
+
 pub(super) fn checks(libraries: &[Library]) -> Vec<Check> {
     if libraries.is_empty() {
         return vec![Check::warn(
@@ -80,9 +84,32 @@ fn check(library: &Library) -> Vec<Check> {
                 Vendor::Nvidia => (kernel_events(api, row), ras(release.number())),
                 Vendor::Amd => (kernel_events_of_rccl(row), None),
             };
-            [Check::ok("NCCL", detail), events].into_iter().chain(graphs).chain(ras).collect()
+            let is_newer = release.vendor == Vendor::Nvidia && release.number() >= UNKNOWN;
+            let nccl = if is_newer {
+                let detail = format!("{detail}, as far as this ncclscope knows");
+                Check::warn("NCCL", detail, "it is newer: look for a newer ncclscope")
+            } else {
+                Check::ok("NCCL", detail)
+            };
+            let checks = [nccl, events].into_iter().chain(graphs);
+            checks.chain(ras).chain(faults(release)).collect()
         }
     }
+}
+
+/// The known faults of a release: a warning for each that needs nothing else than this machine.
+fn faults(release: &Release) -> Vec<Check> {
+    if release.vendor == Vendor::Amd {
+        return Vec::new();
+    }
+    let name = "known faults";
+    let is_arm = cfg!(target_arch = "aarch64");
+    let number = release.text.split(['+', '-']).next().unwrap_or_default();
+    let all: Vec<_> = known_faults(release.number(), is_arm).collect();
+    let (sure, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.needs.is_empty());
+    let warn = |fault: &KnownFault| Check::warn(name, fault.sentence(number), fault.workaround);
+    let note = |fault: &KnownFault| Check::ok(name, fault.sentence(number));
+    sure.into_iter().map(warn).chain(others.into_iter().map(note)).collect()
 }
 
 /// What NCCL's RAS does to a profiler, from 2.31 on (docs/ras.md).

@@ -6,6 +6,7 @@ use crate::{control, plugin};
 use ncclscope_control::directories::is_private;
 use ncclscope_control::doctor::problems;
 use ncclscope_control::table::{CHAIN, CONTROL, LANES};
+use ncclscope_control::text::shown;
 use ncclscope_control::value::SocketDirectory;
 use ncclscope_control::variable::{PREFIX, environment};
 use rustix::process::geteuid;
@@ -20,7 +21,10 @@ pub(super) fn checks() -> Vec<Check> {
         problems.map(|it| Check::warn("NCCLSCOPE_*", it.detail, it.advice)).collect();
     if checks.is_empty() {
         names.retain(|name| name.starts_with(PREFIX));
-        let detail = if names.is_empty() { "none is set".into() } else { names.join(", ") };
+        let detail = match names.is_empty() {
+            true => "none is set".into(),
+            false => names.iter().map(|name| with_value(name)).collect::<Vec<_>>().join(", "),
+        };
         checks.push(Check::ok("NCCLSCOPE_*", detail));
     }
     checks.extend(chained(&CHAIN.value(&environment)));
@@ -31,6 +35,21 @@ pub(super) fn checks() -> Vec<Check> {
         checks.extend(LANES.value(&environment).and_then(|directory| lanes(&directory)));
     }
     checks
+}
+
+/// `NAME=VALUE`; of a URL without a user's name and password.
+fn with_value(name: &str) -> String {
+    let value = environment(name).unwrap_or_default();
+    let value = match value.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            let (authority, path) = rest.split_at(end);
+            let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+            format!("{scheme}://{place}{path}")
+        }
+        None => value,
+    };
+    format!("{name}={}", shown(&value))
 }
 
 /// Warns of a directory for control sockets that the plugin would not use.

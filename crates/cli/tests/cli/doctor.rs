@@ -49,7 +49,11 @@ fn a_good_installation_has_no_failure() {
     assert!(line("2.28.9+cuda12.9").ends_with("profiler API v5"), "{text}");
     assert!(line("ncclProfiler_v1 to ncclProfiler_v7").starts_with("ok "), "{text}");
     assert!(line("is writable").starts_with("ok "), "{text}");
-    assert!(line("/dev/shm").contains("free"), "{text}");
+    assert!(line("  /dev/shm  ").contains("free"), "{text}");
+    assert!(
+        line("copy engines").contains("a known fault of NCCL 2.28.9 with collectives"),
+        "{text}"
+    );
     assert!(line("clock").contains("TSC"), "{text}");
 }
 
@@ -64,6 +68,33 @@ fn json(command: &mut Command, code: i32) -> impl Fn(&str) -> (String, String) +
         let text = |key: &str| check[key].as_str().unwrap_or_default().to_owned();
         (text("status"), format!("{} {}", text("detail"), text("advice")))
     }
+}
+
+#[test]
+fn quietly_only_what_is_wrong_is_told_with_the_host() {
+    let place = Place::new();
+    let quiet = |mode: &str| {
+        let mut tool = place.tool();
+        Outcome::of(tool.arg("--quiet").env("NCCLSCOPE_MODE", mode)).ends_with(0).stdout
+    };
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let off = quiet("off");
+    let line = off.lines().find(|line| line.contains("NCCLSCOPE_MODE")).expect("a line");
+    let says = format!("{host}: warn NCCLSCOPE_*: NCCLSCOPE_MODE=off: nothing is recorded");
+    assert!(line.starts_with(&says), "{off}");
+    let well = quiet("trace");
+    assert!(well.lines().all(|line| line.starts_with(&host) && !line.contains(" ok ")), "{well}");
+    assert!(!well.contains("NCCLSCOPE_MODE"), "{well}");
+}
+
+#[test]
+fn values_are_shown_without_passwords() {
+    let place = Place::new();
+    let mut tool = place.tool();
+    tool.env("NCCLSCOPE_OTLP", "http://me:secret@c:4318").env("NCCLSCOPE_RING_MB", "64");
+    let text = Outcome::of(&mut tool).ends_with(0).stdout;
+    assert!(text.contains("NCCLSCOPE_OTLP=http://c:4318"), "{text}");
+    assert!(text.contains("NCCLSCOPE_RING_MB=64") && !text.contains("secret"), "{text}");
 }
 
 #[test]
