@@ -131,7 +131,7 @@ const FORMATS: [Format; 18] = [
     },
     Format {
         what: "text of ncclras",
-        reader: "`ncclscope diagnose` reads what `ncclras -f json` prints",
+        reader: "`ncclscope diagnose` reads it; `-f json` (from NCCL 2.28.7 on) says more",
         verbs: &["diagnose"],
         is_one: |start| {
             start.begins(b"NCCL version ") && start.has_any(&["\nJob summary", "\nCommunicators"])

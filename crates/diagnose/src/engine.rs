@@ -298,11 +298,13 @@ fn doubt(job: &Job, verdicts: &mut [Verdict]) {
         ranks.extend(verdict.edge.into_iter().flatten().chain(evidence));
         ranks.sort_unstable();
         ranks.dedup();
-        let why: Vec<String> = ranks
-            .iter()
-            .filter_map(|rank| doubts.get(rank))
-            .flat_map(|doubts| doubts.iter().cloned())
-            .collect();
+        // RAS has one doubt about all ranks.
+        let mut why: Vec<String> = Vec::new();
+        for one in ranks.iter().filter_map(|rank| doubts.get(rank)).copied().flatten() {
+            if !why.contains(one) {
+                why.push(one.clone());
+            }
+        }
         if !why.is_empty() {
             verdict.confidence = Confidence::Suspect;
             let more = why.len().saturating_sub(MAX_DOUBTS);

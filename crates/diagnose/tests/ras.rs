@@ -152,7 +152,11 @@ fn the_text_form_is_read() {
         )
     };
     let of_late = |sure| vec![(FindingClass::HostStuck, vec![2], sure)];
-    assert_eq!(found(&of_texts(&[late(6, 9)])), of_late(Confidence::Suspect));
+    let one = of_texts(&[late(6, 9)]);
+    assert_eq!(found(&one), of_late(Confidence::Suspect));
+    assert_eq!((one.ranks, one.findings[0].victims), (4, 3), "ranks without a name count, too");
+    let doubts = one.findings[0].alternatives.iter().filter(|it| it.contains("one output of RAS"));
+    assert_eq!(doubts.count(), 1);
     assert_eq!(found(&of_texts(&[late(6, 9), late(6, 9)])), of_late(Confidence::Confirmed));
     assert_eq!(found(&of_texts(&[late(6, 9), late(7, 9)])), []);
     let none = "  Communicator ranks have different AllReduce operation counts\n  \

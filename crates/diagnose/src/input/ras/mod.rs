@@ -24,7 +24,7 @@ use crate::job::{Communicator, Job, Process, ProcessStatus, Stop, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use finder::MemberFinder;
 use ncclscope_operations::human;
-use output::{Member, error_name};
+use output::{Member, UNKNOWN, error_name};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Ras {
                 u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
             });
             let process = &mut job.processes[at as usize];
-            process.host = Some(member.host.clone());
+            process.host = (member.host != UNKNOWN).then(|| member.host.clone());
             process.pid = member.pid;
             if size == widest {
                 process.rank = Some(member.rank);

@@ -6,6 +6,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The host of a member that the output does not name.
+pub(super) const UNKNOWN: &str = "unknown";
+
 /// One rank of a communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Member {
@@ -118,7 +121,7 @@ fn member(value: &Value, is_missing: bool) -> Option<Member> {
         .collect();
     Some(Member {
         rank: number(&value["rank"])?,
-        host: value["host"].as_str().unwrap_or("unknown").to_owned(),
+        host: value["host"].as_str().unwrap_or(UNKNOWN).to_owned(),
         pid: number(&value["pid"]),
         device: value["cuda_dev"].as_u64(),
         launched: counts.values().copied().fold(0, u64::saturating_add).min(MOST),

@@ -8,7 +8,7 @@ and of their ranks those with a rare number, unless it was asked verbosely. A co
 nothing differs has only a row in a table, without its hash.
 */
 
-use super::output::{Member, Ras};
+use super::output::{Member, Ras, UNKNOWN};
 use crate::input::older::MOST;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +160,9 @@ impl Reader {
 impl Comm {
     /// The member with this rank; `said` may end in `GPU G managed by process P on node HOST`.
     fn member(&mut self, rank: u32, said: &[&str]) -> &mut Member {
-        let unknown = Member { rank, host: "unknown".into(), ..Member::default() };
+        // Ranks without a name are different processes.
+        let device = Some(u64::from(rank));
+        let unknown = Member { rank, host: UNKNOWN.into(), device, ..Member::default() };
         let member = self.members.entry(rank).or_insert(unknown);
         // The text of an error may contain the same words.
         let after = |word: &str| said.get(said.iter().rposition(|said| *said == word)? + 1);
