@@ -91,23 +91,29 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
     notes
 }
 
-/// Why the causes of waiting are uncertain in traces: ranks have none. `None` if all have.
-pub(crate) fn missing(job: &Job) -> Option<String> {
-    if !job.is_of_traces || job.unrecorded.is_empty() {
-        return None;
+/// Why the causes of waiting are uncertain in traces: ranks have none, or communicate beside NCCL.
+pub(crate) fn doubts(job: &Job) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if job.is_of_traces && !job.unrecorded.is_empty() {
+        let count: u64 = job.unrecorded.iter().map(|(a, b)| u64::from(b - a) + 1).sum();
+        let of = job.workers.len() as u64 + count;
+        let ranks = names(&job.unrecorded);
+        doubts.push(format!("{ranks} may be the cause: no trace of {count} of {of} ranks"));
     }
-    let count: u64 = job.unrecorded.iter().map(|(a, b)| u64::from(b - a) + 1).sum();
-    let of = job.workers.len() as u64 + count;
-    Some(format!("{} may be the cause: no trace of {count} of {of} ranks", names(&job.unrecorded)))
+    let beside = |what| format!("communication beside NCCL is not judged, and may be why: {what}");
+    doubts.extend(job.beside.as_ref().map(beside));
+    doubts
 }
 
-/// Lowers findings that name a rank to suspicions if ranks have no trace. A trace does not show whom
-/// a rank sends to or receives from, so that it may have waited for any of them.
+/// Lowers findings that name a rank to suspicions if there are such doubts. A trace does not show
+/// whom a rank sends to or receives from, so that it may have waited for a rank without a trace.
 pub(crate) fn doubt(job: &Job, findings: &mut [Finding]) {
-    let Some(why) = missing(job) else { return };
+    let doubts = doubts(job);
     for finding in findings.iter_mut().filter(|finding| !finding.root_ranks.is_empty()) {
-        finding.confidence = Confidence::Suspect;
-        finding.evidence.push(Evidence::about(finding.class, why.clone()));
+        for why in &doubts {
+            finding.confidence = Confidence::Suspect;
+            finding.evidence.push(Evidence::about(finding.class, why.clone()));
+        }
     }
 }
 

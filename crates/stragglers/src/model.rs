@@ -256,6 +256,8 @@ pub struct Job {
     pub is_kernel_timed: bool,
     /// The input is PyTorch's traces, which do not show the sends and receives of a rank.
     pub is_of_traces: bool,
+    /// Kernels that communicate beside NCCL, as text: waits in them look like a rank's own work.
+    pub beside: Option<String>,
     /// For workers whose oldest operations were overwritten: arrival of the first complete
     /// operation, ns by the worker's own clock. Steps that began earlier are ignored.
     pub whole_from: BTreeMap<usize, f64>,

@@ -429,7 +429,8 @@ fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<S
             "one timeline alone does not show waits: give the recordings of all ranks".into(),
         );
     }
-    quiet.extend(coverage::missing(job).map(|why| format!("who makes the others wait: {why}")));
+    let doubts = coverage::doubts(job).into_iter();
+    quiet.extend(doubts.map(|why| format!("who makes the others wait: {why}")));
     if steps < limits.min_steps {
         quiet.push(format!(
             "{} too few to call a rank slow: at least {} are needed",

@@ -145,3 +145,27 @@ fn one_trace_that_is_cut_off_does_not_hide_the_others() {
     // The first is whole; the second and the archive end early.
     assert_eq!((found.job.workers.len(), found.unreadable.len()), (1, 2));
 }
+
+#[test]
+fn traffic_beside_nccl_is_named() {
+    let folder = folder();
+    let paths = Profile::PLAIN.write(folder.path(), 0..8);
+    let of = |path: &Path, from: &str, to: &str| {
+        fs::write(path, fs::read_to_string(path).unwrap().replacen(from, to, 3)).unwrap();
+    };
+    // Where the name of a kernel is changed, three of each of two ranks are of another library.
+    let nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL";
+    of(&paths[0], nccl, "void deep_ep::intranode::dispatch<8, 768>");
+    of(&paths[1], nccl, "void vllm::cross_device_reduce_2stage<__half, 8>");
+    let report = judged(&paths);
+    let why = "communication beside NCCL is not judged, and may be why: 3 kernels of DeepEP, 3 \
+               kernels of a custom all-reduce";
+    assert_eq!(report.quiet, [format!("who makes the others wait: {why}")]);
+    assert!(report.findings.iter().all(|of| of.confidence == Confidence::Suspect), "{report:#?}");
+    let text = Profile::PLAIN.trace(0).replace(nccl, "dpsk::ep::internode::dispatch");
+    fs::write(&paths[0], text).unwrap();
+    let error = kineto::read(&paths[..1]).unwrap_err().to_string();
+    let why = "it shows no NCCL kernel, but communication beside NCCL, which is not judged: 14 \
+               kernels of DeepEP";
+    assert!(error.ends_with(why), "{error}");
+}

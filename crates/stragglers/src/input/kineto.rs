@@ -116,17 +116,36 @@ fn job(traces: &[Trace]) -> Result<Job, Error> {
         let world = trace.identity.rank.map(|(_, ranks)| ranks);
         add(&mut groups, &mut sizes, trace, worker, (origin, world));
     }
+    job.beside = beside(traces);
     if groups.is_empty() {
-        let path = traces.first().map_or_else(|| Path::new("."), |trace| &trace.path);
-        let more = match traces.len() {
-            0 | 1 => String::new(),
-            traces => format!(", nor do the {} others", traces - 1),
-        };
-        let what = format!("it shows no NCCL kernel{more}: profile with CUDA activities");
-        return Err(Error::new(path, what));
+        return Err(no_kernel(traces, job.beside));
     }
     build(&mut job, groups, &sizes);
     Ok(job)
+}
+
+fn no_kernel(traces: &[Trace], beside: Option<String>) -> Error {
+    let path = traces.first().map_or_else(|| Path::new("."), |trace| &trace.path);
+    let more = match traces.len() {
+        0 | 1 => String::new(),
+        traces => format!(", nor do the {} others", traces - 1),
+    };
+    let why = match beside {
+        Some(beside) => format!(", but communication beside NCCL, which is not judged: {beside}"),
+        None => ": profile with CUDA activities".into(),
+    };
+    Error::new(path, format!("it shows no NCCL kernel{more}{why}"))
+}
+
+/// What communicates beside NCCL, such as `963 kernels of DeepEP`.
+fn beside(traces: &[Trace]) -> Option<String> {
+    let mut all: BTreeMap<&str, u64> = BTreeMap::new();
+    for (of, count) in traces.iter().flat_map(|trace| &trace.beside) {
+        *all.entry(of).or_default() += count;
+    }
+    let count = |count: u64| human::count(usize::try_from(count).unwrap_or(usize::MAX), "kernel");
+    let all: Vec<String> = all.iter().map(|(of, n)| format!("{} of {of}", count(*n))).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// The ranks without a trace, as inclusive ranges: of the world, whose size the traces have, and of
