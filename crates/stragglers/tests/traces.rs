@@ -147,6 +147,37 @@ fn one_trace_that_is_cut_off_does_not_hide_the_others() {
 }
 
 #[test]
+fn traces_in_a_zip_are_read() {
+    let folder = folder();
+    let paths = Profile::PLAIN.write(folder.path(), 0..8);
+    let archive = folder.path().join("traces.zip");
+    let mut zip = zip::ZipWriter::new(fs::File::create(&archive).unwrap());
+    let mut add = |name: &str, bytes: &[u8]| {
+        zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut zip, bytes).unwrap();
+    };
+    for path in &paths {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        add(&format!("../traces/{name}"), &fs::read(path).unwrap());
+        // As macOS packs a folder.
+        add(&format!("__MACOSX/traces/._{name}"), b"\0\x05\x16\x07");
+    }
+    zip.finish().unwrap();
+    let packed = fs::read(&archive).unwrap();
+    let found = kineto::read(std::slice::from_ref(&archive)).unwrap();
+    assert!(found.unreadable.is_empty(), "{:?}", found.unreadable);
+    assert_eq!(analyze(&found.job, &Limits::default()), judged(&paths));
+    // Damaged inside, and cut off before the directory at its end.
+    let mut damaged = packed.clone();
+    damaged[200..260].fill(0xff);
+    fs::write(&archive, &damaged).unwrap();
+    assert!(kineto::read(std::slice::from_ref(&archive)).is_err());
+    fs::write(&archive, &packed[..packed.len() / 2]).unwrap();
+    let error = kineto::read(&[archive]).unwrap_err().to_string();
+    assert!(error.contains("traces.zip: "), "{error}");
+}
+
+#[test]
 fn traffic_beside_nccl_is_named() {
     let folder = folder();
     let paths = Profile::PLAIN.write(folder.path(), 0..8);

@@ -29,7 +29,7 @@ pub struct Traces {
     pub unreadable: Vec<String>,
 }
 
-/// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz` or `.tgz` archives of them.
+/// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz`, `.tgz` or `.zip` archives of them.
 ///
 /// # Errors
 /// No file is a readable trace, none has an NCCL kernel, two have the same rank, or they are of two
@@ -66,7 +66,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
 #[must_use]
 pub fn is_archive(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    is_of_user(&name) && [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end))
+    is_of_user(&name) && [".tar", ".tar.gz", ".tgz", ".zip"].iter().any(|end| name.ends_with(end))
 }
 
 /// True if the file name is that of a trace.

@@ -9,7 +9,7 @@ use ncclscope_trace::{Detail, Handle, Mark, MarkKind, Recording, State, StrId};
 use scripts::{API, PROXY, Process};
 
 const RANKS: i32 = 4;
-const STEPS: u64 = 20;
+const STEPS: usize = 20;
 const STEP_NS: u64 = 100_000_000;
 const LATE_NS: u64 = 20_000_000;
 
@@ -17,7 +17,7 @@ fn rank(rank: i32, late_ns: u64) -> Process {
     let mut process = Process::new(rank, RANKS.unsigned_abs());
     let funcs = ["Send", "Recv"].map(|name| process.string(name));
     let datatype = process.string("ncclFloat32");
-    for (step, value) in (0..STEPS).zip(0..) {
+    for (step, value) in (0..).zip(0..).take(STEPS) {
         let begin = (step + 1) * STEP_NS;
         let what = MarkKind::Step;
         process.marks.push(Mark { ticks: begin - 1_000, what, name: StrId::NONE, value });
@@ -61,7 +61,7 @@ fn an_all_to_all_with_a_send_to_itself_is_judged() {
     assert!(job.batches.iter().all(|batch| batch.partners.len() == 6 && !batch.is_lacking));
     let report = analyze(&job, &Limits::default());
     // As many as without the sends to itself: the last step has no end.
-    let steps = STEPS as usize - 1;
+    let steps = STEPS - 1;
     assert_eq!((report.batches, report.step_count()), (4 * steps, steps));
     let found: Vec<_> =
         report.findings.iter().map(|one| (one.class.code(), &one.root_ranks[..])).collect();

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces in archives: `.tar`, `.tar.gz`, `.tgz`.
+//! Traces in archives: `.tar`, `.tar.gz`, `.tgz`, `.zip`.
 
 use super::{Error, is_trace};
 use flate2::read::MultiGzDecoder;
 use ncclscope_kineto::Trace;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 use tar::Archive;
+use zip::ZipArchive;
+use zip::result::ZipError;
 
 /// Maximum ratio of an archive's unpacked size to its own; traces compress to a twentieth at best.
 const MOST_TIMES: u64 = 100;
@@ -50,6 +53,9 @@ impl Unpacker<'_> {
         let file = ncclscope_trace::open_to_read(path).map_err(error)?;
         let packed = file.metadata().map_err(error)?.len();
         self.left = packed.saturating_mul(MOST_TIMES).saturating_add(LEAST_ROOM);
+        if path.extension().is_some_and(|end| end == "zip") {
+            return self.zip(file);
+        }
         let bytes: Box<dyn Read> = match path.extension().is_some_and(|end| end == "tar") {
             true => Box::new(file),
             false => Box::new(MultiGzDecoder::new(file)),
@@ -59,6 +65,20 @@ impl Unpacker<'_> {
             let mut entry = entry.map_err(error)?;
             let inside = entry.path().map_err(error)?.into_owned();
             if entry.header().entry_type().is_file() && is_trace(&inside) {
+                self.one(&inside, &mut entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn zip(&mut self, file: File) -> Result<(), Error> {
+        let path = self.path;
+        let error = |e: ZipError| Error::new(path, e);
+        let mut archive = ZipArchive::new(BufReader::new(file)).map_err(error)?;
+        for at in 0..archive.len() {
+            let mut entry = archive.by_index(at).map_err(error)?;
+            let inside = PathBuf::from(entry.name());
+            if entry.is_file() && is_trace(&inside) {
                 self.one(&inside, &mut entry)?;
             }
         }
