@@ -407,6 +407,12 @@ pub(crate) fn directories_below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The files that have such names in a directory without recordings and below it, sorted.
+pub(crate) fn named_below(directory: &Path, is_one: fn(&str) -> bool) -> Vec<PathBuf> {
+    let found = |is_one| files_below(directory, is_one).map_or_else(|_| Vec::new(), |it| it.files);
+    if found(is_recording as fn(&str) -> bool).is_empty() { found(is_one) } else { Vec::new() }
+}
+
 /// What is in a directory and below it.
 struct Below {
     /// The files with the wanted names, sorted.

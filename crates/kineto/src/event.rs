@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One event of a trace, and the choice of events that are parsed.
 
+use crate::beside;
 use memchr::memmem::Finder;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -56,7 +57,17 @@ impl Event {
     }
 
     pub(crate) fn is_nccl_kernel(&self) -> bool {
-        self.cat.eq_ignore_ascii_case("kernel") && self.name.starts_with("nccl")
+        self.is_kernel() && self.name.starts_with("nccl")
+    }
+
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.cat.eq_ignore_ascii_case("kernel")
+    }
+
+    /// Whether it is what PyTorch notes around a call of NCCL, `nccl:all_reduce`; `nccl2:` and
+    /// `ncclx:` are those of other backends.
+    pub(crate) fn is_annotation(&self) -> bool {
+        ["nccl:", "nccl2:", "ncclx:"].iter().any(|prefix| self.name.starts_with(prefix))
     }
 
     /// Whether it is the launch of a single kernel. The launch of a graph does not show when NCCL
@@ -115,6 +126,7 @@ pub(crate) struct Needles {
     span: Finder<'static>,
     merged: Finder<'static>,
     launch: Finder<'static>,
+    beside: beside::Needles,
 }
 
 impl Default for Needles {
@@ -126,6 +138,7 @@ impl Default for Needles {
             span: Finder::new("\"Trace\""),
             merged: Finder::new(LANES),
             launch: Finder::new("LaunchKernel"),
+            beside: beside::Needles::default(),
         }
     }
 }
@@ -133,7 +146,7 @@ impl Default for Needles {
 impl Needles {
     pub(crate) fn is_of_interest(&self, bytes: &[u8]) -> bool {
         let all = [&self.nccl, &self.comms, &self.operators, &self.span, &self.merged];
-        all.iter().any(|it| it.find(bytes).is_some())
+        all.iter().any(|it| it.find(bytes).is_some()) || self.beside.is_of_interest(bytes)
     }
 
     pub(crate) fn is_launch(&self, bytes: &[u8]) -> bool {
@@ -165,6 +178,15 @@ mod tests {
             Event::parse(text.as_bytes()).unwrap().is_process_of_ours()
         };
         assert!(process("NCCL rank 0 (ncclscope)") && !process("nccl-tests"));
+    }
+
+    #[test]
+    fn annotations_of_all_backends_are_known() {
+        let is_one = |name: &str| {
+            Event::parse(format!(r#"{{"name": "{name}"}}"#).as_bytes()).unwrap().is_annotation()
+        };
+        assert!(["nccl:all_reduce", "nccl2:all_reduce", "ncclx:send 0->1"].into_iter().all(is_one));
+        assert!(!["gloo:all_reduce", "nccl", "ncclDevKernel_Generic"].into_iter().any(is_one));
     }
 
     #[test]

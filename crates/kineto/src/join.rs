@@ -547,6 +547,7 @@ mod tests {
             groups,
             ops: Vec::new(),
             kernels,
+            beside: BTreeMap::new(),
             is_merged: false,
             window: (0, 0),
         }

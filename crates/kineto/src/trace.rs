@@ -8,12 +8,13 @@ no such id; for them a second pass finds the launch of each kernel by its correl
 the operation around the launch.
 */
 
+use crate::beside;
 use crate::event::{self, Event, Needles};
 use crate::facts::{Facts, Group, kind_of_kernel};
 use crate::file;
 use crate::json::{Error, Insert, Part, Scanner};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// A CPU operation `record_param_comms`.
@@ -90,6 +91,8 @@ pub struct Trace {
     pub ops: Vec<CommOp>,
     /// The NCCL kernels, in the trace's order.
     pub kernels: Vec<Kernel>,
+    /// Number of kernels that communicate beside NCCL, by the name of their library.
+    pub beside: BTreeMap<&'static str, u64>,
     /// The trace already has our tracks.
     pub is_merged: bool,
     /// The time that the trace covers; as [`CommOp::start_ns`]. Empty if it is unknown.
@@ -187,6 +190,7 @@ struct Found {
     annotations: Vec<(Thread, i64, u64)>,
     operators: Vec<(Thread, Times, u64)>,
     kernels: Vec<Kernel>,
+    beside: BTreeMap<&'static str, u64>,
     is_merged: bool,
     window: Option<(i64, i64)>,
 }
@@ -220,7 +224,7 @@ impl Found {
             self.kernel(event, (start, end));
         } else if event.name == "record_param_comms" {
             self.comm_op(&event, (start, end));
-        } else if event.name.starts_with("nccl:") {
+        } else if event.is_annotation() {
             if let Some(id) = event.number(event::EXTERNAL_ID) {
                 self.annotations.push((event.thread(), start, id));
             }
@@ -230,6 +234,8 @@ impl Found {
             }
         } else if event.cat == "Trace" {
             self.widen(start, end);
+        } else if let (true, Some(of)) = (event.is_kernel(), beside::library(&event.name)) {
+            *self.beside.entry(of).or_default() += 1;
         }
     }
 
@@ -325,6 +331,7 @@ impl Found {
             groups: self.groups,
             ops: self.ops,
             kernels: self.kernels,
+            beside: self.beside,
             is_merged: self.is_merged,
             window: (first.saturating_add(base), last.saturating_add(base)),
         }

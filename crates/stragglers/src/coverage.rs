@@ -11,9 +11,11 @@ shows the work itself, each step with operations counts.
 */
 
 use crate::clock::Clocks;
+use crate::finding::Finding;
 use crate::model::Job;
 use crate::robust::median;
 use crate::steps::{Step, Steps};
+use ncclscope_findings::{Confidence, Evidence};
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
@@ -69,7 +71,8 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
     let mut notes = Vec::new();
     if !job.unrecorded.is_empty() {
         let what = "what others waited for there is unknown";
-        notes.push(format!("no readable recording of {}: {what}", names(&job.unrecorded)));
+        let input = if job.is_of_traces { "trace" } else { "readable recording" };
+        notes.push(format!("no {input} of {}: {what}", names(&job.unrecorded)));
     }
     let is_lacking = job.batches.iter().any(|batch| batch.is_lacking)
         || job.collectives.iter().any(|collective| job.is_lacking(collective));
@@ -86,6 +89,32 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
     notes.extend(uneven(early.collect(), apart, "end", "before the last"));
     notes.extend(uneven(late.collect(), apart, "begin", "after the first"));
     notes
+}
+
+/// Why the causes of waiting are uncertain in traces: ranks have none, or communicate beside NCCL.
+pub(crate) fn doubts(job: &Job) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if job.is_of_traces && !job.unrecorded.is_empty() {
+        let count: u64 = job.unrecorded.iter().map(|(a, b)| u64::from(b - a) + 1).sum();
+        let of = job.workers.len() as u64 + count;
+        let ranks = names(&job.unrecorded);
+        doubts.push(format!("{ranks} may be the cause: no trace of {count} of {of} ranks"));
+    }
+    let beside = |what| format!("communication beside NCCL is not judged, and may be why: {what}");
+    doubts.extend(job.beside.as_ref().map(beside));
+    doubts
+}
+
+/// Lowers findings that name a rank to suspicions if there are such doubts. A trace does not show
+/// whom a rank sends to or receives from, so that it may have waited for a rank without a trace.
+pub(crate) fn doubt(job: &Job, findings: &mut [Finding]) {
+    let doubts = doubts(job);
+    for finding in findings.iter_mut().filter(|finding| !finding.root_ranks.is_empty()) {
+        for why in &doubts {
+            finding.confidence = Confidence::Suspect;
+            finding.evidence.push(Evidence::about(finding.class, why.clone()));
+        }
+    }
 }
 
 /// First arrival and last end of each rank, on the job's clock.

@@ -254,6 +254,10 @@ pub struct Job {
     pub steps_restart: bool,
     /// Arrival and end are those of kernels on the GPU.
     pub is_kernel_timed: bool,
+    /// The input is PyTorch's traces, which do not show the sends and receives of a rank.
+    pub is_of_traces: bool,
+    /// Kernels that communicate beside NCCL, as text: waits in them look like a rank's own work.
+    pub beside: Option<String>,
     /// For workers whose oldest operations were overwritten: arrival of the first complete
     /// operation, ns by the worker's own clock. Steps that began earlier are ignored.
     pub whole_from: BTreeMap<usize, f64>,
@@ -264,7 +268,7 @@ pub struct Job {
     /// Number of parts of collectives that were left out: replays of CUDA graphs in recordings that
     /// are not whole, so that it is unknown which of them belong together.
     pub unmatched_replays: usize,
-    /// Ranks of the largest communicator without a recording, as inclusive ranges.
+    /// Ranks of the largest communicator without a recording or trace, as inclusive ranges.
     pub unrecorded: Vec<(u32, u32)>,
     /// Time 0 of the job in ns since 1970; `None` if unknown.
     pub origin_ns: Option<u64>,

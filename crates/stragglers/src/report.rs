@@ -185,6 +185,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     doubt_ends(&mut findings);
     notes.extend(shortage::doubt(job, limits, &mut findings));
     shared_gpu::doubt(job, &mut findings);
+    coverage::doubt(job, &mut findings);
     help(job, list.first(), &mut findings);
     let last_arrivers = match job.is_kernel_timed {
         true => arrivers(job, &last_arrivers(job, &clocks)),
@@ -428,6 +429,8 @@ fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<S
             "one timeline alone does not show waits: give the recordings of all ranks".into(),
         );
     }
+    let doubts = coverage::doubts(job).into_iter();
+    quiet.extend(doubts.map(|why| format!("who makes the others wait: {why}")));
     if steps < limits.min_steps {
         quiet.push(format!(
             "{} too few to call a rank slow: at least {} are needed",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces of real jobs, in `../shared/data`, whose slow workers are known.
 
-use ncclscope_findings::FindingClass;
-use ncclscope_stragglers::finding::SlowPart;
+use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::{Job, Limits, SlowReport, analyze};
 use serde_json::Value;
@@ -99,7 +99,7 @@ fn the_slow_worker_of_a_real_job_is_named_in_each_step_whatever_the_clocks() {
 #[test]
 fn the_last_arrivers_of_eight_real_collectives() {
     let Some(path) = real("kineto/dlrm_kineto.tar.gz") else { return };
-    let job = kineto::read(&[path]).unwrap();
+    let job = kineto::read(&[path]).unwrap().job;
     let report = analyze(&job, &Limits::default());
     let last: Vec<u32> =
         report.last_arrivers.iter().map(|row| row.last.unwrap().rank.unwrap()).collect();
@@ -107,4 +107,21 @@ fn the_last_arrivers_of_eight_real_collectives() {
     assert_eq!(report.findings, []);
     assert!(report.clock.max_residual_ns < 10_000, "{:?}", report.clock);
     assert!(report.quiet.iter().any(|line| line.contains("10 are needed")), "{:?}", report.quiet);
+}
+
+/// Four of the eight traces of a job whose ranks wait for rank 7.
+#[test]
+fn of_half_a_real_job_no_rank_is_confirmed() {
+    let Some(folder) = real("field/kineto-missing-ranks") else { return };
+    let half = [0, 1, 2, 3].map(|rank| folder.join(format!("rank{rank}.json")));
+    let part = analyze(&kineto::read(&half).unwrap().job, &Limits::default());
+    let missing = "who makes the others wait: ranks 4-7 may be the cause: no trace of 4 of 8 ranks";
+    assert_eq!(part.quiet[0], missing, "{part:#?}");
+    let is_sure = |of: &Finding| of.confidence == Confidence::Confirmed;
+    assert!(!part.findings.iter().any(is_sure), "{part:#?}");
+    let other = [4, 5, 6, 7].map(|rank| folder.join(format!("the-other-half/rank{rank}.json")));
+    let whole = analyze(&kineto::read(&[half, other].concat()).unwrap().job, &Limits::default());
+    let of_7 = whole.steps.iter().filter(|step| step.root.is_some_and(|it| it.rank == Some(7)));
+    assert!(of_7.count() > whole.steps.len() / 2, "{:?}", whole.steps);
+    assert!(whole.quiet.is_empty() && whole.notes.is_empty(), "{whole:#?}");
 }

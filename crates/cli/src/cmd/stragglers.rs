@@ -5,7 +5,8 @@ mod reading;
 
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
-use crate::input::{Input, not_an_input, recordings_in, tell_left_out};
+use crate::formats::refuse;
+use crate::input::{Input, named_below, not_an_input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
 use crate::other_inputs;
 use crate::output::{self, in_a_line};
@@ -193,7 +194,10 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
                 true => Watched::endless("reading traces"),
                 false => Watched::by_traces("reading traces", &files, 1),
             };
-            without_times(kineto::read(&files).map_err(fail)?, &args.filter)
+            let kineto::Traces { job, unreadable } = kineto::read(&files).map_err(fail)?;
+            unreadable.iter().for_each(warn);
+            let code = if unreadable.is_empty() { 0 } else { BAD_INPUT };
+            Ok(Read { code: ExitCode::from(code), ..without_times(job, &args.filter)? })
         }
         Kind::Table => match &inputs[..] {
             [path] => {
@@ -249,6 +253,7 @@ fn tell_others(inputs: &[PathBuf], is_one: impl Fn(&str) -> bool) {
     }
 }
 
+/// The traces in a directory or, if there are none, below it.
 fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |e| Failure::input(format!("cannot read {}: {e}", directory.display()));
     let entries = std::fs::read_dir(directory).map_err(unreadable)?;
@@ -260,6 +265,11 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
         }
     }
     files.sort();
+    if files.is_empty() {
+        // A folder for each rank. JSON of others is no trace.
+        files = named_below(directory, |name| kineto::is_trace(Path::new(name)));
+        files.retain(|file| refuse("stragglers", [file]).is_ok() && not_an_input(file).is_none());
+    }
     Ok(files)
 }
 

@@ -7,7 +7,8 @@ use ncclscope_answer::Moment;
 use ncclscope_trace::{Mark, MarkKind, define::StrId};
 use scripts::Call;
 use serde_json::Value;
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Twelve steps of two ranks that arrive together.
@@ -366,16 +367,49 @@ fn an_archive_needs_a_place_for_its_traces() {
     assert!(outcome.stderr.contains("cannot write in /nonexistent (TMPDIR): "), "{outcome:?}");
 }
 
+/// A file of `../shared/data`; prints a line if it is not there.
+fn real(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    let mut out = std::io::stderr();
+    writeln!(out, "skipped: {} not found", path.display()).unwrap();
+    None
+}
+
+/// The forms of shared/data/field/kineto-folder-forms, and traces of half the ranks.
+#[test]
+fn real_traces_in_the_forms_that_people_have() {
+    let Some(place) = real("field/kineto-missing-ranks") else { return };
+    let half = json(place.to_str().unwrap(), 0);
+    let missing = "ranks 4-7 may be the cause: no trace of 4 of 8 ranks";
+    assert!(half["quiet"][0].as_str().unwrap().ends_with(missing), "{half}");
+    let text = ncclscope(&["stragglers", place.to_str().unwrap()]).stdout;
+    assert!(text.contains("may be slow all the same: see NOT SAID"), "{text}");
+    assert!(!text.contains("within the limits"), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for rank in 0..8 {
+        let below = if rank < 4 { "" } else { "the-other-half/" };
+        let bytes = std::fs::read(place.join(format!("{below}rank{rank}.json"))).unwrap();
+        std::fs::create_dir(path(&format!("rank{rank}"))).unwrap();
+        std::fs::write(path(&format!("rank{rank}/trace.json")), bytes).unwrap();
+    }
+    std::fs::write(path("rank0/._trace.json"), "\0\x05\x16\x07").unwrap();
+    std::fs::write(path("rank0/args.json"), "{\"schema\": \"ncclscope.run/1\"}").unwrap();
+    let whole = json(folder.path().to_str().unwrap(), 0);
+    assert_eq!((&whole["workers"], &whole["quiet"]), (&8.into(), &Value::Array(vec![])));
+    assert_eq!(whole["steps"][3]["root"]["rank"], 7);
+    std::fs::write(path("rank5/trace.json"), "{\"traceEvents\": [{\"ph\": ").unwrap();
+    let cut = ncclscope(&["stragglers", folder.path().to_str().unwrap()]).ends_with(3);
+    assert!(cut.stderr.contains("rank5/trace.json: it is cut off"), "{}", cut.stderr);
+    assert!(cut.stdout.contains("7 workers") && cut.stdout.contains("rank 5 may be the cause"));
+}
+
 #[test]
 fn the_last_arrivers_of_a_real_job() {
-    let file = "../../../shared/data/kineto/dlrm_kineto.tar.gz";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    if !path.exists() {
-        use std::io::Write;
-        let mut out = std::io::stderr();
-        writeln!(out, "skipped: {} not found", path.display()).unwrap();
-        return;
-    }
+    let Some(path) = real("kineto/dlrm_kineto.tar.gz") else { return };
     let args = ["stragglers", path.to_str().unwrap(), "--format", "json"];
     let report: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
     let rows = report["last_arrivers"].as_array().unwrap().iter();

@@ -9,111 +9,77 @@ kernels count as a collective of the group if all members have the same number o
 all run at once, as in an AllToAll; else they are ignored, with a note.
 */
 
+mod archive;
+mod sessions;
+
 use super::Error;
 use crate::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
-use flate2::read::MultiGzDecoder;
 use ncclscope_kineto::Trace;
 use ncclscope_operations::function::{Kind, is_rooted};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use tar::Archive;
 
-/// Maximum ratio of an archive's unpacked size to its own; traces compress to a twentieth at best.
-const MOST_TIMES: u64 = 100;
-/// Unpacked size that any archive may have, bytes.
-const LEAST_ROOM: u64 = 16 << 20;
+/// The job of some traces.
+#[derive(Debug)]
+pub struct Traces {
+    /// The job.
+    pub job: Job,
+    /// Why some files cannot be read, a line each; the job is that of the others.
+    pub unreadable: Vec<String>,
+}
 
-/// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz` or `.tgz` archives of them.
+/// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz`, `.tgz` or `.zip` archives of them.
 ///
 /// # Errors
-/// A file cannot be read or is not a trace, no file has an NCCL kernel, or two have the same rank.
-pub fn read(paths: &[PathBuf]) -> Result<Job, Error> {
-    let mut traces = Vec::new();
+/// No file is a readable trace, none has an NCCL kernel, two have the same rank, or they are of two
+/// jobs.
+pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
+    let (mut traces, mut failed) = (Vec::new(), Vec::new());
     for path in paths {
-        if is_archive(path) {
-            traces.extend(unpack(path)?);
-        } else {
-            traces.push(Trace::scan(path).map_err(|e| Error::new(path, e))?);
+        let found = match is_archive(path) {
+            true => archive::unpack(path),
+            false => Trace::scan(path)
+                .map(|trace| (vec![trace], Vec::new()))
+                .map_err(|e| Error::new(path, e)),
+        };
+        match found {
+            Ok((of, bad)) => {
+                traces.extend(of);
+                failed.extend(bad);
+            }
+            Err(error) if error.is_of_place() => return Err(error),
+            Err(error) => failed.push(error),
         }
     }
-    job(&traces)
+    let unreadable: Vec<String> = failed.iter().map(ToString::to_string).collect();
+    if let (true, Some(error)) = (traces.is_empty(), failed.into_iter().next()) {
+        return Err(error);
+    }
+    let (traces, notes) = sessions::choose(traces)?;
+    let mut job = job(&traces)?;
+    job.notes.splice(0..0, notes.into_iter().chain(unreadable.iter().cloned()));
+    Ok(Traces { job, unreadable })
 }
 
 /// True if the file name is that of an archive of traces.
 #[must_use]
 pub fn is_archive(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end))
+    is_of_user(&name) && [".tar", ".tar.gz", ".tgz", ".zip"].iter().any(|end| name.ends_with(end))
 }
 
 /// True if the file name is that of a trace.
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    [".json", ".json.gz"].iter().any(|end| name.ends_with(end)) && name != "run.json"
+    let is_trace = [".json", ".json.gz"].iter().any(|end| name.ends_with(end));
+    is_trace && is_of_user(&name) && name != "run.json"
 }
 
-/// Unpacks an archive into temporary files, because a trace may be read twice.
-fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
-    let error = |e: io::Error| Error::new(path, e);
-    let file = ncclscope_trace::open_to_read(path).map_err(error)?;
-    let packed = file.metadata().map_err(error)?.len();
-    let is_plain = path.extension().is_some_and(|end| end == "tar");
-    let bytes: Box<dyn Read> =
-        if is_plain { Box::new(file) } else { Box::new(MultiGzDecoder::new(file)) };
-    let mut left = packed.saturating_mul(MOST_TIMES).saturating_add(LEAST_ROOM);
-    let mut archive = Archive::new(bytes);
-    let mut traces = Vec::new();
-    for entry in archive.entries().map_err(error)? {
-        let mut entry = entry.map_err(error)?;
-        let inside = entry.path().map_err(error)?.into_owned();
-        if !entry.header().entry_type().is_file() || !is_trace(&inside) {
-            continue;
-        }
-        let place = std::env::temp_dir();
-        let no_place = |e: io::Error| Error::of_place(&place, e);
-        let mut copy = tempfile::NamedTempFile::new_in(&place).map_err(no_place)?;
-        let mut part = (&mut entry).take(left.saturating_add(1));
-        let copied = copy_to(&mut part, &mut copy).map_err(|failed| match failed {
-            CopyError::Read(e) => error(e),
-            CopyError::Write(e) => no_place(e),
-        })?;
-        left = left.checked_sub(copied).ok_or_else(|| {
-            let times = "it unpacks to more than 100 times its size: unpack it, and name the files";
-            Error::new(path, times)
-        })?;
-        let mut trace = Trace::scan(copy.path()).map_err(|e| Error::new(&path.join(&inside), e))?;
-        trace.path = path.join(inside);
-        traces.push(trace);
-    }
-    match traces.is_empty() {
-        true => Err(Error::new(path, "it has no trace (*.json, *.json.gz)")),
-        false => Ok(traces),
-    }
-}
-
-/// The side of a copy that failed.
-enum CopyError {
-    Read(io::Error),
-    Write(io::Error),
-}
-
-/// Copies everything and returns the number of bytes.
-fn copy_to(from: &mut impl Read, to: &mut impl Write) -> Result<u64, CopyError> {
-    let (mut buffer, mut copied) = (vec![0; 64 << 10], 0);
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => break to.flush().map(|()| copied).map_err(CopyError::Write),
-            Ok(read) => {
-                to.write_all(&buffer[..read]).map_err(CopyError::Write)?;
-                copied += read as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(CopyError::Read(e)),
-        }
-    }
+/// False for the files in which macOS keeps the attributes of another: `._trace.json`.
+fn is_of_user(name: &str) -> bool {
+    !name.starts_with("._")
 }
 
 /// Identifies an operation on all ranks.
@@ -128,7 +94,13 @@ struct Key {
 }
 
 fn job(traces: &[Trace]) -> Result<Job, Error> {
-    let mut job = Job { is_kernel_timed: true, shapes: vec![String::new()], ..Job::default() };
+    let mut job = Job {
+        is_kernel_timed: true,
+        is_of_traces: true,
+        shapes: vec![String::new()],
+        unrecorded: missing(traces),
+        ..Job::default()
+    };
     let mut groups: BTreeMap<Key, Vec<Part>> = BTreeMap::new();
     let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
     let origin = traces.iter().flat_map(|t| &t.kernels).map(|k| k.start_ns).min().unwrap_or(0);
@@ -144,17 +116,55 @@ fn job(traces: &[Trace]) -> Result<Job, Error> {
         let world = trace.identity.rank.map(|(_, ranks)| ranks);
         add(&mut groups, &mut sizes, trace, worker, (origin, world));
     }
+    job.beside = beside(traces);
     if groups.is_empty() {
-        let path = traces.first().map_or_else(|| Path::new("."), |trace| &trace.path);
-        let more = match traces.len() {
-            0 | 1 => String::new(),
-            traces => format!(", nor do the {} others", traces - 1),
-        };
-        let what = format!("it shows no NCCL kernel{more}: profile with CUDA activities");
-        return Err(Error::new(path, what));
+        return Err(no_kernel(traces, job.beside));
     }
     build(&mut job, groups, &sizes);
     Ok(job)
+}
+
+fn no_kernel(traces: &[Trace], beside: Option<String>) -> Error {
+    let path = traces.first().map_or_else(|| Path::new("."), |trace| &trace.path);
+    let more = match traces.len() {
+        0 | 1 => String::new(),
+        traces => format!(", nor do the {} others", traces - 1),
+    };
+    let why = match beside {
+        Some(beside) => format!(", but communication beside NCCL, which is not judged: {beside}"),
+        None => ": profile with CUDA activities".into(),
+    };
+    Error::new(path, format!("it shows no NCCL kernel{more}{why}"))
+}
+
+/// What communicates beside NCCL, such as `963 kernels of DeepEP`.
+fn beside(traces: &[Trace]) -> Option<String> {
+    let mut all: BTreeMap<&str, u64> = BTreeMap::new();
+    for (of, count) in traces.iter().flat_map(|trace| &trace.beside) {
+        *all.entry(of).or_default() += count;
+    }
+    let count = |count: u64| human::count(usize::try_from(count).unwrap_or(usize::MAX), "kernel");
+    let all: Vec<String> = all.iter().map(|(of, n)| format!("{} of {of}", count(*n))).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// The ranks without a trace, as inclusive ranges: of the world, whose size the traces have, and of
+/// their process groups. Empty if the rank of a trace is unknown.
+fn missing(traces: &[Trace]) -> Vec<(u32, u32)> {
+    let ranks: Option<BTreeSet<u32>> =
+        traces.iter().map(|trace| trace.identity.rank.map(|(rank, _)| rank)).collect();
+    let worlds = traces.iter().filter_map(|trace| trace.identity.rank).map(|(_, world)| world);
+    let listed = traces.iter().flat_map(|trace| &trace.groups).flat_map(|group| &group.ranks);
+    let end = worlds.chain(listed.map(|rank| rank.saturating_add(1))).max().unwrap_or(0);
+    let Some(ranks) = ranks else { return Vec::new() };
+    let (mut gaps, mut next) = (Vec::new(), 0);
+    for rank in ranks.into_iter().chain([end]) {
+        if rank > next {
+            gaps.push((next, rank - 1));
+        }
+        next = next.max(rank.saturating_add(1));
+    }
+    gaps
 }
 
 fn add(
@@ -260,6 +270,7 @@ fn pairwise(groups: &BTreeMap<Key, Vec<Part>>) -> BTreeSet<String> {
 mod tests {
     use super::*;
     use flate2::{Compression, write::GzEncoder};
+    use std::io::{self, Read};
 
     #[test]
     fn a_small_archive_does_not_fill_the_disk() {
@@ -268,12 +279,14 @@ mod tests {
         let out = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
         let mut archive = tar::Builder::new(out);
         let mut header = tar::Header::new_gnu();
-        header.set_size(LEAST_ROOM * 2);
+        header.set_size(archive::LEAST_ROOM * 2);
         header.set_mode(0o600);
         header.set_cksum();
-        archive.append_data(&mut header, "0.json", io::repeat(b' ').take(LEAST_ROOM * 2)).unwrap();
+        archive
+            .append_data(&mut header, "0.json", io::repeat(b' ').take(archive::LEAST_ROOM * 2))
+            .unwrap();
         archive.into_inner().unwrap().finish().unwrap();
-        let error = unpack(&path).map(drop).unwrap_err().to_string();
+        let error = archive::unpack(&path).map(drop).unwrap_err().to_string();
         assert!(error.contains("it unpacks to more than 100 times its size"), "{error}");
     }
 

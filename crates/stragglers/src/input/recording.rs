@@ -262,6 +262,12 @@ impl Process<'_, '_> {
         operation.comm.map(|comm| self.timeline.comm(comm as usize))
     }
 
+    /// What a rank sends to itself, as in PyTorch's AllToAll, waits for nobody, and NCCL shows no
+    /// kernel of it.
+    fn is_to_itself(&self, operation: &OpFacts) -> bool {
+        operation.peer.is_some_and(|to| self.comm(operation).is_some_and(|comm| comm.rank == to))
+    }
+
     /// True if some of its operations of a kind are missing, or it was recorded only for a time.
     fn is_partial(&self, kind: EventKind) -> bool {
         let recording = self.timeline.recording();
@@ -474,8 +480,8 @@ impl Adding<'_> {
         launch: &launches::Launch,
         seen: &mut OwnCollectives,
     ) -> Option<f64> {
-        let operations: Vec<&OpFacts> =
-            launch.operations.iter().map(|&at| &process.operations[at]).collect();
+        let operations = launch.operations.iter().map(|&at| &process.operations[at]);
+        let operations: Vec<&OpFacts> = operations.filter(|o| !process.is_to_itself(o)).collect();
         if !operations.iter().all(|o| o.done.is_some()) {
             return None;
         }

@@ -9,3 +9,4 @@ mod links;
 mod missing;
 mod pipeline;
 mod pxn;
+mod to_itself;

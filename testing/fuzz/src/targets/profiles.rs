@@ -80,7 +80,7 @@ fn read(name: &str, data: &[u8]) -> bool {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return false };
     let path = folder.path().join(name);
     let Ok(()) = std::fs::write(&path, data) else { return false };
-    let Ok(job) = kineto::read(&[path]) else { return false };
+    let Ok(kineto::Traces { job, .. }) = kineto::read(&[path]) else { return false };
     let _ = serde_json::to_string(&analyze(&job, &Limits::default()));
     true
 }
