@@ -12,6 +12,7 @@ use crate::own;
 use crate::shared::Shared;
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::clock;
+use ncclscope_trace::Definition;
 use ncclscope_trace::layout::Header;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,9 +80,13 @@ impl Recording {
             return;
         }
         match opening.begin(shared) {
-            Ok(open) => {
+            Ok(mut open) => {
                 shared.opened(&open.path);
-                tries.late().into_iter().for_each(|line| shared.tell(line));
+                // Not by an order: at the end the drain thread takes no more.
+                if let Some(line) = tries.late() {
+                    shared.problem(&line);
+                    open.waiting.push_back(Definition::Note(line));
+                }
                 *stage = Stage::Open(Box::new(open));
             }
             Err(_) if self.is_closing.load(Ordering::Relaxed) => {
