@@ -38,7 +38,7 @@ fn many_unreadable_files_are_a_few_lines() {
     for number in 0..500 {
         std::fs::write(killed.path().join(format!("empty-{number}.nscope")), "").unwrap();
     }
-    for verb in ["report", "diagnose"] {
+    for verb in ["report", "stragglers"] {
         let outcome = ncclscope(&[verb, killed.path().to_str().unwrap()]);
         let lines = outcome.stderr.matches("cannot read ").count();
         assert_eq!(lines, 8, "{verb}: {}", outcome.stderr);
