@@ -171,7 +171,7 @@ impl Input {
             unreadable: Vec::new(),
             bad: 0,
         };
-        let mut failed = None;
+        let (mut failed, mut passed_over) = (None, 0_usize);
         let mut progress = Progress::new("opening recordings", files.len() as u64);
         let open = |file: &PathBuf| {
             let recording = Recording::open(file)?.with_content()?;
@@ -196,7 +196,8 @@ impl Input {
                     if named.contains(file) {
                         failed.get_or_insert(line);
                     } else {
-                        warn(line);
+                        passed_over += 1;
+                        (passed_over <= NAMED).then(|| warn(line));
                     }
                     input.bad += 1;
                 }
@@ -210,6 +211,9 @@ impl Input {
             opened.into_iter().zip(at * at_once..).for_each(|(one, index)| take(index, one));
         });
         drop(progress);
+        if let more @ 1.. = passed_over.saturating_sub(NAMED) {
+            warn(format_args!("{} unreadable", human::are(more, "more recording")));
+        }
         if let Some(line) = failed {
             return Err(Failure::input(line));
         }
@@ -336,7 +340,7 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     } else {
         Below { files: vec![path.to_owned()], unreadable: Vec::new() }
     };
-    unreadable.iter().for_each(warn);
+    warn_of_unreadable(&unreadable);
     if files.is_empty() {
         return Err(Failure::input(format!(
             "no recordings (*.nscope) below {}, no saved reports (*.json), and no files of NCCL \
@@ -349,9 +353,9 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
     let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
     let runs = Runs::split(&facts);
     runs.copies(&facts).iter().for_each(tell);
-    for &at in &runs.nameless {
-        warn(format_args!("{} {NAMELESS}", facts[at].path.display()));
-    }
+    let line = |&at: &usize| format!("{} {NAMELESS}", facts[at].path.display());
+    let nameless = first_of(runs.nameless.iter().map(line), "left out for the same reason");
+    nameless.iter().for_each(warn);
     let bad = bad + runs.nameless.len() + unreadable.len();
     let mut recordings: Vec<Option<Recording>> = recordings.into_iter().map(Some).collect();
     let mut take = |run: &Run| RunInput {
@@ -382,7 +386,7 @@ pub(crate) fn saved_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
 pub(crate) fn all_below(directory: &Path) -> Vec<PathBuf> {
     match files_below(directory, is_recording) {
         Ok(Below { files, unreadable }) => {
-            unreadable.iter().for_each(warn);
+            warn_of_unreadable(&unreadable);
             files
         }
         Err(error) => {
@@ -495,6 +499,14 @@ pub(crate) fn warn_of_damaged(lines: impl Iterator<Item = String>) -> usize {
     let count = damaged.len();
     first_of(damaged.into_iter(), "damaged").iter().for_each(warn);
     count
+}
+
+/// Prints these lines about directories, up to [`NAMED`], and how many more there are.
+fn warn_of_unreadable(directories: &[String]) {
+    directories.iter().take(NAMED).for_each(warn);
+    if let more @ 1.. = directories.len().saturating_sub(NAMED) {
+        warn(format_args!("{more} more directories cannot be read"));
+    }
 }
 
 /// The first [`NAMED`] lines of one for each recording, and one on how many more are `alike`.

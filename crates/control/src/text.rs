@@ -18,6 +18,16 @@ pub fn shown(text: &str) -> String {
     out
 }
 
+/// The whole text, with control characters escaped.
+#[must_use]
+pub fn on_one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_control() { out.extend(char.escape_default()) } else { out.push(char) }
+    }
+    out
+}
+
 /// At most the first `bytes` bytes of a text, cut between characters.
 #[must_use]
 pub fn beginning(text: &str, bytes: usize) -> &str {
@@ -33,6 +43,7 @@ mod tests {
     fn what_is_shown_is_short_and_stays_on_its_line() {
         assert_eq!(shown("größer"), "größer");
         assert_eq!(shown("a\nb\x1b[2J\u{85}"), "a\\nb\\u{1b}[2J\\u{85}");
+        assert_eq!(on_one_line(&"ü\x1b]0;".repeat(99)), "ü\\u{1b}]0;".repeat(99));
         assert_eq!(shown(&"x".repeat(200)), "x".repeat(200));
         assert_eq!(shown(&"x".repeat(1 << 20)), "x".repeat(200) + "...");
         assert!(shown(&"\u{1}".repeat(1 << 20)).len() < 220);

@@ -28,12 +28,12 @@ pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     Read::by_ref(&mut file).take(2).read_to_end(&mut magic)?;
     file.rewind()?;
     OPENED.fetch_add(file.metadata()?.len(), Ordering::Relaxed);
+    let file = Counted { file, read: 0 };
     if magic == [0x1f, 0x8b] {
-        let left = file.metadata()?.len().saturating_mul(MOST_TIMES).saturating_add(LEAST_ROOM);
-        let file = BufReader::with_capacity(BUFFER, Counted(file));
-        return Ok(Box::new(Unpacked { data: MultiGzDecoder::new(file), left }));
+        let data = MultiGzDecoder::new(BufReader::with_capacity(BUFFER, file));
+        return Ok(Box::new(Unpacked { data, read: 0 }));
     }
-    Ok(Box::new(Counted(file)))
+    Ok(Box::new(file))
 }
 
 /// Sum of the sizes of all opened traces, counted at each opening (`OPENED`), and of the bytes that
@@ -49,28 +49,36 @@ pub fn bytes_read() -> (u64, u64) {
 }
 
 /// A file that counts the bytes that are read.
-struct Counted(File);
+struct Counted {
+    file: File,
+    read: u64,
+}
 
 impl Read for Counted {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = self.0.read(bytes)?;
+        let read = self.file.read(bytes)?;
+        self.read += read as u64;
         READ.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
 
-/// Unpacked data with a limit of the bytes that may still be read.
-struct Unpacked<R> {
-    data: R,
-    left: u64,
+/// Unpacked data. It may not be more than [`MOST_TIMES`] the compressed bytes read so far, so that
+/// little is unpacked, and kept, of a file that is made to be large.
+struct Unpacked {
+    data: MultiGzDecoder<BufReader<Counted>>,
+    read: u64,
 }
 
-impl<R: Read> Read for Unpacked<R> {
+impl Read for Unpacked {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.data.read(bytes)?;
-        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            io::Error::other("it unpacks to more than 100 times its size: unpack it first")
-        })?;
+        self.read += read as u64;
+        let packed = self.data.get_ref().get_ref().read;
+        if self.read > packed.saturating_mul(MOST_TIMES).saturating_add(LEAST_ROOM) {
+            let text = "it unpacks to more than 100 times its size: unpack it first";
+            return Err(io::Error::other(text));
+        }
         Ok(read)
     }
 }
@@ -148,6 +156,31 @@ mod tests {
         assert_eq!(read(LEAST_ROOM).unwrap(), LEAST_ROOM);
         let error = read(4 * LEAST_ROOM).unwrap_err().to_string();
         assert!(error.contains("more than 100 times its size"), "{error}");
+    }
+
+    /// What follows the bomb would allow it, and is not waited for.
+    #[test]
+    fn the_ratio_is_checked_while_a_trace_unpacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json.gz");
+        let mut file = File::create(&path).unwrap();
+        for (text, level) in [(' ', 9), ('x', 0)] {
+            let mut out = GzEncoder::new(&file, Compression::new(level));
+            let byte = u8::try_from(text).unwrap();
+            io::copy(&mut io::repeat(byte).take(4 * LEAST_ROOM), &mut out).unwrap();
+            out.finish().unwrap();
+        }
+        file.flush().unwrap();
+        let mut unpacked = 0;
+        let (mut data, mut bytes) = (open(&path).unwrap(), vec![0; 1 << 16]);
+        let error = loop {
+            match data.read(&mut bytes) {
+                Ok(read) => unpacked += read as u64,
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("more than 100 times its size"), "{error}");
+        assert!(unpacked < 3 * LEAST_ROOM, "{unpacked}");
     }
 
     #[test]

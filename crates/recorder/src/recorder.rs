@@ -21,6 +21,9 @@ pub const NO_COMM: u16 = u16::MAX;
 
 /// Lanes kept ready for new threads: one that enqueues, one proxy, and two more.
 const SPARE: usize = 4;
+/// Lanes kept ready at the start of a process, in use or not, because its threads may begin
+/// together: one for each of a host's GPUs, and as many proxies.
+const FIRST: usize = 16;
 /// Number of the spare lanes whose rings are fully committed. Committing costs the process one
 /// microsecond per page.
 const WHOLE_SPARE: usize = 2;
@@ -499,6 +502,7 @@ impl Recorder {
         let proxies = comms.max((2 * comms).min(12));
         let threads = in_use.max(comms + 2 * comms.min(8));
         let spare = if registry::tells_ends() { SPARE } else { SPARE_WITHOUT_KEY };
+        let spare = spare.max(FIRST.saturating_sub(in_use));
         ((threads + spare).min(LANES), (slabs.max(proxies) + slabs / 4 + 8).min(SLABS))
     }
 

@@ -57,6 +57,27 @@ impl<T> Handover<T> {
         Some(item)
     }
 
+    /// Removes the oldest item for which `is_wanted` is true.
+    pub(crate) fn next_that(&self, is_wanted: impl Fn(&T) -> bool) -> Option<T> {
+        let mut queue = self.queue.lock();
+        let at = queue.items.iter().position(|(item, _)| is_wanted(item))?;
+        let (item, weight) = queue.items.remove(at)?;
+        queue.weight -= weight;
+        Some(item)
+    }
+
+    /// Makes `item` the oldest one again, without regard to the limit.
+    pub(crate) fn put_back(&self, item: T, weight: usize) {
+        let mut queue = self.queue.lock();
+        queue.weight += weight;
+        queue.items.push_front((item, weight));
+    }
+
+    /// Number of items.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.lock().items.len()
+    }
+
     /// Removes all items.
     pub(crate) fn take(&self) -> Vec<T> {
         let mut queue = self.queue.lock();
@@ -87,7 +108,11 @@ mod tests {
         assert_eq!((queue.put('c', 4), queue.put('d', 0)), (Ok(()), Ok(())));
         assert_eq!((queue.refused(), queue.next()), (1, Some('a')));
         assert_eq!(queue.put('e', 6), Ok(()), "there is room again");
-        assert_eq!(queue.take(), ['c', 'd', 'e']);
+        assert_eq!(queue.next_that(|&item| item == 'd'), Some('d'));
+        assert_eq!((queue.next_that(|&item| item == 'x'), queue.len()), (None, 2));
+        queue.put_back('a', 6);
+        assert_eq!(queue.put('f', 1), Err('f'), "what came back counts");
+        assert_eq!(queue.take(), ['a', 'c', 'e']);
         assert_eq!(queue.next(), None);
         assert_eq!(queue.put('f', 10), Ok(()));
     }

@@ -11,6 +11,7 @@ between, the release unloads it, and may wait for a thread that is loading a lib
 use crate::library::Library;
 use crate::sys;
 use crate::sys::lock::Lock;
+use ncclscope_control::text::on_one_line;
 use ncclscope_control::value::LogTo;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -127,7 +128,8 @@ impl Log {
         self.speak();
     }
 
-    /// Queues a line until [`Log::speak`].
+    /// Queues a line until [`Log::speak`]. It may have names of others: nothing in it acts on a
+    /// terminal.
     pub(crate) fn say(&self, severity: Severity, line: &str) {
         let mut inner = self.inner.lock();
         if inner.to == LogTo::Off {
@@ -137,7 +139,7 @@ impl Log {
             inner.dropped += 1;
             return;
         }
-        inner.lines.push_back((severity, line.to_owned()));
+        inner.lines.push_back((severity, on_one_line(line)));
     }
 
     /// Starts a thread that prints the waiting lines, releases destroyed loggers, and ends.
@@ -170,7 +172,7 @@ impl Log {
             if is_over {
                 return;
             }
-            std::thread::sleep(Duration::from_micros(200));
+            crate::sys::wake::pause(Duration::from_micros(200));
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn place(base: &Path, dir: &Path) -> Result<(PathBuf, Option<String>)
     let shown = base.display();
     let other = instead_of(base).map_err(|error| {
         let instead = format!("and no other directory can be created: {error}");
-        format!("{shown}: {why}, {instead}; recording and the watchdog are off")
+        format!("{shown}: {why}, {instead}")
     })?;
     let other = other.join(dir.strip_prefix(base).unwrap_or_else(|_| Path::new("")));
     let line = format!(

@@ -349,7 +349,7 @@ impl Probe {
             if is_done() {
                 break;
             }
-            std::thread::sleep(Duration::from_micros(100));
+            crate::sys::wake::pause(Duration::from_micros(100));
         }
     }
 
@@ -360,7 +360,7 @@ impl Probe {
             if let Some(turn) = self.turn.try_lock() {
                 return Some(turn);
             }
-            std::thread::sleep(Duration::from_millis(1));
+            crate::sys::wake::pause(Duration::from_millis(1));
         }
         None
     }

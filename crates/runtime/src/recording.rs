@@ -7,14 +7,19 @@ cache, and everything else that is written. Records keep their space in the lane
 written, so that a kill loses none. If the file system is so slow that a lane becomes full, the
 drain thread frees the space earlier; records that do not fit into the queue are counted.
 
+A file system that refuses is like one that is slow: records wait, and are tried again with the next
+job. So does all of it while the file cannot be created; only the watchdog needs no file.
+
 If no thread can be started, the caller does the jobs itself with [`Recording::work`].
 */
+
+mod failure;
+mod opening;
 
 use crate::directory;
 use crate::handover::Handover;
 use crate::lanes::LanesFile;
 use crate::orders::Dumped;
-use crate::own;
 use crate::reply::{Answer, Reply};
 use crate::shared::Shared;
 use crate::sys;
@@ -22,11 +27,14 @@ use crate::sys::descriptor::{self, Identity};
 use crate::sys::lock::Lock;
 use crate::sys::wake::Wake;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use failure::Told;
 use ncclscope_trace::codec::{Block, Encoder, SPARE};
 use ncclscope_trace::dump::Rest;
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{ClockSync, Definition, Writer};
+pub(crate) use opening::Opening;
+use opening::Tries;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
@@ -38,19 +46,8 @@ use std::sync::Arc;
 const QUEUE_BYTES: usize = 16 << 20;
 /// Maximum number of definitions that wait while the file system accepts no writes.
 const WAITING: usize = 1 << 16;
-
-/// What is needed to create a recording.
-#[derive(Debug)]
-pub(crate) struct Opening {
-    pub(crate) dir: PathBuf,
-    /// The part of the directory's path that must belong to this user.
-    pub(crate) private: Option<PathBuf>,
-    pub(crate) header: Header,
-    pub(crate) ring_bytes: u64,
-    /// A number that other processes are unlikely to have.
-    pub(crate) nonce: u32,
-    pub(crate) lanes: Option<Arc<LanesFile>>,
-}
+/// Size that a definition counts with when very many jobs wait, bytes.
+const LATE_DEFINITION: usize = 256;
 
 /// A job for the writer thread.
 #[derive(Debug)]
@@ -83,6 +80,23 @@ pub(crate) enum Job {
     },
 }
 
+impl Job {
+    /// The bytes that it takes of [`QUEUE_BYTES`]. What must not be left out takes none.
+    fn weight(&self) -> usize {
+        match self {
+            Job::Block(block) => block.memory(),
+            Job::Heartbeats(words) => size_of_val(words.as_slice()),
+            Job::Clock(_) | Job::Sync { done: None, .. } => size_of::<Job>(),
+            _ => 0,
+        }
+    }
+
+    /// True if it need not wait until the records before it are written.
+    fn is_independent(&self) -> bool {
+        matches!(self, Job::Sync { .. } | Job::Checkpoint { .. })
+    }
+}
+
 /// The recording's file and the jobs that wait for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -94,12 +108,17 @@ pub(crate) struct Recording {
     file: Lock<Stage>,
     has_thread: AtomicBool,
     is_refused: AtomicBool,
+    /// A new communicator, or the end: a file that could not be created is tried at once.
+    is_wanted: AtomicBool,
+    is_closing: AtomicBool,
+    /// The queue had no room for a definition.
+    missed: AtomicBool,
     wake: Wake,
 }
 
 #[derive(Debug)]
 enum Stage {
-    Opening(Box<Opening>),
+    Opening(Box<Opening>, Tries),
     Open(Box<Open>),
     Over,
 }
@@ -118,7 +137,7 @@ struct Open {
     /// Definitions that are not written yet.
     waiting: VecDeque<Definition>,
     waiting_lost: u64,
-    has_failed: bool,
+    told: Told,
 }
 
 impl Recording {
@@ -128,22 +147,21 @@ impl Recording {
             jobs: Handover::new(QUEUE_BYTES),
             written: Lock::new(Vec::new()),
             done: AtomicU64::new(0),
-            file: Lock::new(Stage::Opening(Box::new(opening))),
+            file: Lock::new(Stage::Opening(Box::new(opening), Tries::default())),
             has_thread: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(true),
+            is_closing: AtomicBool::new(false),
+            missed: AtomicBool::new(false),
             wake: Wake::new(),
         }
     }
 
-    /// Starts the writer thread. The answer is the file's path, or a line that says why there is
-    /// none.
+    /// Starts the writer thread. The answer comes when it has tried to create the file.
     ///
     /// # Errors
     /// The system's error if no thread can be started.
-    pub(crate) fn start(
-        self: &Arc<Recording>,
-        shared: &'static Shared,
-    ) -> io::Result<Reply<Result<PathBuf, String>>> {
+    pub(crate) fn start(self: &Arc<Recording>, shared: &'static Shared) -> io::Result<Reply<()>> {
         let (reply, answer) = Reply::new();
         let recording = Arc::clone(self);
         let body = move || {
@@ -157,52 +175,54 @@ impl Recording {
         Ok(reply)
     }
 
-    fn run(&self, shared: &'static Shared, opened: Answer<Result<PathBuf, String>>) {
-        let result = self.open(shared);
-        if let Err(line) = &result {
-            shared.give_up(line);
-            self.refuse();
-            return opened.give(result);
-        }
-        opened.give(result);
+    fn run(&self, shared: &'static Shared, tried: Answer<()>) {
+        let mut tried = Some(tried);
         while self.work(shared) {
-            // Failed writes are retried with the next job, which comes within a second.
+            tried.take().into_iter().for_each(|tried| tried.give(()));
+            // What failed is tried again with the next job, which comes within a second.
             self.wake.wait(None);
         }
     }
 
-    /// Creates the file and returns its path. The error is a line for the user.
-    pub(crate) fn open(&self, shared: &'static Shared) -> Result<PathBuf, String> {
-        let mut stage = self.file.lock();
-        let Stage::Opening(opening) = std::mem::replace(&mut *stage, Stage::Over) else {
-            return Err("the recording was opened before".into());
-        };
-        let lanes = opening.lanes.clone();
-        let open = Open::begin(*opening, shared).inspect_err(|_| {
-            // Without a recording, the lanes file serves no purpose.
-            lanes.iter().for_each(|lanes| lanes.remove());
-        })?;
-        let path = open.path.clone();
-        *stage = Stage::Open(Box::new(open));
-        shared.opened(&path);
-        Ok(path)
-    }
-
-    /// Writes the queued jobs and retries failed definitions. False once the recording is closed.
+    /// Creates the file if there is none, writes the queued jobs and retries what failed. False
+    /// once the recording is closed.
     pub(crate) fn work(&self, shared: &'static Shared) -> bool {
         let mut stage = self.file.lock();
-        let Stage::Open(open) = &mut *stage else { return false };
+        self.create(&mut stage, shared);
+        let open = match &mut *stage {
+            Stage::Open(open) => open,
+            Stage::Opening(..) => {
+                while self.jobs.next_that(Job::is_independent).is_some() {
+                    self.done.fetch_add(1, Ordering::Relaxed);
+                }
+                return true;
+            }
+            Stage::Over => return false,
+        };
         open.define_waiting();
         let mut blocks = Vec::new();
-        while let Some(job) = self.jobs.next() {
-            if let Job::Block(block) = job {
-                blocks.push(*block);
-                if blocks.len() == SPARE {
-                    self.write(open, &mut blocks, shared);
+        loop {
+            // A job to do after the blocks before it, or `Some(None)`: there is none.
+            let then = match self.jobs.next() {
+                Some(Job::Block(block)) => {
+                    blocks.push(*block);
+                    if blocks.len() < SPARE {
+                        continue;
+                    }
+                    None
                 }
-                continue;
+                job => Some(job),
+            };
+            if !self.write(open, &mut blocks, shared) {
+                self.wait_with(blocks, then.flatten());
+                while let Some(job) = self.jobs.next_that(Job::is_independent) {
+                    open.run(job, shared);
+                    self.done.fetch_add(1, Ordering::Relaxed);
+                }
+                return true;
             }
-            self.write(open, &mut blocks, shared);
+            let Some(then) = then else { continue };
+            let Some(job) = then else { break };
             let is_last = matches!(job, Job::Close { .. });
             open.run(job, shared);
             self.done.fetch_add(1, Ordering::Relaxed);
@@ -211,18 +231,36 @@ impl Recording {
                 return false;
             }
         }
-        self.write(open, &mut blocks, shared);
+        if self.missed.swap(false, Ordering::Relaxed) {
+            shared.reintroduce();
+        }
         true
     }
 
-    /// Writes consecutive blocks, and keeps their memory for reuse.
-    fn write(&self, open: &mut Open, blocks: &mut Vec<Block>, shared: &'static Shared) {
-        if !blocks.is_empty() {
-            open.write(blocks, shared);
-            self.done.fetch_add(blocks.len() as u64, Ordering::Relaxed);
-            let mut written = self.written.lock();
-            let room = SPARE.saturating_sub(written.len());
-            written.extend(blocks.drain(..).take(room));
+    /// Writes consecutive blocks, and keeps their memory for reuse. False if the file system
+    /// refuses some, which remain; at the end they are counted as lost.
+    fn write(&self, open: &mut Open, blocks: &mut Vec<Block>, shared: &'static Shared) -> bool {
+        if blocks.is_empty() {
+            return true;
+        }
+        let mut count = open.write(blocks, shared);
+        if self.is_closing.load(Ordering::Relaxed) {
+            open.writer.lose(&blocks[count..]);
+            count = blocks.len();
+        }
+        self.done.fetch_add(count as u64, Ordering::Relaxed);
+        let mut written = self.written.lock();
+        let room = SPARE.saturating_sub(written.len());
+        written.extend(blocks.drain(..count).take(room));
+        blocks.is_empty()
+    }
+
+    /// Makes blocks that could not be written, and the job after them, the first of the queue.
+    fn wait_with(&self, blocks: Vec<Block>, job: Option<Job>) {
+        let blocks = blocks.into_iter().map(|block| Job::Block(Box::new(block)));
+        for job in blocks.chain(job).rev() {
+            let weight = job.weight();
+            self.jobs.put_back(job, weight);
         }
     }
 
@@ -231,7 +269,7 @@ impl Recording {
         encoder.reuse(self.written.lock().drain(..));
     }
 
-    /// Drops all jobs, and all their answers, because there is no file and will be none.
+    /// Drops all jobs, and all their answers, because the process ends without a file.
     fn refuse(&self) {
         self.is_refused.store(true, Ordering::SeqCst);
         drop(self.jobs.take());
@@ -239,12 +277,22 @@ impl Recording {
 
     /// Queues a job; returns it if the queue is full.
     pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
-        let weight = match &job {
-            Job::Block(block) => block.memory(),
-            Job::Heartbeats(words) => size_of_val(words.as_slice()),
-            _ => 0,
-        };
+        let (mut weight, is_definition) = (job.weight(), matches!(job, Job::Define(_)));
+        match &job {
+            Job::Define(Definition::Comm(_)) => self.is_wanted.store(true, Ordering::Relaxed),
+            Job::Close { .. } => {
+                self.is_closing.store(true, Ordering::Relaxed);
+                self.is_wanted.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        if is_definition && self.jobs.len() > WAITING {
+            weight = LATE_DEFINITION;
+        }
         let result = self.jobs.put(job, weight);
+        if is_definition && result.is_err() {
+            self.missed.store(true, Ordering::Relaxed);
+        }
         if self.is_refused.load(Ordering::SeqCst) {
             drop(self.jobs.take());
         }
@@ -267,30 +315,16 @@ impl Recording {
 }
 
 impl Open {
-    /// Creates the first file. The error is a line for the user.
-    fn begin(mut opening: Opening, shared: &'static Shared) -> Result<Open, String> {
-        if let Some(base) = opening.private.take() {
-            let (dir, line) = own::place(&base, &opening.dir)?;
-            opening.dir = dir;
-            line.into_iter().for_each(|line| shared.tell(line));
-        }
-        let dir = opening.dir.clone();
-        Open::create(opening).map_err(|error| {
-            format!(
-                "cannot record in {}: {error}; recording and the watchdog are off",
-                dir.display()
-            )
-        })
-    }
-
     fn create(opening: Opening) -> io::Result<Open> {
         let Opening { dir, private: _, header, ring_bytes, nonce, lanes } = opening;
         let dir = std::path::absolute(dir)?;
         let (writer, path) = directory::create(&dir, &header, ring_bytes, nonce)?;
-        let file = Identity::of(writer.file().as_fd())
-            .inspect_err(|_| drop(std::fs::remove_file(&path)))?;
         let owner = Owner::new(header.pid, header.process, path.clone());
-        lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner))?;
+        let file = Identity::of(writer.file().as_fd())
+            .and_then(|file| {
+                lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner)).map(|()| file)
+            })
+            .inspect_err(|_| drop(std::fs::remove_file(&path)))?;
         let waiting = VecDeque::new();
         Ok(Open {
             writer,
@@ -301,7 +335,7 @@ impl Open {
             lanes,
             waiting,
             waiting_lost: 0,
-            has_failed: false,
+            told: Told::default(),
         })
     }
 
@@ -320,19 +354,22 @@ impl Open {
         &mut self.writer
     }
 
-    /// Writes blocks, and frees the space of their records in the lanes.
-    fn write(&mut self, blocks: &mut [Block], shared: &'static Shared) {
-        let result = self.writer().append_blocks(blocks);
+    /// Writes blocks up to the first that the file system refuses, and frees the space of their
+    /// records in the lanes. Returns their number.
+    fn write(&mut self, blocks: &mut [Block], shared: &'static Shared) -> usize {
+        let (count, result) = self.writer().append_blocks(blocks);
         self.keep(result, shared);
-        for block in blocks {
+        for block in &blocks[..count] {
             let header = shared.recorder.region.lane_header(block.lane.into());
             header.into_iter().for_each(|header| header.take_until(block.end));
         }
+        count
     }
 
     fn run(&mut self, job: Job, shared: &'static Shared) {
         match job {
-            Job::Block(mut block) => self.write(std::slice::from_mut(&mut *block), shared),
+            // Written with its neighbours, by [`Recording::write`].
+            Job::Block(_) => {}
             Job::Heartbeats(words) => {
                 let result = self.writer().append_heartbeats(&words);
                 self.keep(result, shared);
@@ -352,11 +389,11 @@ impl Open {
                 self.define_waiting();
             }
             Job::Sync { hz, done } => {
-                self.sync(hz, shared);
+                let _ = self.sync(hz, shared);
                 done.into_iter().for_each(|done| done.give(()));
             }
             Job::Checkpoint { hz, rest, done } => {
-                self.sync(hz, shared);
+                let _ = self.sync(hz, shared);
                 done.give(self.writer().checkpoint().map(|checkpoint| (checkpoint, rest)));
             }
             Job::Close { hz, rest, done } => {
@@ -380,19 +417,19 @@ impl Open {
         }
     }
 
-    /// Notes a failed write, and reports the first one. The writer counts the lost records.
+    /// Reports a failed write, once for each kind of error.
     fn keep(&mut self, result: io::Result<()>, shared: &Shared) {
-        if result.is_err() && !std::mem::replace(&mut self.has_failed, true) {
-            shared.problem(&format!(
-                "cannot write {}: what does not fit is counted as lost; free some space",
-                self.path.display()
-            ));
+        let line = result.err().and_then(|error| self.told.line(&self.path, &error));
+        if let Some(line) = line {
+            shared.problem(&line);
+            self.waiting.push_back(Definition::Note(line));
         }
     }
 
     /// Writes the header with its counters, and the lane headers, because the lanes file may be
     /// gone when the recording is read.
-    fn sync(&mut self, hz: u64, shared: &'static Shared) {
+    /// False if the header could not be written.
+    fn sync(&mut self, hz: u64, shared: &'static Shared) -> bool {
         let recorder = &shared.recorder;
         if self.writer().is_unlinked().unwrap_or(false) || self.is_gone {
             self.begin_anew(shared);
@@ -409,7 +446,9 @@ impl Open {
             self.keep(result, shared);
         }
         let result = self.writer().sync_header();
+        let is_written = result.is_ok();
         self.keep(result, shared);
+        is_written
     }
 
     /// Creates a new file when the old one's name was removed, because its records would be lost
@@ -460,8 +499,10 @@ impl Open {
         header.closed = true;
         header.lanes_file = None;
         header.definitions_lost += unwritten;
-        self.sync(hz, shared);
-        // What late callbacks still record is discarded.
-        self.lanes.iter().for_each(|lanes| lanes.remove());
+        // What late callbacks still record is discarded. If the file system refuses to the end, the
+        // lanes keep the last records, for a reader or for the next process.
+        if self.sync(hz, shared) {
+            self.lanes.iter().for_each(|lanes| lanes.remove());
+        }
     }
 }

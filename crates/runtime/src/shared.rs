@@ -8,7 +8,7 @@ This module starts no thread and waits for none: [`crate::Runtime`] does.
 
 use crate::log::{Log, Severity};
 use crate::orders::{Order, Orders, no_orders};
-use crate::state::{Phase, State};
+use crate::state::State;
 use crate::sys::lock::{Guard, Lock};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ncclscope_recorder::{Recorder, gate};
@@ -144,22 +144,6 @@ impl Shared {
     pub(crate) fn opened(&self, path: &Path) {
         self.lock().recording = Some(path.to_owned());
         self.log.say(Severity::Info, &format!("recording to {}", path.display()));
-    }
-
-    /// Ends recording because no recording is possible; `line` gives the reason.
-    pub(crate) fn give_up(&'static self, line: &str) {
-        self.problem(line);
-        self.kill();
-        let mut state = self.lock();
-        state.phase = Phase::Off;
-        if let Some(mask) = state.mask {
-            state.masks.clear(mask & !ncclscope_trace::EventKind::KernelCh.bit());
-        }
-        let has_log = state.next_comm > 0;
-        drop(state);
-        if has_log {
-            self.log.speak();
-        }
     }
 
     /// Requests that all definitions be written again, because the file is new.

@@ -114,7 +114,7 @@ impl Server {
                 self.look().iter().for_each(|line| runtime.problem(line));
             }
             let Some(listener) = self.listener.get() else {
-                std::thread::sleep(LOOK_EVERY);
+                crate::sys::wake::pause(LOOK_EVERY);
                 continue;
             };
             let sockets = self.clients.iter().filter_map(|client| client.stream.get());
@@ -127,7 +127,7 @@ impl Server {
             peer::wait_for(&sockets, Some(wait.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)));
             if !self.accept() {
                 // No descriptor is free: the waiting client would wake this thread again at once.
-                std::thread::sleep(Duration::from_millis(100));
+                crate::sys::wake::pause(Duration::from_millis(100));
             }
             self.serve(runtime);
         }

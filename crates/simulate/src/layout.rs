@@ -208,6 +208,8 @@ const SLOWEST: f64 = 1e6;
 /// Ranks per host, and the sizes; a size of 0 is chosen so that tensor parallel ranks share a host.
 /// Maximum number of ranks.
 const MOST: u32 = 131_072;
+/// Maximum number of training steps. A step of a rank takes 30 KB of memory.
+const MOST_STEPS: u32 = 100_000;
 
 /// The ranks of a host if the job has this many.
 fn per_host(job: &JobShape, ranks: u32) -> u32 {
@@ -224,6 +226,11 @@ fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
     let ranks = job.ranks;
     if !(2..=MOST).contains(&ranks) {
         return Err(Error::scenario(format!("{ranks} ranks: from 2 to {MOST} can be simulated")));
+    }
+    let steps = job.steps;
+    if steps > MOST_STEPS {
+        let text = format!("{steps} steps: up to {MOST_STEPS} can be simulated");
+        return Err(Error::scenario(text));
     }
     let per_host = per_host(job, ranks);
     let pick = |given: u32, chosen: u32| if given == 0 { chosen } else { given };

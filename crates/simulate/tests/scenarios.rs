@@ -98,6 +98,7 @@ fn an_impossible_scenario_gets_one_clear_error() {
         assert!(error.contains(says) && !error.contains('\n'), "{error}");
     };
     wrong(&|s| s.job.ranks = 1, "from 2 to 131072");
+    wrong(&|s| s.job.steps = u32::MAX, "up to 100000 can be simulated");
     wrong(&|s| (s.job.tp, s.job.dp) = (3, 3), "is not 16 ranks");
     wrong(&|s| s.job.ep = 7, "does not divide");
     let planted = |fault| ncclscope_simulate::Planted::new(fault);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Opens files safely: input files of any name, and files that are written in the host's process. A
-created file has no more permissions than its directory grants: in a user's own directory (mode
-0700) only that user can read it, and in one that a group shares the group can.
+Opens files safely: input files of any name, and files that are written in the host's process. Only
+the user can read a created file or enter a created directory, wherever it lies, because a recording
+holds the command line and variables: who shares a recording says so himself (`chmod`).
 
 [`read_up_to`] reads a part of a file that may end within it, [`read_around_holes`] one that may
 have holes.
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// How files are opened for writing. The plugin replaces the default, because other code of its
@@ -35,40 +35,24 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Creates a file that does not exist, for reading and writing. Users who can read its
-    /// directory can read it, if the umask allows that; only the owner can write to it.
+    /// Creates a file that does not exist, for reading and writing by its owner only.
     ///
     /// # Errors
     /// An error of the system.
     pub(crate) fn create(self, path: &Path) -> io::Result<File> {
-        let mode = mode_of(path.parent())? & 0o044 | 0o600;
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(mode).open(path)?;
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
         (self.settle)(file, path).inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 }
 
-/// Creates a directory and its missing parents, each with the permissions of the directory above
-/// it, less the umask.
+/// Creates a directory and its missing parents, for this user only.
 ///
 /// # Errors
 /// An error of the system.
 pub fn create_directories(dir: &Path) -> io::Result<()> {
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let create = || DirBuilder::new().mode(mode_of(parent)? & 0o077 | 0o700).create(dir);
-    let created = match (create(), parent) {
-        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-            create_directories(parent).and_then(|()| create())
-        }
-        (created, _) => created,
-    };
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     created.or_else(|error| if dir.is_dir() { Ok(()) } else { Err(error) })
-}
-
-/// The permissions of a directory; `None` or an empty path is the current one.
-fn mode_of(dir: Option<&Path>) -> io::Result<u32> {
-    let dir = dir.filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    Ok(std::fs::metadata(dir)?.mode())
 }
 
 /// Opens a regular file for reading, and writing if `write`. It never blocks, whatever the path is.
@@ -195,7 +179,7 @@ pub(crate) fn read_around_holes(file: &File, at: u64, len: usize) -> Result<Vec<
 mod tests {
     use super::*;
     use std::fs::{Permissions, set_permissions};
-    use std::os::unix::fs::{FileExt, PermissionsExt};
+    use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
     #[test]
     fn what_lies_around_holes_is_read() {
@@ -227,21 +211,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_more_open_than_the_directory_it_lies_in() {
+    fn what_is_created_is_its_users_alone_wherever_it_lies() {
         let folder = tempfile::tempdir().unwrap();
-        // Only permissions that a usual umask keeps: all of the owner's, and reading for others.
-        for (mode, dir_mode, file_mode) in [(0o700, 0o700, 0o600), (0o755, 0o755, 0o644)] {
-            let top = folder.path().join(format!("{mode:o}"));
-            std::fs::create_dir(&top).unwrap();
-            set_permissions(&top, Permissions::from_mode(mode)).unwrap();
-            let below = top.join("a/b");
-            create_directories(&below).unwrap();
-            create_directories(&below).unwrap();
-            Files::default().create(&below.join("file")).unwrap();
-            let found = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
-            let modes = (found(&top.join("a")), found(&below), found(&below.join("file")));
-            assert_eq!(modes, (dir_mode, dir_mode, file_mode), "{mode:o}");
-        }
+        set_permissions(folder.path(), Permissions::from_mode(0o2777)).unwrap();
+        let below = folder.path().join("a/b");
+        create_directories(&below).unwrap();
+        create_directories(&below).unwrap();
+        let file = below.join("file");
+        Files::default().create(&file).unwrap();
+        let found = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        let modes = [&folder.path().join("a"), &below, &file].map(|path| found(path));
+        assert_eq!(modes, [0o700, 0o700, 0o600]);
         std::fs::write(folder.path().join("file"), "").unwrap();
         create_directories(&folder.path().join("file/a")).unwrap_err();
         create_directories(&folder.path().join("file")).unwrap_err();

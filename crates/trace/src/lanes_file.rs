@@ -48,6 +48,8 @@ const NO_RECORDING: usize = 4080;
 const MISSING_SINCE: usize = 4088;
 /// How long a lanes file is kept for a process that can see its recording.
 const ORPHAN_FOR: Duration = Duration::from_secs(7 * 86_400);
+/// How long a lanes file may be without an owner.
+const UNOWNED_FOR: Duration = Duration::from_secs(60);
 /// The same if the recording's directory no longer exists where the owner saw it. It may come back
 /// if it was renamed.
 const DELETED_FOR: Duration = Duration::from_secs(3_600);
@@ -264,8 +266,9 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     }
     let Some(owner) = Owner::of(&file) else {
         // Either the file was just created and its owner has not locked it yet, or the owner died
-        // before.
-        if !has_waited(&file, ORPHAN_SINCE, ORPHAN_FOR)? {
+        // before. An owner that stood still for so long takes another name (`LanesFile::create`).
+        let age = file.metadata()?.modified()?.elapsed().unwrap_or_default();
+        if age < UNOWNED_FOR {
             return Ok(Adopted::Alive);
         }
         std::fs::remove_file(lanes)?;

@@ -225,14 +225,19 @@ impl Writer {
     }
 
     /// Appends blocks, with one write for all that fit into a segment, because a write costs more
-    /// than copying the few KiB of a block.
-    ///
-    /// # Errors
-    /// The first error of the system. The records of that write are counted as unwritten, and the
-    /// rest is still written.
-    pub fn append_blocks(&mut self, blocks: &mut [Block]) -> io::Result<()> {
+    /// than copying the few KiB of a block. Returns the number of blocks written, and the error
+    /// that ended it: the other blocks can be appended again, or counted ([`Writer::lose`]).
+    pub fn append_blocks(&mut self, blocks: &mut [Block]) -> (usize, io::Result<()>) {
         self.has_news |= !blocks.is_empty();
         self.write_blocks(To::Events, blocks)
+    }
+
+    /// Counts the records of blocks that will not be written.
+    pub fn lose(&mut self, blocks: &[Block]) {
+        for block in blocks {
+            self.header.garbage_words += block.garbage;
+            add(&mut self.header.unwritten, &block.counts);
+        }
     }
 
     /// Appends whole heartbeat records ([`crate::Heartbeat`]), as one block if they fit. They have
@@ -280,7 +285,10 @@ impl Writer {
     ) -> io::Result<()> {
         let mut result = Ok(());
         while let Some(mut block) = self.encoder.encode(lane, &mut first_pos, &mut words) {
-            let written = self.write_blocks(to, std::slice::from_mut(&mut block));
+            let (count, written) = self.write_blocks(to, std::slice::from_mut(&mut block));
+            if count == 0 {
+                self.lose(std::slice::from_ref(&block));
+            }
             result = result.and(written);
         }
         result
@@ -299,9 +307,10 @@ impl Writer {
         add(&mut self.header.overwritten, records);
     }
 
-    /// Writes blocks to the current segment, and to the next one when it is full.
-    fn write_blocks(&mut self, to: To, mut blocks: &mut [Block]) -> io::Result<()> {
-        let mut result = Ok(());
+    /// Writes blocks to the current segment, and to the next one when it is full, up to an error.
+    /// Returns the number of blocks written.
+    fn write_blocks(&mut self, to: To, mut blocks: &mut [Block]) -> (usize, io::Result<()>) {
+        let (mut done, mut result) = (0, Ok(()));
         while let Some(first) = blocks.first() {
             if !self.ring(to).has_room(first.len()) {
                 let held = self.ring(to).advance();
@@ -320,10 +329,12 @@ impl Writer {
             };
             let count = blocks.iter().take_while(fits).count().max(1);
             let (now, later) = blocks.split_at_mut(count);
-            let written = self.write_side_by_side(to, now);
-            (result, blocks) = (result.and(written), later);
+            if let Err(error) = self.write_side_by_side(to, now) {
+                return (done, result.and(Err(error)));
+            }
+            (done, blocks) = (done + count, later);
         }
-        result
+        (done, result)
     }
 
     /// Begins a segment with the counts of the sends and receives before it, if there are any, for
@@ -341,24 +352,19 @@ impl Writer {
         let (at, (first, epoch)) = (self.ring(to).at(), self.ring(to).next_block());
         self.scratch.clear();
         for (number, block) in (first..).zip(&mut *blocks) {
-            self.header.garbage_words += block.garbage;
             self.scratch.extend_from_slice(block.placed(number, epoch));
         }
-        let written = self.file.write_all_at(&self.scratch, at);
+        self.file.write_all_at(&self.scratch, at)?;
         for block in blocks {
-            match written {
-                Ok(()) => {
-                    self.ring(to).wrote(block.len(), &block.counts);
-                    if to == To::Events {
-                        self.pairs.add(&block.pairs);
-                        self.last_ticks = self.last_ticks.max(block.last_ticks);
-                    }
-                }
-                Err(_) => add(&mut self.header.unwritten, &block.counts),
+            self.header.garbage_words += block.garbage;
+            self.ring(to).wrote(block.len(), &block.counts);
+            if to == To::Events {
+                self.pairs.add(&block.pairs);
+                self.last_ticks = self.last_ticks.max(block.last_ticks);
             }
         }
         (self.header.next_block, _) = self.events.next_block();
-        written
+        Ok(())
     }
 
     /// A copy of the writer's state, which is then given another file.

@@ -12,7 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 struct Case {
     dir: tempfile::TempDir,
@@ -161,12 +161,6 @@ fn lanes_that_no_process_came_for_go_after_a_week() {
         file.write_all_at(&(now - 86_400 * days).to_le_bytes(), SINCE).unwrap();
         assert_eq!(adopt_own(&case.lanes).unwrap(), expected);
         assert_eq!(case.lanes.exists(), expected == Adopted::Orphan);
-        // The lanes file of a process that died before it had a recording.
-        let young = case.dir.path().join("young.lanes");
-        let file = File::create(&young).unwrap();
-        file.write_all_at(&(now - 86_400 * days).to_le_bytes(), SINCE).unwrap();
-        adopt_own(&young).unwrap();
-        assert_eq!(young.exists(), expected == Adopted::Orphan);
     }
 }
 
@@ -270,6 +264,11 @@ fn a_file_without_its_first_page_has_an_owner_in_a_moment() {
     File::create(&young).unwrap();
     assert_eq!(adopt_own(&young).unwrap(), Adopted::Alive);
     assert!(young.exists());
+    // A process that ended within its first `init` left it.
+    let file = File::options().write(true).open(&young).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(61)).unwrap();
+    assert_eq!(adopt_own(&young).unwrap(), Adopted::Useless);
+    assert!(!young.exists());
 }
 
 #[test]

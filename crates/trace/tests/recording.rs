@@ -136,7 +136,7 @@ fn blocks_written_together_lie_as_if_one_by_one() {
             })
             .collect();
         for blocks in blocks.chunks_mut(together) {
-            writer.append_blocks(blocks).unwrap();
+            writer.append_blocks(blocks).1.unwrap();
         }
         assert!(writer.header().overwritten_blocks > 0, "the ring is full");
         writer.sync_header().unwrap();

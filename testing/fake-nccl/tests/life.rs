@@ -176,9 +176,9 @@ fn a_bad_environment_is_one_line_and_the_job_goes_on() {
     std::fs::write(&file, "in the way").unwrap();
     let long = dir.path().join("x".repeat(300));
     for (target, word) in [
-        (file.as_path(), "recording and the watchdog are off"),
-        (Path::new("/proc/none"), "recording and the watchdog are off"),
-        (long.as_path(), "recording and the watchdog are off"),
+        (file.as_path(), "the watchdog runs, and records wait"),
+        (Path::new("/proc/none"), "the watchdog runs, and records wait"),
+        (long.as_path(), "the watchdog runs, and records wait"),
     ] {
         let output = play(target, 6, 5, "finalize", &[]);
         assert!(survived(&output), "{output:?}");
@@ -243,7 +243,7 @@ fn a_full_disk_costs_records_and_nothing_else() {
     for (size, fill, word) in [
         ("3m", "head -c 3000000 /dev/zero", "counted as lost"),
         ("4k", ":", "counted as lost"),
-        ("4k", "echo x", "recording and the watchdog are off"),
+        ("4k", "echo x", "the watchdog runs, and records wait"),
     ] {
         let [dir, kept] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let script = format!(

@@ -207,8 +207,8 @@ fn whatever_is_wrong_with_the_recording_the_job_goes_on() {
     let file = folder.path().join("file");
     std::fs::write(&file, "in the way").unwrap();
     for (name, value, says) in [
-        ("NCCLSCOPE_DIR", file.to_str().unwrap(), "recording and the watchdog are off"),
-        ("NCCLSCOPE_DIR", "/proc/ncclscope", "recording and the watchdog are off"),
+        ("NCCLSCOPE_DIR", file.to_str().unwrap(), "the watchdog runs, and records wait"),
+        ("NCCLSCOPE_DIR", "/proc/ncclscope", "the watchdog runs, and records wait"),
         ("NCCLSCOPE_MODE", "loud", "expected off, or flight, trace, metrics"),
         ("NCCLSCOPE_RING_MB", "0", "expected MiB from 1"),
     ] {

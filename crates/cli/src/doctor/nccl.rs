@@ -191,11 +191,16 @@ fn libraries() -> BTreeSet<PathBuf> {
 }
 
 /// The folders of Python's `nvidia-nccl-*` wheels, and of PyTorch's libraries, with AMD's RCCL.
+///
+/// Python is isolated and starts in `/`, because the current directory may be of someone else: with
+/// `-c` alone it imports from there, and a relative element of `PATH` finds programs there.
 fn python_folders() -> Vec<PathBuf> {
     let script = "import site, sysconfig; \
                   print(*site.getsitepackages(), site.getusersitepackages(), \
                   sysconfig.get_paths()['purelib'], sep='\\n')";
-    let python = Command::new("python3").args(["-c", script]).stderr(Stdio::null()).output();
+    let mut python = Command::new("python3");
+    python.args(["-I", "-c", script]).current_dir("/").stdin(Stdio::null()).stderr(Stdio::null());
+    let python = python.output();
     let text = python.map(|output| output.stdout).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let below = ["nvidia/nccl/lib", "torch/lib"];

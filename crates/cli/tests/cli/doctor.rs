@@ -5,6 +5,7 @@ use crate::common::{Outcome, Run, SYMBOLS, plugin_file, tool};
 use ncclscope_trace::EventKind;
 use scripts::{API, Call};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,27 @@ impl Place {
         command.arg("doctor").arg("--nccl").arg(self.nccl()).arg("-o").arg(self.dir.path());
         command.env("NCCLSCOPE_PLUGIN", self.plugin());
         command
+    }
+}
+
+/// A user unpacks someone's run directory, enters it, and calls `doctor`.
+#[test]
+fn nothing_of_the_current_directory_is_run() {
+    let place = Place::new();
+    let dir = place.dir.path();
+    for module in ["sysconfig", "site", "sitecustomize", "usercustomize", "os"] {
+        let planted = format!("open({:?}, 'w')", dir.join("PWNED"));
+        std::fs::write(dir.join(module).with_extension("py"), planted).unwrap();
+    }
+    let program = dir.join("python3");
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}", dir.join("PWNED").display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [std::env::var("PATH").unwrap(), ".:/usr/bin:/bin".into()] {
+        let mut doctor = tool();
+        doctor.arg("doctor").current_dir(dir).env("PATH", path);
+        doctor.env("NCCLSCOPE_PLUGIN", place.plugin());
+        assert!(doctor.output().unwrap().stdout.len() > 100);
+        assert!(!dir.join("PWNED").exists());
     }
 }
 

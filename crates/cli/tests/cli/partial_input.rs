@@ -32,6 +32,21 @@ fn cut(file: &Path, bytes: u64) {
     std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(bytes).unwrap();
 }
 
+#[test]
+fn many_unreadable_files_are_a_few_lines() {
+    let killed = Killed::new();
+    for number in 0..500 {
+        std::fs::write(killed.path().join(format!("empty-{number}.nscope")), "").unwrap();
+    }
+    for verb in ["report", "stragglers"] {
+        let outcome = ncclscope(&[verb, killed.path().to_str().unwrap()]);
+        let lines = outcome.stderr.matches("cannot read ").count();
+        assert_eq!(lines, 8, "{verb}: {}", outcome.stderr);
+        let rest = "492 more recordings are unreadable";
+        assert!(outcome.stderr.contains(rest), "{verb}: {}", outcome.stderr);
+    }
+}
+
 fn run(verb: &[&str], path: &Path, code: i32) -> String {
     let outcome = ncclscope(&[verb, &[path.to_str().unwrap()]].concat()).ends_with(code);
     outcome.stdout + &outcome.stderr

@@ -103,7 +103,6 @@ impl Runtime {
             ..Header::default()
         };
         let lanes = memory.lanes().cloned();
-        let unused = lanes.clone();
         let recording = Arc::new(Recording::new(Opening {
             dir: config.dir.clone(),
             private: config.private.clone(),
@@ -112,9 +111,10 @@ impl Runtime {
             nonce,
             lanes,
         }));
-        if self.start_recording(&recording).is_err() {
-            unused.iter().for_each(|lanes| lanes.remove());
-            return None;
+        // If no thread can be started, the calling thread creates the file.
+        match recording.start(&self.shared) {
+            Ok(tried) => drop(tried.wait(OPEN_PATIENCE)),
+            Err(_) => drop(recording.work(&self.shared)),
         }
         let options = IdentityOptions::of(config);
         let identity = of_process(&options, (host, pid), nonce, nccl);
@@ -131,19 +131,6 @@ impl Runtime {
         }
         drain.identify(identity);
         Some(drain)
-    }
-
-    /// Starts creating the file, on the writer thread, or on the calling thread if it cannot be
-    /// started.
-    fn start_recording(&'static self, recording: &Arc<Recording>) -> Result<(), ()> {
-        match recording.start(&self.shared) {
-            // If there is no answer yet, the writer thread reports a failure itself.
-            Ok(opened) => opened.wait(OPEN_PATIENCE).map_or(Ok(()), |opened| opened.map(drop)),
-            Err(_) => {
-                recording.open(&self.shared).map(drop).inspect_err(|line| self.shared.problem(line))
-            }
-        }
-        .map_err(drop)
     }
 
     fn start_threads(&'static self, config: &Config) {
@@ -168,7 +155,7 @@ impl Runtime {
             let mut state = self.shared.lock();
             state.mask = Some(config.mask(nccl.vendor, nccl.version));
             state.nccl_version = nccl.version;
-            // The writer thread may have found that no recording is possible.
+            // The writer thread may have panicked.
             if gate::is_dead() {
                 state.phase = Phase::Off;
                 return;

@@ -241,7 +241,7 @@ impl Runtime {
             watchdog.hurry();
             self.round(drain, true, false);
         }
-        std::thread::sleep(LOOK_AGAIN);
+        crate::sys::wake::pause(LOOK_AGAIN);
         let mut drain = self.drain.lock();
         let Some((watchdog, hz)) = drain.as_mut().map(|drain| drain.watchdog()) else {
             return Err(Refusal::Off);
@@ -302,7 +302,7 @@ impl Runtime {
                 if state.masks.set(mask) {
                     // Waits, because an operation that started with the old mask would be recorded
                     // in part.
-                    std::thread::sleep(MASK_SETTLES);
+                    crate::sys::wake::pause(MASK_SETTLES);
                 }
                 gate::set_sample(sample);
                 // Recorded here, so that all operations of the window lie between the two marks.

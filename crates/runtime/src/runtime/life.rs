@@ -214,7 +214,7 @@ impl Runtime {
             if is_over(&mut until, EXIT_PATIENCE) {
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            crate::sys::wake::pause(Duration::from_millis(1));
         }
     }
 
@@ -224,7 +224,7 @@ impl Runtime {
             match self.drain.try_lock() {
                 Some(drain) => break drain,
                 None if !is_over(&mut until, EXIT_PATIENCE) => {
-                    std::thread::sleep(Duration::from_millis(1));
+                    crate::sys::wake::pause(Duration::from_millis(1));
                 }
                 // The lanes are in the lanes file, where readers find the rest.
                 None => return,

@@ -43,7 +43,7 @@ pub(crate) fn wait_for(any: &[BorrowedFd<'_>], longest: Option<Duration>) {
     // SAFETY: the descriptors are open, and there are `count` entries.
     if unsafe { libc::poll(entries.as_mut_ptr(), count, longest) } < 0 {
         // Too many descriptors, or no memory: retrying at once would keep a processor busy.
-        std::thread::sleep(REFUSED);
+        crate::sys::wake::pause(REFUSED);
     }
 }
 

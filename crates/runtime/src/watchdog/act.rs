@@ -147,7 +147,7 @@ pub(crate) fn begin(runtime: &'static Runtime, works: Vec<Work>) -> Vec<String> 
 fn end_process(signal: u8, left: &Left) {
     let until = Instant::now() + PATIENCE;
     while left.0.load(Ordering::Acquire) > 0 && Instant::now() < until {
-        std::thread::sleep(LOOK);
+        crate::sys::wake::pause(LOOK);
     }
     signal::send_to_self(signal);
 }
@@ -257,7 +257,7 @@ impl Work {
             if Instant::now() > until {
                 return Err(io::Error::other("earlier ones have not ended"));
             }
-            std::thread::sleep(LOOK);
+            crate::sys::wake::pause(LOOK);
         }
         let hang = &self.hang;
         let report = self.report().map(|file| file.display().to_string()).unwrap_or_default();
@@ -275,8 +275,10 @@ impl Work {
         exec::shell(command, &more.collect::<Vec<_>>())
     }
 
-    /// The path of the report's file; `None` if it cannot be written or takes too long.
+    /// The path of the report's file; `None` if it cannot be written or takes too long, or if there
+    /// is no recording beside which it could be.
     fn report(&self) -> Option<PathBuf> {
+        self.recording.file_name()?;
         let file = report_file(&self.recording, self.nonce, self.number);
         let mut text = self.hang.lines().join("\n");
         text.push('\n');

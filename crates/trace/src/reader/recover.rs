@@ -74,11 +74,13 @@ impl Recording {
     }
 
     fn how_it_ended(&self, has_scratch: bool, torn: u64, (hidden, freed): (u64, u64)) -> String {
-        let mut text =
-            format!("not closed: process {} was killed, or still runs; ", self.header.pid);
+        let mut text = format!(
+            "not closed: process {} was killed, still runs, or could not write; ",
+            self.header.pid
+        );
         if self.is_older {
             text += "it was copied before that, or its disk took no more: what its lanes hold is \
-                     seconds newer, and left out";
+                     seconds newer, and left out, and what came in between is missing";
         } else if has_scratch {
             let records: usize = self.lanes.iter().map(Lane::recovered).sum();
             let steps: usize = self.lanes.iter().map(|l| l.in_flight.len()).sum();
@@ -99,10 +101,22 @@ impl Recording {
                 file.display(),
                 self.header.host
             );
+            text += &self.what_else_is_unknown();
         } else {
             text += "its lanes were in no file, so the last 10 to 80 ms are missing";
+            text += &self.what_else_is_unknown();
         }
         text
+    }
+
+    /// A disk that takes no more takes no count of it either.
+    fn what_else_is_unknown(&self) -> String {
+        let age = self.last_own.saturating_sub(self.syncs.first().map_or(0, |sync| sync.ticks));
+        let age = self.tick_map().duration_ns(age) / 1e9;
+        format!(
+            ", if its disk took all; its last block is of {age:.1} s after its start, and what \
+             came later is unknown"
+        )
     }
 
     fn read_slots(&mut self, scratch: &Scratch) -> Result<(), Error> {

@@ -28,6 +28,15 @@ fn what_begins_shortly_after_a_burst_of_losses_hangs_as_ever() {
 }
 
 #[test]
+fn the_watchdog_needs_no_file() {
+    let played = hung(&compile("burst", &[]), "", &[("NCCLSCOPE_DIR", "/proc/none")]);
+    played.survived();
+    let stderr = played.stderr();
+    assert!(stderr.contains("cannot record in /proc/none"), "{stderr}");
+    assert!(stderr.contains("HANG: AllReduce "), "{stderr}");
+}
+
+#[test]
 fn what_is_forgotten_has_not_recovered() {
     let ([never, later], host) = (["never", "later"], compile("forget", &[]));
     let played = std::thread::scope(|scope| {

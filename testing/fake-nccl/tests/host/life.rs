@@ -28,6 +28,18 @@ fn the_environment_is_read_once() {
     assert!(!has("LATE=1"), "{told}");
 }
 
+/// The threads of eight GPUs and their proxies.
+#[test]
+fn threads_that_begin_together_lose_nothing() {
+    let host = compile("together", &[]);
+    for threads in [8, 16] {
+        let played = play(Command::new(&host).arg(plugin()).arg(threads.to_string()), &[]);
+        played.survived();
+        assert_eq!(played.operations(), threads, "{threads} threads");
+        assert_eq!(played.recording().header().without_lane.iter().sum::<u64>(), 0, "{threads}");
+    }
+}
+
 #[test]
 fn threads_may_call_us_as_they_end() {
     let host = compile("ends", &[]);

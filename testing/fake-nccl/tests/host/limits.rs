@@ -42,9 +42,20 @@ fn a_limit_that_comes_later_costs_records_and_nothing_else() {
     for (lanes, bytes) in [(true, "0"), (false, "0"), (true, "1060000"), (false, "1060000")] {
         let env: &[_] = if lanes { &[] } else { &[("NCCLSCOPE_LANES", "off")] };
         let played = play(Command::new(&host).arg(plugin()).arg(bytes), env);
-        played.survived();
+        played.ended();
         let stderr = played.stderr();
         assert_eq!(stderr.matches("cannot write ").count(), 1, "{bytes}: {stderr}");
+        assert!(stderr.contains("File too large (os error 27)"), "{bytes}: {stderr}");
+        // Where not even the header can be written, the lanes keep the last records.
+        let has_lanes = std::fs::read_dir(played.lanes.path()).unwrap().count() == 1;
+        assert_eq!(has_lanes, lanes && bytes == "0", "{bytes}: {stderr}");
+        let recording = played.recording();
+        assert_eq!(recording.header().closed, bytes != "0");
+        if bytes == "0" {
+            let problems = recording.problems().join("\n");
+            assert!(problems.contains("not closed: process"), "{problems}");
+            assert!(lanes || problems.contains("what came later is unknown"), "{problems}");
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod hangs;
 mod life;
 mod limits;
 mod lines;
+mod outages;
 mod stalls;
 mod windows;
 

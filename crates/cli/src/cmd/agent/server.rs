@@ -9,6 +9,7 @@ another client from its answer.
 */
 
 use super::page::Page;
+use http::uri::Authority;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -63,7 +64,8 @@ async fn accept(listener: &TcpListener, page: &Page, limits: Limits) {
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let task = tokio::task::spawn_local(answer(stream, page.clone(), limits));
+                let is_local = stream.local_addr().is_ok_and(|own| own.ip().is_loopback());
+                let task = tokio::task::spawn_local(answer(stream, page.clone(), limits, is_local));
                 connections.add(from.ip(), task.abort_handle(), limits.connections);
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
@@ -71,9 +73,9 @@ async fn accept(listener: &TcpListener, page: &Page, limits: Limits) {
     }
 }
 
-async fn answer(stream: TcpStream, page: Page, limits: Limits) {
+async fn answer(stream: TcpStream, page: Page, limits: Limits, is_local: bool) {
     let service = service_fn(move |request| {
-        let response = respond(&request, &page);
+        let response = respond(&request, &page, is_local);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut connection = http1::Builder::new();
@@ -84,10 +86,26 @@ async fn answer(stream: TcpStream, page: Page, limits: Limits) {
     let _ = tokio::time::timeout(limits.whole, connection).await;
 }
 
-fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
+/// True if a request through the loopback interface names this host, and not a site whose name
+/// leads here (DNS rebinding): its pages in a browser of this host could read the answer.
+fn names_this_host(request: &Request<Incoming>) -> bool {
+    let header = request.headers().get(http::header::HOST);
+    let named = header.map(|host| Authority::try_from(host.as_bytes()));
+    let is_ours = |name: &str| {
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+    };
+    named.is_none_or(|named| named.is_ok_and(|named| is_ours(named.host())))
+        && request.uri().host().is_none_or(is_ours)
+}
+
+fn respond(request: &Request<Incoming>, page: &Page, is_local: bool) -> Response<Full<Bytes>> {
     let plain = "text/plain; charset=utf-8";
     let text = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
     let (status, kind, body) = match (request.method().as_str(), request.uri().path()) {
+        _ if is_local && !names_this_host(request) => {
+            (421, plain, text("name this host by its address, or localhost\n"))
+        }
         ("GET" | "HEAD", "/metrics") => {
             (200, "text/plain; version=0.0.4; charset=utf-8", page.text())
         }
@@ -182,12 +200,34 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("a 0\n"), "{answer}");
     }
 
+    /// A page of another site, whose name its owner lets lead to 127.0.0.1.
+    #[test]
+    fn a_foreign_name_for_the_loopback_address_is_refused() {
+        let address = start((LOCAL, 0).into(), page("a 1\n")).unwrap();
+        for (host, status) in [
+            ("localhost:9", 200),
+            ("LOCALHOST", 200),
+            ("127.0.0.1:9470", 200),
+            ("[::1]:9470", 200),
+            ("evil.example:9470", 421),
+            ("localhost.evil.example", 421),
+            ("127.0.0.1.evil.example", 421),
+            ("", 421),
+        ] {
+            let answer = ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+            assert_eq!(answer.contains("a 1"), status == 200, "{host}: {answer}");
+        }
+        let absolute = "GET http://evil.example/metrics HTTP/1.1\r\n\r\n";
+        assert!(ask(address, absolute).starts_with("HTTP/1.1 421 "));
+    }
+
     #[test]
     fn only_the_page_is_served_and_a_silent_client_blocks_none() {
         let page = page("a 1\n");
         let address = start((LOCAL, 0).into(), page.clone()).unwrap();
         let silent = TcpStream::connect(address).unwrap();
-        let answer = ask(address, "GET /metrics?x=y HTTP/1.1\r\nHost: h\r\n\r\n");
+        let answer = ask(address, "GET /metrics?x=y HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.to_ascii_lowercase().contains("content-length: 4\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\na 1\n"), "{answer}");
