@@ -323,7 +323,7 @@ pub struct Communicator {
     pub hashes: Vec<(u32, u64, u64)>,
     /// The latest calls of members, by position in `vectors` and then by number. Thousands of
     /// members have many, so that they are not copied.
-    pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Call>>>,
+    pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Arc<Call>>>>,
     /// How NCCL runs the latest collectives of members, by position in `vectors`, then by number.
     pub settings: BTreeMap<u32, Arc<BTreeMap<u64, Settings>>>,
     /// The sizes of the latest sends or receives of a pair, by position in `vectors`: (number,
@@ -476,7 +476,7 @@ impl InFlightOp {
 }
 
 /// The arguments of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
     /// NCCL's function name.
     pub func: String,

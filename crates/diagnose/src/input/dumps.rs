@@ -4,6 +4,7 @@
 use super::file::load_dump;
 use super::json::{self, Keep};
 use super::{flight, pickle, ras};
+use serde_json::Value;
 use std::path::Path;
 
 /// The dumps that were read.
@@ -28,8 +29,10 @@ impl Dumps {
             warnings.push(not_read(path));
             return;
         }
-        let dump = load_dump(path).and_then(|bytes| pickle::read(&bytes));
-        let added = dump.and_then(|value| self.flight.add(path, value));
+        self.flight.restart();
+        let dump = load_dump(path)
+            .and_then(|bytes| pickle::read_dump(&bytes, &mut |entry| self.flight.entry(entry)));
+        let added = dump.and_then(|value| self.flight.add(path, &value));
         warnings.extend(added.err().map(|error| cannot_read(path, &error)));
     }
 
@@ -54,10 +57,20 @@ impl Dumps {
         });
     }
 
+    fn parse(&mut self, bytes: &[u8]) -> Result<Value, String> {
+        if !self.is_flight_read {
+            return json::parse(bytes, Keep::Ras);
+        }
+        self.flight.restart();
+        json::parse_dump(bytes, &mut |entry| self.flight.entry(entry)).or_else(|_| {
+            self.flight.restart();
+            json::parse(bytes, Keep::Dump)
+        })
+    }
+
     /// Adds a JSON file, if it is a dump.
     pub(super) fn json(&mut self, path: &Path, warnings: &mut Vec<String>) {
-        let keep = if self.is_flight_read { Keep::Dump } else { Keep::Ras };
-        match load_dump(path).and_then(|bytes| json::parse(&bytes, keep)) {
+        match load_dump(path).and_then(|bytes| self.parse(&bytes)) {
             Ok(value) if ras::is_ras(&value) => self.ras(ras::Ras::new(&value)),
             Ok(value) if !self.is_flight_read => {
                 if value.get("entries").is_some() {
@@ -65,7 +78,7 @@ impl Dumps {
                 }
             }
             Ok(value) if flight::is_dump(&value) => {
-                let added = self.flight.add(path, value);
+                let added = self.flight.add(path, &value);
                 warnings.extend(added.err().map(|error| cannot_read(path, &error)));
             }
             Ok(_) => {}

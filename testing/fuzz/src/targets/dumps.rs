@@ -99,7 +99,7 @@ fn read_flight(data: &[u8]) -> bool {
 
 fn add(value: Value) -> bool {
     let mut dumps = flight::Dumps::default();
-    let is_added = dumps.add(Path::new("dump_0"), value).is_ok();
+    let is_added = dumps.add(Path::new("dump_0"), &value).is_ok();
     dumps.settle();
     explain(&dumps.job());
     is_added

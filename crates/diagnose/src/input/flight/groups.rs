@@ -60,17 +60,17 @@ impl GroupBuilder<'_> {
         for (rank, job, dump) in self.known() {
             let Some(vector) = self.vector(rank, job, dump, use_status) else { continue };
             let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
-            let mut calls: BTreeMap<u64, Call> = BTreeMap::new();
+            let mut calls: BTreeMap<u64, Arc<Call>> = BTreeMap::new();
             for entry in dump.of(self.name).filter(|entry| !entry.is_p2p) {
                 // Operations of one coalesced call share one number.
-                let call = calls.entry(entry.seq).or_default();
-                match call.func.is_empty() {
-                    true => *call = entry.call.clone(),
-                    false => join(call, &entry.call),
-                }
+                calls
+                    .entry(entry.seq)
+                    .and_modify(|call| join(Arc::make_mut(call), &entry.call))
+                    .or_insert_with(|| Arc::clone(&entry.call));
             }
             if vector.is_inside() {
-                let call = calls.get(&vector.front()).cloned().unwrap_or_default();
+                let call =
+                    calls.get(&vector.front()).map(|call| Call::clone(call)).unwrap_or_default();
                 comm.flights.insert(at, InFlightOp { call, ..InFlightOp::default() });
             }
             may_be_cut
@@ -147,15 +147,15 @@ impl GroupBuilder<'_> {
 
 /// Adds a further operation to a coalesced call.
 fn join(call: &mut Call, more: &Call) {
-    call.func = format!("{}+{}", call.func, more.func);
-    call.size = format!("{} + {}", call.size, more.size);
+    call.func.extend(["+", &more.func]);
+    call.size.extend([" + ", &more.size]);
     call.more_counts.push(more.count.unwrap_or(0));
     call.bytes = call.bytes.zip(more.bytes).map(|(all, one)| all.saturating_add(one));
 }
 
 /// Drops the oldest calls, of members whose ring has overwritten older entries, that are the end of
 /// a coalesced call of another member: the ring may have kept only that part of the same call.
-fn drop_cut(calls: &mut BTreeMap<u32, BTreeMap<u64, Call>>, oldest: &[(u32, u64)]) {
+fn drop_cut(calls: &mut BTreeMap<u32, BTreeMap<u64, Arc<Call>>>, oldest: &[(u32, u64)]) {
     let numbers: HashSet<u64> = oldest.iter().map(|&(_, seq)| seq).collect();
     let mut coalesced: HashMap<u64, HashSet<&str>> = HashMap::new();
     for (seq, call) in calls.values().flatten().filter(|(seq, _)| numbers.contains(seq)) {

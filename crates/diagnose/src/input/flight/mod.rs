@@ -17,6 +17,7 @@ The format is that of PyTorch's `torch/distributed/flight_recorder`, and of torc
 */
 
 mod dump;
+mod entries;
 mod groups;
 mod leftover;
 mod rank_names;
@@ -26,6 +27,7 @@ pub use dump::is_dump;
 use crate::job::{Job, Process, ProcessStatus};
 use crate::words::named_ranks;
 use dump::Dump;
+use entries::{Entries, Shared};
 use groups::GroupBuilder;
 use ncclscope_operations::human::if_one;
 use serde_json::Value;
@@ -39,6 +41,9 @@ pub struct Dumps {
     /// By rank, once these are known.
     ranks: BTreeMap<u32, Dump>,
     notes: Vec<String>,
+    /// The entries of the dump that is being read.
+    entries: Entries,
+    shared: Shared,
 }
 
 impl Dumps {
@@ -48,15 +53,27 @@ impl Dumps {
         self.files.is_empty() && self.ranks.is_empty()
     }
 
-    /// Adds a dump from a file.
+    /// Adds the next entry of the dump that is being read, before the dump itself.
+    pub(super) fn entry(&mut self, value: &Value) {
+        self.entries.add(value, &mut self.shared);
+    }
+
+    /// Forgets the entries that were read.
+    pub(super) fn restart(&mut self) {
+        self.entries = Entries::default();
+    }
+
+    /// Adds a dump from a file, with the entries that were read before.
     ///
     /// # Errors
     /// One sentence, if the file is not a dump, or if its groups are impossibly large.
-    pub fn add(&mut self, path: &Path, value: Value) -> Result<(), String> {
-        if !is_dump(&value) {
+    pub fn add(&mut self, path: &Path, value: &Value) -> Result<(), String> {
+        value["entries"].as_array().into_iter().flatten().for_each(|entry| self.entry(entry));
+        let entries = std::mem::take(&mut self.entries);
+        if !is_dump(value) {
             return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
         }
-        let dump = Dump::new(&value);
+        let dump = Dump::new(value, entries);
         dump.check()?;
         self.files.push((path.to_owned(), dump));
         Ok(())
@@ -211,7 +228,7 @@ mod tests {
                 .collect();
             let dump = serde_json::json!({"version": "2", "entries": [], "pg_config": groups});
             let mut dumps = Dumps::default();
-            dumps.add(Path::new("dump_0"), dump).map(|()| {
+            dumps.add(Path::new("dump_0"), &dump).map(|()| {
                 assert_eq!(dumps.settle(), [""; 0]);
                 dumps.job().processes.len()
             })
@@ -241,8 +258,8 @@ mod tests {
                     "last_completed_collective": 5}}})
         };
         let mut dumps = Dumps::default();
-        dumps.add(Path::new("_dump_0"), dump(0, &["broadcast", "gather", "scatter"])).unwrap();
-        dumps.add(Path::new("_dump_1"), dump(first, functions)).unwrap();
+        dumps.add(Path::new("_dump_0"), &dump(0, &["broadcast", "gather", "scatter"])).unwrap();
+        dumps.add(Path::new("_dump_1"), &dump(first, functions)).unwrap();
         assert_eq!(dumps.settle(), [""; 0]);
         let found = diagnose(&dumps.job(), &Options::default()).findings;
         found.into_iter().map(|verdict| verdict.class).collect()
