@@ -31,6 +31,9 @@ pub struct Job {
     /// The input was written because of a hang (a dump at a timeout): everything in flight counts
     /// as stuck, whatever its age.
     pub is_dump: bool,
+    /// The ages in a dump are known, and nothing shows that it was written because of a hang: only
+    /// what is old enough counts as stuck.
+    pub has_ages: bool,
     /// Age from which an operation counts as stuck, ns, if the input requires a lower one than
     /// requested.
     pub min_age_ns: Option<u64>,
@@ -503,6 +506,13 @@ impl Call {
     pub fn size_text(&self) -> String {
         let count = self.count.filter(|_| self.more_counts.is_empty());
         count.map_or_else(|| self.size.clone(), |count| count.to_string())
+    }
+}
+
+impl Job {
+    /// Everything in flight counts as stuck, whatever its age.
+    pub(crate) fn counts_any_age(&self) -> bool {
+        self.is_dump && !self.has_ages
     }
 }
 

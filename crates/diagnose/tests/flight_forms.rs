@@ -10,6 +10,7 @@ use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The diagnosis of a path, and the warnings.
 fn of(path: &Path) -> (Diagnosis, Vec<String>) {
@@ -190,4 +191,46 @@ fn the_lines_of_the_users_script_are_evidence() {
     let texts = diagnosis.findings[0].evidence.iter().map(|one| &*one.text).collect::<Vec<_>>();
     assert!(texts.contains(&"rank 2 called last at frgen.py:17 in <module>"), "{texts:#?}");
     assert!(texts.contains(&"ranks 0-1, 3 wait at frgen.py:31 in <module>"), "{texts:#?}");
+}
+
+/// Sets when the dumps of a folder were written, relative to the time of their calls.
+fn set_written(folder: &Path, after_ms: i64) {
+    let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+    let by = Duration::from_millis(after_ms.unsigned_abs());
+    let at = if after_ms < 0 { at - by } else { at + by };
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = std::fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(at).unwrap();
+    }
+}
+
+#[test]
+fn dumps_of_a_running_job_are_judged_by_the_age_of_what_is_in_flight() {
+    let dir = tempfile::tempdir().unwrap();
+    let write_all = |timeout_ms: u64| {
+        for rank in 0..4 {
+            let mut dump = dump(if rank == 2 { 90 } else { 91 }, 90, 0);
+            for entry in dump["entries"].as_array_mut().unwrap() {
+                entry["timeout_ms"] = timeout_ms.into();
+            }
+            write(dir.path(), &format!("_dump_{rank}"), &dump);
+        }
+    };
+    let late = vec![(FindingClass::HostStuck, vec![2])];
+    write_all(600_000);
+    // The last is a copy, and a time before the calls tells nothing.
+    for (after_ms, is_hang) in
+        [(1, false), (29_000, false), (31_000, true), (86_400_000, true), (-3_600_000, true)]
+    {
+        set_written(dir.path(), after_ms);
+        let (diagnosis, _) = of(dir.path());
+        let expected = if is_hang { late.clone() } else { vec![] };
+        assert_eq!(found(&diagnosis), expected, "{after_ms} ms: {diagnosis:#?}");
+        let is_told = diagnosis.notes.iter().any(|note| note.ends_with("the job may run"));
+        assert_eq!(is_told, !is_hang, "{:#?}", diagnosis.notes);
+    }
+    // PyTorch's own timeout was shorter.
+    write_all(3_000);
+    set_written(dir.path(), 5_000);
+    assert_eq!(found(&of(dir.path()).0), late);
 }

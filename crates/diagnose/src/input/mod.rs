@@ -135,9 +135,11 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     // Files beside tables of vectors that were not read do not make the tables doubtful.
     let mut damage = std::mem::take(&mut warnings);
     let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
-    pickles.iter().for_each(|path| dumps.pickle(path, &mut warnings));
-    json.iter().for_each(|path| dumps.json(path, &mut warnings));
-    ras_texts.iter().for_each(|path| dumps.ras_text(path, &mut warnings));
+    for (files, kind) in
+        [(&pickles, FileKind::Pickle), (&json, FileKind::Json), (&ras_texts, FileKind::RasText)]
+    {
+        warnings.extend(files.iter().filter_map(|path| dumps.file(path, kind)));
+    }
     settings.ras.iter().for_each(|ras| dumps.ras(ras.clone()));
     dumps.settle(&mut warnings);
     let Dumps { flight, ras, .. } = dumps;
@@ -148,7 +150,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     } else if !vectors.is_empty() {
         vectors::job(&vectors, settings, &mut damage)?
     } else if !flight.is_empty() {
-        flight.job()
+        flight.job(settings.hang)
     } else {
         let job = ras.as_ref().map(|ras| ras.job(settings.hang));
         job.ok_or_else(|| nothing(paths, &damage, &warnings))?

@@ -21,6 +21,10 @@ pub(super) struct Dump {
     /// Its first entry is not the first that was recorded: the ring was full and overwrote older
     /// ones, or the dump has only what is in flight.
     pub(super) lacks_older: bool,
+    /// When the first operation in flight exceeds its timeout, ns since 1970.
+    pub(super) times_out_ns: Option<u64>,
+    /// When its file was last written, ns since 1970.
+    pub(super) written_ns: Option<u64>,
 }
 
 /// A process group.
@@ -45,7 +49,7 @@ pub fn is_dump(value: &Value) -> bool {
 
 impl Dump {
     /// From a dump whose entries were read before.
-    pub(super) fn new(value: &Value, read: Entries) -> Dump {
+    pub(super) fn new(value: &Value, read: Entries, written_ns: Option<u64>) -> Dump {
         let mut groups = BTreeMap::new();
         for (key, group) in value["pg_config"].as_object().into_iter().flatten() {
             let name = group["name"].as_str().unwrap_or(key).to_owned();
@@ -61,9 +65,9 @@ impl Dump {
                 .entry(name.as_ref().to_owned())
                 .or_insert_with(|| Group { desc: desc.as_ref().to_owned(), ..Group::default() });
         }
-        let Entries { mut all, ids, lacks_older, .. } = read;
+        let Entries { mut all, ids, lacks_older, times_out_ns, .. } = read;
         all.shrink_to_fit();
-        let mut dump = Dump { groups, entries: all, lacks_older };
+        let mut dump = Dump { groups, entries: all, lacks_older, times_out_ns, written_ns };
         dump.join_status(value, &ids);
         if value["pg_status"].as_object().is_some_and(Map::is_empty) && !lacks_older {
             dump.number_by_group();
@@ -145,6 +149,12 @@ impl Dump {
     /// The entries of a group, in order.
     pub(super) fn of<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a Entry> {
         self.entries.iter().filter(move |entry| &*entry.group == group)
+    }
+
+    /// When the oldest operation in flight was created, ns since 1970, if known.
+    pub(super) fn oldest_open_ns(&self) -> Option<u64> {
+        let open = self.entries.iter().filter(|entry| entry.is_open && entry.created_ns > 0);
+        open.map(|entry| entry.created_ns).min()
     }
 
     /// When the newest operation was created, ns since 1970; 0 if there is none.

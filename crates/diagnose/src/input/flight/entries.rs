@@ -41,6 +41,8 @@ pub(super) struct Entries {
     /// The first of them is not the first that was recorded: the ring was full and overwrote older
     /// ones, or the dump has only what is in flight.
     pub(super) lacks_older: bool,
+    /// When the first of those in flight exceeds its timeout, ns since 1970.
+    pub(super) times_out_ns: Option<u64>,
     is_started: bool,
 }
 
@@ -58,7 +60,13 @@ impl Entries {
         if let Some(id) = value["pg_id"].as_u64() {
             self.ids.insert(id, Arc::clone(&group));
         }
-        self.all.extend(Entry::new(value, group, shared));
+        let Some(entry) = Entry::new(value, group, shared) else { return };
+        let timeout = value["timeout_ms"].as_u64().filter(|&ms| ms > 0 && entry.created_ns > 0);
+        if let Some(ms) = timeout.filter(|_| entry.is_open) {
+            let at = entry.created_ns.saturating_add(ms.saturating_mul(1_000_000));
+            self.times_out_ns = Some(self.times_out_ns.map_or(at, |known| known.min(at)));
+        }
+        self.all.push(entry);
     }
 }
 

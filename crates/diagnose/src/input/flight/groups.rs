@@ -15,6 +15,8 @@ pub(super) struct GroupBuilder<'a> {
     pub(super) name: &'a str,
     pub(super) members: &'a [u32],
     pub(super) desc: &'a str,
+    /// When the dumps were written, ns since 1970, if known.
+    pub(super) written_ns: Option<u64>,
 }
 
 impl GroupBuilder<'_> {
@@ -101,8 +103,8 @@ impl GroupBuilder<'_> {
             enqueued,
             started,
             done: done.min(enqueued),
-            age_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
-            born_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
+            age_ns: born.map(|born| self.age_ns(dump, born)),
+            born_ns: born.map(|born| self.age_ns(dump, born)),
             changed_ns: None,
             is_blind: false,
             is_captured: false,
@@ -110,6 +112,11 @@ impl GroupBuilder<'_> {
             connects: false,
             p2p_number: None,
         })
+    }
+
+    /// The age of an operation when the dumps were written; else of the newest operation.
+    fn age_ns(&self, dump: &Dump, created_ns: u64) -> u64 {
+        self.written_ns.unwrap_or_else(|| dump.newest_ns()).saturating_sub(created_ns)
     }
 
     /// Sends and receives in flight between two members of a larger group. The dumps show only
@@ -120,7 +127,7 @@ impl GroupBuilder<'_> {
             for entry in dump.of(self.name).filter(|entry| entry.is_p2p && entry.is_open) {
                 let Some((is_send, here, there)) = entry.direction() else { continue };
                 let key = if is_send { (here, there) } else { (there, here) };
-                let age = dump.newest_ns().saturating_sub(entry.created_ns);
+                let age = self.age_ns(dump, entry.created_ns);
                 let side = &mut open.entry(key).or_default()[usize::from(!is_send)];
                 *side = (*side).max(Some(age));
             }
