@@ -9,6 +9,7 @@ use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -233,4 +234,97 @@ fn dumps_of_a_running_job_are_judged_by_the_age_of_what_is_in_flight() {
     write_all(3_000);
     set_written(dir.path(), 5_000);
     assert_eq!(found(&of(dir.path()).0), late);
+}
+
+/// The dumps of four ranks in a hang, of which rank 2 is late: name and content.
+fn hang() -> Vec<(String, Vec<u8>)> {
+    let one = |rank: u64| {
+        let dump = dump(if rank == 2 { 90 } else { 91 }, 90, 0);
+        (format!("dumps/_dump_{rank}"), dump.to_string().into_bytes())
+    };
+    (0..4).map(one).collect()
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(content).unwrap();
+    out.finish().unwrap()
+}
+
+fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut out = tar::Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mtime(1_790_000_060);
+        out.append_data(&mut header, name, &content[..]).unwrap();
+    }
+    out.into_inner().unwrap()
+}
+
+fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut out = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, content) in files {
+        out.start_file(&**name, zip::write::SimpleFileOptions::default()).unwrap();
+        out.write_all(content).unwrap();
+    }
+    out.finish().unwrap().into_inner()
+}
+
+#[test]
+fn dumps_in_archives_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let late = vec![(FindingClass::HostStuck, vec![2])];
+    let mut files = hang();
+    // What is no dump, and an archive in an archive, are ignored.
+    files.push(("dumps/py-spy.log".into(), b"Thread 1".to_vec()));
+    files.push(("more.tgz".into(), gzip(&tar(&hang()))));
+    let archives = [("d.tar", tar(&files)), ("d.tgz", gzip(&tar(&files))), ("d.zip", zip(&files))];
+    for (name, content) in archives {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let (diagnosis, warnings) = of(&path);
+        assert_eq!((found(&diagnosis), warnings), (late.clone(), vec![]), "{name}");
+        std::fs::remove_file(path).unwrap();
+    }
+    for (name, content) in hang() {
+        let path = dir.path().join(format!("node{}/{name}.gz", &name[name.len() - 1..]));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, gzip(&content)).unwrap();
+    }
+    let (diagnosis, warnings) = of(dir.path());
+    assert_eq!((found(&diagnosis), warnings), (late.clone(), vec![]));
+    // Beside dumps they are copies.
+    for (name, content) in hang() {
+        std::fs::write(dir.path().join(name.replace('/', "-")), content).unwrap();
+    }
+    std::fs::write(dir.path().join("copy.zip"), zip(&hang())).unwrap();
+    let (diagnosis, warnings) = of(dir.path());
+    assert_eq!((found(&diagnosis), warnings), (late, vec![]));
+}
+
+#[test]
+fn archives_that_unfold_to_too_much_or_are_damaged_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("_dump_0.gz");
+    let error = |content: &[u8]| {
+        std::fs::write(&path, content).unwrap();
+        input::open(std::slice::from_ref(&path), &InputOptions::default()).unwrap_err()
+    };
+    // Megabytes that are no dump come first.
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(2 << 30);
+    header.set_path("zeros").unwrap();
+    header.set_cksum();
+    bomb.write_all(header.as_bytes()).unwrap();
+    (0..1 << 10).for_each(|_| bomb.write_all(&[0; 1 << 20]).unwrap());
+    assert!(error(&bomb.finish().unwrap()).contains("unfolds to more than 256 times its size"));
+    let mut large = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    large.write_all(b"{\"version\": \"2.9\", \"entries\": [").unwrap();
+    (0..257).for_each(|_| large.write_all(&[b' '; 1 << 20]).unwrap());
+    assert!(error(&large.finish().unwrap()).contains("_dump_0: it is larger than 256 MiB"));
+    let whole = gzip(&tar(&hang()));
+    assert!(error(&whole[..whole.len() / 2]).contains("cannot read"));
+    assert!(error(&gzip(b"hello")).contains("nothing to diagnose"));
 }

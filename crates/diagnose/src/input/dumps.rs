@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The dumps among the input files: Flight Recorder dumps and the output of RAS.
 
-use super::FileKind;
-use super::file::load_dump;
+use super::file::{FileKind, load_dump};
 use super::json::{self, Keep};
 use super::{flight, pickle, ras};
 use serde_json::Value;
@@ -111,11 +110,11 @@ impl Dumps {
 }
 
 /// Nanoseconds since 1970.
-fn since_1970(time: SystemTime) -> Option<u64> {
+pub(super) fn since_1970(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-fn cannot_read(path: &Path, error: &str) -> String {
+pub(super) fn cannot_read(path: &Path, error: &str) -> String {
     format!("cannot read {}: {error}", path.display())
 }
 
