@@ -328,3 +328,43 @@ fn archives_that_unfold_to_too_much_or_are_damaged_are_refused() {
     assert!(error(&whole[..whole.len() / 2]).contains("cannot read"));
     assert!(error(&gzip(b"hello")).contains("nothing to diagnose"));
 }
+
+/// The folder that Ray Train's hang detector writes.
+#[test]
+fn the_folder_of_rays_hang_detector_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for (rank, (_, content)) in hang().into_iter().enumerate() {
+        let dump = serde_json::from_slice(&content).unwrap();
+        write(dir.path(), &format!("hang_detector/flight_recorder/rank_{rank}.json"), &dump);
+        let text = json!("no stack");
+        write(dir.path(), &format!("hang_detector/stack_traces/rank_{rank}.log"), &text);
+    }
+    let failed = json!({"ray_train_dump_error": "timed out"});
+    write(dir.path(), "hang_detector/flight_recorder/rank_3.json", &failed);
+    write(dir.path(), "hang_detector/nvidia_smi/node_192.0.2.1.log", &json!("smi"));
+    // Rank 2 has stopped after the first of three polls.
+    for (minute, counts) in [(0, [80, 80, 80, 80]), (1, [91, 91, 90, 91]), (2, [91, 91, 90, 91])] {
+        let rank = |(rank, count): (u32, u64)| {
+            json!({"rank": rank, "host": "a", "pid": 10 + rank, "cuda_dev": rank,
+                "status": {"async_error": 0}, "collective_counts": {"AllReduce": count}})
+        };
+        let ranks: Vec<Value> = (0..).zip(counts).map(rank).collect();
+        let time = format!("2026-09-21 14:0{minute}:00");
+        let ras = json!({"nccl_version": "2.30.1", "timestamp": time,
+            "communicators": [{"hash": "0xabc", "size": 4, "ranks": ranks, "missing_ranks": []}]});
+        let name = format!("hang_detector/nccl_ras/ncclras_2026-09-21-14-0{minute}-00.json");
+        write(dir.path(), &name, &ras);
+    }
+    let report = dir.path().join("hang_detector/nccl_ras/ncclras_report.txt");
+    std::fs::write(report, "NCCL version 2.30.1 compiled with CUDA 13.0\n").unwrap();
+    let late = vec![(FindingClass::HostStuck, vec![2])];
+    for folder in [dir.path().to_owned(), dir.path().join("hang_detector")] {
+        let (diagnosis, warnings) = of(&folder);
+        assert_eq!((found(&diagnosis), warnings), (late.clone(), vec![]), "{diagnosis:#?}");
+        assert_eq!(diagnosis.silent_ranks, [3]);
+    }
+    // Without Flight Recorder the outputs of RAS decide: the last two.
+    let (diagnosis, _) = of(&dir.path().join("hang_detector/nccl_ras"));
+    assert_eq!(found(&diagnosis), late, "{diagnosis:#?}");
+    assert_eq!(diagnosis.findings[0].confidence, Confidence::Confirmed);
+}

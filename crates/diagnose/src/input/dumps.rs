@@ -13,7 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(super) struct Dumps {
     /// Dumps of the Flight Recorder.
     pub(super) flight: flight::Dumps,
-    pub(super) ras: Option<ras::Ras>,
+    /// The outputs of RAS.
+    ras: Vec<ras::Ras>,
     is_flight_read: bool,
 }
 
@@ -31,7 +32,7 @@ impl Dumps {
     /// Starts without files. Flight Recorder dumps are read only if `is_flight_read`: if there are
     /// no recordings.
     pub(super) fn new(is_flight_read: bool) -> Dumps {
-        Dumps { flight: flight::Dumps::default(), ras: None, is_flight_read }
+        Dumps { flight: flight::Dumps::default(), ras: Vec::new(), is_flight_read }
     }
 
     /// Adds a file, if it is a dump. Returns a warning if it cannot be read.
@@ -91,10 +92,12 @@ impl Dumps {
 
     /// Adds an output of RAS.
     pub(super) fn ras(&mut self, new: ras::Ras) {
-        self.ras = Some(match self.ras.take() {
-            Some(known) => known.join(new),
-            None => new,
-        });
+        self.ras.push(new);
+    }
+
+    /// The latest output of RAS, with the one before it.
+    pub(super) fn latest_ras(&mut self) -> Option<ras::Ras> {
+        ras::Ras::latest(std::mem::take(&mut self.ras))
     }
 
     fn parse(&mut self, bytes: &[u8]) -> Result<Value, String> {

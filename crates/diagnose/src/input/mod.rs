@@ -148,7 +148,8 @@ fn read(
     }
     settings.ras.iter().for_each(|ras| dumps.ras(ras.clone()));
     dumps.settle(&mut warnings);
-    let Dumps { flight, ras, .. } = dumps;
+    let ras = dumps.latest_ras();
+    let flight = dumps.flight;
     let mut job = if !recordings.is_empty() {
         let mut job = recording::job(&recordings, settings, &mut warnings)?;
         name_unreadable(&mut job, damage.iter().chain(&warnings));
