@@ -3,7 +3,6 @@
 
 use super::entries::{Entries, Entry};
 use crate::input::assemble::MAX_RANKS;
-pub(super) use crate::job::Call;
 use crate::job::PythonLine;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -161,59 +160,6 @@ impl Dump {
     pub(super) fn newest_ns(&self) -> u64 {
         self.entries.iter().map(|entry| entry.created_ns).max().unwrap_or(0)
     }
-}
-
-pub(super) fn call(name: &str, value: &Value) -> Call {
-    let sizes = value["input_sizes"].to_string();
-    let numel = |shape: &Value| -> u64 {
-        let sizes = shape.as_array().into_iter().flatten().filter_map(Value::as_u64);
-        sizes.fold(1, u64::saturating_mul)
-    };
-    let elements = |key: &str| {
-        let shapes = value[key].as_array().into_iter().flatten();
-        shapes.map(numel).fold(0, u64::saturating_add)
-    };
-    let input = elements("input_sizes");
-    // Sizes are compared only for functions in which they are equal on all ranks.
-    let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
-    let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
-    let datatype = value["input_dtypes"][0].as_str().unwrap_or_default().to_owned();
-    Call {
-        func: name.to_owned(),
-        count: is_alike.then_some(input),
-        more_counts: Vec::new(),
-        root: None,
-        size: format!("{sizes} {datatype}"),
-        // The larger side is the data of all ranks, as in nccl-tests.
-        bytes: element_bytes(&datatype)
-            .and_then(|bytes| bytes.checked_mul(input.max(elements("output_sizes"))))
-            .filter(|&bytes| bytes > 0),
-        called_ns: None,
-        datatype,
-    }
-}
-
-/// Element size of a datatype, by PyTorch's name; `None` for unknown names.
-fn element_bytes(datatype: &str) -> Option<u64> {
-    Some(match datatype {
-        "Byte" | "Char" | "Bool" => 1,
-        "Short" | "Half" | "BFloat16" => 2,
-        "Int" | "Float" => 4,
-        "Long" | "Double" | "ComplexFloat" => 8,
-        "ComplexDouble" => 16,
-        name if name.starts_with("Float8") => 1,
-        _ => return None,
-    })
-}
-
-/// Name and description of an entry's group.
-pub(super) fn group_of(entry: &Value) -> Option<(&str, &str)> {
-    let name = match &entry["process_group"] {
-        Value::Array(parts) => parts.first()?.as_str(),
-        other => other.as_str(),
-    };
-    let desc = entry["process_group"][1].as_str().unwrap_or_default();
-    Some((name?, desc))
 }
 
 /// A number that may be given as text, as in `pg_status` of JSON; `None` if it is negative.

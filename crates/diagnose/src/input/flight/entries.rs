@@ -4,8 +4,8 @@ The entries of a dump, which are read one at a time: a dump has up to 20,000 wit
 as a value it takes fifty times what is kept. Texts and calls are shared, because most repeat.
 */
 
-use super::dump::{Call, call, group_of};
 use crate::input::older::MOST;
+use crate::job::Call;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -119,4 +119,57 @@ impl Shared {
         self.calls.insert(Arc::clone(&new));
         new
     }
+}
+
+pub(super) fn call(name: &str, value: &Value) -> Call {
+    let sizes = value["input_sizes"].to_string();
+    let numel = |shape: &Value| -> u64 {
+        let sizes = shape.as_array().into_iter().flatten().filter_map(Value::as_u64);
+        sizes.fold(1, u64::saturating_mul)
+    };
+    let elements = |key: &str| {
+        let shapes = value[key].as_array().into_iter().flatten();
+        shapes.map(numel).fold(0, u64::saturating_add)
+    };
+    let input = elements("input_sizes");
+    // Sizes are compared only for functions in which they are equal on all ranks.
+    let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
+    let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
+    let datatype = value["input_dtypes"][0].as_str().unwrap_or_default().to_owned();
+    Call {
+        func: name.to_owned(),
+        count: is_alike.then_some(input),
+        more_counts: Vec::new(),
+        root: None,
+        size: format!("{sizes} {datatype}"),
+        // The larger side is the data of all ranks, as in nccl-tests.
+        bytes: element_bytes(&datatype)
+            .and_then(|bytes| bytes.checked_mul(input.max(elements("output_sizes"))))
+            .filter(|&bytes| bytes > 0),
+        called_ns: None,
+        datatype,
+    }
+}
+
+/// Element size of a datatype, by PyTorch's name; `None` for unknown names.
+fn element_bytes(datatype: &str) -> Option<u64> {
+    Some(match datatype {
+        "Byte" | "Char" | "Bool" => 1,
+        "Short" | "Half" | "BFloat16" => 2,
+        "Int" | "Float" => 4,
+        "Long" | "Double" | "ComplexFloat" => 8,
+        "ComplexDouble" => 16,
+        name if name.starts_with("Float8") => 1,
+        _ => return None,
+    })
+}
+
+/// Name and description of an entry's group.
+fn group_of(entry: &Value) -> Option<(&str, &str)> {
+    let name = match &entry["process_group"] {
+        Value::Array(parts) => parts.first()?.as_str(),
+        other => other.as_str(),
+    };
+    let desc = entry["process_group"][1].as_str().unwrap_or_default();
+    Some((name?, desc))
 }

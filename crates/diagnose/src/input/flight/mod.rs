@@ -235,7 +235,7 @@ fn groups_text<'a>(names: impl Iterator<Item = &'a String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::dump::call;
+    use super::entries::call;
     use super::*;
     use crate::engine::{Options, diagnose};
     use ncclscope_findings::FindingClass;

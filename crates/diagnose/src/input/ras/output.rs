@@ -80,7 +80,8 @@ impl Ras {
 
     /// The latest of these outputs, joined with the one before it. Texts have no time: they count
     /// only if all are texts, and the last one is the latest.
-    pub(in crate::input) fn latest(mut all: Vec<Ras>) -> Option<Ras> {
+    #[must_use]
+    pub fn latest(mut all: Vec<Ras>) -> Option<Ras> {
         if all.iter().any(|ras| !ras.is_text) {
             all.retain(|ras| !ras.is_text);
         }
