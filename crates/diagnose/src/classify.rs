@@ -237,7 +237,8 @@ impl<'a> Classifier<'a> {
 
     fn call(&self, comm: &'a Communicator, member: u32, index: u64) -> Option<&'a Call> {
         let flight = comm.flights.get(&member).map(|flight| &flight.call);
-        let called = || comm.calls.get(&member).and_then(|calls| calls.get(&index));
+        let called =
+            || comm.calls.get(&member).and_then(|calls| calls.get(&index)).map(|call| &**call);
         flight.filter(|call| !call.func.is_empty()).or_else(called)
     }
 

@@ -269,7 +269,7 @@ fn difference_of(
         };
         match groups.iter_mut().find(same) {
             Some((members, _)) => members.push(member),
-            None => groups.push((vec![member], Some(call.clone()))),
+            None => groups.push((vec![member], Some(Call::clone(call)))),
         }
     }
     Some((at, groups))
@@ -304,7 +304,8 @@ mod tests {
     fn comm(calls: &[&[Call]]) -> Communicator {
         let vectors =
             calls.iter().map(|calls| Vector { enqueued: calls.len() as u64, ..Vector::default() });
-        let numbered = |calls: &&[Call]| Arc::new((1..).zip(calls.iter().cloned()).collect());
+        let numbered =
+            |calls: &&[Call]| Arc::new((1..).zip(calls.iter().cloned().map(Arc::new)).collect());
         Communicator {
             vectors: vectors.collect(),
             calls: (0..).zip(calls.iter().map(numbered)).collect(),
@@ -348,7 +349,7 @@ mod tests {
     /// The third member, the root of Broadcasts, is so far ahead that it shares no hash.
     #[test]
     fn a_member_of_no_group_is_read_too() {
-        let of = |first: u64, name: &str| Arc::new([(first, call(name, 8))].into());
+        let of = |first: u64, name: &str| Arc::new([(first, Arc::new(call(name, 8)))].into());
         let mut comm = comm(&[&[], &[], &[]]);
         comm.calls = [(0, of(37, "Broadcast")), (1, of(37, "AllReduce"))].into();
         comm.calls.insert(2, of(437, "Broadcast"));
@@ -363,7 +364,8 @@ mod tests {
         let right = [call("AllReduce", 8), call("AllGather", 8)];
         let mut comm = comm(&[&right, &right, &right]);
         // The calls of the last member are numbered one too low.
-        let shifted = right.iter().cloned().zip(0..).map(|(call, at)| (at, call)).collect();
+        let shifted =
+            right.iter().cloned().zip(0..).map(|(call, at)| (at, Arc::new(call))).collect();
         comm.calls.insert(2, Arc::new(shifted));
         assert_eq!(found(comm.clone())[0].accused, [2]);
         comm.hashes = vec![(0, 2, 7), (2, 2, 7)];
@@ -382,7 +384,7 @@ mod tests {
         let mut comm = comm(&[&enqueued, &enqueued, &api]);
         comm.vectors[..2].iter_mut().for_each(|vector| vector.is_captured = true);
         assert_eq!(found(comm.clone()), []);
-        comm.calls.insert(1, Arc::new((1..).zip(api[1..].to_vec()).collect()));
+        comm.calls.insert(1, Arc::new((1..).zip(api[1..].iter().cloned().map(Arc::new)).collect()));
         assert_eq!((found(comm.clone())[0].index, &found(comm)[0].accused[..]), (2, &[0, 1][..]));
     }
 

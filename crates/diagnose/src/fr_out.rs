@@ -215,7 +215,7 @@ fn entry(
     let member = u32::try_from(at).unwrap_or(u32::MAX);
     let calls = comm.calls.get(&member);
     let flight = comm.flights.get(&member).filter(|_| index == vector.front());
-    let call = flight.map(|flight| &flight.call).or_else(|| calls?.get(&index));
+    let call = flight.map(|flight| &flight.call).or_else(|| calls?.get(&index).map(|call| &**call));
     let call = call.cloned().unwrap_or_default();
     let has_started = vector.started.is_some_and(|started| started >= index);
     let sizes = call.count.map_or_else(|| json!([]), |count| json!([[count]]));

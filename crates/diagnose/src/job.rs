@@ -31,6 +31,9 @@ pub struct Job {
     /// The input was written because of a hang (a dump at a timeout): everything in flight counts
     /// as stuck, whatever its age.
     pub is_dump: bool,
+    /// The ages in a dump are known, and nothing shows that it was written because of a hang: only
+    /// what is old enough counts as stuck.
+    pub has_ages: bool,
     /// Age from which an operation counts as stuck, ns, if the input requires a lower one than
     /// requested.
     pub min_age_ns: Option<u64>,
@@ -323,7 +326,7 @@ pub struct Communicator {
     pub hashes: Vec<(u32, u64, u64)>,
     /// The latest calls of members, by position in `vectors` and then by number. Thousands of
     /// members have many, so that they are not copied.
-    pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Call>>>,
+    pub calls: BTreeMap<u32, Arc<BTreeMap<u64, Arc<Call>>>>,
     /// How NCCL runs the latest collectives of members, by position in `vectors`, then by number.
     pub settings: BTreeMap<u32, Arc<BTreeMap<u64, Settings>>>,
     /// The sizes of the latest sends or receives of a pair, by position in `vectors`: (number,
@@ -476,7 +479,7 @@ impl InFlightOp {
 }
 
 /// The arguments of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
     /// NCCL's function name.
     pub func: String,
@@ -503,6 +506,13 @@ impl Call {
     pub fn size_text(&self) -> String {
         let count = self.count.filter(|_| self.more_counts.is_empty());
         count.map_or_else(|| self.size.clone(), |count| count.to_string())
+    }
+}
+
+impl Job {
+    /// Everything in flight counts as stuck, whatever its age.
+    pub(crate) fn counts_any_age(&self) -> bool {
+        self.is_dump && !self.has_ages
     }
 }
 

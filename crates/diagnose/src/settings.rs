@@ -47,7 +47,7 @@ pub(crate) fn find(job: &Job, hang_ns: u64, desynced: &BTreeSet<u32>) -> Vec<Dif
 }
 
 fn one(job: &Job, (comm, at): (&Communicator, u32), hang_ns: u64) -> Option<Differs> {
-    let is_old = |age: u64| job.is_dump || age >= hang_ns;
+    let is_old = |age: u64| job.counts_any_age() || age >= hang_ns;
     let waits = comm.vectors.iter().filter(|v| v.is_inside() && v.age_ns.is_some_and(is_old));
     // Members that are in a later operation wait for those in the lowest one.
     let lowest = waits.map(|vector| vector.front()).min();

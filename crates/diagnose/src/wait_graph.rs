@@ -206,7 +206,7 @@ impl<'a> GraphSearch<'a> {
     }
 
     fn is_over_age_limit(&self, vector: &Vector) -> bool {
-        self.job.is_dump || vector.age_ns.is_some_and(|age| age >= self.params.hang_ns)
+        self.job.counts_any_age() || vector.age_ns.is_some_and(|age| age >= self.params.hang_ns)
     }
 
     fn collect_waits(&mut self) {

@@ -43,7 +43,7 @@ fn waiting(job: &Job, comm: &Communicator, members: &[u32]) -> Waiting {
     let index = members.iter().map(|&member| front(member)).max().unwrap_or(0);
     let mut latest = members.iter().filter(|&&member| front(member) == index);
     let func = latest.find_map(|&member| {
-        let call = comm.calls.get(&member).and_then(|calls| calls.get(&index));
+        let call = comm.calls.get(&member).and_then(|calls| calls.get(&index)).map(|call| &**call);
         let flight = comm.flights.get(&member).map(|flight| &flight.call);
         flight.or(call).map(|call| call.func.clone()).filter(|func| !func.is_empty())
     });

@@ -275,7 +275,7 @@ fn h2_another_datatype() {
     for member in 0..3 {
         let datatype = if member == 1 { "ncclInt8" } else { "ncclFloat32" }.to_owned();
         let call = Call { func: "AllReduce".into(), datatype, ..Call::default() };
-        comm.calls.insert(member, Arc::new([(5, call)].into()));
+        comm.calls.insert(member, Arc::new([(5, Arc::new(call))].into()));
     }
     job.comms.push(comm);
     let verdict = expect(&job, FindingClass::CallMismatch, &[1]);

@@ -9,7 +9,9 @@ use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The diagnosis of a path, and the warnings.
 fn of(path: &Path) -> (Diagnosis, Vec<String>) {
@@ -190,4 +192,179 @@ fn the_lines_of_the_users_script_are_evidence() {
     let texts = diagnosis.findings[0].evidence.iter().map(|one| &*one.text).collect::<Vec<_>>();
     assert!(texts.contains(&"rank 2 called last at frgen.py:17 in <module>"), "{texts:#?}");
     assert!(texts.contains(&"ranks 0-1, 3 wait at frgen.py:31 in <module>"), "{texts:#?}");
+}
+
+/// Sets when the dumps of a folder were written, relative to the time of their calls.
+fn set_written(folder: &Path, after_ms: i64) {
+    let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+    let by = Duration::from_millis(after_ms.unsigned_abs());
+    let at = if after_ms < 0 { at - by } else { at + by };
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = std::fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(at).unwrap();
+    }
+}
+
+#[test]
+fn dumps_of_a_running_job_are_judged_by_the_age_of_what_is_in_flight() {
+    let dir = tempfile::tempdir().unwrap();
+    let write_all = |timeout_ms: u64| {
+        for rank in 0..4 {
+            let mut dump = dump(if rank == 2 { 90 } else { 91 }, 90, 0);
+            for entry in dump["entries"].as_array_mut().unwrap() {
+                entry["timeout_ms"] = timeout_ms.into();
+            }
+            write(dir.path(), &format!("_dump_{rank}"), &dump);
+        }
+    };
+    let late = vec![(FindingClass::HostStuck, vec![2])];
+    write_all(600_000);
+    // The last is a copy, and a time before the calls tells nothing.
+    for (after_ms, is_hang) in
+        [(1, false), (29_000, false), (31_000, true), (86_400_000, true), (-3_600_000, true)]
+    {
+        set_written(dir.path(), after_ms);
+        let (diagnosis, _) = of(dir.path());
+        let expected = if is_hang { late.clone() } else { vec![] };
+        assert_eq!(found(&diagnosis), expected, "{after_ms} ms: {diagnosis:#?}");
+        let is_told = diagnosis.notes.iter().any(|note| note.ends_with("the job may run"));
+        assert_eq!(is_told, !is_hang, "{:#?}", diagnosis.notes);
+    }
+    // PyTorch's own timeout was shorter.
+    write_all(3_000);
+    set_written(dir.path(), 5_000);
+    assert_eq!(found(&of(dir.path()).0), late);
+}
+
+/// The dumps of four ranks in a hang, of which rank 2 is late: name and content.
+fn hang() -> Vec<(String, Vec<u8>)> {
+    let one = |rank: u64| {
+        let dump = dump(if rank == 2 { 90 } else { 91 }, 90, 0);
+        (format!("dumps/_dump_{rank}"), dump.to_string().into_bytes())
+    };
+    (0..4).map(one).collect()
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(content).unwrap();
+    out.finish().unwrap()
+}
+
+fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut out = tar::Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mtime(1_790_000_060);
+        out.append_data(&mut header, name, &content[..]).unwrap();
+    }
+    out.into_inner().unwrap()
+}
+
+fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut out = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, content) in files {
+        out.start_file(&**name, zip::write::SimpleFileOptions::default()).unwrap();
+        out.write_all(content).unwrap();
+    }
+    out.finish().unwrap().into_inner()
+}
+
+#[test]
+fn dumps_in_archives_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let late = vec![(FindingClass::HostStuck, vec![2])];
+    let mut files = hang();
+    // What is no dump, and an archive in an archive, are ignored.
+    files.push(("dumps/py-spy.log".into(), b"Thread 1".to_vec()));
+    files.push(("more.tgz".into(), gzip(&tar(&hang()))));
+    let archives = [("d.tar", tar(&files)), ("d.tgz", gzip(&tar(&files))), ("d.zip", zip(&files))];
+    for (name, content) in archives {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let (diagnosis, warnings) = of(&path);
+        assert_eq!((found(&diagnosis), warnings), (late.clone(), vec![]), "{name}");
+        std::fs::remove_file(path).unwrap();
+    }
+    for (name, content) in hang() {
+        let path = dir.path().join(format!("node{}/{name}.gz", &name[name.len() - 1..]));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, gzip(&content)).unwrap();
+    }
+    let (diagnosis, warnings) = of(dir.path());
+    assert_eq!((found(&diagnosis), warnings), (late.clone(), vec![]));
+    // Beside dumps they are copies.
+    for (name, content) in hang() {
+        std::fs::write(dir.path().join(name.replace('/', "-")), content).unwrap();
+    }
+    std::fs::write(dir.path().join("copy.zip"), zip(&hang())).unwrap();
+    let (diagnosis, warnings) = of(dir.path());
+    assert_eq!((found(&diagnosis), warnings), (late, vec![]));
+}
+
+#[test]
+fn archives_that_unfold_to_too_much_or_are_damaged_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("_dump_0.gz");
+    let error = |content: &[u8]| {
+        std::fs::write(&path, content).unwrap();
+        input::open(std::slice::from_ref(&path), &InputOptions::default()).unwrap_err()
+    };
+    // Megabytes that are no dump come first.
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(2 << 30);
+    header.set_path("zeros").unwrap();
+    header.set_cksum();
+    bomb.write_all(header.as_bytes()).unwrap();
+    (0..1 << 10).for_each(|_| bomb.write_all(&[0; 1 << 20]).unwrap());
+    assert!(error(&bomb.finish().unwrap()).contains("unfolds to more than 256 times its size"));
+    let mut large = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    large.write_all(b"{\"version\": \"2.9\", \"entries\": [").unwrap();
+    (0..257).for_each(|_| large.write_all(&[b' '; 1 << 20]).unwrap());
+    assert!(error(&large.finish().unwrap()).contains("_dump_0: it is larger than 256 MiB"));
+    let whole = gzip(&tar(&hang()));
+    assert!(error(&whole[..whole.len() / 2]).contains("cannot read"));
+    assert!(error(&gzip(b"hello")).contains("nothing to diagnose"));
+}
+
+/// The folder that Ray Train's hang detector writes.
+#[test]
+fn the_folder_of_rays_hang_detector_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for (rank, (_, content)) in hang().into_iter().enumerate() {
+        let dump = serde_json::from_slice(&content).unwrap();
+        write(dir.path(), &format!("hang_detector/flight_recorder/rank_{rank}.json"), &dump);
+        let text = json!("no stack");
+        write(dir.path(), &format!("hang_detector/stack_traces/rank_{rank}.log"), &text);
+    }
+    let failed = json!({"ray_train_dump_error": "timed out"});
+    write(dir.path(), "hang_detector/flight_recorder/rank_3.json", &failed);
+    write(dir.path(), "hang_detector/nvidia_smi/node_192.0.2.1.log", &json!("smi"));
+    // Rank 2 has stopped after the first of three polls.
+    for (minute, counts) in [(0, [80, 80, 80, 80]), (1, [91, 91, 90, 91]), (2, [91, 91, 90, 91])] {
+        let rank = |(rank, count): (u32, u64)| {
+            json!({"rank": rank, "host": "a", "pid": 10 + rank, "cuda_dev": rank,
+                "status": {"async_error": 0}, "collective_counts": {"AllReduce": count}})
+        };
+        let ranks: Vec<Value> = (0..).zip(counts).map(rank).collect();
+        let time = format!("2026-09-21 14:0{minute}:00");
+        let ras = json!({"nccl_version": "2.30.1", "timestamp": time,
+            "communicators": [{"hash": "0xabc", "size": 4, "ranks": ranks, "missing_ranks": []}]});
+        let name = format!("hang_detector/nccl_ras/ncclras_2026-09-21-14-0{minute}-00.json");
+        write(dir.path(), &name, &ras);
+    }
+    let report = dir.path().join("hang_detector/nccl_ras/ncclras_report.txt");
+    std::fs::write(report, "NCCL version 2.30.1 compiled with CUDA 13.0\n").unwrap();
+    let late = vec![(FindingClass::HostStuck, vec![2])];
+    for folder in [dir.path().to_owned(), dir.path().join("hang_detector")] {
+        let (diagnosis, warnings) = of(&folder);
+        assert_eq!((found(&diagnosis), warnings), (late.clone(), vec![]), "{diagnosis:#?}");
+        assert_eq!(diagnosis.silent_ranks, [3]);
+    }
+    // Without Flight Recorder the outputs of RAS decide: the last two.
+    let (diagnosis, _) = of(&dir.path().join("hang_detector/nccl_ras"));
+    assert_eq!(found(&diagnosis), late, "{diagnosis:#?}");
+    assert_eq!(diagnosis.findings[0].confidence, Confidence::Confirmed);
 }

@@ -1,36 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The dumps among the input files: Flight Recorder dumps and the output of RAS.
 
-use super::file::load_dump;
+use super::file::{FileKind, load_dump};
 use super::json::{self, Keep};
 use super::{flight, pickle, ras};
+use serde_json::Value;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The dumps that were read.
 #[derive(Debug)]
 pub(super) struct Dumps {
     /// Dumps of the Flight Recorder.
     pub(super) flight: flight::Dumps,
-    pub(super) ras: Option<ras::Ras>,
+    /// The outputs of RAS.
+    ras: Vec<ras::Ras>,
     is_flight_read: bool,
+}
+
+/// The content of a file.
+#[derive(Debug)]
+pub(super) struct Content<'a> {
+    pub(super) path: &'a Path,
+    pub(super) kind: FileKind,
+    pub(super) bytes: &'a [u8],
+    /// When it was last written, ns since 1970.
+    pub(super) written_ns: Option<u64>,
 }
 
 impl Dumps {
     /// Starts without files. Flight Recorder dumps are read only if `is_flight_read`: if there are
     /// no recordings.
     pub(super) fn new(is_flight_read: bool) -> Dumps {
-        Dumps { flight: flight::Dumps::default(), ras: None, is_flight_read }
+        Dumps { flight: flight::Dumps::default(), ras: Vec::new(), is_flight_read }
     }
 
-    /// Adds a pickle.
-    pub(super) fn pickle(&mut self, path: &Path, warnings: &mut Vec<String>) {
-        if !self.is_flight_read {
-            warnings.push(not_read(path));
-            return;
+    /// Adds a file, if it is a dump. Returns a warning if it cannot be read.
+    pub(super) fn file(&mut self, path: &Path, kind: FileKind) -> Option<String> {
+        if kind == FileKind::Pickle && !self.is_flight_read {
+            return Some(not_read(path));
         }
-        let dump = load_dump(path).and_then(|bytes| pickle::read(&bytes));
-        let added = dump.and_then(|value| self.flight.add(path, value));
-        warnings.extend(added.err().map(|error| cannot_read(path, &error)));
+        let bytes = match load_dump(path) {
+            Ok(bytes) => bytes,
+            Err(error) => return Some(cannot_read(path, &error)),
+        };
+        let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+        let written_ns = written.ok().and_then(since_1970);
+        self.content(&Content { path, kind, bytes: &bytes, written_ns })
+    }
+
+    /// Adds the content of a file, if it is a dump. Returns a warning if it cannot be read.
+    pub(super) fn content(&mut self, content: &Content<'_>) -> Option<String> {
+        let &Content { path, kind, bytes, .. } = content;
+        let added = match kind {
+            FileKind::Pickle if !self.is_flight_read => return Some(not_read(path)),
+            FileKind::Pickle => {
+                self.flight.restart();
+                let entry = &mut |entry: &Value| self.flight.entry(entry);
+                pickle::read_dump(bytes, entry).and_then(|value| self.flight(content, &value))
+            }
+            // Texts have no time: the later one in the input is the newer one.
+            FileKind::RasText => {
+                self.ras(ras::text::read(&String::from_utf8_lossy(bytes)));
+                Ok(())
+            }
+            FileKind::Json => match self.parse(bytes) {
+                Ok(value) if ras::is_ras(&value) => {
+                    self.ras(ras::Ras::new(&value));
+                    Ok(())
+                }
+                Ok(value) if !self.is_flight_read => {
+                    return value.get("entries").map(|_| not_read(path));
+                }
+                Ok(value) if flight::is_dump(&value) => self.flight(content, &value),
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
+            },
+            _ => Ok(()),
+        };
+        added.err().map(|error| cannot_read(path, &error))
+    }
+
+    fn flight(&mut self, content: &Content<'_>, value: &Value) -> Result<(), String> {
+        self.flight.add(content.path, value, content.written_ns)
     }
 
     /// Finds the ranks of the Flight Recorder dumps, after all were added.
@@ -38,43 +90,34 @@ impl Dumps {
         warnings.extend(self.flight.settle());
     }
 
-    /// Adds the text of RAS. Texts have no time: the later one in the input is the newer one.
-    pub(super) fn ras_text(&mut self, path: &Path, warnings: &mut Vec<String>) {
-        match load_dump(path) {
-            Ok(bytes) => self.ras(ras::text::read(&String::from_utf8_lossy(&bytes))),
-            Err(error) => warnings.push(cannot_read(path, &error)),
-        }
-    }
-
     /// Adds an output of RAS.
     pub(super) fn ras(&mut self, new: ras::Ras) {
-        self.ras = Some(match self.ras.take() {
-            Some(known) => known.join(new),
-            None => new,
-        });
+        self.ras.push(new);
     }
 
-    /// Adds a JSON file, if it is a dump.
-    pub(super) fn json(&mut self, path: &Path, warnings: &mut Vec<String>) {
-        let keep = if self.is_flight_read { Keep::Dump } else { Keep::Ras };
-        match load_dump(path).and_then(|bytes| json::parse(&bytes, keep)) {
-            Ok(value) if ras::is_ras(&value) => self.ras(ras::Ras::new(&value)),
-            Ok(value) if !self.is_flight_read => {
-                if value.get("entries").is_some() {
-                    warnings.push(not_read(path));
-                }
-            }
-            Ok(value) if flight::is_dump(&value) => {
-                let added = self.flight.add(path, value);
-                warnings.extend(added.err().map(|error| cannot_read(path, &error)));
-            }
-            Ok(_) => {}
-            Err(error) => warnings.push(cannot_read(path, &error)),
+    /// The latest output of RAS, with the one before it.
+    pub(super) fn latest_ras(&mut self) -> Option<ras::Ras> {
+        ras::Ras::latest(std::mem::take(&mut self.ras))
+    }
+
+    fn parse(&mut self, bytes: &[u8]) -> Result<Value, String> {
+        if !self.is_flight_read {
+            return json::parse(bytes, Keep::Ras);
         }
+        self.flight.restart();
+        json::parse_dump(bytes, &mut |entry| self.flight.entry(entry)).or_else(|_| {
+            self.flight.restart();
+            json::parse(bytes, Keep::Dump)
+        })
     }
 }
 
-fn cannot_read(path: &Path, error: &str) -> String {
+/// Nanoseconds since 1970.
+pub(super) fn since_1970(time: SystemTime) -> Option<u64> {
+    u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
+}
+
+pub(super) fn cannot_read(path: &Path, error: &str) -> String {
     format!("cannot read {}: {error}", path.display())
 }
 

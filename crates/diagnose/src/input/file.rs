@@ -2,16 +2,16 @@
 //! Reads whole files, and the beginnings of JSON files.
 
 use super::json::without_ok;
+use super::{pickle, ras};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 /// Maximum size of a dump that is read, bytes. In memory a dump takes several times its file size.
 pub(super) const MAX_DUMP: u64 = 256 << 20;
 /// Number of bytes of a JSON file that are searched for one of [`DUMP_KEYS`].
-const BEGINNING: u64 = 64 << 10;
+pub(super) const BEGINNING: usize = 64 << 10;
 /// Keys of the outermost object of a Flight Recorder dump and of RAS's output.
 const DUMP_KEYS: [&str; 8] = [
     "version",
@@ -24,6 +24,23 @@ const DUMP_KEYS: [&str; 8] = [
     "communicators",
 ];
 
+/// Number of bytes that tell the kind of a file.
+pub(super) const FIRST: usize = 512;
+/// Where a tar file says that it is one.
+const TAR: (usize, &[u8]) = (257, b"ustar");
+
+/// What a file contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKind {
+    Recording,
+    Vectors,
+    Pickle,
+    Json,
+    RasText,
+    Archive,
+    Other,
+}
+
 pub(super) fn load(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| error.to_string())
 }
@@ -32,15 +49,20 @@ pub(super) fn load(path: &Path) -> Result<Vec<u8>, String> {
 pub(super) fn load_dump(path: &Path) -> Result<Vec<u8>, String> {
     let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if bytes > MAX_DUMP {
-        return Err(format!("it is larger than {} MiB", MAX_DUMP >> 20));
+        return Err(too_large());
     }
     load(path)
 }
 
+/// What is said of a dump of more than [`MAX_DUMP`] bytes.
+pub(super) fn too_large() -> String {
+    format!("it is larger than {} MiB", MAX_DUMP >> 20)
+}
+
 /// True if the beginning of a JSON file has a key of a dump. Traces and reports have none.
-pub(super) fn is_json_dump(file: File) -> bool {
+pub(super) fn is_json_dump(file: impl Read) -> bool {
     let mut beginning = Vec::new();
-    if file.take(BEGINNING).read_to_end(&mut beginning).is_err() {
+    if file.take(BEGINNING as u64).read_to_end(&mut beginning).is_err() {
         return false;
     }
     let mut json = serde_json::Deserializer::from_slice(without_ok(&beginning));
@@ -49,6 +71,44 @@ pub(super) fn is_json_dump(file: File) -> bool {
     // errors are expected.
     let _stopped = json.deserialize_map(DumpKey { is_found: &mut is_dump });
     is_dump
+}
+
+/// The kind of a file by its first [`FIRST`] bytes.
+pub(super) fn file_kind(first: &[u8]) -> FileKind {
+    if first.starts_with(&ncclscope_trace::layout::MAGIC) {
+        FileKind::Recording
+    } else if ncclscope_trace::vectors::is_table(first) {
+        FileKind::Vectors
+    } else if is_archive(first) {
+        FileKind::Archive
+    } else if pickle::looks_like(first) {
+        FileKind::Pickle
+    } else if without_ok(first).iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
+        FileKind::Json
+    } else if first.starts_with(ras::text::BEGINNING) {
+        FileKind::RasText
+    } else {
+        FileKind::Other
+    }
+}
+
+/// True if a file with these first bytes is an archive.
+fn is_archive(first: &[u8]) -> bool {
+    is_gzip(first) || is_zip(first) || is_tar(first)
+}
+
+fn is_gzip(first: &[u8]) -> bool {
+    first.starts_with(&[0x1f, 0x8b, 8])
+}
+
+/// True if a file with these first bytes is a zip file.
+pub(super) fn is_zip(first: &[u8]) -> bool {
+    first.starts_with(b"PK\x03\x04")
+}
+
+/// True if a file with these first bytes is a tar file.
+pub(super) fn is_tar(first: &[u8]) -> bool {
+    first.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1))
 }
 
 /// Looks for a key of a dump; keeps no values.

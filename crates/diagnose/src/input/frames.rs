@@ -12,7 +12,7 @@ pub(super) const KEY: &str = "frames";
 
 /// Whose code a frame is in; the user's counts most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whose {
+pub(super) enum Whose {
     PyTorch,
     Package,
     User,
@@ -23,10 +23,14 @@ enum Whose {
 pub(super) struct UsersLine(Option<(Whose, String)>);
 
 impl UsersLine {
+    /// Whether the next frame counts, which is in this file.
+    pub(super) fn wants(&self, whose: Whose, file: &str) -> bool {
+        !file.is_empty() && self.0.as_ref().is_none_or(|(known, _)| whose > *known)
+    }
+
     /// Adds the next frame.
-    pub(super) fn add(&mut self, function: &str, file: &str, line: u64) {
-        let whose = whose(file);
-        if !file.is_empty() && self.0.as_ref().is_none_or(|(known, _)| whose > *known) {
+    pub(super) fn add(&mut self, whose: Whose, function: &str, file: &str, line: u64) {
+        if self.wants(whose, file) {
             self.0 = Some((whose, format!("{file}:{line} in {function}")));
         }
     }
@@ -37,7 +41,8 @@ impl UsersLine {
     }
 }
 
-fn whose(file: &str) -> Whose {
+/// Whose code a file is, by its path.
+pub(super) fn whose(file: &str) -> Whose {
     // PyTorch shortens the paths of its own files.
     if file.starts_with("torch/") || file.contains("/torch/") {
         return Whose::PyTorch;
@@ -57,7 +62,9 @@ mod tests {
     fn the_innermost_line_of_the_user_is_kept() {
         let line = |frames: &[(&str, &str, u64)]| {
             let mut line = UsersLine::default();
-            frames.iter().for_each(|&(function, file, at)| line.add(function, file, at));
+            frames
+                .iter()
+                .for_each(|&(function, file, at)| line.add(whose(file), function, file, at));
             line.text()
         };
         let torch = ("all_reduce", "torch/distributed/distributed_c10d.py", 4174);

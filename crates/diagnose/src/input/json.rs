@@ -40,24 +40,42 @@ pub(super) enum Keep {
 /// A sentence with the position, or that the limits were exceeded.
 pub(super) fn parse(bytes: &[u8], keep: Keep) -> Result<Value, String> {
     let bytes = without_ok(bytes);
-    let first = read(bytes, keep, &Budget::new());
+    let first = read(bytes, keep, &Budget::new(), None);
     // A document that exceeds the limits does so without the commas, too.
     let read = match first {
         Err(error) if error.is_syntax() => {
-            read(&with_commas_right(bytes), keep, &Budget::new()).map_err(|_| error)
+            read(&with_commas_right(bytes), keep, &Budget::new(), None).map_err(|_| error)
         }
         other => other,
     };
+    in_words(read)
+}
+
+/// Parses a dump. Its entries are handed over one at a time, and are not in the value. If the text
+/// is not valid JSON, [`parse`] may still put its commas right.
+///
+/// # Errors
+/// Those of [`parse`].
+pub(super) fn parse_dump(bytes: &[u8], entry: &mut dyn FnMut(&Value)) -> Result<Value, String> {
+    in_words(read(without_ok(bytes), Keep::Dump, &Budget::new(), Some(entry)))
+}
+
+fn in_words(read: Result<Value, serde_json::Error>) -> Result<Value, String> {
     read.map_err(|error| match error.is_data() {
         true => error.to_string(),
         false => format!("not valid JSON: {error}"),
     })
 }
 
-fn read(bytes: &[u8], keep: Keep, budget: &Budget) -> Result<Value, serde_json::Error> {
+fn read<'a>(
+    bytes: &[u8],
+    keep: Keep,
+    budget: &'a Budget,
+    entry: Option<&'a mut dyn FnMut(&Value)>,
+) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let keep = (keep == Keep::Ras).then_some(&RAS_KEYS[..]);
-    let value = Bounded { budget, keep }.deserialize(&mut json)?;
+    let value = Bounded { budget, keep, entry }.deserialize(&mut json)?;
     json.end()?;
     Ok(value)
 }
@@ -122,6 +140,14 @@ impl Budget {
 struct Bounded<'a> {
     budget: &'a Budget,
     keep: Option<&'a [&'a str]>,
+    /// What takes the entries of a dump.
+    entry: Option<&'a mut dyn FnMut(&Value)>,
+}
+
+impl<'a> Bounded<'a> {
+    fn whole(budget: &'a Budget) -> Bounded<'a> {
+        Bounded { budget, keep: None, entry: None }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Bounded<'_> {
@@ -169,7 +195,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         let budget = self.budget;
         budget.spend(ARRAY_COST)?;
         let mut all = Vec::new();
-        while let Some(item) = items.next_element_seed(Bounded { budget, keep: None })? {
+        while let Some(item) = items.next_element_seed(Bounded::whole(budget))? {
             all.push(item);
         }
         Ok(Value::Array(all))
@@ -178,19 +204,51 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let budget = self.budget;
         budget.spend(OBJECT_COST)?;
-        let mut all = Map::new();
+        let (mut all, mut entry) = (Map::new(), self.entry);
         while let Some(key) = map.next_key::<String>()? {
             budget.spend(1)?;
             budget.spend_text(&key)?;
             let is_kept = self.keep.is_none_or(|kept| kept.contains(&key.as_str()));
             let value = match is_kept {
                 true if key == frames::KEY => map.next_value_seed(Stack { budget })?,
-                true => map.next_value_seed(Bounded { budget, keep: None })?,
+                true => match entry.take_if(|_| key == "entries") {
+                    Some(entry) => map.next_value_seed(Entries { budget, entry })?,
+                    None => map.next_value_seed(Bounded::whole(budget))?,
+                },
                 false => map.next_value::<IgnoredAny>().map(|_| Value::Null)?,
             };
             all.insert(key, value);
         }
         Ok(Value::Object(all))
+    }
+}
+
+/// Reads the entries of a dump, and hands them over; its value is an empty array.
+struct Entries<'a> {
+    budget: &'a Budget,
+    entry: &'a mut dyn FnMut(&Value),
+}
+
+impl<'de> DeserializeSeed<'de> for Entries<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entries<'_> {
+    type Value = Value;
+
+    fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("the entries of a dump")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        while let Some(item) = items.next_element_seed(Bounded::whole(self.budget))? {
+            (self.entry)(&item);
+        }
+        Ok(Value::Array(Vec::new()))
     }
 }
 
@@ -204,11 +262,12 @@ impl<'de> DeserializeSeed<'de> for Stack<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
         // The stack itself is gone in a moment, so that it has limits of its own.
-        let stack = Bounded { budget: &Budget::new(), keep: None }.deserialize(json)?;
+        let stack = Bounded::whole(&Budget::new()).deserialize(json)?;
         let mut line = UsersLine::default();
         for frame in stack.as_array().into_iter().flatten() {
             let text = |key: &str| frame[key].as_str().unwrap_or_default();
-            line.add(text("name"), text("filename"), frame["line"].as_u64().unwrap_or(0));
+            let (file, at) = (text("filename"), frame["line"].as_u64().unwrap_or(0));
+            line.add(frames::whose(file), text("name"), file, at);
         }
         let Some(text) = line.text() else { return Ok(Value::Null) };
         self.budget.spend(1)?;

@@ -8,6 +8,7 @@ From files to a [`Job`]: the kind of a file is detected by its content.
 | `NCCLVECT` | a table of vectors ([`vectors`]) |
 | a pickle, or JSON with `entries` | a dump of PyTorch's Flight Recorder ([`flight`]) |
 | JSON with `communicators`, or text from `NCCL version` on | what [`ras`] printed |
+| tar, gzip or zip | an archive of dumps and outputs of RAS ([`archive`]) |
 
 A JSON file counts if its first 64 KiB have a key of these; only then is it read whole, and a dump
 of more than 256 MiB is not. Beside recordings or tables, dumps are not read, and a warning names
@@ -15,6 +16,7 @@ them. In a directory, other files are ignored.
 */
 
 mod activity;
+mod archive;
 mod assemble;
 mod awaited;
 mod calls;
@@ -50,7 +52,7 @@ pub use options::{InputOptions, InputProgress};
 use crate::job::{Job, ProcessStatus};
 use crate::words::named_ranks;
 use dumps::Dumps;
-use file::is_json_dump;
+use file::{FIRST, FileKind, file_kind, is_json_dump};
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_trace::names::is_recording_path;
 use std::collections::BTreeSet;
@@ -62,16 +64,6 @@ const NAMED: usize = 8;
 /// Dumps are looked for in folders this deep below one without input, such as one for each node.
 const DEEPEST: usize = 2;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileKind {
-    Recording,
-    Vectors,
-    Pickle,
-    Json,
-    RasText,
-    Other,
-}
-
 /// Files by kind.
 #[derive(Debug, Default)]
 struct InputFiles {
@@ -80,6 +72,7 @@ struct InputFiles {
     pickles: Vec<PathBuf>,
     json: Vec<PathBuf>,
     ras_texts: Vec<PathBuf>,
+    archives: Vec<PathBuf>,
     /// Files of a directory without content.
     empty: Vec<PathBuf>,
     warnings: Vec<String>,
@@ -106,10 +99,14 @@ pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String>
         let metadata = std::fs::metadata(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if metadata.is_dir() {
-            let before = found.count();
+            let (before, archives) = (found.count(), found.archives.len());
             found.directory(path)?;
             if found.count() == before {
                 found.dumps_below(path, DEEPEST)?;
+            }
+            // Beside other input they are copies of it.
+            if found.count() > before {
+                found.archives.truncate(archives);
             }
             if found.count() == before && paths.len() > 1 {
                 found.warnings.push(nothing(std::slice::from_ref(path), &[], &[]));
@@ -124,8 +121,14 @@ pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String>
     read(found, paths, settings)
 }
 
-fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String> {
-    let InputFiles { recordings, vectors, pickles, json, ras_texts, empty, mut warnings } = found;
+fn read(
+    mut found: InputFiles,
+    paths: &[PathBuf],
+    settings: &InputOptions,
+) -> Result<Input, String> {
+    let archives = std::mem::take(&mut found.archives);
+    let InputFiles { recordings, vectors, pickles, json, ras_texts, empty, mut warnings, .. } =
+        found;
     warnings.extend(empty_dumps(&empty, pickles.iter().chain(&json)));
     if !recordings.is_empty() && !vectors.is_empty() {
         return Err("the input mixes recordings and tables of vectors: give files of one kind \
@@ -135,12 +138,18 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     // Files beside tables of vectors that were not read do not make the tables doubtful.
     let mut damage = std::mem::take(&mut warnings);
     let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
-    pickles.iter().for_each(|path| dumps.pickle(path, &mut warnings));
-    json.iter().for_each(|path| dumps.json(path, &mut warnings));
-    ras_texts.iter().for_each(|path| dumps.ras_text(path, &mut warnings));
+    for (files, kind) in
+        [(&pickles, FileKind::Pickle), (&json, FileKind::Json), (&ras_texts, FileKind::RasText)]
+    {
+        warnings.extend(files.iter().filter_map(|path| dumps.file(path, kind)));
+    }
+    for path in &archives {
+        warnings.extend(archive::read(path, &mut |content| dumps.content(content)));
+    }
     settings.ras.iter().for_each(|ras| dumps.ras(ras.clone()));
     dumps.settle(&mut warnings);
-    let Dumps { flight, ras, .. } = dumps;
+    let ras = dumps.latest_ras();
+    let flight = dumps.flight;
     let mut job = if !recordings.is_empty() {
         let mut job = recording::job(&recordings, settings, &mut warnings)?;
         name_unreadable(&mut job, damage.iter().chain(&warnings));
@@ -148,7 +157,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     } else if !vectors.is_empty() {
         vectors::job(&vectors, settings, &mut damage)?
     } else if !flight.is_empty() {
-        flight.job()
+        flight.job(settings.hang)
     } else {
         let job = ras.as_ref().map(|ras| ras.job(settings.hang));
         job.ok_or_else(|| nothing(paths, &damage, &warnings))?
@@ -248,7 +257,7 @@ impl InputFiles {
         let mut first = Vec::new();
         // Reading a file of /proc may block, too.
         let mut file = ncclscope_trace::open_to_read(path).map_err(cannot_read)?;
-        (&mut file).take(64).read_to_end(&mut first).map_err(cannot_read)?;
+        (&mut file).take(FIRST as u64).read_to_end(&mut first).map_err(cannot_read)?;
         file.rewind().map_err(cannot_read)?;
         let list = match file_kind(&first) {
             FileKind::Recording => &mut self.recordings,
@@ -256,6 +265,7 @@ impl InputFiles {
             FileKind::Pickle => &mut self.pickles,
             FileKind::Json if is_json_dump(file) => &mut self.json,
             FileKind::RasText => &mut self.ras_texts,
+            FileKind::Archive => &mut self.archives,
             // Other files are ignored, except that a recording or table that cannot be read causes
             // a warning.
             FileKind::Other if is_recording_path(path) => {
@@ -294,20 +304,4 @@ fn content(directory: &Path) -> Result<Vec<PathBuf>, String> {
 fn is_named_as_table(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(ncclscope_trace::vectors::SUFFIX)
-}
-
-fn file_kind(first: &[u8]) -> FileKind {
-    if first.starts_with(&ncclscope_trace::layout::MAGIC) {
-        FileKind::Recording
-    } else if ncclscope_trace::vectors::is_table(first) {
-        FileKind::Vectors
-    } else if pickle::looks_like(first) {
-        FileKind::Pickle
-    } else if json::without_ok(first).iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
-        FileKind::Json
-    } else if first.starts_with(ras::text::BEGINNING) {
-        FileKind::RasText
-    } else {
-        FileKind::Other
-    }
 }

@@ -71,7 +71,7 @@ fn insert(comm: &mut Communicator, read: &[(u32, Calls)], at: u64) {
         if let Some(call) = calls.call(at) {
             let known = comm.calls.entry(*member).or_default();
             let mut all = BTreeMap::clone(known);
-            all.insert(at, call);
+            all.insert(at, Arc::new(call));
             *known = Arc::new(all);
         }
     }

@@ -9,7 +9,7 @@ which share their frames, one line is kept (the user's). The opcodes are those o
 `pickletools`.
 */
 
-use super::frames::{self, UsersLine};
+use super::frames::{self, UsersLine, Whose};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 
@@ -42,6 +42,8 @@ struct Machine<'a> {
 struct Budget {
     nodes: usize,
     text: usize,
+    /// Whose code a file is, by the node of its name: stacks share these.
+    files: HashMap<usize, Whose>,
 }
 
 impl Budget {
@@ -62,10 +64,20 @@ impl Budget {
 /// # Errors
 /// A sentence: what is truncated, unknown or refused.
 pub fn read(bytes: &[u8]) -> Result<Value, String> {
-    let mut machine = Machine { rest: bytes, ..Machine::default() };
-    while machine.step()? {}
-    let root = machine.pop()?;
-    let mut left = Budget { nodes: MAX_NODES, text: MAX_TEXT };
+    let (machine, root, mut left) = Machine::run(bytes)?;
+    machine.unfold(root, 0, &mut left)
+}
+
+/// Decodes the pickle of a dump. Its entries are handed over one at a time, and are not in the
+/// value.
+///
+/// # Errors
+/// Those of [`read`].
+pub(super) fn read_dump(bytes: &[u8], entry: &mut dyn FnMut(&Value)) -> Result<Value, String> {
+    let (mut machine, root, mut left) = Machine::run(bytes)?;
+    for item in machine.take_list(root, "entries") {
+        entry(&machine.unfold(item, 2, &mut left)?);
+    }
     machine.unfold(root, 0, &mut left)
 }
 
@@ -76,6 +88,31 @@ pub fn looks_like(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Machine<'a> {
+    /// Executes a pickle. Returns the root of the result, and the limits of its expansion.
+    fn run(bytes: &'a [u8]) -> Result<(Machine<'a>, usize, Budget), String> {
+        let mut machine = Machine { rest: bytes, ..Machine::default() };
+        while machine.step()? {}
+        let root = machine.pop()?;
+        Ok((machine, root, Budget { nodes: MAX_NODES, text: MAX_TEXT, files: HashMap::new() }))
+    }
+
+    /// Takes the items out of a list that a dictionary has under this key.
+    fn take_list(&mut self, dict: usize, key: &str) -> Vec<usize> {
+        let Some(Node::Dict(fields)) = self.nodes.get(dict) else { return Vec::new() };
+        let field = fields.iter().rfind(|(name, _)| self.text_of(*name) == key);
+        match field.map(|&(_, list)| list).and_then(|list| self.nodes.get_mut(list)) {
+            Some(Node::List(items)) => std::mem::take(items),
+            _ => Vec::new(),
+        }
+    }
+
+    fn text_of(&self, node: usize) -> &str {
+        match self.nodes.get(node) {
+            Some(Node::Plain(Value::String(text))) => text,
+            _ => "",
+        }
+    }
+
     /// Executes one opcode; false at the end of the pickle.
     fn step(&mut self) -> Result<bool, String> {
         let code = self.u8()?;
@@ -284,10 +321,6 @@ impl<'a> Machine<'a> {
     /// The user's line of a stack; null if it is none.
     fn users_line(&self, stack: usize, left: &mut Budget) -> Result<Value, String> {
         let mut line = UsersLine::default();
-        let text = |node: usize| match self.nodes.get(node) {
-            Some(Node::Plain(Value::String(text))) => text.as_str(),
-            _ => "",
-        };
         let number = |node: usize| match self.nodes.get(node) {
             Some(Node::Plain(value)) => value.as_u64().unwrap_or(0),
             _ => 0,
@@ -295,10 +328,18 @@ impl<'a> Machine<'a> {
         let Some(Node::List(frames)) = self.nodes.get(stack) else { return Ok(Value::Null) };
         for &frame in frames {
             let Some(Node::Dict(fields)) = self.nodes.get(frame) else { continue };
-            let field = |name: &str| fields.iter().find(|(key, _)| text(*key) == name);
-            let of = |name: &str| field(name).map_or("", |(_, value)| text(*value));
-            let at = field("line").map_or(0, |(_, value)| number(*value));
-            line.add(of("name"), of("filename"), at);
+            let field = |name: &str| fields.iter().find(|(key, _)| self.text_of(*key) == name);
+            let of = |name: &str| field(name).map_or("", |(_, value)| self.text_of(*value));
+            let Some(&(_, file)) = field("filename") else { continue };
+            let path = self.text_of(file);
+            let whose = *left.files.entry(file).or_insert_with(|| frames::whose(path));
+            if line.wants(whose, path) {
+                let at = field("line").map_or(0, |(_, value)| number(*value));
+                line.add(whose, of("name"), path, at);
+            }
+            if whose == Whose::User {
+                break;
+            }
         }
         let value = line.text().map_or(Value::Null, Value::String);
         left.spend(&Node::Plain(value.clone()))?;
@@ -389,6 +430,18 @@ mod tests {
             assert_eq!(read(sample), Ok(expected.clone()));
             assert!(looks_like(sample));
         }
+    }
+
+    #[test]
+    fn the_entries_of_a_dump_are_handed_over_and_not_kept() {
+        let dump = json!({"entries": [{"a": 1}, {"a": 2}], "version": "2"});
+        let (pickle, text) = (crate::fr_out::pickle(&dump), dump.to_string());
+        let mut seen = Vec::new();
+        let rest = json!({"entries": [], "version": "2"});
+        assert_eq!(read_dump(&pickle, &mut |entry| seen.push(entry.clone())), Ok(rest.clone()));
+        let mut add = |entry: &Value| seen.push(entry.clone());
+        assert_eq!(crate::input::json::parse_dump(text.as_bytes(), &mut add), Ok(rest));
+        assert_eq!(seen, [1, 2, 1, 2].map(|a| json!({"a": a})));
     }
 
     #[test]

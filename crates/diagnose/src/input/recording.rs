@@ -416,17 +416,17 @@ impl<'t, 'a> Progression<'t, 'a> {
         position: usize,
         (last, calls): (u64, &[(u64, ApiCall)]),
         enqueued: u64,
-    ) -> BTreeMap<u64, Call> {
+    ) -> BTreeMap<u64, Arc<Call>> {
         if calls.is_empty() {
             let latest = self.notes.comms[position].latest.all();
             let first = (enqueued + 1).saturating_sub(latest.len() as u64).max(1);
             let numbered = (first..).zip(latest);
             let known = numbered.filter(|(_, (_, it))| self.are_known([it.func, it.datatype]));
-            return known.map(|(at, &(start, call))| (at, self.call(start, call))).collect();
+            return known.map(|(at, &(start, call))| (at, self.call(start, call).into())).collect();
         }
         let numbered = ((last + 1).saturating_sub(calls.len() as u64)..).zip(calls);
         let known = numbered.filter(|(_, (_, it))| self.are_known([it.func, it.datatype]));
-        known.map(|(at, call)| (at, self.api_call(position, call))).collect()
+        known.map(|(at, call)| (at, self.api_call(position, call).into())).collect()
     }
 
     fn api_call(&self, position: usize, (start, call): &(u64, ApiCall)) -> Call {

@@ -154,7 +154,7 @@ pub(super) struct Member {
     pub(super) completed_ns: u64,
     pub(super) flight: Option<InFlightOp>,
     pub(super) hashes: Vec<(u64, u64)>,
-    pub(super) calls: Arc<BTreeMap<u64, Call>>,
+    pub(super) calls: Arc<BTreeMap<u64, Arc<Call>>>,
     pub(super) settings: Arc<BTreeMap<u64, Settings>>,
     /// Number of the latest send or receive on the communicator, if known.
     pub(super) p2p_enqueued: Option<u64>,

@@ -99,9 +99,9 @@ fn read_flight(data: &[u8]) -> bool {
 
 fn add(value: Value) -> bool {
     let mut dumps = flight::Dumps::default();
-    let is_added = dumps.add(Path::new("dump_0"), value).is_ok();
+    let is_added = dumps.add(Path::new("dump_0"), &value, Some(1 << 60)).is_ok();
     dumps.settle();
-    explain(&dumps.job());
+    explain(&dumps.job(Duration::from_secs(30)));
     is_added
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One dump: its groups, their status, and the operations that were recorded.
 
+use super::entries::{Entries, Entry};
 use crate::input::assemble::MAX_RANKS;
-use crate::input::older::MOST;
-use crate::job::{Call, PythonLine};
+use crate::job::PythonLine;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// Maximum number of members of all groups of a dump.
 const MAX_MEMBERS: usize = 1 << 20;
@@ -19,6 +20,10 @@ pub(super) struct Dump {
     /// Its first entry is not the first that was recorded: the ring was full and overwrote older
     /// ones, or the dump has only what is in flight.
     pub(super) lacks_older: bool,
+    /// When the first operation in flight exceeds its timeout, ns since 1970.
+    pub(super) times_out_ns: Option<u64>,
+    /// When its file was last written, ns since 1970.
+    pub(super) written_ns: Option<u64>,
 }
 
 /// A process group.
@@ -29,20 +34,6 @@ pub(super) struct Group {
     pub(super) ranks: Vec<u32>,
     /// Numbers of the latest operations that were enqueued, started and completed.
     pub(super) status: Option<(u64, Option<u64>, u64)>,
-}
-
-/// An operation that was recorded.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) group: String,
-    name: String,
-    pub(super) seq: u64,
-    pub(super) is_p2p: bool,
-    pub(super) is_open: bool,
-    pub(super) created_ns: u64,
-    pub(super) call: Call,
-    /// The line of the user's script that called it.
-    line: Option<String>,
 }
 
 /// True if `value` is a Flight Recorder dump. PyTorch leaves `entries` out if there are none.
@@ -56,9 +47,8 @@ pub fn is_dump(value: &Value) -> bool {
 }
 
 impl Dump {
-    pub(super) fn new(value: &Value) -> Dump {
-        let all = || value["entries"].as_array().into_iter().flatten();
-        let entries: Vec<Entry> = all().filter_map(Entry::new).collect();
+    /// From a dump whose entries were read before.
+    pub(super) fn new(value: &Value, read: Entries, written_ns: Option<u64>) -> Dump {
         let mut groups = BTreeMap::new();
         for (key, group) in value["pg_config"].as_object().into_iter().flatten() {
             let name = group["name"].as_str().unwrap_or(key).to_owned();
@@ -69,15 +59,15 @@ impl Dump {
             let desc = group["desc"].as_str().unwrap_or_default().to_owned();
             groups.insert(name, Group { desc, ranks: ranks(&group["ranks"]), status: None });
         }
-        for (name, desc) in all().filter_map(group_of) {
+        for (name, desc) in &read.groups {
             groups
-                .entry(name.to_owned())
-                .or_insert_with(|| Group { desc: desc.to_owned(), ..Group::default() });
+                .entry(name.as_ref().to_owned())
+                .or_insert_with(|| Group { desc: desc.as_ref().to_owned(), ..Group::default() });
         }
-        let first = all().next();
-        let lacks_older = first.is_some_and(|it| it["record_id"].as_u64().is_some_and(|it| it > 0));
-        let mut dump = Dump { groups, entries, lacks_older };
-        dump.join_status(value);
+        let Entries { mut all, ids, lacks_older, times_out_ns, .. } = read;
+        all.shrink_to_fit();
+        let mut dump = Dump { groups, entries: all, lacks_older, times_out_ns, written_ns };
+        dump.join_status(value, &ids);
         if value["pg_status"].as_object().is_some_and(Map::is_empty) && !lacks_older {
             dump.number_by_group();
         }
@@ -113,14 +103,10 @@ impl Dump {
     }
 
     /// Finds the name of each group in `pg_status`.
-    fn join_status(&mut self, value: &Value) {
+    fn join_status(&mut self, value: &Value, ids: &HashMap<u64, Arc<str>>) {
         let Some(status) = value["pg_status"].as_object() else { return };
-        let mut by_entry: HashMap<&str, &str> = HashMap::new();
-        let entries = value["entries"].as_array().into_iter().flatten();
-        let ids: Vec<(String, &str)> = entries
-            .filter_map(|e| Some((e["pg_id"].as_u64()?.to_string(), group_of(e)?.0)))
-            .collect();
-        by_entry.extend(ids.iter().map(|(id, name)| (id.as_str(), *name)));
+        let by_entry: HashMap<String, &str> =
+            ids.iter().map(|(id, name)| (id.to_string(), &**name)).collect();
         let mut ids: Vec<&String> = status.keys().collect();
         let mut names: Vec<String> = self.groups.keys().cloned().collect();
         ids.sort_by_key(|id| (id.parse::<u64>().unwrap_or(u64::MAX), id.as_str()));
@@ -128,10 +114,12 @@ impl Dump {
         let in_order: HashMap<&str, &String> =
             ids.iter().map(|id| id.as_str()).zip(&names).collect();
         let agrees = ids.len() == names.len()
-            && by_entry.iter().all(|(id, name)| in_order.get(id).is_some_and(|n| n == name));
+            && by_entry
+                .iter()
+                .all(|(id, name)| in_order.get(id.as_str()).is_some_and(|n| n == name));
         for (id, numbers) in status {
             let by_order = in_order.get(id.as_str()).filter(|_| agrees).map(|name| name.as_str());
-            let Some(name) = by_entry.get(id.as_str()).copied().or(by_order) else { continue };
+            let Some(name) = by_entry.get(id).copied().or(by_order) else { continue };
             if let Some(group) = self.groups.get_mut(name) {
                 let number = |key: &str| count(&numbers[key]);
                 group.status = Some((
@@ -148,7 +136,7 @@ impl Dump {
     pub(super) fn python_line(&self) -> Option<PythonLine> {
         let open = self.entries.iter().find(|entry| entry.is_open);
         let entry = open.or_else(|| self.entries.iter().max_by_key(|entry| entry.created_ns))?;
-        let text = entry.line.clone()?;
+        let text = entry.line.as_ref()?.to_string();
         Some(PythonLine { text, is_open: entry.is_open })
     }
 
@@ -159,99 +147,19 @@ impl Dump {
 
     /// The entries of a group, in order.
     pub(super) fn of<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a Entry> {
-        self.entries.iter().filter(move |entry| entry.group == group)
+        self.entries.iter().filter(move |entry| &*entry.group == group)
+    }
+
+    /// When the oldest operation in flight was created, ns since 1970, if known.
+    pub(super) fn oldest_open_ns(&self) -> Option<u64> {
+        let open = self.entries.iter().filter(|entry| entry.is_open && entry.created_ns > 0);
+        open.map(|entry| entry.created_ns).min()
     }
 
     /// When the newest operation was created, ns since 1970; 0 if there is none.
     pub(super) fn newest_ns(&self) -> u64 {
         self.entries.iter().map(|entry| entry.created_ns).max().unwrap_or(0)
     }
-}
-
-impl Entry {
-    fn new(value: &Value) -> Option<Entry> {
-        let full = value["profiling_name"].as_str()?;
-        let name = full.split_once(':').map_or(full, |(_, name)| name).to_owned();
-        // torchcomms says of none that it is a send or a receive.
-        let is_p2p =
-            value["is_p2p"].as_bool().unwrap_or(false) || matches!(&*name, "send" | "recv");
-        let is_over = value["state"] == "completed"
-            || value["retired"] == true
-            || value["time_discovered_completed_ns"].as_u64().is_some_and(|ns| ns != 0);
-        let seq = |key: &str| value[key].as_u64();
-        let p2p = seq("p2p_seq_id").filter(|&number| is_p2p && number > 0);
-        let seq = p2p.or_else(|| seq("collective_seq_id")).or_else(|| seq("seq_id"))?;
-        Some(Entry {
-            group: group_of(value)?.0.to_owned(),
-            seq: seq.min(MOST),
-            is_p2p,
-            is_open: !is_over,
-            created_ns: value["time_created_ns"].as_u64().unwrap_or(0),
-            call: call(&name, value),
-            line: value["frames"].as_str().map(str::to_owned),
-            name,
-        })
-    }
-
-    /// True for a send, the own rank in the group, and the other rank; `None` for collectives.
-    pub(super) fn direction(&self) -> Option<(bool, u32, u32)> {
-        let (verb, way) = self.name.split_once(' ')?;
-        let (here, there) = way.split_once("->").or_else(|| way.split_once("<-"))?;
-        Some((verb == "send", here.trim().parse().ok()?, there.trim().parse().ok()?))
-    }
-}
-
-pub(super) fn call(name: &str, value: &Value) -> Call {
-    let sizes = value["input_sizes"].to_string();
-    let numel = |shape: &Value| -> u64 {
-        let sizes = shape.as_array().into_iter().flatten().filter_map(Value::as_u64);
-        sizes.fold(1, u64::saturating_mul)
-    };
-    let elements = |key: &str| {
-        let shapes = value[key].as_array().into_iter().flatten();
-        shapes.map(numel).fold(0, u64::saturating_add)
-    };
-    let input = elements("input_sizes");
-    // Sizes are compared only for functions in which they are equal on all ranks.
-    let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
-    let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
-    let datatype = value["input_dtypes"][0].as_str().unwrap_or_default().to_owned();
-    Call {
-        func: name.to_owned(),
-        count: is_alike.then_some(input),
-        more_counts: Vec::new(),
-        root: None,
-        size: format!("{sizes} {datatype}"),
-        // The larger side is the data of all ranks, as in nccl-tests.
-        bytes: element_bytes(&datatype)
-            .and_then(|bytes| bytes.checked_mul(input.max(elements("output_sizes"))))
-            .filter(|&bytes| bytes > 0),
-        called_ns: None,
-        datatype,
-    }
-}
-
-/// Element size of a datatype, by PyTorch's name; `None` for unknown names.
-fn element_bytes(datatype: &str) -> Option<u64> {
-    Some(match datatype {
-        "Byte" | "Char" | "Bool" => 1,
-        "Short" | "Half" | "BFloat16" => 2,
-        "Int" | "Float" => 4,
-        "Long" | "Double" | "ComplexFloat" => 8,
-        "ComplexDouble" => 16,
-        name if name.starts_with("Float8") => 1,
-        _ => return None,
-    })
-}
-
-/// Name and description of an entry's group.
-fn group_of(entry: &Value) -> Option<(&str, &str)> {
-    let name = match &entry["process_group"] {
-        Value::Array(parts) => parts.first()?.as_str(),
-        other => other.as_str(),
-    };
-    let desc = entry["process_group"][1].as_str().unwrap_or_default();
-    Some((name?, desc))
 }
 
 /// A number that may be given as text, as in `pg_status` of JSON; `None` if it is negative.

@@ -15,6 +15,8 @@ pub(super) struct GroupBuilder<'a> {
     pub(super) name: &'a str,
     pub(super) members: &'a [u32],
     pub(super) desc: &'a str,
+    /// When the dumps were written, ns since 1970, if known.
+    pub(super) written_ns: Option<u64>,
 }
 
 impl GroupBuilder<'_> {
@@ -60,17 +62,17 @@ impl GroupBuilder<'_> {
         for (rank, job, dump) in self.known() {
             let Some(vector) = self.vector(rank, job, dump, use_status) else { continue };
             let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
-            let mut calls: BTreeMap<u64, Call> = BTreeMap::new();
+            let mut calls: BTreeMap<u64, Arc<Call>> = BTreeMap::new();
             for entry in dump.of(self.name).filter(|entry| !entry.is_p2p) {
                 // Operations of one coalesced call share one number.
-                let call = calls.entry(entry.seq).or_default();
-                match call.func.is_empty() {
-                    true => *call = entry.call.clone(),
-                    false => join(call, &entry.call),
-                }
+                calls
+                    .entry(entry.seq)
+                    .and_modify(|call| join(Arc::make_mut(call), &entry.call))
+                    .or_insert_with(|| Arc::clone(&entry.call));
             }
             if vector.is_inside() {
-                let call = calls.get(&vector.front()).cloned().unwrap_or_default();
+                let call =
+                    calls.get(&vector.front()).map(|call| Call::clone(call)).unwrap_or_default();
                 comm.flights.insert(at, InFlightOp { call, ..InFlightOp::default() });
             }
             may_be_cut
@@ -101,8 +103,8 @@ impl GroupBuilder<'_> {
             enqueued,
             started,
             done: done.min(enqueued),
-            age_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
-            born_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
+            age_ns: born.map(|born| self.age_ns(dump, born)),
+            born_ns: born.map(|born| self.age_ns(dump, born)),
             changed_ns: None,
             is_blind: false,
             is_captured: false,
@@ -110,6 +112,11 @@ impl GroupBuilder<'_> {
             connects: false,
             p2p_number: None,
         })
+    }
+
+    /// The age of an operation when the dumps were written; else of the newest operation.
+    fn age_ns(&self, dump: &Dump, created_ns: u64) -> u64 {
+        self.written_ns.unwrap_or_else(|| dump.newest_ns()).saturating_sub(created_ns)
     }
 
     /// Sends and receives in flight between two members of a larger group. The dumps show only
@@ -120,7 +127,7 @@ impl GroupBuilder<'_> {
             for entry in dump.of(self.name).filter(|entry| entry.is_p2p && entry.is_open) {
                 let Some((is_send, here, there)) = entry.direction() else { continue };
                 let key = if is_send { (here, there) } else { (there, here) };
-                let age = dump.newest_ns().saturating_sub(entry.created_ns);
+                let age = self.age_ns(dump, entry.created_ns);
                 let side = &mut open.entry(key).or_default()[usize::from(!is_send)];
                 *side = (*side).max(Some(age));
             }
@@ -147,15 +154,15 @@ impl GroupBuilder<'_> {
 
 /// Adds a further operation to a coalesced call.
 fn join(call: &mut Call, more: &Call) {
-    call.func = format!("{}+{}", call.func, more.func);
-    call.size = format!("{} + {}", call.size, more.size);
+    call.func.extend(["+", &more.func]);
+    call.size.extend([" + ", &more.size]);
     call.more_counts.push(more.count.unwrap_or(0));
     call.bytes = call.bytes.zip(more.bytes).map(|(all, one)| all.saturating_add(one));
 }
 
 /// Drops the oldest calls, of members whose ring has overwritten older entries, that are the end of
 /// a coalesced call of another member: the ring may have kept only that part of the same call.
-fn drop_cut(calls: &mut BTreeMap<u32, BTreeMap<u64, Call>>, oldest: &[(u32, u64)]) {
+fn drop_cut(calls: &mut BTreeMap<u32, BTreeMap<u64, Arc<Call>>>, oldest: &[(u32, u64)]) {
     let numbers: HashSet<u64> = oldest.iter().map(|&(_, seq)| seq).collect();
     let mut coalesced: HashMap<u64, HashSet<&str>> = HashMap::new();
     for (seq, call) in calls.values().flatten().filter(|(seq, _)| numbers.contains(seq)) {

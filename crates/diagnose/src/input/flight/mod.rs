@@ -17,20 +17,24 @@ The format is that of PyTorch's `torch/distributed/flight_recorder`, and of torc
 */
 
 mod dump;
+mod entries;
 mod groups;
 mod leftover;
 mod rank_names;
 
 pub use dump::is_dump;
 
-use crate::job::{Job, Process, ProcessStatus};
+use crate::job::{CLOCKS_NS, Job, Process, ProcessStatus};
 use crate::words::named_ranks;
 use dump::Dump;
+use entries::{Entries, Shared};
 use groups::GroupBuilder;
-use ncclscope_operations::human::if_one;
+use ncclscope_operations::human::{duration, if_one};
+use ncclscope_operations::stats::to_f64;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Flight Recorder dumps.
 #[derive(Debug, Default)]
@@ -39,6 +43,9 @@ pub struct Dumps {
     /// By rank, once these are known.
     ranks: BTreeMap<u32, Dump>,
     notes: Vec<String>,
+    /// The entries of the dump that is being read.
+    entries: Entries,
+    shared: Shared,
 }
 
 impl Dumps {
@@ -48,15 +55,33 @@ impl Dumps {
         self.files.is_empty() && self.ranks.is_empty()
     }
 
-    /// Adds a dump from a file.
+    /// Adds the next entry of the dump that is being read, before the dump itself.
+    pub(super) fn entry(&mut self, value: &Value) {
+        self.entries.add(value, &mut self.shared);
+    }
+
+    /// Forgets the entries that were read.
+    pub(super) fn restart(&mut self) {
+        self.entries = Entries::default();
+    }
+
+    /// Adds a dump from a file, with the entries that were read before, and the time at which the
+    /// file was last written, ns since 1970.
     ///
     /// # Errors
     /// One sentence, if the file is not a dump, or if its groups are impossibly large.
-    pub fn add(&mut self, path: &Path, value: Value) -> Result<(), String> {
-        if !is_dump(&value) {
+    pub fn add(
+        &mut self,
+        path: &Path,
+        value: &Value,
+        written_ns: Option<u64>,
+    ) -> Result<(), String> {
+        value["entries"].as_array().into_iter().flatten().for_each(|entry| self.entry(entry));
+        let entries = std::mem::take(&mut self.entries);
+        if !is_dump(value) {
             return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
         }
-        let dump = Dump::new(&value);
+        let dump = Dump::new(value, entries, written_ns);
         dump.check()?;
         self.files.push((path.to_owned(), dump));
         Ok(())
@@ -112,9 +137,27 @@ impl Dumps {
         }
     }
 
-    /// The job that the dumps show.
+    /// When the dumps were written, ns since 1970: the latest time of a file. `None` if that is
+    /// earlier than the newest operation, by more than clocks may differ.
+    fn written_ns(&self) -> Option<u64> {
+        let newest = self.ranks.values().map(Dump::newest_ns).max()?;
+        let written = self.ranks.values().filter_map(|dump| dump.written_ns).max()?;
+        (written.saturating_add(CLOCKS_NS) >= newest).then_some(written.max(newest))
+    }
+
+    /// The age of the oldest operation in flight; `None` if it is unknown, or if one has exceeded
+    /// its timeout, so that PyTorch wrote the dumps because of a hang.
+    fn running_for(&self, written_ns: u64) -> Option<u64> {
+        let mut timeouts = self.ranks.values().filter_map(|dump| dump.times_out_ns);
+        let oldest = self.ranks.values().filter_map(Dump::oldest_open_ns).min()?;
+        let is_hang = timeouts.any(|at| at <= written_ns);
+        (!is_hang).then(|| written_ns.saturating_sub(oldest))
+    }
+
+    /// The job that the dumps show. Ages below `hang` are told if the job may run.
     #[must_use]
-    pub fn job(&self) -> Job {
+    pub fn job(&self, hang: Duration) -> Job {
+        let written_ns = self.written_ns();
         let mut groups: BTreeMap<(&str, &[u32]), &str> = BTreeMap::new();
         let mut ranks: BTreeSet<u32> = self.ranks.keys().copied().collect();
         for dump in self.ranks.values() {
@@ -142,8 +185,20 @@ impl Dumps {
             ..Job::default()
         };
         for ((name, members), desc) in groups.into_iter().filter(|((_, m), _)| m.len() > 1) {
-            let builder = GroupBuilder { dumps: &self.ranks, ranks: &ranks, name, members, desc };
+            let builder =
+                GroupBuilder { dumps: &self.ranks, ranks: &ranks, name, members, desc, written_ns };
             builder.add_to(&mut job.comms);
+        }
+        if let Some(oldest_ns) = written_ns.and_then(|written| self.running_for(written)) {
+            job.has_ages = true;
+            job.notes.extend((u128::from(oldest_ns) < hang.as_nanos()).then(|| {
+                format!(
+                    "the dumps were written {} after the oldest operation in flight was called, \
+                     which is less than {} (--hang-sec): the job may run",
+                    duration(to_f64(oldest_ns)),
+                    duration(hang.as_secs_f64() * 1e9)
+                )
+            }));
         }
         job.notes.extend(self.strangers());
         let has_kernels = job.comms.iter().flat_map(|c| &c.vectors).any(|v| v.started.is_some());
@@ -180,7 +235,7 @@ fn groups_text<'a>(names: impl Iterator<Item = &'a String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::dump::call;
+    use super::entries::call;
     use super::*;
     use crate::engine::{Options, diagnose};
     use ncclscope_findings::FindingClass;
@@ -211,9 +266,9 @@ mod tests {
                 .collect();
             let dump = serde_json::json!({"version": "2", "entries": [], "pg_config": groups});
             let mut dumps = Dumps::default();
-            dumps.add(Path::new("dump_0"), dump).map(|()| {
+            dumps.add(Path::new("dump_0"), &dump, None).map(|()| {
                 assert_eq!(dumps.settle(), [""; 0]);
-                dumps.job().processes.len()
+                dumps.job(Duration::ZERO).processes.len()
             })
         };
         assert_eq!(added(300, 1), Ok(300));
@@ -241,10 +296,12 @@ mod tests {
                     "last_completed_collective": 5}}})
         };
         let mut dumps = Dumps::default();
-        dumps.add(Path::new("_dump_0"), dump(0, &["broadcast", "gather", "scatter"])).unwrap();
-        dumps.add(Path::new("_dump_1"), dump(first, functions)).unwrap();
+        dumps
+            .add(Path::new("_dump_0"), &dump(0, &["broadcast", "gather", "scatter"]), None)
+            .unwrap();
+        dumps.add(Path::new("_dump_1"), &dump(first, functions), None).unwrap();
         assert_eq!(dumps.settle(), [""; 0]);
-        let found = diagnose(&dumps.job(), &Options::default()).findings;
+        let found = diagnose(&dumps.job(Duration::ZERO), &Options::default()).findings;
         found.into_iter().map(|verdict| verdict.class).collect()
     }
 

@@ -81,6 +81,21 @@ impl Ras {
         newer
     }
 
+    /// The latest of these outputs, joined with the one before it. Texts have no time: they count
+    /// only if all are texts, and the last one is the latest.
+    #[must_use]
+    pub fn latest(mut all: Vec<Ras>) -> Option<Ras> {
+        if all.iter().any(|ras| !ras.is_text) {
+            all.retain(|ras| !ras.is_text);
+        }
+        all.sort_by(|a, b| a.time.cmp(&b.time));
+        let newest = all.pop()?;
+        Some(match all.pop() {
+            Some(before) => before.join(newest),
+            None => newest,
+        })
+    }
+
     fn launches(&self) -> BTreeMap<(String, u32), u64> {
         let of = |(name, _, members): &(String, u32, Vec<Member>)| {
             let present = members.iter().filter(|member| !member.is_missing);
