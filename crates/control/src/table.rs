@@ -91,8 +91,9 @@ variables! {
              Only the user can read the recordings (mode 0600) and enter directories that the \
              plugin creates (0700), because a recording holds the command line and variables; \
              `chmod -R g+rX DIR` shares them with a group afterwards. The job id is the first 100 \
-             bytes of `NCCLSCOPE_JOB`, else of Slurm's or torchrun's id, else of the user's name. The default is not used if it is not a directory of this \
-             user that others cannot write to; then the plugin creates \
+             bytes of `NCCLSCOPE_JOB`, else of Slurm's or torchrun's id, else of the user's name. \
+             The default is not used if it is not a directory of this user that others cannot \
+             write to; then the plugin creates \
              `/tmp/ncclscope-UID.NUMBER/%j` and logs that. With `NCCL_INSPECTOR_PROM_DUMP=1` \
              Inspector's variable is ignored, because it then names a directory of textfiles.",
         );

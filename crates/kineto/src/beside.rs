@@ -3,9 +3,9 @@
 Kernels of communication beside NCCL, by a part of their name.
 
 Sources: DeepEP `csrc/kernels` (`deep_ep`; in DeepSeek's published profiles `dpsk::ep`), NVSHMEM's
-device library, ROCm/rccl `src/device/msccl_kernel_impl.h` (`mscclKernel`), MSCCL++ (`mscclpp`), vLLM
-and SGLang `csrc/custom_all_reduce.cuh` (`cross_device_reduce`), and PyTorch's symmetric memory,
-`CUDASymmetricMemoryOps.cu`.
+device library, ROCm/rccl `src/device/msccl_kernel_impl.h` (`mscclKernel`), MSCCL++ (`mscclpp`),
+vLLM and SGLang `csrc/custom_all_reduce.cuh` (`cross_device_reduce`), and PyTorch's symmetric
+memory, `CUDASymmetricMemoryOps.cu`.
 */
 
 use memchr::memmem::Finder;

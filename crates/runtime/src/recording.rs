@@ -20,6 +20,7 @@ use crate::directory;
 use crate::handover::Handover;
 use crate::lanes::LanesFile;
 use crate::orders::Dumped;
+use crate::own;
 use crate::reply::{Answer, Reply};
 use crate::shared::Shared;
 use crate::sys;
@@ -28,6 +29,7 @@ use crate::sys::lock::Lock;
 use crate::sys::wake::Wake;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use failure::Told;
+use ncclscope_recorder::clock;
 use ncclscope_trace::codec::{Block, Encoder, SPARE};
 use ncclscope_trace::dump::Rest;
 use ncclscope_trace::lanes_file::Owner;
@@ -140,7 +142,50 @@ struct Open {
     told: Told,
 }
 
+impl Opening {
+    /// The error is a line for the user.
+    fn begin(&self, shared: &'static Shared) -> Result<Open, String> {
+        let mut opening = self.clone();
+        let mut line = None;
+        if let Some(base) = opening.private.take() {
+            (opening.dir, line) = own::place(&base, &opening.dir)?;
+        }
+        let dir = opening.dir.clone();
+        let open = Open::create(opening)
+            .map_err(|error| format!("cannot record in {}: {error}", dir.display()))?;
+        line.into_iter().for_each(|line| shared.tell(line));
+        Ok(open)
+    }
+}
+
 impl Recording {
+    /// Creates the file if there is none and it is time for that.
+    fn create(&self, stage: &mut Stage, shared: &'static Shared) {
+        let Stage::Opening(opening, tries) = stage else { return };
+        let is_wanted = self.is_wanted.swap(false, Ordering::Relaxed);
+        if !is_wanted && clock::now_ns() < tries.next {
+            return;
+        }
+        match opening.begin(shared) {
+            Ok(mut open) => {
+                shared.opened(&open.path);
+                // Not by an order: at the end the drain thread takes no more.
+                if let Some(line) = tries.late() {
+                    shared.problem(&line);
+                    open.waiting.push_back(Definition::Note(line));
+                }
+                *stage = Stage::Open(Box::new(open));
+            }
+            Err(_) if self.is_closing.load(Ordering::Relaxed) => {
+                // Without a recording, the lanes file serves no purpose.
+                opening.lanes.iter().for_each(|lanes| lanes.remove());
+                *stage = Stage::Over;
+                self.refuse();
+            }
+            Err(why) => tries.failed(why, shared),
+        }
+    }
+
     /// A recording whose file does not exist yet.
     pub(crate) fn new(opening: Opening) -> Recording {
         Recording {

@@ -8,7 +8,7 @@ From files to a [`Job`]: the kind of a file is detected by its content.
 | `NCCLVECT` | a table of vectors ([`vectors`]) |
 | a pickle, or JSON with `entries` | a dump of PyTorch's Flight Recorder ([`flight`]) |
 | JSON with `communicators`, or text from `NCCL version` on | what [`ras`] printed |
-| tar, gzip or zip | an archive of dumps and outputs of RAS ([`archive`]) |
+| tar, gzip or zip | an archive of dumps and outputs of RAS (`archive.rs`) |
 
 A JSON file counts if its first 64 KiB have a key of these; only then is it read whole, and a dump
 of more than 256 MiB is not. Beside recordings or tables, dumps are not read, and a warning names

@@ -12,6 +12,8 @@ all run at once, as in an AllToAll; else they are ignored, with a note.
 mod archive;
 mod sessions;
 
+pub use archive::{is_archive, is_trace};
+
 use super::Error;
 use crate::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
 use ncclscope_kineto::Trace;
@@ -29,7 +31,8 @@ pub struct Traces {
     pub unreadable: Vec<String>,
 }
 
-/// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz`, `.tgz` or `.zip` archives of them.
+/// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz`, `.tgz` or `.zip` archives of
+/// them.
 ///
 /// # Errors
 /// No file is a readable trace, none has an NCCL kernel, two have the same rank, or they are of two
@@ -60,26 +63,6 @@ pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
     let mut job = job(&traces)?;
     job.notes.splice(0..0, notes.into_iter().chain(unreadable.iter().cloned()));
     Ok(Traces { job, unreadable })
-}
-
-/// True if the file name is that of an archive of traces.
-#[must_use]
-pub fn is_archive(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    is_of_user(&name) && [".tar", ".tar.gz", ".tgz", ".zip"].iter().any(|end| name.ends_with(end))
-}
-
-/// True if the file name is that of a trace.
-#[must_use]
-pub fn is_trace(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_trace = [".json", ".json.gz"].iter().any(|end| name.ends_with(end));
-    is_trace && is_of_user(&name) && name != "run.json"
-}
-
-/// False for the files in which macOS keeps the attributes of another: `._trace.json`.
-fn is_of_user(name: &str) -> bool {
-    !name.starts_with("._")
 }
 
 /// Identifies an operation on all ranks.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces in archives: `.tar`, `.tar.gz`, `.tgz`, `.zip`.
 
-use super::{Error, is_trace};
+use crate::input::Error;
 use flate2::read::MultiGzDecoder;
 use ncclscope_kineto::Trace;
 use std::fs::File;
@@ -18,6 +18,26 @@ pub(super) const LEAST_ROOM: u64 = 16 << 20;
 
 /// What an archive has: its traces, and why some of them cannot be read.
 pub(super) type Found = (Vec<Trace>, Vec<Error>);
+
+/// True if the file name is that of a trace.
+#[must_use]
+pub fn is_trace(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_trace = [".json", ".json.gz"].iter().any(|end| name.ends_with(end));
+    is_trace && is_of_user(&name) && name != "run.json"
+}
+
+/// True if the file name is that of an archive of traces.
+#[must_use]
+pub fn is_archive(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    is_of_user(&name) && [".tar", ".tar.gz", ".tgz", ".zip"].iter().any(|end| name.ends_with(end))
+}
+
+/// False for the files in which macOS keeps the attributes of another: `._trace.json`.
+fn is_of_user(name: &str) -> bool {
+    !name.starts_with("._")
+}
 
 /// Unpacks the traces of an archive into temporary files, because a trace may be read twice.
 ///

@@ -8,7 +8,7 @@ closer together than half the time from cycle to cycle. Without a rank that repe
 clock error explains are of different runs.
 */
 
-use super::Error;
+use crate::input::Error;
 use ncclscope_kineto::Trace;
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ const DAY: i64 = 86_400_000_000_000;
 /// The traces that are judged, and remarks about the others.
 type Chosen = (Vec<Trace>, Vec<String>);
 
-/// Chooses the traces of the job with the most ranks, and of it the newest profile that has the most
-/// ranks.
+/// Chooses the traces of the job with the most ranks, and of it the newest profile that has the
+/// most ranks.
 ///
 /// # Errors
 /// Two jobs have as many ranks.
