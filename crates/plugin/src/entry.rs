@@ -47,11 +47,44 @@ pub(crate) unsafe fn start<V: Version, const IS_NCCLS: bool>(
             return NcclResult::SUCCESS;
         }
     }
-    if IS_NCCLS {
-        // Before the gate: NCCL must not get kernel events while nothing is recorded, either.
-        // SAFETY: NCCL's own pointers, and not null.
-        unsafe { hold_kernel_events::<V>(handle, descr) };
+    if IS_NCCLS && V::NUMBER >= 7 {
+        // SAFETY: not null; a descriptor of version 7 begins with the bit of its type.
+        let bit = unsafe { descr.cast::<u64>().read() };
+        if bit & CALLS != 0 {
+            // SAFETY: the caller's promise is the same, and both are not null.
+            return unsafe { start_call::<V>(context, handle, descr) };
+        }
     }
+    // SAFETY: the caller's promise is the same, and both are not null.
+    unsafe { start_if_open::<V>(context, handle, descr, step) }
+}
+
+/// Starts an API call, whose kernel events are held first. Before the gate: NCCL must not get them
+/// while nothing is recorded, either.
+///
+/// # Safety
+/// As for [`start`], and neither pointer is null.
+#[inline(never)]
+unsafe fn start_call<V: Version>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descr: *mut V::Descr,
+) -> NcclResult {
+    // SAFETY: NCCL's own pointers, and not null.
+    unsafe { hold_kernel_events::<V>(handle, descr) };
+    // SAFETY: the caller's promise is the same.
+    unsafe { start_if_open::<V>(context, handle, descr, None) }
+}
+
+/// # Safety
+/// As for [`start`], and neither pointer is null.
+#[inline(always)]
+unsafe fn start_if_open<V: Version>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descr: *mut V::Descr,
+    step: Option<(Handle, u32)>,
+) -> NcclResult {
     if !gate::is_open() {
         return NcclResult::SUCCESS;
     }
@@ -70,6 +103,9 @@ pub(crate) unsafe fn start<V: Version, const IS_NCCLS: bool>(
     }
 }
 
+/// The events of API calls.
+const CALLS: u64 = EventType::GroupApi.bit() | EventType::CollApi.bit() | EventType::P2pApi.bit();
+
 /// Keeps kernel events as they were when the process began: see [`kernel_hold`].
 ///
 /// # Safety
@@ -83,11 +119,10 @@ pub(crate) unsafe fn hold_kernel_events<V: Version>(
         return;
     }
     // SAFETY: not null; a descriptor of version 7 begins with the bit of its type.
-    let bit = unsafe { descr.cast::<u64>().read() };
-    let call = match bit {
-        bit if bit == EventType::GroupApi.bit() => Call::Group,
+    let call = match unsafe { descr.cast::<u64>().read() } {
         bit if bit == EventType::CollApi.bit() => Call::Coll,
         bit if bit == EventType::P2pApi.bit() => Call::P2p,
+        bit if bit == EventType::GroupApi.bit() => Call::Group,
         _ => return,
     };
     // SAFETY: by the caller's promise.

@@ -14,6 +14,8 @@ pub const STACK: u64 = 2048;
 #[must_use]
 pub fn bound(phase: Phase, kind: Kind) -> u64 {
     match (phase, kind.event, kind.call) {
+        // From NCCL 2.31 on, kernel events are held in API calls also while nothing is recorded.
+        (Phase::Off, "GroupApi" | "CollApi" | "P2pApi", Call::Start) => 110,
         (Phase::Off, ..) => 35,
         // The thread searches for a lane: at most 1,160 instructions on a quiet machine, and 157
         // for the lane of each of the six threads before it that the drain thread has not freed.
@@ -46,7 +48,7 @@ fn hot(kind: Kind) -> u64 {
         ("ProxyOp", Call::Stop) => 300,
         ("CeColl", Call::Start) => 290,
         // The callback also counts the call and updates the rolling hash.
-        ("CollApi", Call::Start) => 275,
+        ("CollApi", Call::Start) => 300,
         (_, Call::Start) => 250,
         (_, Call::State(_)) => 120,
         (_, Call::Stop) => 80,

@@ -140,10 +140,12 @@ pub unsafe fn check(call: Call, handle: *mut *mut c_void) {
 #[cold]
 #[inline(never)]
 fn recognise(call: Call, mask: i32, state: i32) -> bool {
-    if call != Call::Group {
+    let seen = SEEN.load(Ordering::Relaxed);
+    // Without a mask of ours there is nothing to recognise the struct by.
+    if call != Call::Group || seen == 0 {
         return false;
     }
-    let is_known = mask != 0 && mask == SEEN.load(Ordering::Relaxed) && (0..=2).contains(&state);
+    let is_known = mask == seen && (0..=2).contains(&state);
     let tries = LAYOUT.load(Ordering::Relaxed);
     if tries < TRIES {
         let next = match tries + 1 {
@@ -151,8 +153,8 @@ fn recognise(call: Call, mask: i32, state: i32) -> bool {
             TRIES => STRANGE,
             more => more,
         };
-        // Another thread may have recognised it meanwhile.
-        let _ = LAYOUT.compare_exchange(tries, next, Ordering::Relaxed, Ordering::Relaxed);
+        // Of two threads at once one counts: a later call recognises the struct all the same.
+        LAYOUT.store(next, Ordering::Relaxed);
     }
     LAYOUT.load(Ordering::Relaxed) == KNOWN
 }
