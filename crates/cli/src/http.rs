@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The small HTTP server of `view`: accepts connections, and reads one request from each.
 
+use crate::timed::Timed;
 use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,17 +18,10 @@ pub(crate) struct Request {
 impl Request {
     /// Reads the head of a request, at most for `patience`; the requests that we answer have no
     /// body. Closing the connection with unread bytes would make the system discard the answer.
-    pub(crate) fn read(mut stream: &TcpStream, patience: Duration) -> io::Result<Request> {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn read(stream: &TcpStream, patience: Duration) -> io::Result<Request> {
+        let mut stream = Timed { stream, deadline: Instant::now() + patience };
         let (mut head, mut part) = (Vec::new(), [0; 4096]);
         while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < REQUEST {
-            // The limit is for all reads together, so that a client that sends a byte per second
-            // does not stay.
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            stream.set_read_timeout(Some(left))?;
             match stream.read(&mut part)? {
                 0 => break,
                 read => head.extend_from_slice(part.get(..read).unwrap_or(&[])),

@@ -38,6 +38,7 @@ mod shell_words;
 mod table;
 mod terminal;
 mod text;
+mod timed;
 mod unrecorded;
 mod whole_file;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Asks NCCL's RAS of a running job: lines of text over TCP (src/ras/client.cc@v2.32.3-1).
 
+use crate::timed::Timed;
 use ncclscope_diagnose::input::ras::{self, Ras};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -23,7 +24,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// What RAS shows at two moments, at most `hang` apart. `address`: `HOST`, `HOST:PORT` or `:PORT`.
 ///
 /// # Errors
-/// One sentence: nobody answers there, or not as RAS does.
+/// One sentence: no process answers there, or one that is not RAS.
 pub(crate) fn ask_twice(address: &str, hang: Duration) -> Result<Ras, String> {
     let begun = Instant::now();
     let first = ask(address)?.at(begun.elapsed().as_secs_f64());
@@ -95,23 +96,6 @@ fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-/// A stream of which all reads together end at the deadline.
-struct Timed<'a> {
-    stream: &'a TcpStream,
-    deadline: Instant,
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(buffer)
-    }
 }
 
 /// The address with RAS's host and port where they are left out.

@@ -212,7 +212,7 @@ fn what_has_no_results_is_refused() {
 /// The log of superbenchmark: 33 sizes, of which 0 B is there twice.
 #[test]
 fn a_log_of_others_is_read() {
-    let Some(folder) = others::folder("field/unread-formats") else { return };
+    let Some(folder) = others::find("field/unread-formats") else { return };
     let log = folder.join("nccl_allreduce.log");
     assert!(is_output(&log));
     let [run] = &read(&log).unwrap()[..] else { panic!() };

@@ -17,7 +17,7 @@ const FAULTY: [u32; 2] = [9, 14];
 
 /// The dumps of a case; prints a line if they are not there.
 fn dumps(case: &str, without: &[u32]) -> Option<Vec<PathBuf>> {
-    let directory = others::folder(&format!("flight-recorder/{case}"))?;
+    let directory = others::find(&format!("flight-recorder/{case}"))?;
     let left = (0..16).filter(|rank| !without.contains(rank));
     Some(left.map(|rank| directory.join(format!("_dump_{rank}"))).collect())
 }

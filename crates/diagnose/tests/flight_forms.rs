@@ -21,7 +21,7 @@ fn of(path: &Path) -> (Diagnosis, Vec<String>) {
 
 /// The diagnosis of a folder of others; prints a line if it is not there.
 fn of_others(folder: &str) -> Option<(Diagnosis, Vec<String>)> {
-    Some(of(&others::folder(&format!("field/{folder}"))?))
+    Some(of(&others::find(&format!("field/{folder}"))?))
 }
 
 fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Vec<u32>)> {

@@ -21,7 +21,7 @@ fn of(paths: &[PathBuf]) -> Diagnosis {
 
 /// The diagnosis of outputs of others; prints a line if they are not there.
 fn of_others(files: &[&str]) -> Option<Diagnosis> {
-    let shared = others::folder("field")?;
+    let shared = others::find("field")?;
     Some(of(&files.iter().map(|file| shared.join(file)).collect::<Vec<_>>()))
 }
 

@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces of real jobs, in `../shared/data`, whose slow workers are known.
 
+#[path = "../../diagnose/tests/common/others.rs"]
+mod others;
+
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::{Job, Limits, SlowReport, analyze};
+use others::find;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-
-/// A file of `../shared/data`; prints a line if it is not there.
-fn real(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    // The test harness captures what macros print, so this writes to stderr directly.
-    let mut out = std::io::stderr();
-    writeln!(out, "skipped: {} not found", path.display()).unwrap();
-    None
-}
+use std::path::Path;
 
 /// The truth of each step: the data-parallel rank and the stage whose slowness alone costs the
 /// most, according to the authors' simulation of the job.
@@ -68,7 +59,7 @@ fn check(job: &Job, truth: &BTreeMap<i64, SlowPart>) {
 #[test]
 fn the_slow_worker_of_a_real_job_is_named_in_each_step_whatever_the_clocks() {
     let (Some(path), Some(result)) =
-        (real("straggler/trace-AR.parquet"), real("straggler/result-AR.json"))
+        (find("straggler/trace-AR.parquet"), find("straggler/result-AR.json"))
     else {
         return;
     };
@@ -98,7 +89,7 @@ fn the_slow_worker_of_a_real_job_is_named_in_each_step_whatever_the_clocks() {
 
 #[test]
 fn the_last_arrivers_of_eight_real_collectives() {
-    let Some(path) = real("kineto/dlrm_kineto.tar.gz") else { return };
+    let Some(path) = find("kineto/dlrm_kineto.tar.gz") else { return };
     let job = kineto::read(&[path]).unwrap().job;
     let report = analyze(&job, &Limits::default());
     let last: Vec<u32> =
@@ -112,7 +103,7 @@ fn the_last_arrivers_of_eight_real_collectives() {
 /// Four of the eight traces of a job whose ranks wait for rank 7.
 #[test]
 fn of_half_a_real_job_no_rank_is_confirmed() {
-    let Some(folder) = real("field/kineto-missing-ranks") else { return };
+    let Some(folder) = find("field/kineto-missing-ranks") else { return };
     let half = [0, 1, 2, 3].map(|rank| folder.join(format!("rank{rank}.json")));
     let part = analyze(&kineto::read(&half).unwrap().job, &Limits::default());
     let missing = "who makes the others wait: ranks 4-7 may be the cause: no trace of 4 of 8 ranks";

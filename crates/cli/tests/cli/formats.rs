@@ -241,7 +241,7 @@ fn stragglers_judges_files_with_times_and_refuses_others() {
 /// Files that others published.
 #[test]
 fn unread_files_of_others_are_read_or_refused() {
-    let Some(folder) = others::folder("field/unread-formats") else { return };
+    let Some(folder) = others::find("field/unread-formats") else { return };
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let line = ncclscope(&["report", &file("inspector-v4.jsonl")]).ends_with(0).stdout;
     // The file itself says 0.555850.

@@ -2,13 +2,12 @@
 //! `ncclscope stragglers`: its output and its exit codes.
 
 use crate::common::{Outcome, Run, ncclscope, simulate, tool};
+use crate::others::find;
 use crate::schema::follows;
 use ncclscope_answer::Moment;
 use ncclscope_trace::{Mark, MarkKind, define::StrId};
 use scripts::Call;
 use serde_json::Value;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Twelve steps of two ranks that arrive together.
@@ -367,21 +366,10 @@ fn an_archive_needs_a_place_for_its_traces() {
     assert!(outcome.stderr.contains("cannot write in /nonexistent (TMPDIR): "), "{outcome:?}");
 }
 
-/// A file of `../shared/data`; prints a line if it is not there.
-fn real(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let mut out = std::io::stderr();
-    writeln!(out, "skipped: {} not found", path.display()).unwrap();
-    None
-}
-
 /// The forms of shared/data/field/kineto-folder-forms, and traces of half the ranks.
 #[test]
 fn real_traces_in_the_forms_that_people_have() {
-    let Some(place) = real("field/kineto-missing-ranks") else { return };
+    let Some(place) = find("field/kineto-missing-ranks") else { return };
     let half = json(place.to_str().unwrap(), 0);
     let missing = "ranks 4-7 may be the cause: no trace of 4 of 8 ranks";
     assert!(half["quiet"][0].as_str().unwrap().ends_with(missing), "{half}");
@@ -409,7 +397,7 @@ fn real_traces_in_the_forms_that_people_have() {
 
 #[test]
 fn the_last_arrivers_of_a_real_job() {
-    let Some(path) = real("kineto/dlrm_kineto.tar.gz") else { return };
+    let Some(path) = find("kineto/dlrm_kineto.tar.gz") else { return };
     let args = ["stragglers", path.to_str().unwrap(), "--format", "json"];
     let report: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
     let rows = report["last_arrivers"].as_array().unwrap().iter();

@@ -4,15 +4,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A folder below `../shared/data`; prints a line if it is not there.
-pub(crate) fn folder(name: &str) -> Option<PathBuf> {
+/// A file or folder below `../shared/data`; prints a line if it is not there.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = data.join(name);
-    if !folder.is_dir() {
+    let path = data.join(name);
+    if !path.exists() {
         // The test harness captures what macros print, so this writes to stderr directly.
         let mut out = std::io::stderr();
-        writeln!(out, "skipped: {} not found", folder.display()).unwrap();
+        writeln!(out, "skipped: {} not found", path.display()).unwrap();
         return None;
     }
-    Some(folder)
+    Some(path)
 }
