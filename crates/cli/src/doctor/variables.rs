@@ -9,6 +9,7 @@ use ncclscope_control::table::{CHAIN, CONTROL, LANES};
 use ncclscope_control::text::shown;
 use ncclscope_control::value::SocketDirectory;
 use ncclscope_control::variable::{PREFIX, environment};
+use ncclscope_metrics::send::environment::place;
 use rustix::process::geteuid;
 use std::path::Path;
 
@@ -37,16 +38,11 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// `NAME=VALUE`; of a URL without a user's name and password.
+/// `NAME=VALUE`; of a URL only the place, because the rest may have a password.
 fn with_value(name: &str) -> String {
     let value = environment(name).unwrap_or_default();
     let value = match value.split_once("://") {
-        Some((scheme, rest)) => {
-            let end = rest.find('/').unwrap_or(rest.len());
-            let (authority, path) = rest.split_at(end);
-            let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
-            format!("{scheme}://{place}{path}")
-        }
+        Some((scheme, _)) => format!("{scheme}://{}", place(&value)),
         None => value,
     };
     format!("{name}={}", shown(&value))

@@ -117,6 +117,9 @@ fn values_are_shown_without_passwords() {
     let text = Outcome::of(&mut tool).ends_with(0).stdout;
     assert!(text.contains("NCCLSCOPE_OTLP=http://c:4318"), "{text}");
     assert!(text.contains("NCCLSCOPE_RING_MB=64") && !text.contains("secret"), "{text}");
+    let mut tool = place.tool();
+    let text = Outcome::of(tool.env("NCCLSCOPE_OTLP", "http://me:se/cret@c:4318/x")).ends_with(0);
+    assert!(!text.stdout.contains("cret"), "a slash does not end a password: {}", text.stdout);
 }
 
 #[test]
