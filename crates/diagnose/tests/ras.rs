@@ -168,6 +168,10 @@ fn the_text_form_is_read() {
                 Rank 3 -- GPU 1 managed by process 78 on node b\n";
     let found_gone = found(&of_texts(&[text("INCOMPLETE", gone)]));
     assert_eq!(found_gone, [(FindingClass::ProcessGone, vec![3], Confidence::Suspect)]);
+    // Of two communicators, ranks that are not named may be of other processes.
+    let group = |hash: &str| late(6, 9).rsplit_once("#0-0").unwrap().1.replace("abc00", hash);
+    let two = format!("{}#0-1{}", late(6, 9), group("def00"));
+    assert_eq!(of_texts(&[two]).ranks, 7, "three of each, and the one that both name");
     let unnamed = "  Communicator ranks have different AllReduce operation counts\n  \
                    2 ranks have launched up to operation 5\n  \
                    2 ranks have launched up to operation 4\n";

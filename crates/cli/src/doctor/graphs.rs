@@ -6,7 +6,7 @@ use ncclscope_control::releases::{InGraphs, Release};
 use ncclscope_control::value::KernelEvents;
 
 /// The check for a release with a value of `NCCLSCOPE_KERNEL`; `None` if these events are off, or
-/// nobody counted what they add.
+/// what they add was not counted.
 pub(super) fn check(release: &Release, kernel: KernelEvents) -> Option<Check> {
     let is_on = match kernel {
         KernelEvents::Off => false,

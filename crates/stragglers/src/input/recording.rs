@@ -262,8 +262,8 @@ impl Process<'_, '_> {
         operation.comm.map(|comm| self.timeline.comm(comm as usize))
     }
 
-    /// What a rank sends to itself, as in PyTorch's AllToAll, waits for nobody, and NCCL shows no
-    /// kernel of it.
+    /// What a rank sends to itself, as in PyTorch's AllToAll, waits for no other rank, and NCCL
+    /// shows no kernel of it.
     fn is_to_itself(&self, operation: &OpFacts) -> bool {
         operation.peer.is_some_and(|to| self.comm(operation).is_some_and(|comm| comm.rank == to))
     }

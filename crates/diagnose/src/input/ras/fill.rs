@@ -5,68 +5,50 @@
 //! operations of a communicator from its beginning, and without sends and receives, has the same
 //! numbers; else they are some apart. The ranks that both have show by how many.
 
-use super::output::{Member, Ras};
-use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Stop, Vector};
-use std::collections::BTreeMap;
+use super::output::{Key, Member, Ras};
+use super::{add_process, launched};
+use crate::job::{CommKind, Communicator, Job, ProcessStatus, Vector};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-
-/// A process, as RAS identifies it.
-type Place<'a> = (&'a str, Option<u32>, Option<u64>);
 
 impl Ras {
     /// Adds to the communicators of a job what RAS shows of ranks without input. `hang` as in
     /// [`Ras::job`].
     pub fn fill(&self, job: &mut Job, hang: Duration) {
-        let mut places: BTreeMap<Place<'_>, u32> = BTreeMap::new();
-        let widest = self.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0);
+        let widest = self.widest();
+        let mut places = Places::of(job);
         let mut untold = Vec::new();
         let mut comms: Vec<_> = self.comms.iter().collect();
-        // In the widest one, ranks are those of the job.
         comms.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
         for (name, size, members) in comms {
-            let same = |comm: &Communicator| {
-                comm.kind == CommKind::Collectives && hash_of(&comm.name) == hash_of(name)
+            let Some(hash) = hash_of(name) else { continue };
+            let is_same = |comm: &Communicator| {
+                comm.kind == CommKind::Collectives && hash_of(&comm.name) == Some(hash)
             };
-            let Some(at) = job.comms.iter().position(same).filter(|_| hash_of(name).is_some())
-            else {
-                continue;
-            };
+            let Some(at) = job.comms.iter().position(is_same) else { continue };
             let Some(shift) = shift(&job.comms[at], members) else {
                 untold.push(name.as_str());
                 continue;
             };
-            let done = job.comms[at].vectors.iter().map(|vector| vector.done).max().unwrap_or(0);
-            let there: Vec<u32> = job.comms[at].vectors.iter().map(|vector| vector.rank).collect();
-            let missing = members.iter().filter(|member| !there.contains(&member.rank));
-            for member in missing {
+            let there: HashSet<u32> = job.comms[at].vectors.iter().map(|it| it.rank).collect();
+            let done = job.comms[at].vectors.iter().map(|it| it.done).max().unwrap_or(0);
+            let (mut silent, mut vectors) = (Vec::new(), Vec::new());
+            for member in members.iter().filter(|member| !there.contains(&member.rank)) {
                 let rank = (*size == widest).then_some(member.rank);
-                let process = self.process(job, name, member, rank, &mut places, hang);
-                let comm = &mut job.comms[at];
-                comm.silent.retain(|silent| *silent != process);
+                let at = places.find(job, name, member, rank);
+                let process = &mut job.processes[at as usize];
+                self.describe(name, member, process, hang);
+                if process.status == ProcessStatus::Silent && !member.is_missing {
+                    process.status = ProcessStatus::Running;
+                }
                 if member.is_missing {
-                    comm.silent.push(process);
+                    silent.push(at);
                 } else {
-                    let enqueued = member.launched.saturating_add_signed(shift);
-                    let (api, done) = (enqueued, done.min(enqueued));
-                    let rank = member.rank;
-                    comm.vectors.push(Vector {
-                        process,
-                        rank,
-                        api,
-                        enqueued,
-                        done,
-                        ..Vector::default()
-                    });
+                    let vector = launched(at, member, member.launched.saturating_add_signed(shift));
+                    vectors.push(Vector { done: done.min(vector.enqueued), ..vector });
                 }
             }
-            let comm = &mut job.comms[at];
-            if comm.vectors.len() + comm.silent.len() > comm.nranks as usize {
-                // Placeholders of ranks that RAS shows.
-                let excess = comm.vectors.len() + comm.silent.len() - comm.nranks as usize;
-                let kept = comm.silent.len().saturating_sub(excess);
-                comm.silent.reverse();
-                comm.silent.truncate(kept);
-            }
+            replace(&mut job.comms[at], silent, vectors);
         }
         if !untold.is_empty() {
             job.notes.push(format!(
@@ -76,38 +58,52 @@ impl Ras {
             ));
         }
     }
+}
 
-    /// The process of a member that has no vector in the job.
-    fn process<'a>(
-        &self,
-        job: &mut Job,
-        comm: &str,
-        member: &'a Member,
-        rank: Option<u32>,
-        places: &mut BTreeMap<Place<'a>, u32>,
-        hang: Duration,
-    ) -> u32 {
-        let known = job.processes.iter().position(|one| {
-            let is_same = one.pid.is_some() && one.pid == member.pid;
-            is_same && one.host.as_deref() == Some(&*member.host)
-                || one.status == ProcessStatus::Silent && rank.is_some() && one.rank == rank
-        });
-        let known = known.and_then(|at| u32::try_from(at).ok());
-        let at = places.get(&member.place()).copied().or(known).unwrap_or_else(|| {
-            job.processes.push(Process { rank, ..Process::default() });
-            u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
-        });
-        places.insert(member.place(), at);
-        let process = &mut job.processes[at as usize];
-        process.host.get_or_insert_with(|| member.host.clone());
-        process.pid = process.pid.or(member.pid);
-        self.judge(comm, member, process, hang);
-        process.status = match process.status {
-            _ if member.is_dead || member.is_silent => ProcessStatus::Stopped(Stop::Unanswering),
-            ProcessStatus::Silent if !member.is_missing => ProcessStatus::Running,
-            known => known,
-        };
-        at
+/// Adds members to a communicator, in place of its ranks without input.
+fn replace(comm: &mut Communicator, silent: Vec<u32>, vectors: Vec<Vector>) {
+    let known: HashSet<u32> =
+        silent.iter().copied().chain(vectors.iter().map(|it| it.process)).collect();
+    comm.silent.retain(|process| !known.contains(process));
+    comm.silent.extend(silent);
+    comm.vectors.extend(vectors);
+    // The first are placeholders of ranks that RAS shows.
+    let excess = (comm.silent.len() + comm.vectors.len()).saturating_sub(comm.nranks as usize);
+    comm.silent.drain(..excess.min(comm.silent.len()));
+}
+
+/// Where the processes of RAS's members are among those of a job.
+struct Places<'a> {
+    by_key: BTreeMap<Key<'a>, u32>,
+    /// Those with input, by host and process id.
+    by_pid: HashMap<(String, u32), u32>,
+    /// Those without input, by rank in the job.
+    silent: HashMap<u32, u32>,
+}
+
+impl<'a> Places<'a> {
+    fn of(job: &Job) -> Places<'a> {
+        let all = || job.processes.iter().zip(0u32..);
+        let by_pid = all().filter_map(|(one, at)| Some(((one.host.clone()?, one.pid?), at)));
+        let silent = all().filter(|(one, _)| one.status == ProcessStatus::Silent);
+        Places {
+            by_key: BTreeMap::new(),
+            by_pid: by_pid.collect(),
+            silent: silent.filter_map(|(one, at)| Some((one.rank?, at))).collect(),
+        }
+    }
+
+    /// The process of a member; `rank` is that in the job, if known. A new one if the job has none.
+    fn find(&mut self, job: &mut Job, comm: &'a str, member: &'a Member, rank: Option<u32>) -> u32 {
+        let by_pid = || self.by_pid.get(&(member.host.clone(), member.pid?)).copied();
+        let known = by_pid().or_else(|| self.silent.get(&rank?).copied());
+        *self.by_key.entry(member.key(comm)).or_insert_with(|| {
+            known.unwrap_or_else(|| {
+                let new = add_process(job);
+                job.processes[new as usize].rank = rank;
+                new
+            })
+        })
     }
 }
 

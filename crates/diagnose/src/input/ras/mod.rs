@@ -24,7 +24,7 @@ use crate::job::{Communicator, Job, Process, ProcessStatus, Stop, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use finder::MemberFinder;
 use ncclscope_operations::human;
-use output::{Member, UNKNOWN, error_name};
+use output::{Key, Member, UNKNOWN, error_name};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -62,41 +62,28 @@ impl Ras {
     #[must_use]
     pub fn job(&self, hang: Duration) -> Job {
         let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
-        let mut places: BTreeMap<(String, Option<u32>, Option<u64>), u32> = BTreeMap::new();
-        let widest = self.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0);
-        for (name, size, member) in
-            self.comms.iter().flat_map(|(n, s, m)| m.iter().map(move |m| (n, *s, m)))
-        {
-            let key = (member.host.clone(), member.pid, member.device);
-            let at = *places.entry(key).or_insert_with(|| {
-                job.processes.push(Process::default());
-                u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
-            });
-            let process = &mut job.processes[at as usize];
-            process.host = (member.host != UNKNOWN).then(|| member.host.clone());
-            process.pid = member.pid;
-            if size == widest {
-                process.rank = Some(member.rank);
-            }
-            self.judge(name, member, process, hang);
-            if member.is_dead || member.is_silent {
-                process.status = ProcessStatus::Stopped(Stop::Unanswering);
-                // NCCL itself has waited a minute.
-                process.doubts.retain(|_| !member.is_dead);
-            } else if member.is_missing {
-                process.status = ProcessStatus::Silent;
+        let mut places: BTreeMap<Key<'_>, u32> = BTreeMap::new();
+        let widest = self.widest();
+        for (name, size, members) in &self.comms {
+            for member in members {
+                let at = *places.entry(member.key(name)).or_insert_with(|| add_process(&mut job));
+                let process = &mut job.processes[at as usize];
+                if *size == widest {
+                    process.rank = Some(member.rank);
+                }
+                if self.describe(name, member, process, hang) && member.is_missing {
+                    process.status = ProcessStatus::Silent;
+                }
             }
         }
         for (name, size, members) in &self.comms {
             let mut comm =
                 Communicator { name: name.clone(), nranks: *size, ..Communicator::default() };
             for member in members {
-                let key = (member.host.clone(), member.pid, member.device);
-                let process = places.get(&key).copied().unwrap_or(0);
-                if member.is_missing {
-                    comm.silent.push(process);
-                } else {
-                    comm.vectors.push(launched(process, member));
+                let process = places.get(&member.key(name)).copied().unwrap_or(0);
+                match member.is_missing {
+                    true => comm.silent.push(process),
+                    false => comm.vectors.push(launched(process, member, member.launched)),
                 }
             }
             // A rank with more launches waits for those with fewer; launches show nothing more. If
@@ -117,6 +104,26 @@ impl Ras {
                 .into(),
         );
         job
+    }
+
+    /// Ranks of the widest communicator, whose ranks are those of the job.
+    fn widest(&self) -> u32 {
+        self.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0)
+    }
+
+    /// Adds what RAS shows of a member to its process. False if the process does not answer.
+    fn describe(&self, comm: &str, member: &Member, process: &mut Process, hang: Duration) -> bool {
+        if member.host != UNKNOWN {
+            process.host.get_or_insert_with(|| member.host.clone());
+        }
+        process.pid = process.pid.or(member.pid);
+        self.judge(comm, member, process, hang);
+        if member.is_dead || member.is_silent {
+            process.status = ProcessStatus::Stopped(Stop::Unanswering);
+            // NCCL itself has waited a minute.
+            process.doubts.retain(|_| !member.is_dead);
+        }
+        !member.is_dead && !member.is_silent
     }
 
     /// Whether a member's process advances, or why what it has launched may not show a hang. In
@@ -200,14 +207,16 @@ impl Ras {
     }
 }
 
-fn launched(process: u32, member: &Member) -> Vector {
-    Vector {
-        process,
-        rank: member.rank,
-        api: member.launched,
-        enqueued: member.launched,
-        ..Vector::default()
-    }
+/// Adds a process to a job; returns its position.
+fn add_process(job: &mut Job) -> u32 {
+    job.processes.push(Process::default());
+    u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
+}
+
+/// The progress of a member whose process has this position, and whose last operation this number.
+fn launched(process: u32, member: &Member, number: u64) -> Vector {
+    let (rank, api, enqueued) = (member.rank, number, number);
+    Vector { process, rank, api, enqueued, ..Vector::default() }
 }
 
 /// A hash of the functions' counts of members whose launches cannot be the beginning of one

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The host of a member that the output does not name.
 pub(super) const UNKNOWN: &str = "unknown";
 
+/// See [`Member::key`].
+pub(super) type Key<'a> = (&'a str, Option<u32>, Option<u64>);
+
 /// One rank of a communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Member {
@@ -156,6 +159,15 @@ impl Member {
 
     pub(super) fn place(&self) -> (&str, Option<u32>, Option<u64>) {
         (&self.host, self.pid, self.device)
+    }
+
+    /// What identifies its process: its place, or for a member that the output does not name, its
+    /// rank in the communicator.
+    pub(super) fn key<'a>(&'a self, comm: &'a str) -> Key<'a> {
+        match self.host == UNKNOWN {
+            true => (comm, None, Some(u64::from(self.rank))),
+            false => self.place(),
+        }
     }
 
     /// `rank 1 of communicator 0xabc (a, pid 101)`.

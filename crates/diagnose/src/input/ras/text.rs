@@ -160,9 +160,7 @@ impl Reader {
 impl Comm {
     /// The member with this rank; `said` may end in `GPU G managed by process P on node HOST`.
     fn member(&mut self, rank: u32, said: &[&str]) -> &mut Member {
-        // Ranks without a name are different processes.
-        let device = Some(u64::from(rank));
-        let unknown = Member { rank, host: UNKNOWN.into(), device, ..Member::default() };
+        let unknown = Member { rank, host: UNKNOWN.into(), ..Member::default() };
         let member = self.members.entry(rank).or_insert(unknown);
         // The text of an error may contain the same words.
         let after = |word: &str| said.get(said.iter().rposition(|said| *said == word)? + 1);
@@ -209,9 +207,9 @@ impl Comm {
         let mut untold = None;
         let functions: BTreeSet<&String> =
             self.groups.keys().map(|(function, _)| function).collect();
-        let nobody = BTreeMap::new();
+        let none_named = BTreeMap::new();
         for function in functions {
-            let named = self.counts.get(function).unwrap_or(&nobody);
+            let named = self.counts.get(function).unwrap_or(&none_named);
             let groups = self.groups.range((function.clone(), 0)..=(function.clone(), u64::MAX));
             let mut rest = groups.filter(|(_, (ranks, named))| named < ranks);
             let (rest, more) = (rest.next().map(|((_, launched), _)| *launched), rest.next());
