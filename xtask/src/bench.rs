@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// How often each load is played
     #[arg(long, value_name = "N", default_value = "5")]
     rounds: NonZeroUsize,
+    /// Processes in which the cost of a callback is compared; 0 for none
+    #[arg(long, value_name = "N", default_value = "30")]
+    starts: usize,
     /// A file for the results, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -40,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long)]
     gate: bool,
     /// Count instructions instead
-    #[arg(long, conflicts_with_all = ["rounds", "json", "gate"])]
+    #[arg(long, conflicts_with_all = ["rounds", "starts", "json", "gate"])]
     instructions: bool,
     /// The commit to compare with [default: the parent, or HEAD if the tree differs from it]
     #[arg(long, value_name = "REV", requires = "instructions")]
@@ -75,6 +78,12 @@ fn measure(options: &Options) -> Outcome {
             }
         }
     }
+    for start in 1..=options.starts {
+        eprintln!("process start {start} of {}", options.starts);
+        for subject in loads::STARTS.subjects {
+            runs.add(loads::STARTS, subject, driver.run(loads::STARTS, subject)?);
+        }
+    }
     let rows = report::rows(&runs);
     print!("{}", report::table(&rows));
     if let Some(path) = &options.json {
@@ -91,8 +100,9 @@ mod tests {
     #[test]
     fn the_command_line_is_read() {
         let read = |words| crate::options::<Options>(words);
-        let all = read("--gate --rounds 2 --json x.json").expect("it is well formed");
+        let all = read("--gate --rounds 2 --starts 0 --json x.json").expect("it is well formed");
         assert!(all.gate && all.rounds.get() == 2 && all.json == Some("x.json".into()));
+        assert_eq!((all.starts, read("").expect("nothing is required").starts), (0, 30));
         let counts = read("--instructions --against v1").expect("it is well formed");
         assert!(counts.instructions && counts.against.as_deref() == Some("v1"));
         for wrong in ["--rounds", "--rounds 0", "--against v1", "--instructions --gate", "fast"] {

@@ -65,7 +65,7 @@ pub(crate) unsafe fn start<V: Version, const IS_NCCLS: bool>(
 /// # Safety
 /// As for [`start`], and neither pointer is null.
 #[inline(never)]
-unsafe fn start_call<V: Version>(
+unsafe extern "C" fn start_call<V: Version>(
     context: *mut c_void,
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
@@ -136,7 +136,7 @@ pub(crate) unsafe fn hold_kernel_events<V: Version>(
 /// As for [`start`], and neither pointer is null.
 #[cold]
 #[inline(never)]
-unsafe fn start_late<V: Version>(
+unsafe extern "C" fn start_late<V: Version>(
     context: *mut c_void,
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
@@ -184,7 +184,7 @@ impl Viewer for Counter {
 /// `handle` is valid to write to.
 #[cold]
 #[inline(never)]
-unsafe fn start_step(handle: *mut *mut c_void, op: Handle, number: u32) -> NcclResult {
+unsafe extern "C" fn start_step(handle: *mut *mut c_void, op: Handle, number: u32) -> NcclResult {
     guard(|| {
         let step = Runtime::get().recorder().start_step(op, number);
         // SAFETY: valid by the caller's promise.
@@ -195,7 +195,7 @@ unsafe fn start_step(handle: *mut *mut c_void, op: Handle, number: u32) -> NcclR
 /// # Safety
 /// As for [`start`], and neither pointer is null.
 #[inline(never)]
-unsafe fn start_other<V: Version>(
+unsafe extern "C" fn start_other<V: Version>(
     context: *mut c_void,
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
@@ -278,12 +278,12 @@ pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
 
 #[cold]
 #[inline(never)]
-fn stop_launch(handle: Handle) -> NcclResult {
+extern "C" fn stop_launch(handle: Handle) -> NcclResult {
     guard(|| probe::stopped(handle))
 }
 
 #[inline(never)]
-fn stop_op(handle: Handle) -> NcclResult {
+extern "C" fn stop_op(handle: Handle) -> NcclResult {
     match attempt(|| Runtime::get().recorder().stop_op_fast(handle)) {
         Some(()) => NcclResult::SUCCESS,
         None => stop_seldom(handle),
@@ -291,7 +291,7 @@ fn stop_op(handle: Handle) -> NcclResult {
 }
 
 #[inline(never)]
-fn stop_step(handle: Handle) -> NcclResult {
+extern "C" fn stop_step(handle: Handle) -> NcclResult {
     match attempt(|| Runtime::get().recorder().stop_step_fast(handle)) {
         Some(()) => NcclResult::SUCCESS,
         None => stop_seldom(handle),
@@ -299,7 +299,7 @@ fn stop_step(handle: Handle) -> NcclResult {
 }
 
 #[inline(never)]
-fn stop_seldom(handle: Handle) -> NcclResult {
+extern "C" fn stop_seldom(handle: Handle) -> NcclResult {
     guard(|| {
         Runtime::get().recorder().stop(handle);
         if probe::is_launch(handle) {
@@ -329,7 +329,7 @@ pub(crate) unsafe fn record<V: Version>(
     let hot = || {
         let state_of_step = State(u8::try_from(state.0).ok()?);
         // SAFETY: the caller's promise is the same.
-        recorder.step_state_fast(handle, state_of_step, || unsafe { size::<V>(state, args) })
+        recorder.step_state_fast(handle, state_of_step, || unsafe { size::<V>(args) })
     };
     match attempt(hot) {
         Some(()) => NcclResult::SUCCESS,
@@ -338,12 +338,15 @@ pub(crate) unsafe fn record<V: Version>(
     }
 }
 
+/// The bytes that a state of a step reports.
+///
 /// # Safety
-/// As for [`record`].
+/// As for [`record`], whose state is one that reports them.
 #[inline(always)]
-unsafe fn size<V: Version>(state: EventState, args: *mut V::StateArgs) -> Option<u64> {
+unsafe fn size<V: Version>(args: *mut V::StateArgs) -> Option<u64> {
+    // The states that report a size select the same member; a constant leaves no code for others.
     // SAFETY: the caller's promise is the same.
-    match unsafe { V::state_arg(state, args) } {
+    match unsafe { V::state_arg(EventState::PROXY_STEP_SEND_WAIT, args) } {
         StateArg::TransSize(bytes) => Some(bytes),
         _ => None,
     }
@@ -353,7 +356,7 @@ unsafe fn size<V: Version>(state: EventState, args: *mut V::StateArgs) -> Option
 /// As for [`record`].
 #[cold]
 #[inline(never)]
-unsafe fn record_step<V: Version>(
+unsafe extern "C" fn record_step<V: Version>(
     handle: Handle,
     state: EventState,
     args: *mut V::StateArgs,
@@ -362,7 +365,7 @@ unsafe fn record_step<V: Version>(
         let recorder = Runtime::get().recorder();
         match u8::try_from(state.0) {
             // SAFETY: the caller's promise is the same.
-            Ok(it) => recorder.step_state(handle, State(it), || unsafe { size::<V>(state, args) }),
+            Ok(it) => recorder.step_state(handle, State(it), || unsafe { size::<V>(args) }),
             Err(_) => recorder.count_unknown(),
         }
     })
@@ -371,7 +374,7 @@ unsafe fn record_step<V: Version>(
 /// # Safety
 /// As for [`record`].
 #[inline(never)]
-unsafe fn record_other<V: Version>(
+unsafe extern "C" fn record_other<V: Version>(
     handle: Handle,
     state: EventState,
     args: *mut V::StateArgs,

@@ -73,6 +73,32 @@ const THIRD: u32 = step_flags::THIRD as u32 >> 1;
 const SIZED: u32 = step_flags::SIZED as u32 >> 1;
 const LIVE: u32 = offsets::LIVE;
 
+/// What a state of a step changes, four bits for each state from [`FIRST_STATE`] on: the number of
+/// its time (1 to 3; 0 for a state that steps do not have), [`HAS_SIZE`] and [`HAS_TIME`]. A
+/// constant and not a `match`, which becomes an indirect jump that the processor often mispredicts.
+const PLANS: u64 = {
+    const fn plan(state: State, plan: u64) -> u64 {
+        plan << (4 * (state.0 - FIRST_STATE))
+    }
+    // NCCL reports the first in the same branch as the start, so that its time is that of the
+    // start.
+    plan(State::STEP_SEND_GPU_WAIT, 1)
+        | plan(State::STEP_SEND_PEER_WAIT, 2 | HAS_TIME)
+        | plan(State::STEP_SEND_WAIT, 3 | HAS_TIME | HAS_SIZE)
+        | plan(State::STEP_RECV_WAIT, 1 | HAS_TIME)
+        | plan(State::STEP_RECV_FLUSH_WAIT, 2 | HAS_TIME | HAS_SIZE)
+        | plan(State::STEP_RECV_GPU_WAIT, 3 | HAS_TIME)
+};
+const FIRST_STATE: u8 = State::STEP_SEND_GPU_WAIT.0;
+/// That of the state that NCCL reports again at each poll.
+const LAST_PLACE: u32 = (State::STEP_SEND_PEER_WAIT.0 - FIRST_STATE) as u32;
+/// The state reports a number of bytes.
+const HAS_SIZE: u64 = 4;
+/// The state has a time of its own.
+const HAS_TIME: u64 = 8;
+// The bit of time `n` in a tag is `1 << n`.
+const _: () = assert!(FIRST == 1 << 1 && SECOND == 1 << 2 && THIRD == 1 << 3);
+
 /// The slot that the handle of a ProxyOp or a step leads to; `None` if its slab is not committed.
 /// Any 64 bits are safe.
 #[must_use]
@@ -224,8 +250,8 @@ impl StepSlot {
         self.tag.store(handle.step_tag() | LIVE, Ordering::Release);
     }
 
-    /// Records that the step reached `state`; `size` returns the bytes if the state reports them.
-    /// False for a state that steps do not have, which is ignored.
+    /// Records that the step reached `state`; `size` returns the bytes, and is called only for a
+    /// state that reports them. False for a state that steps do not have, which is ignored.
     #[inline(always)]
     pub fn reach(
         &self,
@@ -233,39 +259,33 @@ impl StepSlot {
         size: impl FnOnce() -> Option<u64>,
         now: impl FnOnce() -> u64,
     ) -> bool {
+        let place = u32::from(state.0.wrapping_sub(FIRST_STATE));
+        if place > LAST_PLACE {
+            return false;
+        }
+        let plan = PLANS >> (4 * place);
+        let time = plan & 3;
+        if time == 0 {
+            return false;
+        }
         let tag = self.tag.load(Ordering::Relaxed);
-        match state {
-            // NCCL reports this state in the same branch as the start, so that its time is that of
-            // the start.
-            State::STEP_SEND_GPU_WAIT => {
-                self.tag.store(tag | FIRST, Ordering::Relaxed);
-            }
-            State::STEP_SEND_PEER_WAIT if tag & SECOND != 0 => self.repeat(),
-            State::STEP_SEND_PEER_WAIT => self.mark(tag, 1, SECOND, now()),
-            State::STEP_SEND_WAIT => self.mark(self.sized(tag, size()), 2, THIRD, now()),
-            State::STEP_RECV_WAIT => self.mark(tag, 0, FIRST, now()),
-            State::STEP_RECV_FLUSH_WAIT => self.mark(self.sized(tag, size()), 1, SECOND, now()),
-            State::STEP_RECV_GPU_WAIT => self.mark(tag, 2, THIRD, now()),
-            _ => return false,
+        if place == LAST_PLACE && tag & SECOND != 0 {
+            self.repeat();
+            return true;
         }
+        let mut tag = tag | 1 << time;
+        if plan & HAS_SIZE != 0
+            && let Some(size) = size()
+        {
+            self.size.store(clip(size), Ordering::Relaxed);
+            tag |= SIZED;
+        }
+        if plan & HAS_TIME != 0 {
+            let age = clip(self.age(now()) >> STEP_SHIFT);
+            self.states[time as usize - 1].store(age, Ordering::Relaxed);
+        }
+        self.tag.store(tag, Ordering::Relaxed);
         true
-    }
-
-    #[inline(always)]
-    fn mark(&self, tag: u32, index: usize, bit: u32, now: u64) {
-        self.states[index].store(clip(self.age(now) >> STEP_SHIFT), Ordering::Relaxed);
-        self.tag.store(tag | bit, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn sized(&self, tag: u32, size: Option<u64>) -> u32 {
-        match size {
-            Some(size) => {
-                self.size.store(clip(size), Ordering::Relaxed);
-                tag | SIZED
-            }
-            None => tag,
-        }
     }
 
     #[inline(always)]

@@ -40,6 +40,7 @@ const SLOT_SHIFT: u32 = 3;
 
 /// A handle as given to NCCL; the module's documentation describes its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[repr(transparent)]
 pub struct Handle(pub u64);
 
 impl Handle {

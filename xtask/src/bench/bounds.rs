@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::loads::{
     BULK1, BULK2, CLOCK, CLOSED, COARSE, COLD, HOT, IDLE, KERNEL, Load, METERED, METRICS,
-    MONOTONIC, NULL, OFF, ONE, OURS, POLL, RATE, REFUSING, RING, SATURATED, SHUT, SIXTEEN, STOPPED,
-    SUMMARY, Subject, TOUCHED_4M, TOUCHED_512K, TRACE, TSC, UNASKED,
+    MONOTONIC, NULL, OFF, ONE, OURS, POLL, RATE, REFUSING, RING, SATURATED, SHUT, SIXTEEN, STARTS,
+    STOPPED, SUMMARY, Subject, TOUCHED_4M, TOUCHED_512K, TRACE, TSC, UNASKED,
 };
 use super::runs::{Runs, Series, Thread};
 
@@ -80,6 +80,7 @@ pub(super) const BOUNDS: &[Bound] = &[
         added(r, BULK1, Proxy, OURS, RING)
     }),
     median("proxy callback, two threads to one", 1.05, "x", two_threads),
+    median("slow process starts", 10.0, "%", slow_starts),
     median("proxy callback, summary, to floor-ring", 0.95, "x", |r| {
         added(r, SUMMARY, Proxy, COARSE, RING)
     }),
@@ -178,6 +179,19 @@ fn summary(runs: &Runs) -> Figure {
     let ours = runs.added_to_operation(SUMMARY, Proxy, COARSE);
     let ring = runs.added_to_operation(BULK2, Proxy, RING);
     Figure { series: ours.over(&ring), parts: vec![("ns", ours), ("ns of floor-ring", ring)] }
+}
+
+/// The share of the processes whose callbacks take over 1.2 times as long as in the fastest process,
+/// in percent.
+fn slow_starts(runs: &Runs) -> Figure {
+    let [ours, ring] = [OURS, RING].map(|one| runs.cost(STARTS, Proxy, one));
+    let share = |series: &Series| series.share_above(1.2).by(0.01);
+    let parts = vec![
+        ("% of floor-ring", share(&ring)),
+        ("ns", ours.clone()),
+        ("ns, the slowest tenth", ours.slowest_tenth()),
+    ];
+    Figure { series: share(&ours), parts }
 }
 
 /// How much a second thread increases the cost, without what it increases for the floor.

@@ -123,22 +123,27 @@ const fn load(
     Load { name, program, options, subjects, may_lose: false, also: Also::Nothing }
 }
 
-/// Operations back to back on one thread, few enough for the lanes.
+/// Operations on one thread, with pauses that leave the drain thread time to empty the lanes. A
+/// load of a few milliseconds is not enough: the frequency of the processor has settled only then
+/// (`docs/rfcs/0009-process-starts.md`).
 pub(super) const BULK1: &Load = &load(
     "bulk, one thread",
-    "--threads 1 --bulk --colls 350 --warmup 50",
+    "--threads 1 --bulk --colls 3000 --warmup 1000 --period-us 100",
     &[NULL, TSC, CLOCK, RING, OURS],
 );
 /// Like [`BULK1`], with a proxy thread.
 pub(super) const BULK2: &Load = &load(
     "bulk, two threads",
-    "--threads 2 --bulk --colls 350 --warmup 50",
+    "--threads 2 --bulk --colls 3000 --warmup 1000 --period-us 100",
     &[NULL, TSC, CLOCK, RING, OURS, MONOTONIC],
 );
+/// [`BULK1`] in many processes: does the cost depend on where a process has its memory?
+pub(super) const STARTS: &Load =
+    &Load { name: "process starts", subjects: &[RING, OURS], ..*BULK1 };
 /// What NCCL calls if network steps are off.
 pub(super) const SUMMARY: &Load = &load(
     "summary",
-    "--threads 2 --bulk --colls 350 --warmup 50 --mask 0xf4f",
+    "--threads 2 --bulk --colls 3000 --warmup 1000 --period-us 100 --mask 0xf4f",
     &[NULL, TSC, RING, COARSE],
 );
 /// Kernel channels alone, with the operations that they belong to.
@@ -200,7 +205,7 @@ pub(super) const SIXTEEN: &Load = &load(
 pub(super) const IDLE: &Load =
     &Load { also: Also::Idle, ..load("idle", "--threads 2 --colls 10 --settle-ms 7000", &[OURS]) };
 
-/// All loads, in the order of a round.
+/// All loads of a round, in order; [`STARTS`] is played once, in many processes.
 pub(super) const LOADS: &[&Load] = &[
     BULK1,
     BULK2,

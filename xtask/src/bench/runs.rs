@@ -167,6 +167,23 @@ impl Series {
         Some(f64::midpoint(numbers[last / 2], numbers[last.div_ceil(2)]))
     }
 
+    /// One number: the share of the numbers that are over `factor` times the smallest.
+    pub(super) fn share_above(&self, factor: f64) -> Series {
+        let (numbers, _) = self.sorted();
+        let above = |least: &f64| numbers.iter().filter(|&&one| one > factor * least).count();
+        let share = numbers.first().map(|least| above(least) as f64 / numbers.len() as f64);
+        Series(vec![share])
+    }
+
+    /// One number: the first of the slowest tenth.
+    pub(super) fn slowest_tenth(&self) -> Series {
+        let (numbers, _) = self.sorted();
+        let from_the_end = numbers.len().div_ceil(10);
+        Series(vec![
+            numbers.len().checked_sub(from_the_end).and_then(|at| numbers.get(at)).copied(),
+        ])
+    }
+
     pub(super) fn max(&self) -> Option<f64> {
         self.sorted().0.last().copied()
     }
@@ -210,6 +227,16 @@ mod tests {
         runs.add(CLOSED, OURS, result(1.0, 9));
         assert_eq!(runs.at(CLOSED, OURS, "/proxy/busy_p50").median(), Some(1.0));
         assert!(runs.all().all(|(load, _, is_valid, _)| load == "gate shut" && is_valid));
+    }
+
+    #[test]
+    fn a_few_slow_processes_are_a_share() {
+        let series = Series((0..10).map(|at| Some(if at == 4 { 13.0 } else { 10.0 })).collect());
+        assert_eq!(series.share_above(1.2), Series(vec![Some(0.1)]));
+        assert_eq!(series.slowest_tenth(), Series(vec![Some(13.0)]));
+        let nothing = Series(Vec::new());
+        assert_eq!(nothing.share_above(1.2).median(), None);
+        assert_eq!(nothing.slowest_tenth().median(), None);
     }
 
     #[test]
