@@ -501,6 +501,14 @@ pub(crate) fn warn_of_damaged(lines: impl Iterator<Item = String>) -> usize {
     count
 }
 
+/// Prints these lines of one for each file, up to [`NAMED`], and how many more there are.
+pub(crate) fn warn_of_files(lines: &[String]) {
+    lines.iter().take(NAMED).for_each(warn);
+    if let more @ 1.. = lines.len().saturating_sub(NAMED) {
+        warn(format_args!("the same is true of {}", human::count(more, "more file")));
+    }
+}
+
 /// Prints these lines about directories, up to [`NAMED`], and how many more there are.
 fn warn_of_unreadable(directories: &[String]) {
     directories.iter().take(NAMED).for_each(warn);

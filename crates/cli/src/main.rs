@@ -41,6 +41,7 @@ mod text;
 mod timed;
 mod unrecorded;
 mod whole_file;
+mod whole_folder;
 
 use clap::Parser;
 use failure::Failure;

@@ -307,8 +307,11 @@ fn write_recordings(job: &Job<'_>, dir: &Path) -> Result<(), Error> {
     })
 }
 
-/// Fails if the truth about another job is there, before anything is written.
-fn keep_truth(dir: &Path) -> Result<(), Error> {
+/// Fails if the truth about another job is in `dir`, before anything is written.
+///
+/// # Errors
+/// [`Error::Write`] if the file exists.
+pub fn keep_truth(dir: &Path) -> Result<(), Error> {
     let path = dir.join(TRUTH);
     match path.exists() {
         true => {

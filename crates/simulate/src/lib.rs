@@ -28,6 +28,6 @@ mod vectors;
 pub use error::Error;
 pub use fault::{Fault, FaultGroup};
 pub use func::Func;
-pub use job::{Summary, run};
+pub use job::{Summary, keep_truth, run};
 pub use scenario::{JobShape, Machine, Planted, Scenario};
 pub use truth::{JobSizes, SCHEMA, SlowVerdict, Truth, Verdict};

@@ -13,6 +13,7 @@ use crate::sheet::{LocatedRow, Sheet};
 use crate::shell_words::words;
 use crate::terminal::{Watched, fitted, painted, say};
 use crate::unrecorded::Unrecorded;
+use crate::whole_folder::{self, Existing};
 use ncclscope_diagnose::input::ras::Ras;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
@@ -66,9 +67,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             return Err(own.unwrap_or_else(|| Failure::input(error + &elsewhere(&directories))));
         }
     };
-    for line in warnings.iter().chain(&job.damaged) {
-        warn(line);
-    }
+    crate::input::warn_of_files(&warnings);
+    crate::input::warn_of_files(&job.damaged);
     // As in other verbs, also where standard output is read by a script.
     job.left_out.iter().for_each(tell);
     if let Some(directory) = &args.fr_out {
@@ -187,6 +187,9 @@ fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
     }
 }
 
+/// The file for all ranks in the directory of `--fr-out`.
+const ALL_RANKS: &str = "flight-recorder.json";
+
 /// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` files for its
 /// tools, and one JSON file for all ranks. Refuses the input's directory, where the files could
 /// replace or later be taken for input, and one with dumps of PyTorch.
@@ -203,27 +206,31 @@ fn flight_recorder(job: &Job, directory: &Path, inputs: &[PathBuf]) -> Result<()
             "{place} is the directory of the input: name another one with --fr-out"
         )));
     }
-    let all_ranks = directory.join("flight-recorder.json");
     // Dumps beside such a file are ours.
     let entries = std::fs::read_dir(directory).map_err(|e| Failure::write(directory, &e))?;
     let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-    if !all_ranks.exists() && names.any(|name| name.to_string_lossy().starts_with("_dump_")) {
+    if !directory.join(ALL_RANKS).exists()
+        && names.any(|name| name.to_string_lossy().starts_with("_dump_"))
+    {
         let place = directory.display();
         return Err(Failure::usage(format!(
             "{place} has Flight Recorder dumps: name another directory with --fr-out"
         )));
     }
-    to_file(&all_ranks, |file| {
-        let mut out = BufWriter::new(file);
-        fr_out::write_all(job, &mut out)?;
-        out.flush()
+    let written = whole_folder::fill(directory, Existing::Replaced, |folder| {
+        to_file(&folder.join(ALL_RANKS), |file| {
+            let mut out = BufWriter::new(file);
+            fr_out::write_all(job, &mut out)?;
+            out.flush()
+        })?;
+        let mut written = 0;
+        for (rank, dump) in fr_out::dumps(job) {
+            let path = folder.join(format!("_dump_{rank}"));
+            to_file(&path, |mut file| file.write_all(&fr_out::pickle(&dump)))?;
+            written += 1;
+        }
+        Ok(written)
     })?;
-    let mut written = 0;
-    for (rank, dump) in fr_out::dumps(job) {
-        let path = directory.join(format!("_dump_{rank}"));
-        to_file(&path, |mut file| file.write_all(&fr_out::pickle(&dump)))?;
-        written += 1;
-    }
     let left_out = fr_out::count(job) - written;
     if left_out != 0 {
         let most = fr_out::MAX_BYTES >> 30;

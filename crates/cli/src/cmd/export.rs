@@ -9,6 +9,7 @@ use crate::input::Input;
 use crate::narrow::{Keep, Narrowed};
 use crate::terminal::Watched;
 use crate::whole_file::{self, create_packed, is_packed, keep_inputs};
+use crate::whole_folder::{self, Existing};
 use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{Shown, archive, chrome, pftrace};
@@ -106,14 +107,16 @@ fn tell_missing_arrows(written: &Written) {
 
 /// Writes a file for each process into a directory, which is created if missing.
 fn per_process(shown: Shown<'_>, directory: &Path) -> Result<Written, Failure> {
-    std::fs::create_dir_all(directory).map_err(|e| Failure::write(directory, &e))?;
-    let mut exporter = Exporter::new(shown);
-    let mut written = Written::default();
-    for (index, recording) in shown.recordings.iter().enumerate() {
-        let path = directory.join(archive::file_name(index, recording));
-        written.add(to_file(&path, |file| buffered(file, |out| exporter.process(index, out)))?);
-    }
-    Ok(written)
+    whole_folder::fill(directory, Existing::Replaced, |folder| {
+        let mut exporter = Exporter::new(shown);
+        let mut written = Written::default();
+        for (index, recording) in shown.recordings.iter().enumerate() {
+            let path = folder.join(archive::file_name(index, recording));
+            let one = to_file(&path, |file| buffered(file, |out| exporter.process(index, out)))?;
+            written.add(one);
+        }
+        Ok(written)
+    })
 }
 
 /// Writes a file that appears complete or not at all.

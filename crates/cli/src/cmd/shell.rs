@@ -4,6 +4,7 @@
 
 use crate::args::{CommandLine, CompletionsArgs, ManArgs};
 use crate::failure::{Failure, tell};
+use crate::whole_folder::{self, Existing};
 use clap::CommandFactory;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,10 +22,11 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let directory = args.directory.as_path();
     let failed = |error: io::Error| Failure::write(directory, &error);
-    std::fs::create_dir_all(directory).map_err(failed)?;
     let mut command = CommandLine::command().disable_help_subcommand(true);
     command.build();
-    clap_mangen::generate_to(command, directory).map_err(failed)?;
+    whole_folder::fill(directory, Existing::Replaced, |folder| {
+        clap_mangen::generate_to(command, folder).map_err(failed)
+    })?;
     tell(format_args!("read them with `man -l {}/ncclscope.1`", directory.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::input::recordings_in;
 use crate::printable::{Printable, lines_of};
 use crate::terminal::{self, Watched};
+use crate::whole_folder::{self, Existing};
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
 use std::fs::File;
@@ -28,15 +29,21 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         Failure::usage("no output directory: give one with -o, or use --list for the faults")
     })?;
     let scenario = scenario(args)?;
-    let progress = progress(&scenario, output);
-    let summary = ncclscope_simulate::run(&scenario, output);
-    drop(progress);
-    let summary = summary.map_err(|error| match error {
-        Error::Scenario(text) => Failure::usage(text),
-        Error::Write(path, error) => Failure::write(&path, &error),
+    // Before minutes of work.
+    ncclscope_simulate::keep_truth(output).map_err(failed)?;
+    let summary = whole_folder::fill(output, Existing::Kept, |folder| {
+        let _progress = progress(&scenario, folder);
+        ncclscope_simulate::run(&scenario, folder).map_err(failed)
     })?;
     tell(&summary, args)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn failed(error: Error) -> Failure {
+    match error {
+        Error::Scenario(text) => Failure::usage(text),
+        Error::Write(path, error) => Failure::write(&path, &error),
+    }
 }
 
 /// Progress by the number of existing recordings; a table of vectors is written at once.

@@ -424,3 +424,29 @@ fn a_limit_of_file_sizes_is_an_error_and_leaves_nothing() {
     assert!(outcome.stderr.contains("cannot write "), "{outcome:?}");
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn several_files_appear_together_or_not_at_all() {
+    let out = tempfile::tempdir().unwrap();
+    let place = |name: &str| out.path().join(name).to_str().unwrap().to_owned();
+    let limited = |blocks: u32, args: &[&str]| {
+        let script = format!("ulimit -f {blocks}; exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_ncclscope")]);
+        Outcome::of(command.args(args))
+    };
+    // A recording is larger than the limit.
+    let job = place("job");
+    let simulate = ["simulate", "-o", &job, "--ranks", "8", "--steps", "4"];
+    limited(40, &simulate).ends_with(4);
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+    ncclscope(&simulate).ends_with(0);
+    let (traces, pages) = (place("traces"), place("pages"));
+    std::fs::create_dir(&pages).unwrap();
+    limited(1, &["export", "--per-rank", &job, "-o", &traces]).ends_with(4);
+    limited(1, &["man", &pages]).ends_with(4);
+    assert!(!Path::new(&traces).exists());
+    assert_eq!(std::fs::read_dir(&pages).unwrap().count(), 0);
+    ncclscope(&["export", "--per-rank", &job, "-o", &traces]).ends_with(0);
+    assert_eq!(std::fs::read_dir(&traces).unwrap().count(), 8);
+}

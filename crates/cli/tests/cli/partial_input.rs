@@ -45,6 +45,9 @@ fn many_unreadable_files_are_a_few_lines() {
         let rest = "492 more recordings are unreadable";
         assert!(outcome.stderr.contains(rest), "{verb}: {}", outcome.stderr);
     }
+    let told = ncclscope(&["diagnose", killed.path().to_str().unwrap()]).stderr;
+    assert_eq!(told.matches("cannot read ").count(), 8, "{told}");
+    assert!(told.contains("the same is true of 492 more files"), "{told}");
 }
 
 fn run(verb: &[&str], path: &Path, code: i32) -> String {
