@@ -2,7 +2,9 @@
 //! The answer of a comparison: slower, faster, same, or unknown.
 
 use crate::limits::Limits;
-use crate::schema::{Answer, ConfigDifference, Kind, Row, RowKey, Side, State, Verdict};
+use crate::schema::{
+    Answer, Comparison, ConfigDifference, Kind, Row, RowKey, Side, State, Verdict,
+};
 use ncclscope_operations::human::{self, percent};
 use ncclscope_operations::stats::count;
 
@@ -21,9 +23,7 @@ pub(crate) fn of(
     let with = |verdict| rows.iter().filter(move |row| row.verdict == verdict);
     let (slower, faster) = (with(Verdict::Slower).count(), with(Verdict::Faster).count());
     let state = match (slower, faster) {
-        (0, 0) if with(Verdict::Same).count() == 0 && !is_of_links(rows, same_links) => {
-            State::Unknown
-        }
+        (0, 0) if !is_any_judged(rows, same_links) => State::Unknown,
         (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
         // A hung run does not contain what it would have done otherwise.
         (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
@@ -46,6 +46,20 @@ pub(crate) fn of(
         config: (same_links > 0 || rows.iter().any(is_common)).then(|| config(differences)),
         next: None,
     }
+}
+
+impl Comparison {
+    /// True if anything is known to have changed, or not to have. Links that are the same count
+    /// only where nothing else is on both sides.
+    #[must_use]
+    pub fn judges(&self) -> bool {
+        is_any_judged(&self.rows, self.same_links)
+    }
+}
+
+fn is_any_judged(rows: &[Row], same_links: usize) -> bool {
+    // Links that are the same are not among the rows.
+    rows.iter().any(|row| row.verdict != Verdict::Unknown) || is_of_links(rows, same_links)
 }
 
 /// True if links are the same, and nothing else is on both sides that could be compared.

@@ -136,6 +136,12 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let is_slower = comparison.answer.worst.is_some_and(|worst| worst > limit);
     let hangs_now = comparison.a.hung.is_empty() && !comparison.b.hung.is_empty();
     let is_worse = is_slower || hangs_now && args.fail_above.is_some();
+    if args.fail_above.is_some() && !is_worse && !comparison.judges() {
+        warn(
+            "no row can be judged, so that --fail-above passes nothing: the rows name the reasons",
+        );
+        bad += 1;
+    }
     Ok(match (bad, is_worse) {
         // Unreadable or damaged input takes precedence, because it may hide the actual difference.
         (1.., _) => ExitCode::from(BAD_INPUT),
