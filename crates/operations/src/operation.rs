@@ -121,6 +121,8 @@ pub struct Operation {
     pub seq: Option<u64>,
     /// The other rank of a P2p.
     pub peer: Option<i32>,
+    /// A buffer is not aligned to 16 bytes, so that NCCL's kernels copy it in smaller pieces.
+    pub is_unaligned: bool,
     /// Its end.
     pub completion: Completion,
     /// CUDA events show that it is over. If no other record shows its end, it is unknown when it
@@ -467,6 +469,7 @@ impl Judge {
             channels: Some(evidence.channels(facts)).filter(|&channels| channels != 0),
             seq: facts.seq,
             peer: facts.peer,
+            is_unaligned: facts.alignment.bytes().is_some_and(|bytes| bytes < 16),
             completion,
             has_ended: evidence.event.ended == Some(true),
             timing,

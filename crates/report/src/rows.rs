@@ -28,6 +28,7 @@ struct Sums {
     durations: BTreeMap<Timing, Distribution>,
     with_waiting: Distribution,
     collectives: Collectives,
+    unaligned: u64,
 }
 
 impl Sums {
@@ -83,6 +84,7 @@ struct ProcessSums {
     /// Lane and start of the operation that `datatype` belongs to.
     first: (u8, u64),
     open: u64,
+    unaligned: u64,
     /// Number of operations and their durations, by [`Timing`].
     timings: [(u64, Distribution); Timing::ALL.len()],
     with_waiting: Distribution,
@@ -136,6 +138,7 @@ impl ProcessRows {
             operation.seq.into_iter().for_each(|seq| sums.parts.add(seq, ns, operation.end));
         }
         sums.open += u64::from(operation.completion == Completion::Open);
+        sums.unaligned += u64::from(operation.is_unaligned);
     }
 }
 
@@ -146,6 +149,7 @@ impl ProcessSums {
             datatype,
             first,
             open: 0,
+            unaligned: 0,
             timings: Default::default(),
             with_waiting: Distribution::default(),
             parts: Parts::default(),
@@ -239,6 +243,7 @@ impl OperationRows {
                 sums.datatype = timeline.string(row.datatype).into();
                 sums.nranks = nranks(timeline, row.key.comm);
             }
+            sums.unaligned += row.unaligned;
             sums.with_waiting.merge(row.with_waiting);
             let rank = by_rank.entry((row.key.comm, key)).or_default();
             rank.open += row.open;
@@ -345,6 +350,7 @@ fn row(key: Key, merged: Merged) -> (OperationRow, KeyFacts) {
         channels: key.channels,
         count,
         open,
+        unaligned: sums.unaligned,
         ranks,
         timing: timing.name(),
         timings: sums.timings.iter().map(|(timing, count)| (timing.name(), *count)).collect(),

@@ -260,6 +260,9 @@ pub struct OperationRow {
     pub count: u64,
     /// Open operations of the rank that has most of them.
     pub open: u64,
+    /// Operations of all ranks with a buffer that is not aligned to 16 bytes, which NCCL's kernels
+    /// copy in smaller pieces.
+    pub unaligned: u64,
     /// Number of recorded ranks that took part.
     pub ranks: u64,
     /// Source of `duration_ns`: that of most of the operations.

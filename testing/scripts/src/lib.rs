@@ -16,8 +16,8 @@ use ncclscope_trace::record::{
 };
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
-    ClockSource, ClockSync, Comm, CommDevice, Definition, Detail, EventKind, Handle, Heartbeat,
-    Identity, Mark, Record, Start, State, Step, StrId, Vendor, Writer,
+    Alignment, ClockSource, ClockSync, Comm, CommDevice, Definition, Detail, EventKind, Handle,
+    Heartbeat, Identity, Mark, Record, Start, State, Step, StrId, Vendor, Writer,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,8 @@ pub struct Process {
     pub undefined: Option<&'static str>,
     /// The process's identity.
     pub identity: Identity,
+    /// Address of the buffers of the following collectives; 0: not recorded.
+    pub buffer: u64,
     /// Delay between the enqueueing of a collective and its start on the GPU, ns.
     pub late: u64,
     /// How long the kernel of a collective waits for another rank, ns.
@@ -158,6 +160,7 @@ impl Process {
             heartbeats: Vec::new(),
             undefined: None,
             identity: Identity::default(),
+            buffer: 0,
             late: 0,
             waits: 0,
             gpu_gain: |_| 0,
@@ -272,6 +275,10 @@ impl Process {
             warps: 16,
             rank: self.comm.rank,
             group,
+            alignment: match self.buffer {
+                0 => Alignment::default(),
+                address => Alignment::of(address),
+            },
             ..Coll::default()
         };
         self.seq += 1;

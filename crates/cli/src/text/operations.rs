@@ -150,6 +150,21 @@ fn last(row: &OperationRow) -> String {
     })
 }
 
+/// How many operations have buffers that NCCL copies slowly.
+fn explain_unaligned(page: &mut Page, rows: &[OperationRow]) {
+    let (unaligned, all) = rows.iter().fold((0, 0), |(unaligned, all), row| {
+        (unaligned + row.unaligned, all + row.timings.values().sum::<u64>())
+    });
+    if unaligned != 0 {
+        let text = format!(
+            "{unaligned} of {all} operations of all ranks have a buffer that is not aligned to 16 \
+             bytes, which NCCL copies in smaller pieces: allocate buffers and split them at \
+             multiples of 16 bytes"
+        );
+        page.wrapped("  ", &text);
+    }
+}
+
 /// Explains the columns, and the timing words that occur.
 fn explain(page: &mut Page, rows: &[OperationRow]) {
     page.wrapped(
@@ -172,6 +187,7 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
         page.wrapped("  ", &format!("timing {timing}: {text}"));
     }
     explain_timed(page, rows);
+    explain_unaligned(page, rows);
     if rows.iter().any(|row| row.transfer_ns.is_some()) {
         let text = "transfer: the median from the last rank's arrival to the end, of which algbw \
                     and busbw are; last: the rank for which the others waited most, with its part \

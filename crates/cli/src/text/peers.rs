@@ -15,7 +15,7 @@ const LEGEND: [&str; 3] = [
      Waits for a GPU contain all of its other work, and are long in a healthy job, too",
     "dst: what the receiver's waited for: data to arrive, the flush to its GPU, its GPU to take it",
     "latency and GB/s: a line through the wire times by size; fit: how well they lie on it (r2), 1 \
-     at best; -: all transfers have one size",
+     at best; -: no line fits, as with one size, and GB/s is that of the bytes by their wire time",
 ];
 
 pub(super) fn table(page: &mut Page, report: &Report) {
@@ -79,7 +79,7 @@ fn cells(row: &PeerRow, role: Option<&str>) -> Vec<String> {
         mean(waits.recv_flush),
         mean(waits.recv_gpu),
         or_dash(row.latency_ns, |ns| three(to_f64(ns) / 1e3)),
-        or_dash(row.rate_gbs, three),
+        or_dash(row.rate_gbs.or(row.transfer_gbs), three),
         or_dash(row.r2, |r2| format!("{r2:.2}")),
     ]
 }

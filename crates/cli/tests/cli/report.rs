@@ -434,3 +434,28 @@ fn the_full_report_says_what_communicators_are_for() {
     let row = network.lines().find(|line| line.contains(" MiB ")).unwrap();
     assert_eq!(row.split_whitespace().nth(1), Some("dp"), "{network}");
 }
+
+#[test]
+fn unaligned_buffers_and_the_rate_of_one_size_are_told() {
+    let run = Run::new(|process| {
+        for buffer in [0x7f00_0000_0000, 0x7f00_0000_0010, 0x7f00_0000_0008, 0x7f00_0000_0101] {
+            process.buffer = buffer;
+            process.collective(Call::ALL_REDUCE);
+        }
+    });
+    let json = ncclscope(&["report", "--format", "json", run.text()]).ends_with(0).stdout;
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["operations"][0]["unaligned"], 4, "2 of 4 in each of two ranks");
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
+    let told = "4 of 8 operations of all ranks have a buffer that is not aligned to 16 bytes";
+    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(told), "{text}");
+    // All steps have one size, so that no line fits.
+    let peer = &report["peers"][0];
+    assert_eq!((&peer["rate_gbs"], &peer["r2"]), (&Value::Null, &Value::Null));
+    let gbs = peer["transfer_gbs"].as_f64().unwrap();
+    let (_, network) = text.split_once("\nNETWORK").unwrap();
+    let row = network.lines().find(|line| line.trim_start().starts_with("0x")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().rev().take(3).collect();
+    assert_eq!((cells[0], cells[2]), ("-", "-"), "{row}");
+    assert!((cells[1].parse::<f64>().unwrap() / gbs - 1.0).abs() < 0.01, "{row} is not {gbs}");
+}
