@@ -106,7 +106,7 @@ fn mode(text: &str) -> Result<String, String> {
 }
 
 /// Which run, where the recordings are of several.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct RunChoice {
     /// Read this run where the recordings are of several [default: the newest]
     #[arg(long = "run", value_name = "ID")]
@@ -435,6 +435,17 @@ pub(crate) struct SnapshotArgs {
     /// Also make PyTorch profile this window, in processes that run with KINETO_USE_DAEMON=1
     #[arg(long)]
     pub(crate) kineto: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceOfCopies,
+}
+
+/// A trace of the copies that a verb makes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TraceOfCopies {
+    /// Also write a trace of the copies, as `export -o FILE` does: .json, .pftrace or .tar, each
+    /// also with .gz
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -447,13 +458,15 @@ pub(crate) struct DumpArgs {
     pub(crate) output: Option<PathBuf>,
     /// Copy nothing, but print why the job hangs, what each process waits for now, and what its
     /// threads do
-    #[arg(long, conflicts_with = "output")]
+    #[arg(long, conflicts_with_all = ["output", "trace"])]
     pub(crate) why: bool,
     #[command(flatten)]
     pub(crate) hang: HangLimit,
     /// Output format of --why
     #[arg(long, value_enum, default_value_t, requires = "why")]
     pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) trace: TraceOfCopies,
 }
 
 #[derive(Debug, clap::Args)]

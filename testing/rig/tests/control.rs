@@ -138,7 +138,13 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
     assert_eq!(run.recorded(), ["no", "no"], "what was not recorded before is not after");
     run.says(&["start", "--all"]);
     let dump = run.place("dump");
-    run.says(&["dump", "--all", "-o", dump.to_str().unwrap()]);
+    let trace = run.place("dump.json");
+    let wrong = run.cli(&["dump", "--all", "--trace", "dump.txt"]);
+    assert_eq!((wrong.status.code(), dump.exists()), (Some(2), false));
+    let trace = trace.to_str().unwrap();
+    run.says(&["dump", "--all", "-o", dump.to_str().unwrap(), "--trace", trace]);
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 100);
     assert_eq!(run.recorded(), ["yes", "yes"]);
     let again = run.cli(&["dump", "--all", "-o", dump.to_str().unwrap()]);
     assert_eq!(again.status.code(), Some(4), "what is there is not overwritten");

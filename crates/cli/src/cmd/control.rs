@@ -2,7 +2,10 @@
 //! `ncclscope ls`, `start`, `stop`, `snapshot` and `dump`: control what processes record, at run
 //! time.
 
-use crate::args::{DumpArgs, SnapshotArgs, StartArgs, StopArgs, Target, Window};
+use super::export;
+use crate::args::{
+    DumpArgs, ExportArgs, FilterArgs, RunChoice, SnapshotArgs, StartArgs, StopArgs, Target, Window,
+};
 use crate::control::{self, About, Process, at_once};
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::{output, terminal};
@@ -14,7 +17,7 @@ use ncclscope_trace::Recording;
 use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,8 +44,25 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
     if args.why {
         return why::tell(&chosen, args.hang.hang_sec, args.format);
     }
+    let trace = trace_of(args.trace.trace.as_deref())?;
     confirm(&args.target, &chosen)?;
-    write_dumps(&chosen, args.output.as_deref())
+    write_dumps(&chosen, args.output.as_deref(), trace)
+}
+
+/// How to write the trace of copies, which have no names yet. Refuses a name that tells no format,
+/// before minutes of recording.
+fn trace_of(file: Option<&Path>) -> Result<Option<ExportArgs>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    let args = ExportArgs {
+        inputs: Vec::new(),
+        to: None,
+        per_rank: false,
+        output: file.to_owned(),
+        run: RunChoice::default(),
+        filter: FilterArgs::default(),
+    };
+    export::check(&args)?;
+    Ok(Some(args))
 }
 
 /// Waits until the window has ended in all processes, then dumps.
@@ -50,6 +70,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     if args.window.length.is_none() && args.window.steps.is_none() {
         return Err(Failure::usage("give the length of the window: --for 5s or --steps 10"));
     }
+    let trace = trace_of(args.trace.trace.as_deref())?;
     let mut chosen = confirmed(&args.target)?;
     let default = || format!("ncclscope-snapshot-{}", Moment::now().compact()).into();
     let output = args.output.clone().unwrap_or_else(default);
@@ -76,7 +97,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
             None => sleep(LOOK),
         }
     }
-    let code = write_dumps(&chosen, Some(&output))?;
+    let code = write_dumps(&chosen, Some(&output), trace)?;
     let Some(capture) = capture else { return Ok(code) };
     let problems = capture.finish(&output)?;
     Ok(if problems.is_empty() { code } else { code_of(problems.into_iter()) })
@@ -286,8 +307,12 @@ fn code_of(problems: impl Iterator<Item = String>) -> ExitCode {
     code
 }
 
-/// Dumps all processes at the same time, and prints where the copies are.
-fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Failure> {
+/// Dumps all processes at the same time, prints where the copies are, and writes a trace of them.
+fn write_dumps(
+    chosen: &[Process],
+    output: Option<&Path>,
+    trace: Option<ExportArgs>,
+) -> Result<ExitCode, Failure> {
     let output = match output {
         Some(dir) => Some(std::path::absolute(dir).map_err(|e| Failure::write(dir, &e))?),
         None => None,
@@ -305,7 +330,12 @@ fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Fa
     for (process, about) in copied.iter().zip(&about) {
         tell(format_args!("{}: copied", control::name(process, about)));
     }
-    Ok(code_of(results.into_iter().filter_map(Result::err)))
+    let copies: Vec<PathBuf> = results.iter().flatten().cloned().collect();
+    let code = code_of(results.into_iter().filter_map(Result::err));
+    let Some(trace) = trace.filter(|_| !copies.is_empty()) else { return Ok(code) };
+    let of_trace = export::run(&ExportArgs { inputs: copies, ..trace })?;
+    // The problem of a copy comes first.
+    Ok(if code == ExitCode::SUCCESS { of_trace } else { code })
 }
 
 #[cfg(test)]

@@ -19,6 +19,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::slice;
 
+/// Refuses outputs that cannot be written, before there are inputs.
+pub(crate) fn check(args: &ExportArgs) -> Result<(), Failure> {
+    format(args)?;
+    whole_file::is_place(&args.output)
+}
+
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(args)?;
     keep_inputs(&args.inputs, slice::from_ref(&args.output))?;
