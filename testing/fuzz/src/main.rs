@@ -12,6 +12,7 @@ a finding.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
+mod archives;
 mod mutate;
 mod random;
 mod target;

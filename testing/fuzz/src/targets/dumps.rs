@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Dumps of PyTorch's Flight Recorder, and output of NCCL's RAS.
 
-use crate::mutate;
 use crate::random::Random;
 use crate::target::Target;
-use ncclscope_diagnose::input::{flight, pickle, ras};
+use crate::{archives, mutate};
+use ncclscope_diagnose::input::{self, InputOptions, flight, pickle, ras};
 use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -34,6 +34,36 @@ pub(super) const RAS: Target = Target {
     inputs: 2000,
     found: &[],
 };
+
+pub(super) const ARCHIVE: Target = Target {
+    name: "dump-archive",
+    samples: || vec![archives::tar(&files())],
+    mutate: archives::mutate_tar,
+    read: |data| read_archive("dumps.tar.gz", &archives::packed(data)),
+    inputs: 500,
+    found: &[],
+};
+pub(super) const ZIP: Target = Target {
+    name: "dump-zip",
+    samples: || vec![archives::zip(&files())],
+    mutate: archives::mutate_zip,
+    read: |data| read_archive("dumps.zip", data),
+    inputs: 500,
+    found: &[],
+};
+
+fn files() -> Vec<(String, String)> {
+    (0..2).map(|rank| (format!("dump_{rank}"), dump().to_string())).collect()
+}
+
+fn read_archive(name: &str, data: &[u8]) -> bool {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return false };
+    let path = folder.path().join(name);
+    let Ok(()) = std::fs::write(&path, data) else { return false };
+    let Ok(input) = input::open(&[path], &InputOptions::default()) else { return false };
+    explain(&input.job);
+    true
+}
 
 fn dump() -> Value {
     let entry = |seq: u64, is_p2p: bool, state: &str| {

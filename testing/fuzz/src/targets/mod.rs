@@ -12,14 +12,17 @@ mod vectors;
 
 use crate::target::Target;
 
-pub(crate) static TARGETS: [Target; 13] = [
+pub(crate) static TARGETS: [Target; 16] = [
     recording::TARGET,
     vectors::TARGET,
     dumps::PICKLE,
     dumps::FLIGHT,
     dumps::RAS,
+    dumps::ARCHIVE,
+    dumps::ZIP,
     profiles::KINETO,
     profiles::ARCHIVE,
+    profiles::ZIP,
     table::TARGET,
     others::INSPECTOR,
     others::NCCL_TESTS,

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! PyTorch's traces, plain and in archives.
 
-use crate::mutate;
-use crate::random::Random;
 use crate::target::Target;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use crate::{archives, mutate};
 use ncclscope_stragglers::input::kineto;
 use ncclscope_stragglers::{Limits, analyze};
 use serde_json::{Value, json};
-use std::io::Write;
 
 pub(super) const KINETO: Target = Target {
     name: "kineto",
@@ -21,9 +17,17 @@ pub(super) const KINETO: Target = Target {
 };
 pub(super) const ARCHIVE: Target = Target {
     name: "archive",
-    samples: archives,
-    mutate: mutate_archive,
-    read: |data| read("traces.tar.gz", &packed(data)),
+    samples: || vec![archives::tar(&files())],
+    mutate: archives::mutate_tar,
+    read: |data| read("traces.tar.gz", &archives::packed(data)),
+    inputs: 500,
+    found: &[],
+};
+pub(super) const ZIP: Target = Target {
+    name: "zip",
+    samples: || vec![archives::zip(&files())],
+    mutate: archives::mutate_zip,
+    read: |data| read("traces.zip", data),
     inputs: 500,
     found: &[],
 };
@@ -42,38 +46,8 @@ fn trace(rank: u32) -> Value {
         "traceEvents": [kernel(1), kernel(2), kernel(3)]})
 }
 
-/// A tar archive of two traces; it is compressed after the mutation.
-fn archives() -> Vec<Vec<u8>> {
-    let mut archive = tar::Builder::new(Vec::new());
-    for rank in 0..2 {
-        let data = trace(rank).to_string();
-        let mut header = tar::Header::new_gnu();
-        header.set_size(data.len() as u64);
-        header.set_mode(0o600);
-        header.set_cksum();
-        let name = format!("{rank}.json");
-        if archive.append_data(&mut header, name, data.as_bytes()).is_err() {
-            return Vec::new();
-        }
-    }
-    archive.into_inner().into_iter().collect()
-}
-
-/// Changes a header and corrects its checksum, or changes anything.
-fn mutate_archive(random: &mut Random, data: &mut Vec<u8>) {
-    if random.below(3) == 0 || data.len() < 512 {
-        return mutate::any(random, data);
-    }
-    mutate::bytes(random, data, 0..512);
-    let mut header = tar::Header::new_old();
-    header.as_mut_bytes().copy_from_slice(&data[..512]);
-    header.set_cksum();
-    data[..512].copy_from_slice(header.as_bytes());
-}
-
-fn packed(data: &[u8]) -> Vec<u8> {
-    let mut out = GzEncoder::new(Vec::new(), Compression::fast());
-    out.write_all(data).and_then(|()| out.finish()).unwrap_or_default()
+fn files() -> Vec<(String, String)> {
+    (0..2).map(|rank| (format!("{rank}.json"), trace(rank).to_string())).collect()
 }
 
 fn read(name: &str, data: &[u8]) -> bool {
