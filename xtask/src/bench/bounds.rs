@@ -181,8 +181,8 @@ fn summary(runs: &Runs) -> Figure {
     Figure { series: ours.over(&ring), parts: vec![("ns", ours), ("ns of floor-ring", ring)] }
 }
 
-/// The share of the processes whose callbacks take over 1.2 times as long as in the fastest process,
-/// in percent.
+/// The share of the processes whose callbacks take over 1.2 times as long as in the fastest
+/// process, in percent.
 fn slow_starts(runs: &Runs) -> Figure {
     let [ours, ring] = [OURS, RING].map(|one| runs.cost(STARTS, Proxy, one));
     let share = |series: &Series| series.share_above(1.2).by(0.01);
