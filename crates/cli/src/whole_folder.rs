@@ -16,8 +16,8 @@ pub(crate) enum Existing {
 
 /// Lets `write` fill a new directory, and moves its files into `folder`, which is created if it is
 /// missing, when all of them are complete. If `write` fails, nothing appears in `folder`; after a
-/// kill the new directory stays, as `FOLDER.PID.tmp` or `FOLDER/.PID.tmp`, which no verb takes for a
-/// run.
+/// kill the new directory stays, as `FOLDER.PID.tmp` or `FOLDER/.PID.tmp`, which no verb takes for
+/// a run.
 pub(crate) fn fill<T>(
     folder: &Path,
     existing: Existing,
