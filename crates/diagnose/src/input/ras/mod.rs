@@ -8,8 +8,8 @@ not answer, and which have launched less than others. In a running job ranks are
 apart at any moment, so that one output makes suspects at most. Two outputs show who advances in
 between.
 
-From NCCL 2.29 on RAS also prints events about processes ([`monitor`]), which supplement its outputs
-and other inputs.
+From NCCL 2.29 on RAS also prints events about processes (`monitor.rs`), which supplement its
+outputs and other inputs.
 
 NCCL 2.28.7 and 2.28.9 leave out a comma where a rank is missing, and print a superfluous one
 elsewhere; both are put right.

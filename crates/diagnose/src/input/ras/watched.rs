@@ -109,8 +109,8 @@ impl Ras {
     /// False if a later output of STATUS shows that the process answers, or other input that it
     /// goes on or ended in order.
     fn may_be_at_fault(&self, dead: &Dead<'_>, job: &Job) -> bool {
-        if !self.comms.is_empty() {
-            return dead.process.is_some() && dead.is_later;
+        if !self.comms.is_empty() && (dead.process.is_none() || !dead.is_later) {
+            return false;
         }
         let status = dead.process.map(|at| job.processes[at as usize].status);
         status.is_none_or(|status| !matches!(status, ProcessStatus::Running | ProcessStatus::Ended))
@@ -263,6 +263,10 @@ impl<'a> Finder<'a> {
         for (_, pid) in peers.keys().filter(|(_, pid)| !pids.insert(*pid)) {
             finder.by_pid.remove(pid);
         }
+        // Events from later on do not show whether another host has a process with the same id.
+        if !finder.by_pid.keys().all(|pid| pids.contains(pid)) {
+            finder.by_pid.clear();
+        }
         finder
     }
 
@@ -270,5 +274,43 @@ impl<'a> Finder<'a> {
         let by_place = self.by_place.get(&(host.as_str(), *pid)).copied();
         let by_pid = || *self.by_pid.get(pid).filter(|_| !self.hosts.contains(&**host))?;
         by_place.or_else(by_pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::monitor;
+    use super::*;
+
+    /// Where the process with id 7 of host `b` is among processes with these hosts and ids.
+    fn found(events: &[(&str, &str, u32)], has: [(&str, u32); 2]) -> Option<u32> {
+        let line = |(name, host, pid): &(&str, &str, u32)| {
+            format!(
+                "[2026-11-29 19:47:31] PEER_{name}: Process {pid} on node {host} managing GPU 0\n"
+            )
+        };
+        let (events, damage) =
+            monitor::read(events.iter().map(line).collect::<String>().as_bytes());
+        assert_eq!(damage, None);
+        let process = |(host, pid): (&str, u32)| Process {
+            host: Some(host.to_owned()),
+            pid: Some(pid),
+            ..Process::default()
+        };
+        let job = Job { processes: has.into_iter().map(process).collect(), ..Job::default() };
+        Finder::of(&job, &events.peers()).find(&("b".into(), 7))
+    }
+
+    #[test]
+    fn a_process_id_alone_names_a_process_only_if_all_are_known() {
+        let all = [("NEW", "a", 6), ("NEW", "b", 7), ("DEAD", "b", 7)];
+        assert_eq!(found(&all, [("a", 6), ("b", 7)]), Some(1), "the host tells");
+        assert_eq!(found(&all, [("node-a", 6), ("node-b", 7)]), Some(1), "the id tells");
+        assert_eq!(found(&all, [("a", 6), ("c", 8)]), None);
+        assert_eq!(found(&all, [("b", 6), ("c", 7)]), None, "it is of another host");
+        let late = &all[2..];
+        assert_eq!(found(late, [("node-a", 6), ("node-b", 7)]), None, "another host may have it");
+        let same = [("NEW", "a", 7), ("DEAD", "b", 7)];
+        assert_eq!(found(&same, [("node-a", 7), ("node-b", 7)]), None);
     }
 }
