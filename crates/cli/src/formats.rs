@@ -65,7 +65,7 @@ struct Format {
 }
 
 /// The kinds, of which the first that fits counts.
-const FORMATS: [Format; 18] = [
+const FORMATS: [Format; 19] = [
     Format {
         what: "NCCL Inspector's JSON",
         reader: "`ncclscope report`, `compare` and `stragglers` read it",
@@ -155,6 +155,12 @@ const FORMATS: [Format; 18] = [
         is_one: |start| {
             start.begins(b"{") && start.has_any(&["\"communicators_count\""]) && is_of_nccl(start)
         },
+    },
+    Format {
+        what: "events of `ncclras -m`",
+        reader: "`ncclscope diagnose` reads it",
+        verbs: &["diagnose"],
+        is_one: |start| start.has_any(&["] PEER_NEW: ", "] PEER_DEAD: ", "\"event\": \"PEER_"]),
     },
     Format {
         what: "a dump of PyTorch's Flight Recorder",

@@ -449,6 +449,9 @@ fn quiet(job: &Job, standstill: Option<Standstill>) -> String {
              does not report",
             words::duration(still_ns)
         ),
+        None if job.processes.is_empty() => {
+            "the input names no ranks, and no operations: whether ranks wait is not visible".into()
+        }
         None if job.processes.iter().any(|process| process.hides_calls) => {
             "no rank waits in an NCCL operation that is enqueued; NCCL before 2.28 does not report \
              the calls in which it connects ranks, so a rank that waits there is not seen"

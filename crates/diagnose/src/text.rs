@@ -37,6 +37,9 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
     };
     let wait = if_one(*waiting_ranks, "waits", "wait");
     match diagnosis.hidden {
+        _ if diagnosis.job_ranks == 0 => {
+            line(out, format_args!("{source}: whether ranks wait is not visible"));
+        }
         Some(_) => line(out, format_args!("{ranks} ({source}); whether they wait is not visible")),
         None => {
             line(out, format_args!("{ranks} ({source}), {waiting_ranks} of them {wait} in NCCL"));
@@ -53,7 +56,7 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
     let recordings = Some(input).filter(|_| source == RECORDINGS);
     for verdict in verdicts {
         out.push('\n');
-        one(verdict, recordings, out);
+        one(verdict, recordings, diagnosis.job_ranks == 0, out);
     }
     if !silent_ranks.is_empty() {
         out.push('\n');
@@ -67,7 +70,8 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
     }
 }
 
-fn one(verdict: &Verdict, recordings: Option<&str>, out: &mut String) {
+/// `is_unranked`: the input names no ranks.
+fn one(verdict: &Verdict, recordings: Option<&str>, is_unranked: bool, out: &mut String) {
     let doubt = match verdict.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspect => " (suspect)",
@@ -105,6 +109,7 @@ fn one(verdict: &Verdict, recordings: Option<&str>, out: &mut String) {
         line(out, format_args!("  evidence     {}", evidence.text));
     }
     match verdict.victims {
+        0 if is_unranked => {}
         0 => line(out, format_args!("  victims      none: no other rank waits because of this")),
         of => {
             let (victims, wait) = (count(of, "rank"), if_one(of, "waits", "wait"));

@@ -42,4 +42,15 @@ impl Ras {
         BufReader::new(stream).read_line(&mut answer)?;
         Ok(answer.trim_end().to_owned())
     }
+
+    /// A stream of all events (`MONITOR`, from NCCL 2.29 on). The system chooses which process of
+    /// the job prints them.
+    ///
+    /// # Errors
+    /// No process of the job listens.
+    pub fn events(self) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(self.0)?;
+        writeln!(stream, "MONITOR all")?;
+        Ok(stream)
+    }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NCCL's RAS changes the activation mask of a running job (`CONTROL PROFILER_MASK`, from NCCL
-//! 2.31 on). The job lives, and the recording says when its events were off.
+//! 2.31 on). The job lives, and the recording says when its events were off. And what RAS says of
+//! the job (`STATUS`, `MONITOR`) makes verdicts.
 
 #[path = "common/verdicts.rs"]
 #[expect(dead_code, reason = "slow ranks are for others")]
@@ -9,6 +10,8 @@ mod verdicts;
 use rig::job::{Job, Running};
 use rig::topology::Topology;
 use rig::{build, wheel};
+use std::io::Read;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -248,5 +251,53 @@ fn ras_and_the_recording_of_one_host_give_one_verdict() {
         assert_eq!(without[0].0, "H0", "{version}: there is no input of two ranks");
         let late = vec![("H1a".into(), "confirmed".into(), vec![1])];
         assert_eq!(asked(&job, &["--hang-sec", "2", place]), late, "{version}");
+    }
+}
+
+/// What an event stream has brought so far.
+fn arrived(mut stream: &TcpStream) -> String {
+    stream.set_nonblocking(true).expect("a socket");
+    let mut all = Vec::new();
+    // The stream has no end while its process runs.
+    let _no_more_yet = stream.read_to_end(&mut all);
+    String::from_utf8(all).expect("a text")
+}
+
+#[test]
+fn the_events_of_ras_name_the_process_that_was_killed() {
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let job = Job::new(&nccl).expect("the stand-in builds").topology(Topology::Ring3);
+        // A tenth of the minute after which RAS gives a process up; 2.30.7 takes whole seconds.
+        let job = job.env("NCCL_RAS_TIMEOUT_FACTOR", "0.1");
+        let mut job = job.steps(["allreduce:4096", "sleep:60000"]).start().expect("ranks start");
+        assert!((0..3).all(|rank| job.wait_for_line(rank, &format!("rank {rank} allreduce"))));
+        // Some of them will end with the process.
+        let streams: Vec<TcpStream> =
+            (0..12).map(|_| job.ras().events().expect("RAS listens")).collect();
+        let pid = job.pid(1);
+        job.kill(1);
+        let dead = format!("PEER_DEAD: Process {pid} on node ");
+        let begun = Instant::now();
+        let mut said = vec![String::new(); streams.len()];
+        while !said.iter().any(|said| said.contains(&dead)) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{version}: {said:?}");
+            std::thread::sleep(Duration::from_millis(200));
+            let more = streams.iter().map(arrived);
+            said.iter_mut().zip(more).for_each(|(said, more)| said.push_str(&more));
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("events.txt");
+        let events = said.iter().find(|said| said.contains(&dead)).expect("it is there");
+        std::fs::write(&file, events).expect("written");
+        let mut tool = Command::new(build::tool());
+        let output = tool.args(["diagnose", "--format", "json"]).arg(&file).output();
+        let output = output.expect("the tool starts");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let gone = vec![("H1b".into(), "suspect".into(), vec![])];
+        assert_eq!(verdicts::of(&found["findings"]), gone, "{version}: {events}");
+        let title = found["findings"][0]["title"].as_str().expect("a title");
+        assert!(title.starts_with(&format!("process {pid} on ")), "{title}");
     }
 }

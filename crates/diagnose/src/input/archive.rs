@@ -103,7 +103,7 @@ impl Visitor<'_> {
         let mut bytes = beginning(&mut file, BEGINNING)?;
         let kind = file_kind(&bytes);
         let is_dump = match kind {
-            FileKind::Pickle | FileKind::RasText => true,
+            FileKind::Pickle | FileKind::RasText | FileKind::RasMonitor => true,
             FileKind::Json => is_json_dump(&*bytes),
             _ => false,
         };

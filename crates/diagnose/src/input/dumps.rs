@@ -15,6 +15,8 @@ pub(super) struct Dumps {
     pub(super) flight: flight::Dumps,
     /// The outputs of RAS.
     ras: Vec<ras::Ras>,
+    /// The events of RAS, of all streams.
+    monitor: Option<ras::monitor::Monitor>,
     is_flight_read: bool,
 }
 
@@ -32,7 +34,7 @@ impl Dumps {
     /// Starts without files. Flight Recorder dumps are read only if `is_flight_read`: if there are
     /// no recordings.
     pub(super) fn new(is_flight_read: bool) -> Dumps {
-        Dumps { flight: flight::Dumps::default(), ras: Vec::new(), is_flight_read }
+        Dumps { flight: flight::Dumps::default(), ras: Vec::new(), monitor: None, is_flight_read }
     }
 
     /// Adds a file, if it is a dump. Returns a warning if it cannot be read.
@@ -63,6 +65,11 @@ impl Dumps {
             FileKind::RasText => {
                 self.ras(ras::text::read(&String::from_utf8_lossy(bytes)));
                 Ok(())
+            }
+            FileKind::RasMonitor => {
+                let (monitor, damage) = ras::monitor::read(bytes);
+                self.monitor.get_or_insert_default().add(monitor);
+                damage.map_or(Ok(()), Err)
             }
             FileKind::Json => match self.parse(bytes) {
                 Ok(value) if ras::is_ras(&value) => {
@@ -95,9 +102,14 @@ impl Dumps {
         self.ras.push(new);
     }
 
-    /// The latest output of RAS, with the one before it.
+    /// The latest output of RAS, with the one before it, and with the events of RAS.
     pub(super) fn latest_ras(&mut self) -> Option<ras::Ras> {
-        ras::Ras::latest(std::mem::take(&mut self.ras))
+        let latest = ras::Ras::latest(std::mem::take(&mut self.ras));
+        let Some(monitor) = self.monitor.take() else { return latest };
+        Some(match latest {
+            Some(ras) => ras.watched(monitor),
+            None => ras::Ras::of_events(monitor),
+        })
     }
 
     fn parse(&mut self, bytes: &[u8]) -> Result<Value, String> {

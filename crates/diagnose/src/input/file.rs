@@ -37,6 +37,7 @@ pub(super) enum FileKind {
     Pickle,
     Json,
     RasText,
+    RasMonitor,
     Archive,
     Other,
 }
@@ -83,6 +84,8 @@ pub(super) fn file_kind(first: &[u8]) -> FileKind {
         FileKind::Archive
     } else if pickle::looks_like(first) {
         FileKind::Pickle
+    } else if ras::monitor::is_monitor(first) {
+        FileKind::RasMonitor
     } else if without_ok(first).iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
         FileKind::Json
     } else if first.starts_with(ras::text::BEGINNING) {

@@ -8,6 +8,7 @@ From files to a [`Job`]: the kind of a file is detected by its content.
 | `NCCLVECT` | a table of vectors ([`vectors`]) |
 | a pickle, or JSON with `entries` | a dump of PyTorch's Flight Recorder ([`flight`]) |
 | JSON with `communicators`, or text from `NCCL version` on | what [`ras`] printed |
+| lines `[TIME] PEER_…`, or JSON with `timestamp`, `group` and `event` | events of [`ras`] |
 | tar, gzip or zip | an archive of dumps and outputs of RAS (`archive.rs`) |
 
 A JSON file counts if its first 64 KiB have a key of these; only then is it read whole, and a dump
@@ -72,6 +73,7 @@ struct InputFiles {
     pickles: Vec<PathBuf>,
     json: Vec<PathBuf>,
     ras_texts: Vec<PathBuf>,
+    ras_events: Vec<PathBuf>,
     archives: Vec<PathBuf>,
     /// Files of a directory without content.
     empty: Vec<PathBuf>,
@@ -127,8 +129,7 @@ fn read(
     settings: &InputOptions,
 ) -> Result<Input, String> {
     let archives = std::mem::take(&mut found.archives);
-    let InputFiles { recordings, vectors, pickles, json, ras_texts, empty, mut warnings, .. } =
-        found;
+    let InputFiles { recordings, vectors, pickles, json, empty, mut warnings, .. } = found;
     warnings.extend(empty_dumps(&empty, pickles.iter().chain(&json)));
     if !recordings.is_empty() && !vectors.is_empty() {
         return Err("the input mixes recordings and tables of vectors: give files of one kind \
@@ -138,9 +139,12 @@ fn read(
     // Files beside tables of vectors that were not read do not make the tables doubtful.
     let mut damage = std::mem::take(&mut warnings);
     let mut dumps = Dumps::new(recordings.is_empty() && vectors.is_empty());
-    for (files, kind) in
-        [(&pickles, FileKind::Pickle), (&json, FileKind::Json), (&ras_texts, FileKind::RasText)]
-    {
+    for (files, kind) in [
+        (&pickles, FileKind::Pickle),
+        (&json, FileKind::Json),
+        (&found.ras_texts, FileKind::RasText),
+        (&found.ras_events, FileKind::RasMonitor),
+    ] {
         warnings.extend(files.iter().filter_map(|path| dumps.file(path, kind)));
     }
     for path in &archives {
@@ -215,8 +219,10 @@ fn nothing(paths: &[PathBuf], damage: &[String], warnings: &[String]) -> String 
 impl InputFiles {
     /// Number of files, and of lines about them.
     fn count(&self) -> usize {
-        let files = [&self.recordings, &self.vectors, &self.pickles, &self.json, &self.ras_texts];
-        files.iter().map(|list| list.len()).sum::<usize>() + self.warnings.len()
+        let ras = [&self.ras_texts, &self.ras_events];
+        let others = [&self.recordings, &self.vectors, &self.pickles, &self.json];
+        let files = ras.into_iter().chain(others);
+        files.map(|list| list.len()).sum::<usize>() + self.warnings.len()
     }
 
     fn directory(&mut self, directory: &Path) -> Result<(), String> {
@@ -265,6 +271,7 @@ impl InputFiles {
             FileKind::Pickle => &mut self.pickles,
             FileKind::Json if is_json_dump(file) => &mut self.json,
             FileKind::RasText => &mut self.ras_texts,
+            FileKind::RasMonitor => &mut self.ras_events,
             FileKind::Archive => &mut self.archives,
             // Other files are ignored, except that a recording or table that cannot be read causes
             // a warning.

@@ -8,14 +8,19 @@ not answer, and which have launched less than others. In a running job ranks are
 apart at any moment, so that one output makes suspects at most. Two outputs show who advances in
 between.
 
+From NCCL 2.29 on RAS also prints events about processes (`monitor.rs`), which supplement its
+outputs and other inputs.
+
 NCCL 2.28.7 and 2.28.9 leave out a comma where a rank is missing, and print a superfluous one
 elsewhere; both are put right.
 */
 
 mod fill;
 mod finder;
+pub(super) mod monitor;
 mod output;
 pub(super) mod text;
+mod watched;
 
 pub use output::Ras;
 
@@ -28,6 +33,7 @@ use output::{Key, Member, UNKNOWN, error_name};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
+use watched::MAY_HAVE_ENDED;
 
 /// The doubt about ranks of which one output is known.
 const ONE_OUTPUT: &str = "one output of RAS does not show whether ranks advance";
@@ -61,6 +67,9 @@ impl Ras {
     /// In less than `hang` an operation may take its time.
     #[must_use]
     pub fn job(&self, hang: Duration) -> Job {
+        if self.comms.is_empty() && self.monitor.is_some() {
+            return self.unranked_job();
+        }
         let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
         let mut places: BTreeMap<Key<'_>, u32> = BTreeMap::new();
         let widest = self.widest();
@@ -118,12 +127,16 @@ impl Ras {
         }
         process.pid = process.pid.or(member.pid);
         self.judge(comm, member, process, hang);
-        if member.is_dead || member.is_silent {
+        let is_gone = member.is_dead || member.is_silent || member.is_dead_later;
+        if is_gone {
             process.status = ProcessStatus::Stopped(Stop::Unanswering);
             // NCCL itself has waited a minute.
             process.doubts.retain(|_| !member.is_dead);
         }
-        !member.is_dead && !member.is_silent
+        if member.is_dead_later && !process.doubts.iter().any(|doubt| doubt == MAY_HAVE_ENDED) {
+            process.doubts.push(MAY_HAVE_ENDED.into());
+        }
+        !is_gone
     }
 
     /// Whether a member's process advances, or why what it has launched may not show a hang. In
@@ -204,6 +217,7 @@ impl Ras {
             let what = if member.is_dead { "dead" } else { "missing" };
             diagnosis.notes.push(format!("RAS considers {} {what}", member.named(name)));
         }
+        self.add_events(diagnosis, job);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One output of RAS, and an earlier one that it is compared with.
 
+use super::monitor::Monitor;
 use crate::input::older::MOST;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub(super) struct Member {
     pub(super) is_missing: bool,
     pub(super) is_silent: bool,
     pub(super) is_dead: bool,
+    /// Only an event says that it is dead, later than the output.
+    pub(super) is_dead_later: bool,
     pub(super) error: u64,
 }
 
@@ -32,7 +35,7 @@ pub(super) struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ras {
     /// When it was made, as NCCL prints it: times of one host are in order as texts.
-    time: String,
+    pub(super) time: String,
     /// Name, size and members of each communicator.
     pub(super) comms: Vec<(String, u32, Vec<Member>)>,
     /// Launches of each rank of each communicator in an earlier output, if there is one.
@@ -43,6 +46,8 @@ pub struct Ras {
     pub(super) notes: Vec<String>,
     /// It is the text form.
     pub(super) is_text: bool,
+    /// The events that RAS printed, if given.
+    pub(super) monitor: Option<Monitor>,
 }
 
 impl Ras {
@@ -118,7 +123,7 @@ impl Ras {
 
 /// Seconds of a time as NCCL prints it, `YYYY-MM-DD HH:MM:SS`, since its month began, or of
 /// [`Ras::at`].
-fn seconds(time: &str) -> Option<f64> {
+pub(super) fn seconds(time: &str) -> Option<f64> {
     let Some((date, clock)) = time.split_once(' ') else { return time.parse().ok() };
     let days = date.split('-').next_back()?.parse::<f64>().ok()?;
     let [hours, minutes, seconds] = clock.splitn(3, ':').collect::<Vec<_>>()[..] else {
@@ -147,6 +152,7 @@ fn member(value: &Value, is_missing: bool) -> Option<Member> {
         is_missing,
         is_silent: value["status"]["unresponsive"] == true,
         is_dead: value["status"]["considered_dead"] == true,
+        is_dead_later: false,
         error: value["status"]["async_error"].as_u64().unwrap_or(0),
     })
 }
