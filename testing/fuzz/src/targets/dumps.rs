@@ -35,11 +35,19 @@ pub(super) const RAS: Target = Target {
     found: &[],
 };
 
+pub(super) const MONITOR: Target = Target {
+    name: "ras-events",
+    samples: || vec![EVENTS.into(), json_events().into_bytes()],
+    mutate: mutate::any,
+    read: |data| read_file("events.txt", data),
+    inputs: 2000,
+    found: &[],
+};
 pub(super) const ARCHIVE: Target = Target {
     name: "dump-archive",
     samples: || vec![archives::tar(&files())],
     mutate: archives::mutate_tar,
-    read: |data| read_archive("dumps.tar.gz", &archives::packed(data)),
+    read: |data| read_file("dumps.tar.gz", &archives::packed(data)),
     inputs: 500,
     found: &[],
 };
@@ -47,16 +55,33 @@ pub(super) const ZIP: Target = Target {
     name: "dump-zip",
     samples: || vec![archives::zip(&files())],
     mutate: archives::mutate_zip,
-    read: |data| read_archive("dumps.zip", data),
+    read: |data| read_file("dumps.zip", data),
     inputs: 500,
     found: &[],
 };
+
+const EVENTS: &str = "OK\n\
+    [2026-11-29 19:47:31] PEER_NEW: Process 11 on node a managing GPUs 0,1\n\
+    [2026-11-29 19:47:31] PEER_NEW: Process 12 on node b managing GPU 0\n\
+    [2026-11-29 19:48:31] PEER_UNRESPONSIVE: Process 12 on node b managing GPU 0\n\
+    [2026-11-29 19:49:31] PEER_DEAD: Process 12 on node b managing GPU 0\n";
+
+/// The same in JSON, whose keys come in this order.
+fn json_events() -> String {
+    let event = |name: &str, time: &str| {
+        format!(
+            r#"{{"timestamp": "2026-11-29 {time}", "group": "LIFECYCLE", "event": "{name}",
+                "peer": {{"host": "b", "pid": 12, "cuda_devs": [0]}}}}"#
+        )
+    };
+    event("PEER_NEW", "19:47:31") + "\n" + &event("PEER_DEAD", "19:49:31") + "\n"
+}
 
 fn files() -> Vec<(String, String)> {
     (0..2).map(|rank| (format!("dump_{rank}"), dump().to_string())).collect()
 }
 
-fn read_archive(name: &str, data: &[u8]) -> bool {
+fn read_file(name: &str, data: &[u8]) -> bool {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return false };
     let path = folder.path().join(name);
     let Ok(()) = std::fs::write(&path, data) else { return false };

@@ -12,12 +12,13 @@ mod vectors;
 
 use crate::target::Target;
 
-pub(crate) static TARGETS: [Target; 16] = [
+pub(crate) static TARGETS: [Target; 17] = [
     recording::TARGET,
     vectors::TARGET,
     dumps::PICKLE,
     dumps::FLIGHT,
     dumps::RAS,
+    dumps::MONITOR,
     dumps::ARCHIVE,
     dumps::ZIP,
     profiles::KINETO,

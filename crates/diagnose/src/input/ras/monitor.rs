@@ -174,7 +174,7 @@ impl Reader {
             match text_line(line) {
                 Line::Event(event) => self.events.push(event),
                 Line::Other => {}
-                Line::Damaged => self.damage(number),
+                Line::Damaged => self.damage(|| number),
             }
         }
     }
@@ -189,21 +189,25 @@ impl Reader {
                 match json_event(object) {
                     Line::Event(event) => self.events.push(event),
                     Line::Other => {}
-                    Line::Damaged => self.damage(line_number(text, end)),
+                    Line::Damaged => self.damage(|| line_number(text, end)),
                 }
                 end = at + objects.byte_offset();
             }
             let next = text[end..].find("\n{").map_or(text.len(), |next| end + next + 1);
             if !text[end..next].lines().all(is_around) {
-                self.damage(line_number(text, end));
+                self.damage(|| line_number(text, end));
             }
             at = next;
         }
     }
 
-    fn damage(&mut self, line: usize) {
+    /// Counts a damaged part. Only of the first is the line looked for, which takes as long as the
+    /// text before it.
+    fn damage(&mut self, line: impl FnOnce() -> usize) {
+        if self.damaged == 0 {
+            self.first = line();
+        }
         self.damaged += 1;
-        self.first = if self.damaged == 1 { line } else { self.first };
     }
 
     /// What cannot be read.
@@ -323,6 +327,13 @@ mod tests {
                 assert!(same, "{at}: {:?}", part.events.last());
             }
         }
+    }
+
+    #[test]
+    fn a_million_damaged_parts_take_no_longer_than_they_are_long() {
+        let (monitor, damage) = read("{\n".repeat(1 << 20).as_bytes());
+        assert_eq!(monitor.events.len(), 0);
+        assert!(damage.unwrap().starts_with("1048576 parts are no event of RAS's MONITOR"));
     }
 
     #[test]
