@@ -241,8 +241,8 @@ pub(crate) struct ViewArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct StragglersArgs {
     /// Run directory or recordings; or torch.profiler traces of all ranks (.json, .json.gz, or a
-    /// .tar.gz of them, or their directory); or a table of operations (.parquet); or verbose files
-    /// of NCCL Inspector
+    /// .tar.gz of them, or their directory); or exports of Nsight Systems (.sqlite); or a table of
+    /// operations (.parquet); or verbose files of NCCL Inspector
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Least share of a step's time, in percent, that a slow rank must cost to be reported

@@ -9,6 +9,7 @@ not read before it opens anything ([`refuse`]).
 use crate::failure::Failure;
 use ncclscope_compare::input::nccl_tests;
 use ncclscope_stragglers::input::kineto::is_archive;
+use ncclscope_stragglers::input::nsys;
 use ncclscope_trace::names::is_recording_path;
 use ncclscope_trace::open_to_read;
 use std::borrow::Cow;
@@ -101,15 +102,16 @@ const FORMATS: [Format; 19] = [
     },
     Format {
         what: "a report of Nsight Systems",
-        reader: "nsys-ui and `nsys stats` read it",
+        reader: "nsys-ui and `nsys stats` read it, and `ncclscope stragglers` what `nsys export \
+                 --type sqlite` makes of it",
         verbs: &[],
         is_one: |start| start.ends(&[".nsys-rep", ".qdrep", ".qdstrm"]),
     },
     Format {
         what: "an SQLite database, as `nsys export` writes",
-        reader: "`nsys stats` and sqlite3 read it",
-        verbs: &[],
-        is_one: |start| start.bytes.starts_with(b"SQLite format 3\0"),
+        reader: "`ncclscope stragglers` reads that of Nsight Systems, sqlite3 any",
+        verbs: &["stragglers"],
+        is_one: |start| nsys::starts_as(&start.bytes),
     },
     Format {
         what: "a report of Nsight Compute",
@@ -271,6 +273,13 @@ pub(crate) fn own_json(path: &Path) -> Option<String> {
         _ => "JSON that ncclscope printed",
     };
     Some(format!("{what} ({schema})"))
+}
+
+/// True if a file is an SQLite database, by its first bytes.
+pub(crate) fn is_sqlite(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = open_to_read(path).and_then(|file| file.take(OWN_START).read_to_end(&mut start));
+    read.is_ok() && nsys::starts_as(&start)
 }
 
 /// The verb that reads a file with such a name.

@@ -24,7 +24,8 @@ const NAMES: [(&str, &str); 9] = [
 ];
 
 /// Whose communication a kernel of this name is; `None` if it is none, or NCCL's.
-pub(crate) fn library(kernel: &str) -> Option<&'static str> {
+#[must_use]
+pub fn library(kernel: &str) -> Option<&'static str> {
     NAMES.iter().find(|(part, _)| kernel.contains(part)).map(|(_, of)| *of)
 }
 

@@ -15,7 +15,7 @@ This crate does **not** read recordings (that is `trace`), join records to opera
 
 mod align;
 mod args;
-mod beside;
+pub mod beside;
 mod event;
 pub mod facts;
 pub mod file;

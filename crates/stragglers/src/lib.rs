@@ -3,13 +3,13 @@
 Which ranks, links and settings slow down a job that makes progress, from the times of its
 communication.
 
-[`input`] reads a [`Job`] from recordings, PyTorch's traces, NCCL Inspector's files, or a table of
-operations. [`analyze`]
-aligns the clocks of the workers ([`clock`]), finds which worker waited for which ([`waits`]),
-follows the waits to workers that waited for no other ([`blame`]), and looks for slow links
-([`edges`]), for GPUs that are slow inside collectives ([`stalls`]), for processes that are short of
-processor time (`shortage`), and for operations that became slower ([`drift`]). [`SlowReport`] is
-the JSON schema `ncclscope.stragglers/3`; the rules and their limits are in `docs/stragglers.md`.
+[`input`] reads a [`Job`] from recordings, traces of PyTorch or Nsight Systems, NCCL Inspector's
+files, or a table of operations. [`analyze`] aligns the clocks of the workers ([`clock`]), finds
+which worker waited for which ([`waits`]), follows the waits to workers that waited for no other
+([`blame`]), and looks for slow links ([`edges`]), for GPUs that are slow inside collectives
+([`stalls`]), for processes that are short of processor time (`shortage`), and for operations that
+became slower ([`drift`]). [`SlowReport`] is the JSON schema `ncclscope.stragglers/3`; the rules and
+their limits are in `docs/stragglers.md`.
 
 This crate does **not** diagnose hangs, print, or know what a rank computes: time without an
 operation counts as the rank's own work.

@@ -254,7 +254,8 @@ pub struct Job {
     pub steps_restart: bool,
     /// Arrival and end are those of kernels on the GPU.
     pub is_kernel_timed: bool,
-    /// The input is PyTorch's traces, which do not show the sends and receives of a rank.
+    /// The input is traces of PyTorch or Nsight Systems, which do not show the sends and receives
+    /// of a rank.
     pub is_of_traces: bool,
     /// Kernels that communicate beside NCCL, as text: waits in them look like a rank's own work.
     pub beside: Option<String>,

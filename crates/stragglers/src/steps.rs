@@ -151,8 +151,10 @@ impl Steps {
         let group = ends.len().div_ceil(MOST).max(1);
         let mut bounds: Vec<f64> = ends.chunks(group).filter_map(|c| c.last().copied()).collect();
         let mut counts: Vec<usize> = ends.chunks(group).map(<[f64]>::len).collect();
-        // Operations after the last delimiter form one more step.
-        if bounds.last().is_some_and(|&last| end > last) || bounds.is_empty() {
+        // Operations after the last delimiter form one more step; its own end on some ranks, a
+        // little later than on others, does not.
+        let is_more = |last: f64| times().any(|p| clocks.time(p.worker, p.start) > last);
+        if bounds.last().is_none_or(|&last| is_more(last)) {
             bounds.push(end);
             counts.push(1);
         }
@@ -413,6 +415,37 @@ mod tests {
         job.collectives = marked.collect();
         let Steps { list, .. } = Steps::of(&job, &Clocks::default());
         assert!(list.len() == 405 && list.iter().all(|step| step.count == 1));
+    }
+
+    #[test]
+    fn a_last_collective_that_ends_later_on_some_ranks_is_no_step_of_its_own() {
+        let workers = (0..3).map(|rank| Worker::new(rank, "")).collect();
+        let mut job = Job { workers, ..Job::default() };
+        for step in 0..12_u32 {
+            let at = 100.0 * f64::from(step);
+            let ends = [(0, at + 10.0), (1, at + 10.1), (2, at + 10.2)];
+            job.collectives.push(Collective {
+                class: 0,
+                shape: 0,
+                step: None,
+                ends: EndSync::Together,
+                has_ends: true,
+                parts: ends.map(|(worker, end)| Part { worker, start: at, end }).into(),
+            });
+        }
+        let count = |job: &Job| Steps::of(job, &Clocks::default()).list.len();
+        assert_eq!(count(&job), 12);
+        // What begins later is.
+        let after = Part { worker: 1, start: 1_150.0, end: 1_160.0 };
+        job.collectives.push(Collective {
+            class: 1,
+            shape: 0,
+            step: None,
+            ends: EndSync::Apart,
+            has_ends: true,
+            parts: vec![after],
+        });
+        assert_eq!(count(&job), 13);
     }
 
     #[test]

@@ -164,6 +164,7 @@ const BANNED_IN_PLUGIN: &[&str] = &[
     "serde_derive",
     "ratatui",
     "crossterm",
+    "libsqlite3-sys",
 ];
 
 /// One of our crates, from `cargo metadata`.

@@ -5,7 +5,7 @@ mod reading;
 
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
-use crate::formats::refuse;
+use crate::formats::{is_sqlite, refuse};
 use crate::input::{Input, named_below, not_an_input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
 use crate::other_inputs;
@@ -20,7 +20,7 @@ use ncclscope_operations::Filter;
 use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::finding::{Finding, SlowPart};
-use ncclscope_stragglers::input::{inspector, kineto, table};
+use ncclscope_stragglers::input::{Error, inspector, kineto, nsys, table};
 use ncclscope_stragglers::{Job, Limits, Shown, SlowReport, analyze};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,6 +142,7 @@ struct Read {
 enum Kind {
     Recordings,
     Traces,
+    Exports,
     Table,
 }
 
@@ -154,17 +155,14 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
     let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
     if kinds.any(|other| other != kind) {
         return Err(Failure::usage(
-            "recordings, traces and tables cannot be read together: name files of one kind",
+            "recordings, traces, exports and tables cannot be read together: name files of one \
+             kind",
         ));
     }
-    let fail = |error: ncclscope_stragglers::input::Error| match error.is_of_place() {
-        true => Failure::environment(error.to_string()),
-        false => Failure::input(error.to_string()),
-    };
     match kind {
         Kind::Recordings => {
             let is_left_out = |name: &str| {
-                [".parquet", ".pt.trace.json", ".pt.trace.json.gz"]
+                [".parquet", ".sqlite", ".pt.trace.json", ".pt.trace.json.gz"]
                     .iter()
                     .any(|end| name.ends_with(end))
             };
@@ -182,7 +180,8 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
         Kind::Traces => {
             let mut files = Vec::new();
             tell_others(inputs, |name| {
-                name.ends_with(".parquet") || kineto::is_archive(Path::new(name))
+                [".parquet", ".sqlite"].iter().any(|end| name.ends_with(end))
+                    || kineto::is_archive(Path::new(name))
             });
             for path in inputs {
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
@@ -194,10 +193,15 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
                 true => Watched::endless("reading traces"),
                 false => Watched::by_traces("reading traces", &files, 1),
             };
-            let kineto::Traces { job, unreadable } = kineto::read(&files).map_err(fail)?;
-            unreadable.iter().for_each(warn);
-            let code = if unreadable.is_empty() { 0 } else { BAD_INPUT };
-            Ok(Read { code: ExitCode::from(code), ..without_times(job, &args.filter)? })
+            of_traces(kineto::read(&files).map_err(fail)?, &args.filter)
+        }
+        Kind::Exports => {
+            let mut files = Vec::new();
+            for path in inputs {
+                files.extend(if path.is_dir() { exports_in(path) } else { vec![path.clone()] });
+            }
+            let _progress = Watched::endless("reading exports of Nsight Systems");
+            of_traces(nsys::read(&files).map_err(fail)?, &args.filter)
         }
         Kind::Table => match &inputs[..] {
             [path] => {
@@ -207,6 +211,20 @@ fn read(args: &StragglersArgs) -> Result<Read, Failure> {
             _ => Err(Failure::usage("one table holds all workers: name one .parquet file")),
         },
     }
+}
+
+fn fail(error: Error) -> Failure {
+    match error.is_of_place() {
+        true => Failure::environment(error.to_string()),
+        false => Failure::input(error.to_string()),
+    }
+}
+
+/// The job of traces, with a warning for each that cannot be read.
+fn of_traces(traces: kineto::Traces, args: &FilterArgs) -> Result<Read, Failure> {
+    traces.unreadable.iter().for_each(warn);
+    let code = if traces.unreadable.is_empty() { 0 } else { BAD_INPUT };
+    Ok(Read { code: ExitCode::from(code), ..without_times(traces.job, args)? })
 }
 
 /// The job of NCCL Inspector's files.
@@ -235,12 +253,18 @@ fn kind(path: &Path) -> Kind {
     if path.is_dir() {
         let has_recordings = recordings_in(path).is_ok_and(|files| !files.is_empty());
         let has_traces = traces_in(path).is_ok_and(|files| !files.is_empty());
-        return if has_traces && !has_recordings { Kind::Traces } else { Kind::Recordings };
+        return match (has_recordings, has_traces) {
+            (false, true) => Kind::Traces,
+            (false, false) if !exports_in(path).is_empty() => Kind::Exports,
+            _ => Kind::Recordings,
+        };
     }
     if path.extension().is_some_and(|end| end == "parquet") {
         Kind::Table
     } else if kineto::is_trace(path) || kineto::is_archive(path) {
         Kind::Traces
+    } else if nsys::is_export(path) || is_sqlite(path) {
+        Kind::Exports
     } else {
         Kind::Recordings
     }
@@ -271,6 +295,17 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
         files.retain(|file| refuse("stragglers", [file]).is_ok() && not_an_input(file).is_none());
     }
     Ok(files)
+}
+
+/// The exports of Nsight Systems in a directory or, if there are none, below it.
+fn exports_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_one = |path: &PathBuf| nsys::is_export(path) && path.is_file();
+    let files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_one).collect();
+    match files.is_empty() {
+        true => named_below(directory, |name| nsys::is_export(Path::new(name))),
+        false => files,
+    }
 }
 
 /// The report as text: the findings first, or the line `nothing`, then the causes of the waiting in

@@ -83,7 +83,7 @@ fn files_of_other_tools_are_refused_with_what_reads_them() {
         let file = folder.file(name, content);
         let except: &[&str] = match name {
             "t.vectors" => &["diagnose"],
-            "t" => &["stragglers"],
+            "t" | "a.sqlite" => &["stragglers"],
             "chrome.json" => &["view"],
             _ => &[],
         };
@@ -124,6 +124,52 @@ fn a_trace_is_no_dump() {
     }
     let read = ncclscope(&["stragglers", &trace]).ends_with(3).stderr;
     assert!(read.contains("it shows no NCCL kernel"), "{read}");
+}
+
+/// An export of Nsight Systems, of four processes that wait for the last one but one.
+fn nsys_export(path: &std::path::Path) {
+    let database = rusqlite::Connection::open(path).unwrap();
+    let tables = "BEGIN;
+        CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+        INSERT INTO StringIds VALUES (1, 'ncclDevKernel_AllReduce_Sum_bf16_RING_LL');
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL,
+            deviceId INTEGER NOT NULL, globalPid INTEGER, shortName INTEGER NOT NULL);";
+    database.execute_batch(tables).unwrap();
+    for (pid, step) in (100..104).flat_map(|pid| (1..15).map(move |step| (pid, step))) {
+        let (end, wait) = (step * 40_000_000, if pid == 102 { 1_000_000 } else { 9_000_000 });
+        let row = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?1, ?2, 0, ?3, 1)";
+        database.execute(row, [end - wait, end, pid << 24]).unwrap();
+    }
+    database.execute_batch("COMMIT").unwrap();
+}
+
+#[test]
+fn an_export_of_nsight_systems_names_the_late_rank() {
+    let folder = Folder::new();
+    let file = folder.text("report.sqlite");
+    nsys_export(&folder.path("report.sqlite"));
+    for input in [file.clone(), folder.text("")] {
+        let outcome = ncclscope(&["stragglers", &input]).ends_with(1);
+        for says in ["rank 2 is slow", "4 workers, 14 collectives", "2 is process 102 on GPU 0"] {
+            assert!(outcome.stdout.contains(says), "{says}: {}", outcome.stdout);
+        }
+    }
+    // By its content, whatever its name.
+    let other = folder.text("t");
+    std::fs::copy(&file, &other).unwrap();
+    ncclscope(&["stragglers", &other]).ends_with(1);
+    for refusal in refusals(&other, &["stragglers"]) {
+        assert!(refusal.contains("`nsys export` writes: `ncclscope stragglers` reads"));
+    }
+    // Part of one, and one that is no SQLite file.
+    let bytes = std::fs::read(&file).unwrap();
+    let cut = folder.file("cut.sqlite", &bytes[..bytes.len() - 100]);
+    let outcome = ncclscope(&["stragglers", &file, &cut]).ends_with(3);
+    assert!(outcome.stdout.contains("rank 2 is slow"), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("cut.sqlite: it is cut off"), "{}", outcome.stderr);
+    let text = folder.file("text.sqlite", "no such file");
+    let refusal = ncclscope(&["stragglers", &text]).ends_with(3).stderr;
+    assert!(refusal.ends_with("text.sqlite: it is not an SQLite file\n"), "{refusal}");
 }
 
 #[test]

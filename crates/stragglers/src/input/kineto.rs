@@ -15,10 +15,10 @@ mod sessions;
 pub use archive::{is_archive, is_trace};
 
 use super::Error;
-use crate::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
+use super::kernels::{Key, SEND_RECV, UNKNOWN, beside, build, gaps};
+use crate::model::{Job, Part, Worker};
 use ncclscope_kineto::Trace;
-use ncclscope_operations::function::{Kind, is_rooted};
-use ncclscope_operations::human;
+use ncclscope_operations::function::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -65,17 +65,6 @@ pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
     Ok(Traces { job, unreadable })
 }
 
-/// Identifies an operation on all ranks.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Key {
-    comm: String,
-    func: &'static str,
-    bytes: Option<u64>,
-    seq: Option<u64>,
-    /// Position among the operations with the same number; without a number, among all.
-    nth: usize,
-}
-
 fn job(traces: &[Trace]) -> Result<Job, Error> {
     let mut job = Job {
         is_kernel_timed: true,
@@ -99,7 +88,7 @@ fn job(traces: &[Trace]) -> Result<Job, Error> {
         let world = trace.identity.rank.map(|(_, ranks)| ranks);
         add(&mut groups, &mut sizes, trace, worker, (origin, world));
     }
-    job.beside = beside(traces);
+    job.beside = beside(traces.iter().map(|trace| &trace.beside));
     if groups.is_empty() {
         return Err(no_kernel(traces, job.beside));
     }
@@ -120,17 +109,6 @@ fn no_kernel(traces: &[Trace], beside: Option<String>) -> Error {
     Error::new(path, format!("it shows no NCCL kernel{more}{why}"))
 }
 
-/// What communicates beside NCCL, such as `963 kernels of DeepEP`.
-fn beside(traces: &[Trace]) -> Option<String> {
-    let mut all: BTreeMap<&str, u64> = BTreeMap::new();
-    for (of, count) in traces.iter().flat_map(|trace| &trace.beside) {
-        *all.entry(of).or_default() += count;
-    }
-    let count = |count: u64| human::count(usize::try_from(count).unwrap_or(usize::MAX), "kernel");
-    let all: Vec<String> = all.iter().map(|(of, n)| format!("{} of {of}", count(*n))).collect();
-    (!all.is_empty()).then(|| all.join(", "))
-}
-
 /// The ranks without a trace, as inclusive ranges: of the world, whose size the traces have, and of
 /// their process groups. Empty if the rank of a trace is unknown.
 fn missing(traces: &[Trace]) -> Vec<(u32, u32)> {
@@ -139,15 +117,7 @@ fn missing(traces: &[Trace]) -> Vec<(u32, u32)> {
     let worlds = traces.iter().filter_map(|trace| trace.identity.rank).map(|(_, world)| world);
     let listed = traces.iter().flat_map(|trace| &trace.groups).flat_map(|group| &group.ranks);
     let end = worlds.chain(listed.map(|rank| rank.saturating_add(1))).max().unwrap_or(0);
-    let Some(ranks) = ranks else { return Vec::new() };
-    let (mut gaps, mut next) = (Vec::new(), 0);
-    for rank in ranks.into_iter().chain([end]) {
-        if rank > next {
-            gaps.push((next, rank - 1));
-        }
-        next = next.max(rank.saturating_add(1));
-    }
-    gaps
+    ranks.map_or_else(Vec::new, |ranks| gaps(&ranks, end))
 }
 
 fn add(
@@ -190,63 +160,6 @@ fn add(
         let part = Part { worker, start: time(kernel.start_ns), end: time(kernel.end_ns) };
         groups.entry(key).or_default().push(part);
     }
-}
-
-const SEND_RECV: &str = Kind::SendRecv.name();
-/// The function of a kernel whose name does not contain it.
-const UNKNOWN: &str = "unknown";
-
-fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<String, u32>) {
-    let pairwise = pairwise(&groups);
-    let mut left_out = 0;
-    for (key, parts) in groups {
-        if key.func == SEND_RECV && pairwise.contains(&key.comm) {
-            left_out += parts.len();
-            continue;
-        }
-        let members = sizes.get(&key.comm).copied().unwrap_or(0);
-        let class =
-            CollectiveClass { comm: key.comm, func: key.func.into(), bytes: key.bytes, members };
-        let class = Job::intern(&mut job.classes, class);
-        let may_end_apart = is_rooted(key.func) || key.func == UNKNOWN;
-        let ends = if may_end_apart { EndSync::Apart } else { EndSync::Together };
-        job.collectives.push(Collective {
-            class,
-            shape: 0,
-            step: None,
-            ends,
-            has_ends: true,
-            parts,
-        });
-    }
-    // Without sequence numbers the keys are not in time order.
-    job.collectives.sort_by(|a, b| first(a).total_cmp(&first(b)));
-    if left_out > 0 {
-        job.notes.push(format!(
-            "{} ignored: the traces do not contain the other side",
-            human::are(left_out, "SendRecv kernel")
-        ));
-    }
-}
-
-fn first(collective: &Collective) -> f64 {
-    collective.parts.iter().map(|part| part.end).fold(f64::MAX, f64::min)
-}
-
-/// The communicators whose SendRecv kernels do not run on all members at once.
-fn pairwise(groups: &BTreeMap<Key, Vec<Part>>) -> BTreeSet<String> {
-    let mut most: BTreeMap<&str, usize> = BTreeMap::new();
-    for (key, parts) in groups.iter().filter(|(key, _)| key.func == SEND_RECV) {
-        let count = most.entry(&key.comm).or_default();
-        *count = parts.len().max(*count);
-    }
-    let apart = groups.iter().filter(|(key, parts)| {
-        let last = parts.iter().map(|part| part.start).fold(f64::MIN, f64::max);
-        let over = parts.iter().map(|part| part.end).fold(f64::MAX, f64::min);
-        let all = most.get(key.comm.as_str()).copied();
-        key.func == SEND_RECV && (last >= over || all != Some(parts.len()))
-    });
-    apart.map(|(key, _)| key.comm.clone()).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The inputs: recordings, PyTorch's traces, NCCL Inspector's files, tables of operations.
+The inputs: recordings, traces of PyTorch and Nsight Systems, NCCL Inspector's files, tables of
+operations.
 
 Each module reads one kind of input into a [`crate::Job`] without analysing it. [`Error`] says in
 one sentence what is wrong with an input.
@@ -14,9 +15,11 @@ mod comm_id;
 mod footer;
 mod gpu_waits;
 pub mod inspector;
+mod kernels;
 pub mod kineto;
 mod link_times;
 mod network;
+pub mod nsys;
 mod plan;
 pub mod recording;
 pub mod semantics;
