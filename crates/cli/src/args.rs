@@ -151,7 +151,8 @@ pub(crate) struct ReportArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiagnoseArgs {
     /// Run directory or recordings; or dumps of PyTorch's Flight Recorder (files whose names end in
-    /// the rank, or their directory); or a table of vectors; also outputs of `ncclras`, with `-m`, too
+    /// the rank, or their directory); or a table of vectors; also outputs of `ncclras`, and of
+    /// `ncclras -m`
     #[arg(value_name = "RUN|DIR|FILE", required_unless_present = "ras")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Ask NCCL's RAS of a running job, twice, about all of its ranks: `localhost:28028` on any of

@@ -20,6 +20,7 @@ mod finder;
 pub(super) mod monitor;
 mod output;
 pub(super) mod text;
+mod time;
 mod watched;
 
 pub use output::Ras;

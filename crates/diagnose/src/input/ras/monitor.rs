@@ -8,7 +8,7 @@ The events of the group LIFECYCLE are of the whole job, those of the group TRACE
 processes to which the process that prints them has connections.
 */
 
-use super::output::seconds;
+use super::time::seconds;
 use ncclscope_operations::human::{are, if_one};
 use serde::Deserialize;
 use serde_json::Value;

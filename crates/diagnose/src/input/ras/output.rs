@@ -2,6 +2,7 @@
 //! One output of RAS, and an earlier one that it is compared with.
 
 use super::monitor::Monitor;
+use super::time::seconds;
 use crate::input::older::MOST;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -119,18 +120,6 @@ impl Ras {
         let before = self.before.as_ref()?.get(&(comm.to_owned(), member.rank))?;
         Some(member.launched > *before)
     }
-}
-
-/// Seconds of a time as NCCL prints it, `YYYY-MM-DD HH:MM:SS`, since its month began, or of
-/// [`Ras::at`].
-pub(super) fn seconds(time: &str) -> Option<f64> {
-    let Some((date, clock)) = time.split_once(' ') else { return time.parse().ok() };
-    let days = date.split('-').next_back()?.parse::<f64>().ok()?;
-    let [hours, minutes, seconds] = clock.splitn(3, ':').collect::<Vec<_>>()[..] else {
-        return None;
-    };
-    let [hours, minutes, seconds] = [hours, minutes, seconds].map(|part| part.parse::<f64>().ok());
-    Some(((days * 24.0 + hours?) * 60.0 + minutes?) * 60.0 + seconds?)
 }
 
 fn number(value: &Value) -> Option<u32> {
