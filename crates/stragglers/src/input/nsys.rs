@@ -3,7 +3,7 @@
 Jobs from Nsight Systems' SQLite exports: the NCCL kernels of all ranks.
 
 A process is a rank, and of a process with several GPUs each GPU is one. A file has the processes of
-a node, or of a rank. It has neither communicators nor sizes nor NCCL's numbers: [`order`] says
+a node, or of a rank. It has neither communicators nor sizes nor NCCL's numbers: `order` says
 which kernels belong together. Ranks are those of MPI if all are known, else positions, with a note.
 */
 
