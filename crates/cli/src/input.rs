@@ -503,25 +503,29 @@ pub(crate) fn warn_of_damaged(lines: impl Iterator<Item = String>) -> usize {
 
 /// Prints these lines of one for each file, up to [`NAMED`], and how many more there are.
 pub(crate) fn warn_of_files(lines: &[String]) {
-    lines.iter().take(NAMED).for_each(warn);
-    if let more @ 1.. = lines.len().saturating_sub(NAMED) {
-        warn(format_args!("the same is true of {}", human::count(more, "more file")));
-    }
+    let more = |more| format!("the same is true of {}", human::count(more, "more file"));
+    first_lines(lines.iter().cloned(), more).iter().for_each(warn);
 }
 
 /// Prints these lines about directories, up to [`NAMED`], and how many more there are.
 fn warn_of_unreadable(directories: &[String]) {
-    directories.iter().take(NAMED).for_each(warn);
-    if let more @ 1.. = directories.len().saturating_sub(NAMED) {
-        warn(format_args!("{more} more directories cannot be read"));
-    }
+    let more = |more| format!("{more} more directories cannot be read");
+    first_lines(directories.iter().cloned(), more).iter().for_each(warn);
 }
 
 /// The first [`NAMED`] lines of one for each recording, and one on how many more are `alike`.
-fn first_of(mut lines: impl Iterator<Item = String>, alike: &str) -> Vec<String> {
+fn first_of(lines: impl Iterator<Item = String>, alike: &str) -> Vec<String> {
+    first_lines(lines, |more| format!("{} {alike}", human::are(more, "more recording")))
+}
+
+/// The first [`NAMED`] lines, and one on how many more there are.
+fn first_lines(
+    mut lines: impl Iterator<Item = String>,
+    rest: impl FnOnce(usize) -> String,
+) -> Vec<String> {
     let mut first: Vec<String> = lines.by_ref().take(NAMED).collect();
     if let more @ 1.. = lines.count() {
-        first.push(format!("{} {alike}", human::are(more, "more recording")));
+        first.push(rest(more));
     }
     first
 }

@@ -67,23 +67,13 @@ mod tests {
     use ncclscope_findings::{Confidence, FindingClass};
 
     fn verdict(root_ranks: Vec<u32>, comm: &str, func: &str) -> Verdict {
+        let class = FindingClass::HostStuck;
         Verdict {
-            class: FindingClass::HostStuck,
-            title: String::new(),
-            advice: "",
-            confidence: Confidence::Confirmed,
-            root_ranks,
-            help: ncclscope_findings::Help::default(),
-            edge: None,
             comm: (!comm.is_empty())
                 .then(|| VerdictComm { comm: comm.into(), ..VerdictComm::default() }),
-            comm_text: String::new(),
             op: Some(Op { func: func.into(), ..Op::default() }),
-            age_ns: None,
-            called_ns: None,
             victims: 1,
-            evidence: Vec::new(),
-            alternatives: Vec::new(),
+            ..Verdict::new(class, String::new(), Confidence::Confirmed, root_ranks)
         }
     }
 

@@ -16,7 +16,7 @@ use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitRoots};
 use crate::{setup, words};
 use ncclscope_findings::rank::Pending;
-use ncclscope_findings::{Confidence, FindingClass, Help};
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -541,22 +541,12 @@ impl<'a> Classifier<'a> {
         };
         let meaning = by_status.unwrap_or(meaning);
         let advice = status.and_then(|status| gone::advice(self.job, status));
+        let title = format!("{who}: {meaning}");
         Verdict {
-            class,
-            title: format!("{who}: {meaning}"),
             advice: advice.unwrap_or_else(|| class.advice()),
-            confidence,
-            root_ranks,
-            help: Help::default(),
-            edge: None,
-            comm: None,
-            comm_text: String::new(),
-            op: None,
-            age_ns: None,
-            called_ns: None,
             victims,
             evidence,
-            alternatives: Vec::new(),
+            ..Verdict::new(class, title, confidence, root_ranks)
         }
     }
 

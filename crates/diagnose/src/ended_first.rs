@@ -6,7 +6,7 @@ use crate::gone;
 use crate::job::{Job, ProcessStatus};
 use crate::verdict::Verdict;
 use crate::words;
-use ncclscope_findings::{Confidence, Evidence, FindingClass, Help};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use std::collections::HashSet;
 
 /// A verdict about the processes that ended first, if the job crashed and their end explains the
@@ -50,22 +50,14 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     evidence.extend(command.map(|command| Evidence::about(class, command.text())));
     let ended = gone::advice(job, ProcessStatus::Ended).unwrap_or_default();
     let advice = if first.is_broken_off { gone::ENDED } else { ended };
+    let title = format!("{who}: {how}");
     Some(Verdict {
-        class,
-        title: format!("{who}: {how}"),
         advice,
-        confidence: confidence(first),
-        root_ranks: first.ranks.clone(),
-        help: Help::default(),
-        edge: None,
-        comm: None,
-        comm_text: String::new(),
-        op: None,
         age_ns: others.iter().filter_map(|verdict| verdict.age_ns).max(),
         called_ns: Some(first.end_ns),
         victims: waiting.iter().filter(|process| !processes.contains(process)).count(),
         evidence,
-        alternatives: Vec::new(),
+        ..Verdict::new(class, title, confidence(first), first.ranks.clone())
     })
 }
 

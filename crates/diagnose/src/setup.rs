@@ -13,7 +13,7 @@ use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus};
 use crate::settings;
 use crate::verdict::{Evidence, Verdict};
 use crate::words;
-use ncclscope_findings::{Confidence, FindingClass, Help};
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeSet, HashSet};
@@ -117,22 +117,14 @@ impl Waits<'_> {
             if gone.is_empty() { FindingClass::CommSetup } else { FindingClass::ProcessGone };
         let status = gone::common_status(self.job, &gone);
         let advice = status.and_then(|status| gone::advice(self.job, status));
+        let title = format!("{who}: {meaning}");
         Verdict {
-            class,
-            title: format!("{who}: {meaning}"),
             advice: advice.unwrap_or_else(|| class.advice()),
-            confidence,
-            root_ranks: ranks,
-            help: Help::default(),
-            edge: None,
-            comm: None,
-            comm_text: String::new(),
-            op: None,
             age_ns: self.inside.iter().map(|(_, age)| *age).max(),
-            called_ns: None,
             victims: if *roots == inside { 0 } else { inside.len() },
             evidence: self.evidence(class),
             alternatives: self.alternatives(),
+            ..Verdict::new(class, title, confidence, ranks)
         }
     }
 

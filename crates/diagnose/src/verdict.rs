@@ -88,6 +88,34 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// A verdict with its class's advice, and nothing that not every verdict has: no communicator,
+    /// operation, victims, evidence or alternatives.
+    #[must_use]
+    pub fn new(
+        class: FindingClass,
+        title: String,
+        confidence: Confidence,
+        root_ranks: Vec<u32>,
+    ) -> Verdict {
+        Verdict {
+            class,
+            advice: class.advice(),
+            title,
+            confidence,
+            root_ranks,
+            help: Help::default(),
+            edge: None,
+            comm: None,
+            comm_text: String::new(),
+            op: None,
+            age_ns: None,
+            called_ns: None,
+            victims: 0,
+            evidence: Vec::new(),
+            alternatives: Vec::new(),
+        }
+    }
+
     /// The title without the ranks.
     #[must_use]
     pub fn meaning(&self) -> &str {

@@ -293,23 +293,12 @@ mod tests {
     }
 
     fn hang(roots: &[u32]) -> Diagnosis {
-        let verdict = ncclscope_diagnose::Verdict {
-            class: ncclscope_findings::FindingClass::HostStuck,
-            title: String::new(),
-            advice: "",
-            confidence: ncclscope_findings::Confidence::Confirmed,
-            root_ranks: roots.into(),
-            edge: None,
-            comm: None,
-            comm_text: String::new(),
-            op: None,
-            age_ns: None,
-            called_ns: None,
-            victims: 0,
-            help: ncclscope_findings::Help::default(),
-            evidence: Vec::new(),
-            alternatives: Vec::new(),
-        };
+        let verdict = ncclscope_diagnose::Verdict::new(
+            ncclscope_findings::FindingClass::HostStuck,
+            String::new(),
+            ncclscope_findings::Confidence::Confirmed,
+            roots.into(),
+        );
         Diagnosis {
             schema: "",
             source: String::new(),

@@ -10,6 +10,10 @@ pub(super) const SEND_RECV: &str = Kind::SendRecv.name();
 /// The function of a kernel whose name does not contain it.
 pub(super) const UNKNOWN: &str = "unknown";
 
+/// Clocks of hosts that run one job are closer than this, ns: with a clock that is a day off, no
+/// certificate and no login of the day is valid.
+pub(super) const DAY: i64 = 86_400_000_000_000;
+
 /// Identifies an operation on all ranks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {

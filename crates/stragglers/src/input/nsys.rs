@@ -14,7 +14,7 @@ mod order;
 pub use database::starts_as;
 
 use super::Error;
-use super::kernels::{UNKNOWN, beside, build, gaps};
+use super::kernels::{DAY, UNKNOWN, beside, build, gaps};
 use super::kineto::Traces;
 use crate::model::{Job, Worker};
 use export::{Export, Member};
@@ -24,8 +24,6 @@ use order::{Joined, Line};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Clocks of hosts that run one job are closer than this, ns, as for PyTorch's traces.
-const DAY: i64 = 86_400_000_000_000;
 /// Maximum number of ranks whose places a note lists.
 const LISTED: usize = 16;
 

@@ -8,7 +8,7 @@ use crate::gone;
 use crate::job::{Job, Process, ProcessStatus, Stop};
 use crate::verdict::{Diagnosis, Evidence, Verdict};
 use crate::words;
-use ncclscope_findings::{Confidence, FindingClass, Help};
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human::{count, if_one};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -187,22 +187,12 @@ fn verdict(dead: &[Dead<'_>], job: &Job) -> Verdict {
         evidence.push(Evidence::about(class, UNSEEN.into()));
     }
     let meaning = gone::meaning(job, GIVEN_UP, dead.len() > 1).unwrap_or_default();
+    let title = format!("{who}: {meaning}");
     Verdict {
-        class,
-        title: format!("{who}: {meaning}"),
         advice: gone::advice(job, GIVEN_UP).unwrap_or_default(),
-        confidence: Confidence::Suspect,
-        root_ranks,
-        help: Help::default(),
-        edge: None,
-        comm: None,
-        comm_text: String::new(),
-        op: None,
-        age_ns: None,
-        called_ns: None,
-        victims: 0,
         evidence,
         alternatives: vec![MAY_HAVE_ENDED.into(), MAY_BE_THE_OTHER.into()],
+        ..Verdict::new(class, title, Confidence::Suspect, root_ranks)
     }
 }
 

@@ -9,13 +9,10 @@ clock error explains are of different runs.
 */
 
 use crate::input::Error;
+use crate::input::kernels::DAY;
 use ncclscope_kineto::Trace;
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Clocks of hosts that run one job are closer than this, ns: with a clock that is a day off, no
-/// certificate and no login of the day is valid.
-const DAY: i64 = 86_400_000_000_000;
 
 /// The traces that are judged, and remarks about the others.
 type Chosen = (Vec<Trace>, Vec<String>);
