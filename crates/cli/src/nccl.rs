@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NCCL's and RCCL's libraries: their release, and how each release looks for a profiler plugin.
 
+use memchr::memmem;
 use ncclscope_trace::Vendor;
 use ncclscope_trace::kind::api_of_release;
 use std::fs::File;
@@ -128,25 +129,19 @@ pub(crate) fn find_all(path: &Path, patterns: &[Vec<u8>]) -> io::Result<Vec<Opti
 }
 
 fn find(bytes: &[u8], pattern: &[u8]) -> Option<String> {
-    let first = *pattern.first()?;
     let mut best = None;
-    let mut at = 0;
-    while let Some(next) = bytes.get(at..)?.iter().position(|&byte| byte == first) {
-        at += next;
-        if bytes[at..].starts_with(pattern) {
-            let rest = bytes.get(at + pattern.len()..)?;
-            let text: String = rest
-                .iter()
-                .take(64)
-                .take_while(|byte| byte.is_ascii_graphic())
-                .map(|&byte| char::from(byte))
-                .collect();
-            if !text.is_empty() && text.starts_with(|c: char| c.is_ascii_digit()) {
-                return Some(text);
-            }
-            best = Some(String::new());
+    for at in memmem::find_iter(bytes, pattern) {
+        let rest = bytes.get(at + pattern.len()..)?;
+        let text: String = rest
+            .iter()
+            .take(64)
+            .take_while(|byte| byte.is_ascii_graphic())
+            .map(|&byte| char::from(byte))
+            .collect();
+        if !text.is_empty() && text.starts_with(|c: char| c.is_ascii_digit()) {
+            return Some(text);
         }
-        at += 1;
+        best = Some(String::new());
     }
     best
 }
