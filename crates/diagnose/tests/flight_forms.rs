@@ -10,7 +10,9 @@ use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The diagnosis of a path, and the warnings.
@@ -53,6 +55,63 @@ fn dumps_of_others_give_their_truth() {
         matches!(class, FindingClass::CallMismatch | FindingClass::P2pMismatch)
     };
     assert!(!diagnosis.findings.iter().any(|one| is_mismatch(one.class)), "{diagnosis:#?}");
+}
+
+/// TorchTitan's default, 20,000 entries a rank with a stack of 28 frames each, put by the script of
+/// others before the entries of two ranks of a real hang.
+#[test]
+fn real_dumps_of_torchtitans_size_give_their_truth() {
+    let Some(script) = others::find("field/fr-torchtitan-size/big.py") else { return };
+    let Some(shared) = others::find("flight-recorder") else { return };
+    let place = tempfile::tempdir().unwrap();
+    // It reads `../shared/data`.
+    let work = place.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let shared = shared.canonicalize().unwrap();
+    symlink(shared.ancestors().nth(2).unwrap(), place.path().join("shared")).unwrap();
+    let script = script.canonicalize().unwrap();
+    python(&work, &[script.to_str().unwrap(), "20000", "28", "shared", "2"]);
+    let big = work.join("data/big");
+    for rank in 2..16 {
+        let name = format!("_dump_{rank}");
+        std::fs::copy(shared.join("lock_gil_1st").join(&name), big.join(&name)).unwrap();
+    }
+    let (diagnosis, warnings) = of(&big);
+    assert_eq!(found(&diagnosis), [(FindingClass::HostStuck, vec![9, 14])], "{warnings:?}");
+    assert_eq!(warnings, [""; 0]);
+}
+
+/// The same, with entries of our own: rank 1 of three has not called the last AllReduce.
+#[test]
+fn dumps_of_torchtitans_size_are_read() {
+    const SCRIPT: &str = r#"
+import pickle
+frames = [{"name": f"f{n}", "filename": f"/a/module_{n}.py", "line": n} for n in range(400)]
+for rank in range(3):
+    calls = 20000 - (rank == 1)
+    entries = [{"record_id": n, "pg_id": 0, "process_group": ("0", "default_pg"), "op_id": n,
+        "collective_seq_id": n + 1, "p2p_seq_id": 0, "profiling_name": "nccl:all_reduce",
+        "time_created_ns": 10**18 + n * 10**6, "input_sizes": [[64]], "input_dtypes": ["Float"],
+        "output_sizes": [[64]], "output_dtypes": ["Float"], "retired": n < 19999,
+        "state": "completed" if n < 19999 else "scheduled", "is_p2p": False,
+        "frames": [frames[(n + k) % 400] for k in range(28)]} for n in range(calls)]
+    status = {"last_enqueued_collective": calls, "last_started_collective": 19999,
+        "last_completed_collective": 19999}
+    dump = {"version": "2.10", "entries": entries, "pg_status": {"0": status},
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}}
+    pickle.dump(dump, open(f"_dump_{rank}", "wb"), protocol=2)
+"#;
+    let place = tempfile::tempdir().unwrap();
+    python(place.path(), &["-c", SCRIPT]);
+    let (diagnosis, warnings) = of(place.path());
+    assert_eq!(found(&diagnosis), [(FindingClass::HostStuck, vec![1])], "{warnings:?}");
+    assert_eq!(warnings, [""; 0]);
+}
+
+/// Runs Python in a folder.
+fn python(folder: &Path, arguments: &[&str]) {
+    let status = Command::new("python3").current_dir(folder).args(arguments).status();
+    assert!(status.expect("python3 starts").success());
 }
 
 /// The dump of a rank that has called and completed so many AllReduces of the default group of

@@ -91,7 +91,8 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
     notes
 }
 
-/// Why the causes of waiting are uncertain in traces: ranks have none, or communicate beside NCCL.
+/// Why the causes of waiting are uncertain in traces: ranks have none, the traces do not show what
+/// belongs together, or there is communication beside NCCL.
 pub(crate) fn doubts(job: &Job) -> Vec<String> {
     let mut doubts = Vec::new();
     if job.is_of_traces && !job.unrecorded.is_empty() {
@@ -99,6 +100,11 @@ pub(crate) fn doubts(job: &Job) -> Vec<String> {
         let of = job.workers.len() as u64 + count;
         let ranks = names(&job.unrecorded);
         doubts.push(format!("{ranks} may be the cause: no trace of {count} of {of} ranks"));
+    }
+    if job.is_matched_by_time {
+        doubts.push(
+            "which kernels are one collective follows from their order and times alone".into(),
+        );
     }
     let beside = |what| format!("communication beside NCCL is not judged, and may be why: {what}");
     doubts.extend(job.beside.as_ref().map(beside));

@@ -257,6 +257,9 @@ pub struct Job {
     /// The input is traces of PyTorch or Nsight Systems, which do not show the sends and receives
     /// of a rank.
     pub is_of_traces: bool,
+    /// The input has neither communicators nor numbers of operations: kernels are taken for one
+    /// collective by their order and times.
+    pub is_matched_by_time: bool,
     /// Kernels that communicate beside NCCL, as text: waits in them look like a rank's own work.
     pub beside: Option<String>,
     /// For workers whose oldest operations were overwritten: arrival of the first complete

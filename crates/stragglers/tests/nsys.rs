@@ -2,6 +2,7 @@
 //! Exports of Nsight Systems in the shapes that people have: a file for a node or for each rank,
 //! several GPUs in a process, captures that begin apart, and files that are no such export.
 
+use ncclscope_findings::Confidence;
 use ncclscope_stragglers::input::nsys;
 use ncclscope_stragglers::report::StepRow;
 use ncclscope_stragglers::{Limits, SlowReport, analyze};
@@ -136,6 +137,11 @@ fn the_late_process_of_a_node_is_named() {
     assert!(finding.lost_share.is_some_and(|share| (0.1..0.25).contains(&share)), "{finding:#?}");
     let place = &finding.help.places[0];
     assert_eq!((place.pid, place.device, place.host.as_deref()), (Some(105), Some(0), Some("n0")));
+    assert_eq!(
+        finding.confidence,
+        Confidence::Suspect,
+        "kernels are matched by time: {finding:#?}"
+    );
     assert!(has(&report.notes, "ranks are positions"), "{:?}", report.notes);
     assert!(has(&report.notes, "5 is process 105 on GPU 0 in "), "{:?}", report.notes);
     assert!(has(&report.notes, "how many ranks the job has is unknown"), "{:?}", report.notes);

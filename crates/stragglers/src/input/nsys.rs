@@ -4,7 +4,8 @@ Jobs from Nsight Systems' SQLite exports: the NCCL kernels of all ranks.
 
 A process is a rank, and of a process with several GPUs each GPU is one. A file has the processes of
 a node, or of a rank. It has neither communicators nor sizes nor NCCL's numbers: `order` says
-which kernels belong together. Ranks are those of MPI if all are known, else positions, with a note.
+which kernels belong together, so that a finding is a suspicion. Ranks are those of MPI if all are
+known, else positions, with a note.
 */
 
 mod database;
@@ -87,6 +88,7 @@ fn job(exports: Vec<Export>) -> Result<Job, Error> {
     let mut job = Job {
         is_kernel_timed: true,
         is_of_traces: true,
+        is_matched_by_time: true,
         shapes: vec![String::new()],
         beside,
         ..Job::default()
