@@ -151,18 +151,21 @@ impl Steps {
         let group = ends.len().div_ceil(MOST).max(1);
         let mut bounds: Vec<f64> = ends.chunks(group).filter_map(|c| c.last().copied()).collect();
         let mut counts: Vec<usize> = ends.chunks(group).map(<[f64]>::len).collect();
-        // Operations after the last delimiter form one more step; its own end on some ranks, a
-        // little later than on others, does not.
-        let is_more = |last: f64| times().any(|p| clocks.time(p.worker, p.start) > last);
+        // Operations that begin after the last delimiter form one more step.
+        let begins = |parts: &[Part], last: f64| {
+            parts.iter().all(|part| clocks.time(part.worker, part.start) > last)
+        };
+        let is_more = |last: f64| {
+            job.collectives.iter().any(|collective| begins(&collective.parts, last))
+                || job.batches.iter().any(|batch| begins(&[batch.part], last))
+        };
         if bounds.last().is_none_or(|&last| is_more(last)) {
             bounds.push(end);
             counts.push(1);
         }
         let find = |time: f64| bounds.partition_point(|&b| b < time).min(bounds.len() - 1);
-        let arrival = |parts: &[Part]| {
-            let ends = parts.iter().map(|p| clocks.time(p.worker, p.end));
-            find(ends.fold(f64::MIN, f64::max))
-        };
+        // The delimiters are such ends: one that ends later on some ranks is of its own step, too.
+        let step = |parts: &[Part]| find(usual_end(parts, clocks).unwrap_or(f64::MIN));
         let starts = std::iter::once(start).chain(bounds.iter().copied());
         let whole = whole_from(job, clocks);
         let numbers = (0_i64..).step_by(group);
@@ -177,9 +180,9 @@ impl Steps {
             });
         Steps {
             list: list.collect(),
-            of_collective: job.collectives.iter().map(|c| arrival(&c.parts)).collect(),
-            of_batch: job.batches.iter().map(|b| arrival(&[b.part])).collect(),
-            of_own: job.own.iter().map(|(part, _)| arrival(&[*part])).collect(),
+            of_collective: job.collectives.iter().map(|c| step(&c.parts)).collect(),
+            of_batch: job.batches.iter().map(|b| step(&[b.part])).collect(),
+            of_own: job.own.iter().map(|(part, _)| step(&[*part])).collect(),
             source: if ends.is_empty() { StepSource::Whole } else { StepSource::Repeating },
         }
     }
@@ -254,14 +257,14 @@ fn delimiters(job: &Job, clocks: &Clocks) -> Vec<f64> {
     let best = often.min_by_key(|(_, (members, count))| (usize::MAX - members, *count));
     let Some((&class, _)) = best else { return Vec::new() };
     let of_class = job.collectives.iter().filter(|c| c.class == class);
-    let mut ends: Vec<f64> = of_class
-        .filter_map(|c| {
-            let mut ends: Vec<f64> = c.parts.iter().map(|p| clocks.time(p.worker, p.end)).collect();
-            median(&mut ends)
-        })
-        .collect();
+    let mut ends: Vec<f64> = of_class.filter_map(|c| usual_end(&c.parts, clocks)).collect();
     ends.sort_unstable_by(f64::total_cmp);
     ends
+}
+
+/// The median end of an operation's members, on the job's clock.
+fn usual_end(parts: &[Part], clocks: &Clocks) -> Option<f64> {
+    median(&mut parts.iter().map(|part| clocks.time(part.worker, part.end)).collect::<Vec<_>>())
 }
 
 /// Those ends of delimiting collectives that are the last in their step.
@@ -435,6 +438,8 @@ mod tests {
         }
         let count = |job: &Job| Steps::of(job, &Clocks::default()).list.len();
         assert_eq!(count(&job), 12);
+        let steps = Steps::of(&job, &Clocks::default());
+        assert_eq!(steps.of_collective, (0..12).collect::<Vec<_>>(), "each ends its own step");
         // What begins later is.
         let after = Part { worker: 1, start: 1_150.0, end: 1_160.0 };
         job.collectives.push(Collective {

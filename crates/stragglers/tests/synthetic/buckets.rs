@@ -26,7 +26,9 @@ fn job(steps: u32) -> Job {
             };
             let starts: Vec<f64> = (0..3).map(|worker| now + work(worker)).collect();
             let end = starts.iter().copied().fold(0.0, f64::max) + 4.0 * MS;
-            let part = |(worker, &start)| Part { worker, start, end };
+            // It ends some microseconds apart.
+            let apart = |worker: usize| MS / 1e3 * [0.0, 5.0, 2.0][worker];
+            let part = |(worker, &start)| Part { worker, start, end: end + apart(worker) };
             let parts = starts.iter().enumerate().map(part).collect();
             let ends = EndSync::Together;
             job.collectives.push(Collective {
