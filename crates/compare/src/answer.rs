@@ -24,7 +24,7 @@ pub(crate) fn of(
     let (slower, faster) = (with(Verdict::Slower).count(), with(Verdict::Faster).count());
     let state = match (slower, faster) {
         (0, 0) if !is_any_judged(rows, same_links) => State::Unknown,
-        (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
+        (0, 0) if rows.iter().any(|row| hides(row, rows, limits)) => State::Unknown,
         // A hung run does not contain what it would have done otherwise.
         (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
         (0, 0) => State::Same,
@@ -88,12 +88,18 @@ fn hangs(sides: &[Side; 2]) -> String {
 
 /// True if the row may have changed, and that would matter. The estimate does not show it: if times
 /// vary too much, it is small.
-fn hides(row: &Row, limits: &Limits) -> bool {
+fn hides(row: &Row, rows: &[Row], limits: &Limits) -> bool {
     let most = row.change_interval.map(|[low, high]| low.abs().max(high.abs()));
     let is_large = match most {
         Some(most) => most >= limits.min_effect,
-        // Steps that both sides have and that are not comparable.
-        None => row.key.kind == Kind::Step && is_common(row),
+        None => match row.key.kind {
+            // Steps that both sides have and that are not comparable.
+            Kind::Step => is_common(row),
+            // Without steps nothing else shows what became of an operation that B no longer has: its
+            // program may have failed there, or computed wrong data.
+            Kind::Transfer => row.b.is_none() && !rows.iter().any(|row| row.key.kind == Kind::Step),
+            _ => false,
+        },
     };
     let costs = row.most_share.is_none_or(|most| most >= HIDDEN);
     row.verdict == Verdict::Unknown && is_large && costs && row.key.kind != Kind::Link
@@ -125,12 +131,18 @@ fn what(
         }
         (State::Same, _) => alike(),
         _ => {
-            let hidden = rows.iter().filter(|row| hides(row, limits));
-            let reason = hidden.chain(rows).find_map(|row| row.reason);
-            match reason {
-                Some(reason) => reason.to_owned(),
-                None if same + same_links > 0 => alike(),
-                None => "nothing is on both sides that can be compared".into(),
+            let hidden: Vec<&Row> = rows.iter().filter(|row| hides(row, rows, limits)).collect();
+            let is_gone = |row: &&&Row| row.a.is_some() && row.b.is_none();
+            let gone: Vec<&Row> = hidden.iter().filter(is_gone).copied().collect();
+            let reason = hidden.iter().copied().chain(rows).find_map(|row| row.reason);
+            match (reason, gone.first()) {
+                (_, Some(row)) => {
+                    let rows = human::count(gone.len(), "row");
+                    format!("B has no values in {rows} of A, such as {}", name(&row.key))
+                }
+                (Some(reason), _) => reason.to_owned(),
+                (None, _) if same + same_links > 0 => alike(),
+                (None, _) => "nothing is on both sides that can be compared".into(),
             }
         }
     }

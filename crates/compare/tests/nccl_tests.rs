@@ -6,7 +6,7 @@ mod others;
 
 use ncclscope_compare::input::nccl_tests::{is_output, read};
 use ncclscope_compare::run::Measure;
-use ncclscope_compare::schema::Verdict;
+use ncclscope_compare::schema::{State, Verdict};
 use ncclscope_compare::{Limits, Run, compare};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -164,6 +164,19 @@ fn logs_of_many_runs_are_compared_and_one_run_proves_nothing() {
     assert_eq!(verdicts(&many, &runs("b.log", &log(8, 1.0))), [Verdict::Same; 4]);
     let one = runs("a.log", &log(1, 1.0));
     assert_eq!(verdicts(&one, &runs("b.log", &log(1, 1.3))), [Verdict::Unknown; 4]);
+}
+
+/// The programs of one collective have no results on B: they failed, or computed wrong data.
+#[test]
+fn what_only_the_first_side_has_is_not_the_same() {
+    let (text, start) = (log(20, 1.0), "# nccl-tests version");
+    let a = runs("a", &text);
+    let is_whole = |part: &&str| !part.contains("all_reduce_perf");
+    let left: Vec<&str> = text.split(start).filter(is_whole).collect();
+    let b = runs("b", &left.join(start));
+    let state = |a: &[Run], b: &[Run]| compare(a, b, &Limits::default()).answer.state;
+    assert_eq!((state(&a, &a), state(&a, &b)), (State::Same, State::Unknown));
+    assert_eq!(state(&b, &a), State::Same, "more is no loss");
 }
 
 #[test]
