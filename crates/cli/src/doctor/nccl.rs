@@ -18,6 +18,8 @@ use std::process::{Command, Stdio};
 /// A libnccl or librccl, and the release that it contains.
 pub(super) struct Library {
     path: PathBuf,
+    /// The user named it: it must be one.
+    is_named: bool,
     release: io::Result<Option<Release>>,
 }
 
@@ -30,13 +32,15 @@ impl Library {
 /// The given library, or all that are found.
 pub(super) fn find(given: Option<&Path>) -> Vec<Library> {
     let paths = given.map_or_else(libraries, |path| BTreeSet::from([path.to_owned()]));
-    paths.into_iter().map(|path| Library { release: Release::of(&path), path }).collect()
+    let is_named = given.is_some();
+    let library = |path: PathBuf| Library { release: Release::of(&path), is_named, path };
+    paths.into_iter().map(library).collect()
 }
 
-/// One check for each library.
 /// The first release that this version was not tested with.
 const UNKNOWN: u32 = 23_300;
 
+/// One check for each library.
 pub(super) fn checks(libraries: &[Library]) -> Vec<Check> {
     if libraries.is_empty() {
         return vec![Check::warn(
@@ -55,11 +59,11 @@ fn check(library: &Library) -> Vec<Check> {
         Ok(Some(release)) => release,
         Ok(None) => {
             let detail = format!("{shown} does not report its version");
-            return vec![Check::warn(
-                "NCCL",
-                detail,
-                "is it NVIDIA's libnccl.so.2, or AMD's librccl.so.1?",
-            )];
+            let advice = "is it NVIDIA's libnccl.so.2, or AMD's librccl.so.1?";
+            return vec![match library.is_named {
+                true => Check::fail("NCCL", detail, advice),
+                false => Check::warn("NCCL", detail, advice),
+            }];
         }
         Err(error) => {
             let detail = format!("{shown}: {error}");
@@ -74,7 +78,7 @@ fn check(library: &Library) -> Vec<Check> {
         None => vec![Check::fail(
             "NCCL",
             format!("{text} at {shown} has no profiler interface"),
-            "use NCCL 2.23 or later",
+            format!("use {} 2.23 or later", release.vendor.library()),
         )],
         Some(api) => {
             let detail = format!("{text} at {shown}: profiler API v{api}");
@@ -135,11 +139,11 @@ fn kernel_events_of_rccl(row: &releases::Release) -> Check {
         let detail = format!("on: {}; HIP tells the unit of their times", row.reason);
         return Check::ok(name, detail);
     }
-    let detail = format!(
-        "off: {}; without them no duration is the GPU's, and operations within a node show no end",
-        row.reason
-    );
-    Check::warn(name, detail, "NCCLSCOPE_KERNEL=on (docs/rccl.md)")
+    let blind = "without them no duration is the GPU's, and operations within a node show no end";
+    if row.by_default {
+        return Check::warn(name, format!("NCCLSCOPE_KERNEL is off: {blind}"), "unset it");
+    }
+    Check::ok(name, format!("off: {}; {blind} (docs/rccl.md)", row.reason))
 }
 
 /// The cost of kernel events with a release of NCCL, and what cannot be seen without them.

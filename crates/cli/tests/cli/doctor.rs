@@ -157,6 +157,28 @@ fn limits_of_releases_and_places_are_told() {
     command.args(["doctor", "-o", "/proc/x", "--nccl"]).arg(Path::new("/absent"));
     let check = json(&mut command, 4);
     assert_eq!((check("directory").0, check("NCCL").0), ("fail".into(), "fail".into()));
+    // A file that the user names must be one.
+    std::fs::write(place.nccl(), "no version").unwrap();
+    let check = json(tool().args(["doctor", "--nccl"]).arg(place.nccl()), 4);
+    assert_eq!(check("NCCL").0, "fail");
+}
+
+/// No advice to turn on what may hang the job.
+#[test]
+fn kernel_events_of_a_later_rccl_are_off_and_stay_so() {
+    let place = Place::new();
+    for (version, status) in [("2.27.7", "ok"), ("2.30.4", "ok")] {
+        std::fs::write(place.nccl(), format!("RCCL version : {version}-HEAD:96a25b5\0")).unwrap();
+        let (found, text) = json(&mut place.tool(), 0)("kernel events");
+        assert_eq!(found, status, "{text}");
+        assert!(!text.contains("KERNEL=on"), "{text}");
+        let mut command = place.tool();
+        let (found, text) = json(command.env("NCCLSCOPE_KERNEL", "off"), 0)("kernel events");
+        assert_eq!(found, if version == "2.27.7" { "warn" } else { "ok" }, "{text}");
+    }
+    std::fs::write(place.nccl(), "RCCL version : 2.22.3-HEAD:96a25b5\0").unwrap();
+    let (found, text) = json(&mut place.tool(), 4)("NCCL");
+    assert!(found == "fail" && text.contains("use RCCL 2.23 or later"), "{text}");
 }
 
 #[test]
