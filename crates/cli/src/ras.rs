@@ -21,16 +21,41 @@ const BETWEEN: Duration = Duration::from_secs(3);
 /// Maximum bytes of an answer: 100,000 ranks in ten communicators take some 250 MB.
 const MOST_BYTES: u64 = 1 << 30;
 
+/// Time after the first question until which another job's answer is followed by a question.
+const LATEST: Duration = Duration::from_secs(9);
+
+/// What RAS shows, and what is wrong with that.
+pub(crate) struct Shown {
+    pub(crate) ras: Ras,
+    /// Why there is one answer only, if so.
+    pub(crate) lacks: Option<String>,
+    /// Processes of several jobs answer there.
+    pub(crate) has_others: bool,
+}
+
 /// What RAS shows at two moments, at most `hang` apart. `address`: `HOST`, `HOST:PORT` or `:PORT`.
+/// If the job ends meanwhile, the first one counts alone.
 ///
 /// # Errors
 /// One sentence: no process answers there, or one that is not RAS.
-pub(crate) fn ask_twice(address: &str, hang: Duration) -> Result<Ras, String> {
+pub(crate) fn ask_twice(address: &str, hang: Duration) -> Result<Shown, String> {
     let begun = Instant::now();
-    let first = ask(address)?.at(begun.elapsed().as_secs_f64());
+    let now = || begun.elapsed().as_secs_f64();
+    let first = ask(address)?.at(now());
     std::thread::sleep(BETWEEN.min(hang));
-    let at = begun.elapsed().as_secs_f64();
-    Ok(first.join(ask(address)?.at(at)))
+    let mut has_others = false;
+    let lacks = loop {
+        match ask(address) {
+            Ok(second) if first.may_be_of_job_of(&second) => {
+                let ras = first.join(second.at(now()));
+                return Ok(Shown { ras, lacks: None, has_others });
+            }
+            Ok(_) if begun.elapsed() < LATEST => has_others = true,
+            Ok(_) => break format!("only another job has answered at {address} since"),
+            Err(error) => break error,
+        }
+    };
+    Ok(Shown { ras: first, lacks: Some(lacks), has_others })
 }
 
 fn ask(address: &str) -> Result<Ras, String> {
@@ -66,9 +91,13 @@ fn greet(address: &str, deadline: Instant) -> io::Result<(TcpStream, bool)> {
     let mut lines = BufReader::new(Timed { stream: &stream, deadline });
     let mut said = String::new();
     // One line for each.
-    for _ in 0..3 {
+    for nth in 0..3 {
         said.clear();
         (&mut lines).take(1 << 12).read_line(&mut said)?;
+        if nth == 0 && !said.starts_with("SERVER PROTOCOL ") {
+            let what = "what answers there is not NCCL's RAS";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
     }
     let has_json = said.trim_end() == "OK";
     Ok((stream, has_json))
@@ -88,9 +117,11 @@ fn is_timeout(error: &io::Error) -> bool {
 
 fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in address.to_socket_addrs()? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
+    let all: Vec<_> = address.to_socket_addrs()?.collect();
+    for (address, left) in all.iter().zip((1..=all.len()).rev()) {
+        let time = deadline.saturating_duration_since(Instant::now());
+        let share = time / u32::try_from(left).unwrap_or(u32::MAX);
+        match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -250,6 +250,10 @@ fn ranks_that_do_not_run_together_are_not_compared() {
     let report = analyze(&job, &Limits::default());
     let is_of = |step: &&StepRow| step.root.is_some_and(|root| root.rank == Some(5));
     assert!(report.steps.iter().filter(is_of).count() > 10, "{report:#?}");
+    // With one that runs with none of them, the function serves more communicators than are seen.
+    file.rank(Rank { place: (200, 0), behind: -7_000_000, ..Rank::nth(8, 9) });
+    let error = refused(std::slice::from_ref(&file.path));
+    assert!(error.contains("do not run at the same time"), "{error}");
     // None has a partner.
     let file = Export::new(folder.path(), "apart.sqlite");
     (0..3).for_each(|nth| file.rank(Rank { behind: nth * -12_000_000, ..Rank::nth(nth, 2) }));

@@ -49,8 +49,9 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     crate::input::allow_open_files()?;
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
-    let ras = args.ras.as_deref().map(|address| ask_twice(address, args.hang.hang_sec));
-    let settings = settings(args, ras.transpose().map_err(Failure::input)?, &directories);
+    let asked = args.ras.as_deref().map(|address| ask(address, args)).transpose()?;
+    let (ras, is_asked) = asked.unwrap_or((None, true));
+    let settings = settings(args, ras, &directories);
     directories.iter().for_each(|directory| crate::input::tell_archives(directory));
     let unrecorded = Unrecorded::find(&directories).lines();
     let read = settings.progress.clone();
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     }
     // Where ranks waited for one that died, `stragglers` would call a healthy rank slow.
     let is_killed = job.killed_ns.is_some() && found.waiting_ranks != 0;
-    let is_whole = warnings.is_empty() && job.damaged.is_empty();
+    let is_whole = is_asked && warnings.is_empty() && job.damaged.is_empty();
     if shown.of == 0 && !is_killed && is_whole && !directories.is_empty() {
         let input = words(&directories, args.run.id());
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
@@ -112,6 +113,31 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
     })
+}
+
+/// What RAS shows, and whether it has answered twice. Where there are other inputs, they are judged
+/// without it.
+fn ask(address: &str, args: &DiagnoseArgs) -> Result<(Option<Ras>, bool), Failure> {
+    match ask_twice(address, args.hang.hang_sec) {
+        Ok(shown) => {
+            if shown.has_others {
+                warn(format_args!(
+                    "processes of several jobs answer at {address}: the job that answered first is \
+                     judged; give each job an NCCL_RAS_ADDR of its own"
+                ));
+            }
+            let is_whole = shown.lacks.is_none();
+            if let Some(why) = shown.lacks {
+                warn(format_args!("{why}: the first answer alone is judged"));
+            }
+            Ok((Some(shown.ras), is_whole))
+        }
+        Err(error) if args.inputs.is_empty() => Err(Failure::input(error)),
+        Err(error) => {
+            warn(error);
+            Ok((None, false))
+        }
+    }
 }
 
 fn settings(args: &DiagnoseArgs, ras: Option<Ras>, directories: &[PathBuf]) -> InputOptions {

@@ -30,6 +30,7 @@ mod overload;
 mod pages;
 mod partial_input;
 mod pty;
+mod ras;
 mod rccl;
 mod report;
 mod report_html;

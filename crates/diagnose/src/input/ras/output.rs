@@ -90,6 +90,15 @@ impl Ras {
         newer
     }
 
+    /// Whether both may be of one job: they have a communicator in common, or one of them names
+    /// none. Processes of several jobs on a host answer at one address.
+    #[must_use]
+    pub fn may_be_of_job_of(&self, other: &Ras) -> bool {
+        let has = |name: &String| other.comms.iter().any(|(of_other, ..)| of_other == name);
+        let is_empty = self.comms.is_empty() || other.comms.is_empty();
+        is_empty || self.comms.iter().any(|(name, ..)| has(name))
+    }
+
     /// The latest of these outputs, joined with the one before it. Texts have no time: they count
     /// only if all are texts, and the last one is the latest.
     #[must_use]

@@ -74,6 +74,13 @@ pub(super) fn join(lines: &[Line], ranks: &[u32], is_one_time: bool) -> Joined {
     for function in &placed {
         let comms = function.communicators(lines, &ahead);
         is_whole &= comms.len() == 1 && function.is_in_order();
+        // A rank whose kernels match no other's uses several communicators for the function, or
+        // those that it shares them with were not captured: whom the rest waits for is unknown.
+        if comms.len() > 1 && comms.iter().any(|members| members.len() == 1) {
+            let all = comms.iter().flatten().map(|&at| function.of(&lines[at]).len());
+            joined.leave_out(function.func, all);
+            continue;
+        }
         for members in comms {
             joined.add(function, lines, (ranks, &members));
         }
@@ -119,8 +126,8 @@ impl Joined {
     fn leave_out(&mut self, func: &str, counts: impl Iterator<Item = usize>) {
         let are = human::are(counts.sum::<usize>(), &format!("{func} kernel"));
         self.notes.push(format!(
-            "{are} ignored: of which communicator they are is unknown, because no others run at \
-             the same time"
+            "{are} ignored: which of them are one collective is unknown, because on some ranks no \
+             others run at the same time"
         ));
     }
 }
