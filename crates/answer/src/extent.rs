@@ -54,7 +54,8 @@ pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
         State::Hung => Cost::of(1.0, gpus),
         State::Slow => {
             let cost = found.slow.findings.first()?.help.cost?;
-            Cost::of(cost.step_share, gpus).map(|of| Cost { is_most: cost.is_most, ..of })
+            Cost::of(cost.step_share, gpus)
+                .map(|of| Cost { gpu_hours_per_day: of.gpu_hours_per_day, ..cost })
         }
         State::Crashed | State::Fine | State::Unknown => None,
     }

@@ -95,8 +95,8 @@ fn hides(row: &Row, rows: &[Row], limits: &Limits) -> bool {
         None => match row.key.kind {
             // Steps that both sides have and that are not comparable.
             Kind::Step => is_common(row),
-            // Without steps nothing else shows what became of an operation that B no longer has: its
-            // program may have failed there, or computed wrong data.
+            // Without steps nothing else shows what became of an operation that B no longer has:
+            // its program may have failed there, or computed wrong data.
             Kind::Transfer => row.b.is_none() && !rows.iter().any(|row| row.key.kind == Kind::Step),
             _ => false,
         },

@@ -62,6 +62,8 @@ pub struct Cost {
     pub gpu_hours_per_day: f64,
     /// Whether the cost is an upper bound, as for a slow link: the job may do other work meanwhile.
     pub is_most: bool,
+    /// The interval in which the share lies with a probability of 95 %; `None` if unknown.
+    pub interval: Option<[f64; 2]>,
 }
 
 impl Cost {
@@ -69,7 +71,17 @@ impl Cost {
     #[must_use]
     pub fn of(step_share: f64, gpus: f64) -> Option<Cost> {
         let gpu_hours_per_day = HOURS * gpus * step_share;
-        (step_share > 0.0).then_some(Cost { step_share, gpu_hours_per_day, is_most: false })
+        let (is_most, interval) = (false, None);
+        (step_share > 0.0).then_some(Cost { step_share, gpu_hours_per_day, is_most, interval })
+    }
+
+    /// A cost in a job with `gpus` GPUs that may be off by so much; from 0 to all of the step.
+    #[must_use]
+    pub fn between(step_share: f64, error: f64, gpus: f64) -> Cost {
+        let interval = [step_share - error, step_share + error].map(|end| end.clamp(0.0, 1.0));
+        let step_share = step_share.clamp(0.0, 1.0);
+        let gpu_hours_per_day = HOURS * gpus * step_share;
+        Cost { step_share, gpu_hours_per_day, is_most: false, interval: Some(interval) }
     }
 
     /// The same cost, marked as an upper bound.
@@ -79,7 +91,8 @@ impl Cost {
     }
 }
 
-/// `23.8 % of each step: 92 GPU-hours a day`, with `at most` in front if it is an upper bound.
+/// `23.8 % of each step (22.7 to 24.9 %): 92 GPU-hours a day`, with `at most` in front if it is an
+/// upper bound.
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = if self.is_most { "at most " } else { "" };
@@ -87,16 +100,20 @@ impl fmt::Display for Cost {
             true => write!(f, "{most}{:.1} % of each step", 100.0 * self.step_share)?,
             false => write!(f, "{most}all of the job")?,
         }
+        if let Some([low, high]) = self.interval {
+            write!(f, " ({:.1} to {:.1} %)", 100.0 * low, 100.0 * high)?;
+        }
         write!(f, ": {:.0} GPU-hours a day", self.gpu_hours_per_day)
     }
 }
 
 impl Serialize for Cost {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Cost", 3)?;
+        let mut fields = to.serialize_struct("Cost", 4)?;
         fields.serialize_field("step_share", &self.step_share)?;
         fields.serialize_field("gpu_hours_per_day", &self.gpu_hours_per_day)?;
         fields.serialize_field("is_most", &self.is_most)?;
+        fields.serialize_field("interval", &self.interval)?;
         fields.end()
     }
 }

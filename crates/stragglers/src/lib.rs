@@ -19,6 +19,7 @@ operation counts as the rank's own work.
 pub mod blame;
 mod choice;
 pub mod clock;
+mod costs;
 pub mod coverage;
 pub mod details;
 pub mod drift;

@@ -8,6 +8,7 @@ why something is not reported. This module does **not** print.
 
 use crate::blame::{Blame, blame};
 use crate::clock::Clocks;
+use crate::costs::Costs;
 use crate::coverage::Known;
 use crate::details::Details;
 use crate::finding::{Finding, SlowPart};
@@ -187,6 +188,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     shared_gpu::doubt(job, &mut findings);
     coverage::doubt(job, &mut findings);
     help(job, list.first(), &mut findings);
+    replay(job, &clocks, &steps, &mut findings);
     let last_arrivers = match job.is_kernel_timed {
         true => arrivers(job, &last_arrivers(job, &clocks)),
         false => Vec::new(),
@@ -300,6 +302,19 @@ fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
         finding.help.cost = lost.or_else(|| most.map(Cost::at_most));
         finding.comms = finding.comm_texts.iter().map(|text| job.comm_id(text)).collect();
         finding.help.since = onset_ns.and_then(in_words);
+    }
+}
+
+/// Sets the costs of findings to what a replay of the job without them would save.
+fn replay(job: &Job, clocks: &Clocks, steps: &Steps, findings: &mut [Finding]) {
+    if findings.is_empty() {
+        return;
+    }
+    let Some(costs) = Costs::of(job, clocks, steps) else { return };
+    for finding in findings {
+        if let Some(cost) = costs.cost(finding) {
+            finding.help.cost = Some(cost);
+        }
     }
 }
 

@@ -74,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "ncclscope-stragglers",
         &[
+            "ncclscope-delays",
             "ncclscope-inspector",
             "ncclscope-kineto",
             "ncclscope-findings",
@@ -98,6 +99,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-kineto", &["ncclscope-views", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-simulate", &["ncclscope-findings", "ncclscope-trace"]),
     ("ncclscope-diagnose", &["ncclscope-findings", "ncclscope-operations", "ncclscope-trace"]),
+    ("ncclscope-delays", &["ncclscope-operations"]),
     ("ncclscope-inspector", &["ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-report", &["ncclscope-inspector", "ncclscope-operations", "ncclscope-trace"]),
     (

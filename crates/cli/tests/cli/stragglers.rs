@@ -205,9 +205,9 @@ fn step_ns(report: &Value) -> f64 {
     sum / steps.len() as f64
 }
 
-/// The job is slower by at most what a finding says, and by at least a third of it.
+/// The cost of a finding is how much longer steps are than in the same job without the fault.
 #[test]
-fn what_slow_transfers_cost_at_most_is_no_less_than_what_they_cost() {
+fn a_finding_costs_what_the_healthy_job_would_save() {
     let directory = tempfile::tempdir().unwrap();
     let simulated = |fault: &str, code| {
         let run = directory.path().join(fault);
@@ -216,14 +216,18 @@ fn what_slow_transfers_cost_at_most_is_no_less_than_what_they_cost() {
         json(run, code)
     };
     let healthy = step_ns(&simulated("healthy", 0));
-    for fault in ["slow-link", "slow-nic", "slow-nvlink", "drift"] {
+    let faults =
+        ["slow-gpu", "slow-kernels", "slow-link", "slow-nic", "slow-nvlink", "long-last-stage"];
+    for fault in faults {
         let report = simulated(fault, 1);
         let slower = 1.0 - healthy / step_ns(&report);
         let cost = &report["findings"][0]["cost"];
-        let most = cost["step_share"].as_f64().unwrap();
-        assert_eq!(cost["is_most"], true, "{fault}");
-        let said = format!("{fault}: {slower} of a step, and {most} at most");
-        assert!(slower - 0.002 <= most && most <= 3.0 * slower, "{said}");
+        let share = cost["step_share"].as_f64().unwrap();
+        let said = format!("{fault}: {slower} of a step, found {cost}");
+        assert!((share / slower - 1.0).abs() < 0.25, "{said}");
+        let [low, high] = [0, 1].map(|end| cost["interval"][end].as_f64().unwrap());
+        assert!((low..=high).contains(&slower), "{said}");
+        assert_eq!(cost["is_most"], false, "{said}");
     }
 }
 

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The moments of a job in the order of time, with what each waits for, and their replay.
+
+use std::collections::BTreeSet;
+
+/// One member's part in an operation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Part {
+    /// Index of the rank.
+    pub rank: u32,
+    /// When it arrived, ns on the job's clock.
+    pub arrival: f64,
+    /// When it ended for this rank, ns on the job's clock.
+    pub end: f64,
+}
+
+/// A collective with its members, or the sends and receives of one rank.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Operation {
+    /// Operations of one kind are comparable: role, function and size.
+    pub kind: u32,
+    /// Index of its communicator.
+    pub comm: u32,
+    /// Index of its step.
+    pub step: u32,
+    /// The recorded members.
+    pub parts: Vec<Part>,
+    /// Indices of the operations at the other ends of sends and receives, for whose arrival it
+    /// waits, too.
+    pub partners: Vec<u32>,
+}
+
+/// What a moment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A rank arrives at an operation, after work of its own.
+    Arrival,
+    /// All that have arrived so far; without a weight.
+    Ready,
+    /// An operation ends for a rank, after its transfers.
+    End,
+}
+
+/// No moment.
+const NONE: u32 = u32::MAX;
+/// Resolution of a GPU's timer, ns: an arrival that seems to be earlier than an end by less may
+/// wait for it. Ends are earlier by as much, but after the arrival at their operation.
+const RESOLUTION: f64 = 1e3;
+
+/// A moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) rank: u32,
+    pub(crate) op: u32,
+    /// The moments that it waits for.
+    before: [u32; 2],
+}
+
+impl Node {
+    /// True if it waits for another moment: what a rank did before its first one is unknown.
+    pub(crate) fn has_before(&self) -> bool {
+        self.before != [NONE; 2]
+    }
+}
+
+/// When each step ends, ns; NaN for a step without operations.
+pub type StepEnds = Vec<f64>;
+
+/// The moments of a job, each after those that it waits for.
+#[derive(Debug, Default)]
+pub struct Graph {
+    pub(crate) nodes: Vec<Node>,
+    /// The part of the time of each moment that it caused itself, ns.
+    pub(crate) weights: Vec<f64>,
+    pub(crate) operations: Vec<Operation>,
+    ranks: usize,
+    steps: usize,
+    /// Times begin anew in each step.
+    restarts: bool,
+}
+
+/// A moment to be added.
+struct Event {
+    time: f64,
+    kind: Kind,
+    op: u32,
+    part: u32,
+}
+
+impl Graph {
+    /// The graph of these operations. `restarts`: the times of each step begin at 0.
+    #[must_use]
+    pub fn of(operations: Vec<Operation>, ranks: usize, steps: usize, restarts: bool) -> Graph {
+        let mut graph = Graph { operations, ranks, steps, restarts, ..Graph::default() };
+        let events = graph.events();
+        let mut building = Building::new(&graph);
+        let mut step = None;
+        for event in events {
+            let of_event = graph.operations[event.op as usize].step;
+            if restarts && step != Some(of_event) {
+                building.last_end.fill(NONE);
+                step = Some(of_event);
+            }
+            building.add(&mut graph, &event);
+        }
+        graph
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// True if one of these ranks takes part in an operation, or is at its other end.
+    #[must_use]
+    pub fn has_member(&self, op: u32, ranks: &BTreeSet<u32>) -> bool {
+        let operation = &self.operations[op as usize];
+        let is_of = |op: &Operation| op.parts.iter().any(|part| ranks.contains(&part.rank));
+        let mut partners = operation.partners.iter();
+        is_of(operation) || partners.any(|&at| is_of(&self.operations[at as usize]))
+    }
+
+    /// The weights, ns: what [`Graph::replay`] takes, with some of them replaced.
+    #[must_use]
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
+    /// When each step ends if the moments have these weights.
+    #[must_use]
+    pub fn replay(&self, weights: &[f64]) -> StepEnds {
+        let mut times = vec![0.0_f64; self.nodes.len()];
+        let mut ends = vec![f64::NAN; self.steps];
+        for (at, (node, weight)) in self.nodes.iter().zip(weights).enumerate() {
+            let before = |at: u32| times.get(at as usize).copied().unwrap_or(0.0);
+            let time = before(node.before[0]).max(before(node.before[1])) + weight;
+            times[at] = time;
+            if node.kind == Kind::End {
+                let end = &mut ends[self.operations[node.op as usize].step as usize];
+                *end = end.max(time);
+            }
+        }
+        ends
+    }
+
+    /// How long each step lasts, from the end of the one before; of the first, and of those after
+    /// one without operations, nothing is known.
+    #[must_use]
+    pub fn durations(&self, ends: &StepEnds) -> Vec<f64> {
+        if self.restarts {
+            return ends.clone();
+        }
+        let before = std::iter::once(f64::NAN).chain(ends.iter().copied());
+        ends.iter().zip(before).map(|(end, before)| end - before).collect()
+    }
+
+    /// All arrivals and ends in the order of time, ends before arrivals of the same time.
+    fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (operation, op) in self.operations.iter().zip(0..) {
+            for (of_rank, part) in operation.parts.iter().zip(0..) {
+                let end = (of_rank.end - RESOLUTION).max(of_rank.arrival + 1.0);
+                events.push(Event { time: of_rank.arrival, kind: Kind::Arrival, op, part });
+                events.push(Event { time: end, kind: Kind::End, op, part });
+            }
+        }
+        let step = |event: &Event| match self.restarts {
+            true => self.operations[event.op as usize].step,
+            false => 0,
+        };
+        events.sort_unstable_by(|a, b| {
+            let by_step = step(a).cmp(&step(b));
+            let by_time = by_step.then(a.time.total_cmp(&b.time));
+            by_time.then((a.kind == Kind::Arrival).cmp(&(b.kind == Kind::Arrival)))
+        });
+        events
+    }
+
+    fn push(&mut self, node: Node, weight: f64) -> u32 {
+        self.nodes.push(node);
+        self.weights.push(weight);
+        u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
+    }
+}
+
+/// What is known while moments are added.
+struct Building {
+    /// The last end of each rank.
+    last_end: Vec<u32>,
+    /// The moment at which all were there that have arrived at each operation so far.
+    ready: Vec<u32>,
+    times: Vec<f64>,
+}
+
+impl Building {
+    fn new(graph: &Graph) -> Building {
+        let ready = vec![NONE; graph.operations.len()];
+        Building { last_end: vec![NONE; graph.ranks], ready, times: Vec::new() }
+    }
+
+    fn time(&self, node: u32) -> f64 {
+        self.times.get(node as usize).copied().unwrap_or(0.0)
+    }
+
+    fn add(&mut self, graph: &mut Graph, event: &Event) {
+        let op = event.op;
+        let rank = graph.operations[op as usize].parts[event.part as usize].rank;
+        let last = self.last_end[rank as usize];
+        if event.kind == Kind::End {
+            let before = [self.ready[op as usize], NONE];
+            let node = Node { kind: Kind::End, rank, op, before };
+            self.last_end[rank as usize] = self.push(graph, node, event.time);
+            return;
+        }
+        let node = Node { kind: Kind::Arrival, rank, op, before: [last, NONE] };
+        let arrival = self.push(graph, node, event.time);
+        self.arrived(graph, op, arrival);
+        for at in 0..graph.operations[op as usize].partners.len() {
+            let partner = graph.operations[op as usize].partners[at];
+            self.arrived(graph, partner, arrival);
+        }
+    }
+
+    /// Notes an arrival for which an operation waits.
+    fn arrived(&mut self, graph: &mut Graph, op: u32, arrival: u32) {
+        let before = self.ready[op as usize];
+        self.ready[op as usize] = match before {
+            NONE => arrival,
+            _ => {
+                let rank = graph.nodes[arrival as usize].rank;
+                let node = Node { kind: Kind::Ready, rank, op, before: [before, arrival] };
+                let time = self.time(before).max(self.time(arrival));
+                self.push(graph, node, time)
+            }
+        };
+    }
+
+    fn push(&mut self, graph: &mut Graph, node: Node, time: f64) -> u32 {
+        let before = node.before.map(|at| self.time(at));
+        self.times.push(time);
+        graph.push(node, time - before[0].max(before[1]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times in ms; an end is noted 1 us earlier.
+    fn part(rank: u32, arrival: f64, end: f64) -> Part {
+        Part { rank, arrival: arrival * 1e6, end: end * 1e6 + RESOLUTION }
+    }
+
+    /// In ms.
+    fn ms(ns: impl IntoIterator<Item = f64>) -> Vec<f64> {
+        ns.into_iter().map(|ns| ns / 1e6).collect()
+    }
+
+    fn operation(step: u32, parts: Vec<Part>) -> Operation {
+        Operation { step, parts, ..Operation::default() }
+    }
+
+    /// Two ranks, two steps; rank 1 works for longer.
+    fn two() -> Graph {
+        let first = operation(0, vec![part(0, 10.0, 40.0), part(1, 30.0, 41.0)]);
+        let second = operation(1, vec![part(0, 50.0, 90.0), part(1, 80.0, 91.0)]);
+        Graph::of(vec![first, second], 2, 2, false)
+    }
+
+    #[test]
+    fn the_weights_give_the_run_again() {
+        let graph = two();
+        assert_eq!(ms(graph.replay(graph.weights())), [41.0, 91.0]);
+        let own: Vec<f64> = graph
+            .nodes
+            .iter()
+            .zip(graph.weights())
+            .filter(|(node, _)| node.kind == Kind::Arrival)
+            .map(|(_, weight)| *weight)
+            .collect();
+        assert_eq!(ms(own), [10.0, 30.0, 10.0, 39.0]);
+    }
+
+    #[test]
+    fn without_the_work_of_the_late_rank_steps_are_shorter() {
+        let graph = two();
+        let weights: Vec<f64> = graph
+            .nodes
+            .iter()
+            .zip(graph.weights())
+            .map(|(node, &weight)| match (node.kind, node.rank) {
+                (Kind::Arrival, 1) => 10.0 * 1e6,
+                _ => weight,
+            })
+            .collect();
+        let ends = graph.replay(&weights);
+        assert_eq!(ms(graph.durations(&ends).into_iter().skip(1)), [21.0]);
+        assert_eq!(ms(ends), [21.0, 42.0]);
+    }
+
+    #[test]
+    fn a_send_waits_for_the_receive() {
+        let send = Operation { partners: vec![1], ..operation(0, vec![part(0, 10.0, 60.0)]) };
+        let receive = Operation { partners: vec![0], ..operation(0, vec![part(1, 50.0, 60.0)]) };
+        let graph = Graph::of(vec![send, receive], 2, 1, false);
+        let ends: Vec<f64> = graph
+            .nodes
+            .iter()
+            .zip(graph.weights())
+            .filter(|(node, _)| node.kind == Kind::End)
+            .map(|(_, weight)| *weight)
+            .collect();
+        assert_eq!(ms(ends), [10.0, 10.0]);
+    }
+}
