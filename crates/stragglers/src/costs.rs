@@ -22,8 +22,9 @@ const REFERENCE_ERROR: f64 = 0.01;
 const ERRORS: f64 = 1.96;
 /// Minimum number of steps whose durations are known; fewer give no error.
 const STEPS: usize = 3;
-/// Maximum number of moments that are kept, 36 bytes each, and replayed.
-const MOMENTS: usize = 8_000_000;
+/// Maximum number of parts of operations that are replayed; each has three moments of 36 bytes. Of
+/// larger jobs the last steps are.
+const PARTS: usize = 1_300_000;
 
 /// A job that can be replayed.
 pub(crate) struct Costs<'a> {
@@ -36,13 +37,12 @@ pub(crate) struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// The moments of a job; `None` if it has too many, too few steps, or no times of kernels.
+    /// The moments of a job; `None` if it has too few steps, or no times of kernels.
     pub(crate) fn of(job: &'a Job, clocks: &Clocks, steps: &'a Steps) -> Option<Costs<'a>> {
-        let parts = steps.parts(job).count();
-        if !job.is_kernel_timed || 3 * parts > MOMENTS {
+        if !job.is_kernel_timed {
             return None;
         }
-        let operations = operations(job, clocks, steps);
+        let operations = operations(job, clocks, steps, first(job, steps));
         let graph = Graph::of(operations, job.workers.len(), steps.list.len(), job.steps_restart);
         let peers = Peers::of(&graph);
         let durations = graph.durations(&graph.replay(graph.weights()));
@@ -117,8 +117,20 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
     (mean, ERRORS * (variance / number.max(1.0)).sqrt())
 }
 
-/// The operations of a job on its clock.
-fn operations(job: &Job, clocks: &Clocks, steps: &Steps) -> Vec<Operation> {
+/// The first of the last steps that have no more than [`PARTS`].
+fn first(job: &Job, steps: &Steps) -> usize {
+    let mut parts = vec![0; steps.list.len()];
+    steps.parts(job).for_each(|(_, step)| parts[step] += 1);
+    let mut left = PARTS;
+    let fits = |parts: &&usize| {
+        left = left.saturating_sub(**parts);
+        left > 0
+    };
+    steps.list.len() - parts.iter().rev().take_while(fits).count()
+}
+
+/// The operations of a job on its clock, from a step on. Those of earlier steps have no parts.
+fn operations(job: &Job, clocks: &Clocks, steps: &Steps, first_step: usize) -> Vec<Operation> {
     let mut kinds = Kinds::default();
     let part = |part: &Part| delays::Part {
         rank: index(part.worker),
@@ -128,14 +140,16 @@ fn operations(job: &Job, clocks: &Clocks, steps: &Steps) -> Vec<Operation> {
     let mut all = Vec::with_capacity(job.collectives.len() + job.batches.len());
     for (collective, &step) in job.collectives.iter().zip(&steps.of_collective) {
         let (kind, comm) = kinds.of_collective(job, &job.classes[collective.class]);
-        let parts = collective.parts.iter().map(part).collect();
+        let is_in = step >= first_step;
+        let parts = collective.parts.iter().filter(|_| is_in).map(part).collect();
         all.push(Operation { kind, comm, step: index(step), parts, partners: Vec::new() });
     }
     let first = all.len();
     for (batch, &step) in job.batches.iter().zip(&steps.of_batch) {
         let (kind, comm) = kinds.of_batch(job, batch);
         let partners: BTreeSet<u32> = batch.partners.iter().map(|&at| index(first + at)).collect();
-        let (parts, partners) = (vec![part(&batch.part)], partners.into_iter().collect());
+        let parts = std::iter::once(&batch.part).filter(|_| step >= first_step).map(part);
+        let (parts, partners) = (parts.collect(), partners.into_iter().collect());
         all.push(Operation { kind, comm, step: index(step), parts, partners });
     }
     all
