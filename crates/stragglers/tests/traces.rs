@@ -81,6 +81,56 @@ fn a_rank_without_a_trace_may_be_the_cause() {
     assert!(one.quiet[0].ends_with("rank 7 may be the cause: no trace of 1 of 8 ranks"));
 }
 
+/// The traces of 12 ranks, of which some lack `distributedInfo`, under other names.
+fn without_rank(
+    late: u32,
+    lacks: impl Fn(u32) -> bool,
+    name: impl Fn(u32) -> String,
+) -> SlowReport {
+    let folder = folder();
+    let profile = Profile { world: 12, late, ..Profile::PLAIN };
+    let write = |rank: u32| {
+        let path = folder.path().join(name(rank));
+        let of_rank = format!("\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": 12}}, ");
+        let text = profile.trace(rank);
+        let text = if lacks(rank) { text.replace(&of_rank, "") } else { text };
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let mut paths: Vec<PathBuf> = (0..12).map(write).collect();
+    paths.sort();
+    judged(&paths)
+}
+
+#[test]
+fn a_trace_without_its_rank_has_that_of_its_name() {
+    let report = without_rank(2, |_| true, |rank| format!("rank{rank}.json"));
+    assert_eq!(report.findings[0].root_ranks, [2], "{report:#?}");
+    let note = "12 traces have no rank, as a profile that begins before `init_process_group`: \
+                ranks are the numbers in the files' names";
+    assert!(report.notes.iter().any(|one| one == note), "{:?}", report.notes);
+    let some = without_rank(3, |rank| rank % 2 == 1, |rank| format!("t_rank-{rank}.pt.json"));
+    assert_eq!(some.findings[0].root_ranks, [3], "{some:#?}");
+    assert!(some.notes.iter().any(|note| note.starts_with("6 traces have no rank, ")));
+}
+
+#[test]
+fn a_trace_without_a_rank_in_its_name_has_a_position() {
+    for name in ["libkineto_activities_", "node_rank", "local_rank_", "myrank"] {
+        let report = without_rank(2, |_| true, |rank| format!("{name}{}.json", 98 + rank));
+        assert_eq!(report.findings[0].root_ranks, [2], "in the order of numbers: {report:#?}");
+        let lists = format!(
+            "ranks are positions: 0 is {name}98.json, 1 is {name}99.json, 2 is {name}100.json, "
+        );
+        assert!(report.notes.iter().any(|note| note.contains(&lists)), "{:?}", report.notes);
+    }
+    let one = without_rank(4, |rank| rank == 4, |rank| format!("host_{}.json", 900 + rank));
+    assert_eq!(one.findings[0].root_ranks, [4], "the one that is free: {one:#?}");
+    let note = "1 trace has no rank, as a profile that begins before `init_process_group`: ranks \
+                are positions: 4 is host_904.json";
+    assert!(one.notes.iter().any(|one| one == note), "{:?}", one.notes);
+}
+
 #[test]
 fn two_jobs_are_not_one() {
     let folder = folder();

@@ -10,6 +10,7 @@ all run at once, as in an AllToAll; else they are ignored, with a note.
 */
 
 mod archive;
+mod ranks;
 mod sessions;
 
 pub use archive::{is_archive, is_trace};
@@ -19,7 +20,8 @@ use super::kernels::{Key, SEND_RECV, UNKNOWN, beside, build, gaps};
 use crate::model::{Job, Part, Worker};
 use ncclscope_kineto::Trace;
 use ncclscope_operations::function::Kind;
-use std::collections::{BTreeMap, BTreeSet};
+use ranks::Ranks;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The job of some traces.
@@ -66,18 +68,18 @@ pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
 }
 
 fn job(traces: &[Trace]) -> Result<Job, Error> {
+    let ranks = Ranks::of(traces);
     let mut job = Job {
         is_kernel_timed: true,
         is_of_traces: true,
         shapes: vec![String::new()],
-        unrecorded: missing(traces),
+        unrecorded: missing(traces, &ranks),
         ..Job::default()
     };
     let mut groups: BTreeMap<Key, Vec<Part>> = BTreeMap::new();
     let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
     let origin = traces.iter().flat_map(|t| &t.kernels).map(|k| k.start_ns).min().unwrap_or(0);
-    for (trace, position) in traces.iter().zip(0u32..) {
-        let rank = trace.identity.rank.map_or(position, |(rank, _)| rank);
+    for (trace, &rank) in traces.iter().zip(&ranks.of) {
         if let Some(other) = job.workers.iter().position(|worker| worker.rank == rank) {
             let what = format!("it is of rank {rank} as is {}", traces[other].path.display());
             return Err(Error::new(&trace.path, what));
@@ -93,6 +95,7 @@ fn job(traces: &[Trace]) -> Result<Job, Error> {
         return Err(no_kernel(traces, job.beside));
     }
     build(&mut job, groups, &sizes);
+    job.notes.extend(ranks.note);
     Ok(job)
 }
 
@@ -111,13 +114,14 @@ fn no_kernel(traces: &[Trace], beside: Option<String>) -> Error {
 
 /// The ranks without a trace, as inclusive ranges: of the world, whose size the traces have, and of
 /// their process groups. Empty if the rank of a trace is unknown.
-fn missing(traces: &[Trace]) -> Vec<(u32, u32)> {
-    let ranks: Option<BTreeSet<u32>> =
-        traces.iter().map(|trace| trace.identity.rank.map(|(rank, _)| rank)).collect();
+fn missing(traces: &[Trace], ranks: &Ranks) -> Vec<(u32, u32)> {
+    if !ranks.is_known {
+        return Vec::new();
+    }
     let worlds = traces.iter().filter_map(|trace| trace.identity.rank).map(|(_, world)| world);
     let listed = traces.iter().flat_map(|trace| &trace.groups).flat_map(|group| &group.ranks);
     let end = worlds.chain(listed.map(|rank| rank.saturating_add(1))).max().unwrap_or(0);
-    ranks.map_or_else(Vec::new, |ranks| gaps(&ranks, end))
+    gaps(&ranks.of.iter().copied().collect(), end)
 }
 
 fn add(

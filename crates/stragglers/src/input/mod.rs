@@ -21,6 +21,7 @@ mod link_times;
 mod network;
 pub mod nsys;
 mod plan;
+mod positions;
 pub mod recording;
 pub mod semantics;
 mod shortages;
