@@ -31,7 +31,7 @@ impl Profile {
         for step in 0..14 {
             let end = self.begin + (step + 1) * 34_000;
             // Each arrives a little after the one before.
-            let dur = if rank == self.late { 1_000 } else { 9_000 - 300 * u64::from(rank) };
+            let dur = if rank == self.late { 1_000 } else { 9_000 - 300 * u64::from(rank % 28) };
             let comma = if step == 0 { "" } else { ", " };
             write!(
                 text,
@@ -129,6 +129,52 @@ fn a_trace_without_a_rank_in_its_name_has_a_position() {
     let note = "1 trace has no rank, as a profile that begins before `init_process_group`: ranks \
                 are positions: 4 is host_904.json";
     assert!(one.notes.iter().any(|one| one == note), "{:?}", one.notes);
+}
+
+/// The report about 64 ranks in two halves, of which rank 3 is late: `group` has what a trace says
+/// of a half's ranks, and `info` what it says of groups.
+fn of_halves(
+    group: impl Fn(&[u32]) -> String,
+    info: impl Fn(&[u32]) -> String,
+    half: impl Fn(u32) -> Vec<u32>,
+) -> SlowReport {
+    let folder = folder();
+    let write = |rank: u32| {
+        let path = folder.path().join(format!("r{rank}.json"));
+        let ranks = half(rank);
+        let late = if ranks.contains(&3) { 3 } else { 63 };
+        let text = Profile { world: 64, late, ..Profile::PLAIN }.trace(rank);
+        let args = format!(
+            "\"args\": {{\"Process Group Name\": \"1\", \"Group size\": {}, \
+             \"Process Group Ranks\": \"{}\"}}",
+            ranks.len(),
+            group(&ranks)
+        );
+        let world = format!("\"world_size\": 64, \"pg_config\": [{}]", info(&ranks));
+        let text = text.replace("\"args\": {}", &args).replace("\"world_size\": 64", &world);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    judged(&(0..64).map(write).collect::<Vec<_>>())
+}
+
+#[test]
+fn groups_of_one_name_are_apart_however_many_ranks_they_have() {
+    let all = |ranks: &[u32]| format!("{ranks:?}");
+    let first = |ranks: &[u32]| all(&ranks[..30]).replace(']', ", ...]");
+    let none = |_: &[u32]| String::new();
+    let halves = |rank: u32| (rank / 32 * 32..rank / 32 * 32 + 32).collect::<Vec<_>>();
+    let whole = of_halves(all, none, halves);
+    assert_eq!(whole.collectives, 28, "{whole:#?}");
+    let cut = of_halves(first, none, halves);
+    assert_eq!((&cut.findings, cut.collectives), (&whole.findings, whole.collectives));
+    // Groups at unequal distances have no list in args.
+    let odd = |rank: u32| (0..64).filter(|it| it / 3 % 2 == rank / 3 % 2).collect::<Vec<_>>();
+    let of_config = |ranks: &[u32]| format!("{{\"pg_name\": \"1\", \"ranks\": {ranks:?}}}");
+    let whole = of_halves(all, none, odd);
+    let listed = of_halves(|_: &[u32]| "[]".to_owned(), of_config, odd);
+    assert_eq!((&listed.findings, listed.collectives), (&whole.findings, whole.collectives));
+    assert_eq!(listed.collectives, 28);
 }
 
 #[test]

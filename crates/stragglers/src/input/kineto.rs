@@ -19,10 +19,14 @@ use super::Error;
 use super::kernels::{Key, SEND_RECV, UNKNOWN, beside, build, gaps};
 use crate::model::{Job, Part, Worker};
 use ncclscope_kineto::Trace;
+use ncclscope_kineto::facts::Group;
 use ncclscope_operations::function::Kind;
 use ranks::Ranks;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Maximum number of ranks that PyTorch writes of a process group.
+const LISTED_BY_PYTORCH: usize = 30;
 
 /// The job of some traces.
 #[derive(Debug)]
@@ -124,6 +128,17 @@ fn missing(traces: &[Trace], ranks: &Ranks) -> Vec<(u32, u32)> {
     gaps(&ranks.of.iter().copied().collect(), end)
 }
 
+/// Identifies a process group in all traces. Its name is a number that each process counts for
+/// itself, so that the ranks belong to it: as many as each trace has.
+fn name(group: &Group) -> String {
+    let first = group.ranks.iter().take(LISTED_BY_PYTORCH);
+    let ranks = first.map(u32::to_string).collect::<Vec<_>>().join(",");
+    match group.is_cut || group.ranks.len() > LISTED_BY_PYTORCH {
+        true => format!("{} [{ranks},... {}]", group.name, group.size),
+        false => format!("{} [{ranks}]", group.name),
+    }
+}
+
 fn add(
     groups: &mut BTreeMap<Key, Vec<Part>>,
     sizes: &mut BTreeMap<String, u32>,
@@ -138,15 +153,7 @@ fn add(
         let facts = &kernel.facts;
         let group = facts.group.and_then(|at| trace.groups.get(at));
         let ranks = group.map(|group| group.size).filter(|&size| size > 0).or(world);
-        let comm = group.map_or_else(
-            || "all".to_owned(),
-            |group| {
-                // Group names are numbers that each process counts for itself, so that the ranks
-                // identify a group.
-                let ranks: Vec<String> = group.ranks.iter().map(u32::to_string).collect();
-                format!("{} [{}]", group.name, ranks.join(","))
-            },
-        );
+        let comm = group.map_or_else(|| "all".to_owned(), name);
         if let Some(ranks) = ranks {
             sizes.insert(comm.clone(), ranks);
         }

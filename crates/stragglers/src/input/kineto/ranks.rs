@@ -9,6 +9,7 @@ rank; else the trace has a free number, in the order of the numbers in the names
 
 use crate::input::positions;
 use ncclscope_kineto::Trace;
+use ncclscope_kineto::facts::Group;
 use ncclscope_operations::human;
 use std::collections::BTreeSet;
 
@@ -73,7 +74,8 @@ fn in_name(trace: &Trace) -> Option<u32> {
     let words = before.trim_end_matches(|letter: char| !letter.is_ascii_alphabetic());
     let is_of_others = OF_OTHERS.iter().any(|of| words.ends_with(of))
         || before.ends_with(|letter: char| letter.is_ascii_alphabetic());
-    let lists = |ranks: &[u32]| ranks.is_empty() || ranks.contains(&rank);
-    let may_be = !is_of_others && trace.groups.iter().all(|group| lists(&group.ranks));
+    let may_have =
+        |group: &Group| group.is_cut || group.ranks.is_empty() || group.ranks.contains(&rank);
+    let may_be = !is_of_others && trace.groups.iter().all(may_have);
     may_be.then_some(rank)
 }
