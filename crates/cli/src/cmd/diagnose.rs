@@ -16,7 +16,7 @@ use crate::unrecorded::Unrecorded;
 use crate::whole_folder::{self, Existing};
 use ncclscope_diagnose::input::ras::Ras;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
+use ncclscope_diagnose::{Diagnosis, HiddenWhy, Job, NoEnd, Options, diagnose, fr_out, text};
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;
@@ -106,11 +106,15 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         let input = words(&directories, args.run.id());
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
+    // Two outputs of RAS between which nothing was launched, and the job may hang.
+    let launches = HiddenWhy::NoEnd(NoEnd::Launches);
+    let is_decided = found.hidden.as_ref().is_none_or(|hidden| hidden.why != launches);
     Ok(match (is_whole, found.findings.is_empty()) {
         // Unreadable or damaged input takes precedence, because it may hide the actual cause.
         (false, _) => ExitCode::from(BAD_INPUT),
         (true, false) => ExitCode::from(FINDINGS),
-        (true, true) => ExitCode::SUCCESS,
+        (true, true) if is_decided => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(BAD_INPUT),
     })
 }
 

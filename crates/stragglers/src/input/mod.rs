@@ -21,7 +21,6 @@ mod link_times;
 mod network;
 pub mod nsys;
 mod plan;
-mod positions;
 pub mod recording;
 pub mod semantics;
 mod shortages;

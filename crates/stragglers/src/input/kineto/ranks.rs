@@ -7,10 +7,9 @@ PyTorch writes `distributedInfo` when a profile begins, so that one that begins 
 rank; else the trace has a free number, in the order of the numbers in the names. Both get a note.
 */
 
-use crate::input::positions;
 use ncclscope_kineto::Trace;
 use ncclscope_kineto::facts::Group;
-use ncclscope_operations::human;
+use ncclscope_operations::{human, positions};
 use std::collections::BTreeSet;
 
 /// Words that make `WORD_rank3` a number among other things than the ranks of the job.

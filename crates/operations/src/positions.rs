@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ranks that files do not have: positions, in the order of the numbers in the files' names.
 
-use ncclscope_operations::human;
+use crate::human;
 
 /// Maximum number of ranks whose places a note lists.
 const LISTED: usize = 16;
 
 /// A name in parts, such that `rank10` comes after `rank9`.
-pub(super) fn by_numbers(name: &str) -> Vec<(String, u64)> {
+#[must_use]
+pub fn by_numbers(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0_u64)];
     let mut is_number = false;
     for letter in name.chars() {
@@ -26,12 +27,13 @@ pub(super) fn by_numbers(name: &str) -> Vec<(String, u64)> {
 }
 
 /// Lists which position is what: `0 is process 7 on GPU 0 in a.sqlite, 1 is ...`.
-pub(super) fn list(places: impl ExactSizeIterator<Item = (u32, String)>) -> String {
-    let count = places.len();
-    let mut listed: Vec<String> =
-        places.take(LISTED).map(|(at, what)| format!("{at} is {what}")).collect();
-    if count > LISTED {
-        listed.push(human::count(count - LISTED, "more rank"));
+#[must_use]
+pub fn list(places: impl Iterator<Item = (u32, String)>) -> String {
+    let mut listed: Vec<String> = places.map(|(at, what)| format!("{at} is {what}")).collect();
+    let more = listed.len().saturating_sub(LISTED);
+    if more > 0 {
+        listed.truncate(LISTED);
+        listed.push(human::count(more, "more rank"));
     }
     listed.join(", ")
 }
