@@ -49,6 +49,14 @@ pub(crate) fn of(
 }
 
 impl Comparison {
+    /// Number of rows that are slower by more than this share, and for which the runs are too few
+    /// to tell whether that is chance.
+    #[must_use]
+    pub fn undecided(&self, limit: f64) -> usize {
+        let is_open = |row: &&Row| row.lacks_runs && row.change.is_some_and(|by| by > limit);
+        self.rows.iter().filter(is_open).count()
+    }
+
     /// True if anything is known to have changed, or not to have. Links that are the same count
     /// only where nothing else is on both sides.
     #[must_use]
@@ -126,7 +134,7 @@ fn what(
         (State::Same, _) => alike(),
         _ => {
             let hidden = rows.iter().filter(|row| hides(row, limits));
-            let reason = hidden.chain(rows).find_map(|row| row.reason);
+            let reason = hidden.chain(rows).find_map(|row| row.reason.as_deref());
             match reason {
                 Some(reason) => reason.to_owned(),
                 None if same + same_links > 0 => alike(),
