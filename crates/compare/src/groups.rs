@@ -4,9 +4,9 @@ Forms the groups that are compared: the measures of all runs by role, function, 
 protocol.
 
 If a function has more than [`SIZES`] sizes in a role, they are put into classes, each with sizes up
-to twice the smallest, except those of a benchmark. If both sides do an operation with the same algorithms and protocols, each of
-these is compared with itself; otherwise all of A is compared with all of B, because the change
-itself is of interest.
+to twice the smallest, except those of a benchmark. If both sides do an operation with the same
+algorithms and protocols, each of these is compared with itself; otherwise all of A is compared with
+all of B, because the change itself is of interest.
 */
 
 use crate::estimate::{RunValues, Values};

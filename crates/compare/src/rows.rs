@@ -208,7 +208,7 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
     let (verdict, reason) = match (row.change, row.change_interval) {
         _ if row.a.is_none() && row.b.is_none() => unknown("neither side has one"),
         _ if row.a.is_none() || row.b.is_none() => {
-            (Verdict::Unknown, row.reason.take().or(Some("one side has none".into())))
+            (Verdict::Unknown, row.reason.take().or(Some(Cow::Borrowed("one side has none"))))
         }
         _ if row.a_is_least || row.b_is_least => unknown(least_of(row)),
         _ if row.reason.is_some() => (Verdict::Unknown, row.reason.take()),
@@ -217,7 +217,7 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
         (Some(change), _) if change.abs() >= least && !sure => {
             let too_few = too_few_runs(row, limits);
             row.lacks_runs = too_few.is_some();
-            let reason = too_few.map_or("the difference may be chance".into(), Cow::Owned);
+            let reason = too_few.map_or(Cow::Borrowed("the difference may be chance"), Cow::Owned);
             (Verdict::Unknown, Some(reason))
         }
         (Some(change), _) if change.abs() >= least && !is_separate => {
@@ -242,8 +242,8 @@ fn too_few_runs(row: &Row, limits: &Limits) -> Option<String> {
     }
     let fewest = a.min(b);
     let enough = (fewest + 1..=MOST_RUNS).find(|&runs| is_enough(runs, runs));
-    let give = enough.map_or("give more, or fewer rows".into(), |runs| format!("give {runs}"));
-    Some(format!("{fewest} runs on a side prove nothing among so many rows: {give} on each"))
+    let give = enough.map_or_else(|| "more".to_owned(), |runs| runs.to_string());
+    Some(format!("{fewest} runs on a side prove nothing among so many rows: give {give} on each"))
 }
 
 /// Widens the interval by what the times of an input leave open, ns: with whole microseconds, a

@@ -82,10 +82,10 @@ fn ranks_of_a_group_are_not_those_of_the_job() {
     let found = judged(dir.path()).unwrap();
     let roots: Vec<u32> = found.findings.iter().flat_map(|of| of.root_ranks.clone()).collect();
     assert_eq!((found.workers, &roots[..]), (8, &[5][..]), "{found:#?}");
-    let note = "no communicator has all processes, so that ranks are positions: 0 is process 100 on \
-                n0, 1 is process 101 on n1, ";
-    let places = found.notes.iter().find(|one| one.starts_with(note));
-    assert!(places.is_some_and(|all| all.contains("5 is process 201 on n9")), "{:?}", found.notes);
+    let note = "no communicator has all processes, so that ranks are positions: 0 is process 100 \
+                on n0, 1 is process 101 on n1, ";
+    let is_list = |one: &String| one.starts_with(note) && one.contains("5 is process 201 on n9");
+    assert!(found.notes.iter().any(is_list), "{:?}", found.notes);
     // The rank that lacks a file may be the cause.
     std::fs::remove_file(dir.path().join("n8-pid200.log")).unwrap();
     let found = judged(dir.path()).unwrap();

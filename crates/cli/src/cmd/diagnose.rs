@@ -106,16 +106,20 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         let input = words(&directories, args.run.id());
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
+    Ok(exit_code(&found, is_whole))
+}
+
+fn exit_code(found: &Diagnosis, is_whole: bool) -> ExitCode {
     // Two outputs of RAS between which nothing was launched, and the job may hang.
     let launches = HiddenWhy::NoEnd(NoEnd::Launches);
     let is_decided = found.hidden.as_ref().is_none_or(|hidden| hidden.why != launches);
-    Ok(match (is_whole, found.findings.is_empty()) {
+    match (is_whole, found.findings.is_empty()) {
         // Unreadable or damaged input takes precedence, because it may hide the actual cause.
         (false, _) => ExitCode::from(BAD_INPUT),
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) if is_decided => ExitCode::SUCCESS,
         (true, true) => ExitCode::from(BAD_INPUT),
-    })
+    }
 }
 
 fn settings(args: &DiagnoseArgs, ras: Option<Ras>, directories: &[PathBuf]) -> InputOptions {

@@ -18,6 +18,7 @@ elsewhere; both are put right.
 mod fill;
 mod finder;
 pub(super) mod monitor;
+mod notes;
 mod output;
 mod status;
 pub(super) mod text;
