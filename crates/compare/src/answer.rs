@@ -49,6 +49,14 @@ pub(crate) fn of(
 }
 
 impl Comparison {
+    /// Number of rows that are slower by more than this share, and for which the runs are too few
+    /// to tell whether that is chance.
+    #[must_use]
+    pub fn undecided(&self, limit: f64) -> usize {
+        let is_open = |row: &&Row| row.lacks_runs && row.change.is_some_and(|by| by > limit);
+        self.rows.iter().filter(is_open).count()
+    }
+
     /// True if anything is known to have changed, or not to have. Links that are the same count
     /// only where nothing else is on both sides.
     #[must_use]
@@ -134,7 +142,7 @@ fn what(
             let hidden: Vec<&Row> = rows.iter().filter(|row| hides(row, rows, limits)).collect();
             let is_gone = |row: &&&Row| row.a.is_some() && row.b.is_none();
             let gone: Vec<&Row> = hidden.iter().filter(is_gone).copied().collect();
-            let reason = hidden.iter().copied().chain(rows).find_map(|row| row.reason);
+            let reason = hidden.iter().copied().chain(rows).find_map(|row| row.reason.as_deref());
             match (reason, gone.first()) {
                 (_, Some(row)) => {
                     let rows = human::count(gone.len(), "row");

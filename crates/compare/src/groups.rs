@@ -4,9 +4,9 @@ Forms the groups that are compared: the measures of all runs by role, function, 
 protocol.
 
 If a function has more than [`SIZES`] sizes in a role, they are put into classes, each with sizes up
-to twice the smallest. If both sides do an operation with the same algorithms and protocols, each of
-these is compared with itself; otherwise all of A is compared with all of B, because the change
-itself is of interest.
+to twice the smallest, except those of a benchmark. If both sides do an operation with the same
+algorithms and protocols, each of these is compared with itself; otherwise all of A is compared with
+all of B, because the change itself is of interest.
 */
 
 use crate::estimate::{RunValues, Values};
@@ -76,7 +76,9 @@ fn measures(sides: Sides<'_>) -> BTreeSet<&Measure> {
 /// The operations of one function of a role.
 fn transfers(sides: Sides<'_>, operations: &[Member<'_>], groups: &mut Vec<Group>) {
     let sizes: BTreeSet<Option<u64>> = operations.iter().map(|of| of.1.bytes).collect();
-    let class = |of: &Member<'_>| size_class(of.1.bytes, sizes.len() > SIZES);
+    let has_classes =
+        sizes.len() > SIZES && !sides.into_iter().flatten().any(|run| run.has_exact_sizes);
+    let class = |of: &Member<'_>| size_class(of.1.bytes, has_classes);
     let classes: BTreeSet<SizeClass> = operations.iter().map(class).collect();
     for size in classes {
         let members: Vec<Member<'_>> =

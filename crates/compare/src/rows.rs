@@ -8,9 +8,13 @@ use crate::groups::{Group, groups};
 use crate::limits::Limits;
 use crate::run::Run;
 use crate::schema::{Comparison, Cost, Kind, Row, SCHEMA, Side, Units, Verdict};
-use crate::stats::{adjusted, median};
+use crate::stats::{adjusted, least_p, median};
 use ncclscope_stragglers::steps::StepSource;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum number of runs of a side that a reason asks for.
+const MOST_RUNS: usize = 100;
 
 /// Compares the runs of B with those of A.
 #[must_use]
@@ -34,6 +38,7 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
                 (estimate.shift, estimate.ratio, estimate.p) = (None, None, None);
             }
             let step_ns = step_ns.filter(|_| !is_mixed);
+            let reason = reason.map(Cow::Borrowed);
             (Row { reason, ..row(group, &estimate, step_ns) }, estimate.is_separate)
         })
         .collect();
@@ -155,6 +160,7 @@ fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
         p_adjusted: None,
         verdict: Verdict::Unknown,
         reason: None,
+        lacks_runs: false,
         cost,
         most_share: most.and_then(share),
         units: estimate.units,
@@ -198,29 +204,46 @@ fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
     let widest = limits.widest.max(2.0 * least);
     let is_wide = |[low, high]: [f64; 2]| low < -widest || high > widest;
     let sure = row.p_adjusted.is_some_and(|p| p < limits.false_share);
+    let unknown = |reason: &'static str| (Verdict::Unknown, Some(Cow::Borrowed(reason)));
     let (verdict, reason) = match (row.change, row.change_interval) {
-        _ if row.a.is_none() && row.b.is_none() => (Verdict::Unknown, Some("neither side has one")),
+        _ if row.a.is_none() && row.b.is_none() => unknown("neither side has one"),
         _ if row.a.is_none() || row.b.is_none() => {
-            (Verdict::Unknown, row.reason.or(Some("one side has none")))
+            (Verdict::Unknown, row.reason.take().or(Some(Cow::Borrowed("one side has none"))))
         }
-        _ if row.a_is_least || row.b_is_least => (Verdict::Unknown, Some(least_of(row))),
-        _ if row.reason.is_some() => (Verdict::Unknown, row.reason),
-        _ if row.p.is_none() => (Verdict::Unknown, Some(few(row.units))),
-        (None, _) => (Verdict::Unknown, Some("a time is 0, or no step is known")),
+        _ if row.a_is_least || row.b_is_least => unknown(least_of(row)),
+        _ if row.reason.is_some() => (Verdict::Unknown, row.reason.take()),
+        _ if row.p.is_none() => unknown(few(row.units)),
+        (None, _) => unknown("a time is 0, or no step is known"),
         (Some(change), _) if change.abs() >= least && !sure => {
-            (Verdict::Unknown, Some("the difference may be chance"))
+            let too_few = too_few_runs(row, limits);
+            row.lacks_runs = too_few.is_some();
+            let reason = too_few.map_or(Cow::Borrowed("the difference may be chance"), Cow::Owned);
+            (Verdict::Unknown, Some(reason))
         }
         (Some(change), _) if change.abs() >= least && !is_separate => {
-            (Verdict::Unknown, Some("runs of one side differ as much"))
+            unknown("runs of one side differ as much")
         }
         (Some(change), _) if change >= least => (Verdict::Slower, None),
         (Some(change), _) if change <= -least => (Verdict::Faster, None),
-        (_, Some(interval)) if is_wide(interval) => {
-            (Verdict::Unknown, Some("the times vary too much"))
-        }
+        (_, Some(interval)) if is_wide(interval) => unknown("the times vary too much"),
         _ => (Verdict::Same, None),
     };
     (row.verdict, row.reason) = (verdict, reason);
+}
+
+/// How many runs are enough for a row, if those of its sides prove nothing among so many rows
+/// however far apart they are; `None` if they could.
+fn too_few_runs(row: &Row, limits: &Limits) -> Option<String> {
+    let factor = row.p_adjusted? / row.p.filter(|&p| p > 0.0)?;
+    let is_enough = |a, b| least_p(a, b) * factor < limits.false_share;
+    let Units { of, a, b } = row.units;
+    if of != "run" || is_enough(a, b) {
+        return None;
+    }
+    let fewest = a.min(b);
+    let enough = (fewest + 1..=MOST_RUNS).find(|&runs| is_enough(runs, runs));
+    let give = enough.map_or_else(|| "more".to_owned(), |runs| runs.to_string());
+    Some(format!("{fewest} runs on a side prove nothing among so many rows: give {give} on each"))
 }
 
 /// Widens the interval by what the times of an input leave open, ns: with whole microseconds, a
@@ -235,7 +258,8 @@ fn coarsen(row: &mut Row, resolution_ns: f64, limits: &Limits) {
     row.change_interval = row.change_interval.map(|[low, high]| [low - open, high + open]);
     let is_change = row.change.is_some_and(|change| change.abs() >= limits.of(row.key.kind));
     if row.reason.is_none() && is_change && (b - a).abs() <= resolution_ns {
-        row.reason = Some("the times are in whole microseconds, and differ by one at most");
+        let same = "the times are in whole microseconds, and differ by one at most";
+        row.reason = Some(same.into());
     }
 }
 

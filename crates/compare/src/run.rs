@@ -128,6 +128,8 @@ pub struct Run {
     pub unrecorded: usize,
     /// The times of its transfers are rounded down to multiples of this, ns; 0 if they are exact.
     pub resolution_ns: f64,
+    /// Each size is a row, however many there are: a benchmark runs them one by one.
+    pub has_exact_sizes: bool,
     /// How the run was configured.
     pub configuration: Configuration,
     /// The filter of a saved report, which then covers only a part of the run.

@@ -7,6 +7,7 @@ never renamed or given another meaning. An unknown value is `null`; times are na
 */
 
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// Value of [`Comparison::schema`].
 pub const SCHEMA: &str = "ncclscope.compare/2";
@@ -190,7 +191,10 @@ pub struct Row {
     /// Whether it is slower, faster, the same or unknown.
     pub verdict: Verdict,
     /// Why the verdict is `unknown`.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Cow<'static, str>>,
+    /// However far apart its runs are, so few prove nothing among so many rows.
+    #[serde(skip)]
+    pub lacks_runs: bool,
     /// Cost of the difference; `null` for links, or if no step is known, or if only some runs mark
     /// their steps.
     pub cost: Option<Cost>,

@@ -47,7 +47,7 @@ fn a_microsecond_is_no_difference() {
     let found = compared(&of(10), &of(11));
     let [row] = &found.rows[..] else { panic!("{found:#?}") };
     assert_eq!(row.verdict, Verdict::Unknown);
-    assert!(row.reason.unwrap().contains("whole microseconds"), "{row:?}");
+    assert!(row.reason.as_ref().unwrap().contains("whole microseconds"), "{row:?}");
     let [low, high] = row.change_interval.unwrap();
     assert!(low < 0.05 && high > 0.15, "{row:?}");
     assert_eq!(compared(&of(10), &of(13)).rows[0].verdict, Verdict::Slower);

@@ -125,14 +125,15 @@ fn marked_steps_are_not_compared_with_derived_ones() {
         [Kind::Step, Kind::Waiting].map(|kind| {
             let row = row(&found, kind);
             assert!(row.a.is_some() && row.b.is_some() && row.change.is_none(), "{row:?}");
-            (row.verdict, row.reason.unwrap())
+            let reason = row.reason.clone().unwrap();
+            (row.verdict, reason)
         })
     };
-    let one_side = (Verdict::Unknown, "steps are marked on one side only");
-    assert_eq!(verdicts(&[&marked], &[&derived]), [one_side; 2]);
-    assert_eq!(verdicts(&[&derived], &[&marked, &marked]), [one_side; 2]);
-    let some = (Verdict::Unknown, "steps are marked in some runs only");
-    assert_eq!(verdicts(&[&marked, &derived], &[&marked]), [some; 2]);
+    let one_side = (Verdict::Unknown, "steps are marked on one side only".into());
+    assert_eq!(verdicts(&[&marked], &[&derived]), [one_side.clone(), one_side.clone()]);
+    assert_eq!(verdicts(&[&derived], &[&marked, &marked]), [one_side.clone(), one_side]);
+    let some = (Verdict::Unknown, "steps are marked in some runs only".into());
+    assert_eq!(verdicts(&[&marked, &derived], &[&marked]), [some.clone(), some]);
     let found = compared(marked.clone(), marked);
     assert_eq!(found.answer.state, State::Same, "{found:#?}");
 }
@@ -185,7 +186,11 @@ fn times_are_those_of_the_same_ranks() {
     let waits = |a: &Run, b: &Run| {
         let found = compared(a.clone(), b.clone());
         let row = row(&found, Kind::Waiting);
-        ([row.a, row.b].map(|ns| (10.0 * ns.unwrap() / MS).round()), row.verdict, row.reason)
+        (
+            [row.a, row.b].map(|ns| (10.0 * ns.unwrap() / MS).round()),
+            row.verdict,
+            row.reason.clone(),
+        )
     };
     assert_eq!(waits(&whole, &whole), ([10.0; 2], Verdict::Same, None));
     for (a, b) in [(&whole, &lacking), (&lacking, &whole), (&lacking, &lacking)] {
@@ -197,8 +202,8 @@ fn times_are_those_of_the_same_ranks() {
     let mut other = whole.clone();
     other.series.retain(|of, _| !matches!(of, Measure::Waiting { ranks, .. } if ranks[0] == 0));
     other.unrecorded = 2;
-    let reason = Some("recordings of some ranks are missing");
-    assert_eq!(waits(&lacking, &other), ([5.0, 15.0], Verdict::Unknown, reason));
+    let reason = Some("recordings of some ranks are missing".into());
+    assert_eq!(waits(&lacking, &other), ([5.0, 15.0], Verdict::Unknown, reason.clone()));
     // None is whole.
     let none = run(&without(job(60, true), 1));
     let found = compared(run(&job(60, true)), none);
@@ -303,13 +308,20 @@ fn runs_of_which_only_links_are_known_can_be_the_same() {
     assert_eq!(found.answer.state, State::Slower, "{found:#?}");
     let found = compared(of(0.1), Run::default());
     assert_eq!((found.answer.state, found.same_links), (State::Unknown, 0), "{found:#?}");
-    assert!(found.rows.iter().all(|row| row.reason == Some("one side has none")), "{found:#?}");
+    assert!(
+        found.rows.iter().all(|row| row.reason.as_deref() == Some("one side has none")),
+        "{found:#?}"
+    );
     // A link with traffic of which no time is known.
     let link = Measure::Link { role: "dp".into(), from: 0, to: 9 };
     let mut silent = of(0.1);
     silent.series.insert(link, Series::default());
     let found = compared(silent, of(0.1));
-    assert_eq!(row(&found, Kind::Link).reason, Some("neither side has one"), "{found:#?}");
+    assert_eq!(
+        row(&found, Kind::Link).reason.as_deref(),
+        Some("neither side has one"),
+        "{found:#?}"
+    );
     // Too few blocks for all that is not a link.
     let mut short = run(&job(4, true));
     short.series.extend(of(0.1).series);

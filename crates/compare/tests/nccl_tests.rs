@@ -236,3 +236,55 @@ fn a_log_of_others_is_read() {
     let name = "AllReduce 8 ranks float sum out-of-place";
     assert_eq!(last, Some(&row(name, 8_589_934_592, &[63_896.0])));
 }
+
+/// A sweep over these sizes, of which some take `factor` times as long; `run` gives it some noise.
+fn sweep(sizes: &[u64], run: u64, factor: impl Fn(u64) -> f64) -> Vec<Run> {
+    let mut text = head();
+    for &bytes in sizes {
+        let us = |place: u64| {
+            let noise =
+                1.0 + 0.001 * to_f64((run * 7 + place + bytes.trailing_zeros() as u64) % 10);
+            100.0 * noise * factor(bytes)
+        };
+        let (out, inside) = (us(0), us(1));
+        writeln!(text, "{bytes} 1 float none -1 {out:.3} 0.1 0.1 0 {inside:.3} 0.1 0.1 0").unwrap();
+    }
+    runs("job.log", &text)
+}
+
+fn to_f64(number: u64) -> f64 {
+    f64::from(u32::try_from(number).unwrap())
+}
+
+/// The default sweep, of which the sizes from 64 MiB on take 40 % longer on side B.
+#[test]
+fn too_few_runs_for_the_rows_are_told_with_how_many_are_enough() {
+    let sizes: Vec<u64> = (3..34).map(|log| 1 << log).collect();
+    let compared = |count: u64| {
+        let side = |slower: f64| {
+            let factor = move |bytes| if bytes >= 64 << 20 { slower } else { 1.0 };
+            (0..count).flat_map(|run| sweep(&sizes, run, factor)).collect::<Vec<Run>>()
+        };
+        compare(&side(1.0), &side(1.4), &Limits::default())
+    };
+    let five = compared(5);
+    let why = "5 runs on a side prove nothing among so many rows: give 6 on each";
+    assert_eq!((five.undecided(0.05), &*five.answer.what), (16, why), "{five:#?}");
+    assert_eq!(five.undecided(0.5), 0);
+    let six = compared(6);
+    let slower = six.rows.iter().filter(|row| row.verdict == Verdict::Slower).count();
+    assert_eq!((six.undecided(0.05), slower), (0, 16), "{six:#?}");
+}
+
+#[test]
+fn each_size_of_a_sweep_is_a_row() {
+    let sizes: Vec<u64> = (64..128).map(|mib| mib << 20).collect();
+    let slow = |bytes| if bytes == 70 << 20 { 3.0 } else { 1.0 };
+    let a: Vec<Run> = (0..8).flat_map(|run| sweep(&sizes, run, |_| 1.0)).collect();
+    let b: Vec<Run> = (0..8).flat_map(|run| sweep(&sizes, run, slow)).collect();
+    let found = compare(&a, &b, &Limits::default());
+    assert_eq!(found.rows.len(), 128);
+    let slower = found.rows.iter().filter(|row| row.verdict == Verdict::Slower);
+    let slower: Vec<_> = slower.map(|row| (row.key.bytes, row.key.bytes_below)).collect();
+    assert_eq!(slower, [(Some(70 << 20), None); 2], "{found:#?}");
+}

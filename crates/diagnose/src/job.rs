@@ -239,6 +239,8 @@ pub enum NoEnd {
     EarlyStop,
     /// CUDA events are on, and none was recorded: there is no usable CUDA driver.
     Unmeasured,
+    /// The input counts launches (NCCL's RAS).
+    Launches,
 }
 
 impl NoEnd {
@@ -272,6 +274,7 @@ impl NoEnd {
             NoEnd::Unmeasured => {
                 "no CUDA event was recorded (see the plugin's line about its driver)"
             }
+            NoEnd::Launches => "RAS counts launches, not ends (record the job, or dump its ranks)",
         }
     }
 }

@@ -6,7 +6,7 @@
 mod others;
 
 use ncclscope_diagnose::input::{self, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_diagnose::{Diagnosis, HiddenWhy, NoEnd, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -193,4 +193,136 @@ fn an_asynchronous_error_is_told() {
     let says =
         "NCCL reports error 6 (ncclRemoteError) on rank 1 of communicator 0xabc (a, pid 101)";
     assert!(notes.iter().any(|note| note.starts_with(says)), "{notes:#?}");
+}
+
+/// A member of a communicator: process `at` of four on each host, and its launches of AllReduce.
+fn member((rank, at): (usize, usize), launched: u64, status: &Value) -> Value {
+    json!({"rank": rank, "host": format!("10.0.0.{}", 9 + at / 4), "pid": 1000 + at,
+        "cuda_dev": at % 4, "status": status, "collective_counts": {"AllReduce": launched}})
+}
+
+fn communicator(hash: &str, size: usize, ranks: &[Value], missing: &[Value]) -> Value {
+    json!({"hash": hash, "size": size, "ranks_count": ranks.len(),
+        "missing_ranks_count": missing.len(), "ranks": ranks, "missing_ranks": missing})
+}
+
+fn with(time: &str, comms: &[Value]) -> Value {
+    json!({"nccl_version": "2.32.3", "timestamp": time, "communicators": comms})
+}
+
+const TIMES: [&str; 2] = ["2026-11-29 10:00:00", "2026-11-29 10:10:00"];
+
+#[test]
+fn a_rank_that_left_a_communicator_is_a_note() {
+    let of = |time: &str, launched: u64, is_silent: bool| {
+        let world: Vec<Value> =
+            (0..4).map(|at| member((at, at), launched, &json!({"init_state": 0}))).collect();
+        let there: Vec<Value> = (0..3).map(|at| member((at, at), 10, &json!({}))).collect();
+        let status = json!({"unresponsive": is_silent, "considered_dead": false});
+        let gone = [member((3, 3), 0, &status)];
+        with(time, &[communicator("0xb", 4, &world, &[]), communicator("0xa", 4, &there, &gone)])
+    };
+    let healthy = of_outputs(&[of(TIMES[0], 5000, false), of(TIMES[1], 9000, false)]);
+    assert_eq!((found(&healthy), healthy.ranks, &healthy.silent_ranks[..]), (vec![], 4, &[][..]));
+    let notes = healthy.notes.join("\n");
+    let says = "RAS: rank 3 of communicator 0xa (10.0.0.9, pid 1003) answers, and has left it or";
+    assert!(notes.contains(says) && !notes.contains("one output"), "{notes}");
+    let one = of_outputs(&[of(TIMES[0], 5000, false)]);
+    assert_eq!((found(&one), &one.silent_ranks[..]), (vec![], &[][..]));
+    // One that does not answer has not left.
+    let silent = of_outputs(&[of(TIMES[0], 5000, true), of(TIMES[1], 9000, true)]);
+    assert_eq!(found(&silent)[0].1, [3], "{silent:#?}");
+    let doubts = silent.findings[0].alternatives.join("\n");
+    assert!(!doubts.contains("one output of RAS"), "{doubts}");
+}
+
+#[test]
+fn that_nothing_is_launched_for_long_is_not_called_well() {
+    let same = [(500, 0); 4];
+    let still = of_outputs(&[output(TIMES[0], same), output(TIMES[1], same)]);
+    let hidden = still.hidden.as_ref().expect("it may hang");
+    assert_eq!(hidden.why, HiddenWhy::NoEnd(NoEnd::Launches));
+    assert_eq!(
+        hidden.text,
+        "NOT VISIBLE: RAS counts launches, not ends (record the job, or dump its ranks); the last \
+         operation of 4 of 4 ranks shows no end, and they have called nothing for 10 min 0 s"
+    );
+    assert!(!still.notes.iter().any(|note| note.contains("no rank waits")), "{:?}", still.notes);
+    // In less than the limit an operation may take its time, and one rank that goes on is enough.
+    let soon = of_outputs(&[output(TIMES[0], same), output("2026-11-29 10:00:10", same)]);
+    assert_eq!((soon.hidden.is_none(), found(&soon)), (true, vec![]));
+    assert!(soon.notes.iter().any(|note| note.contains("no rank is seen to wait in NCCL")));
+    let new = of_outputs(&[output(TIMES[0], same), output(TIMES[1], [(501, 0); 4])]);
+    assert!(new.hidden.is_none() && new.findings.is_empty());
+    assert!(of_outputs(&[output(TIMES[0], same)]).hidden.is_none());
+}
+
+#[test]
+fn what_ras_calls_a_mismatch_or_an_error_is_told() {
+    let notes = |status: Value, of: usize| {
+        let ranks = (0..4).map(|at| {
+            let well = json!({"init_state": 0, "async_error": 0, "abort_flag": false});
+            member((at, at), 5, if at >= of { &status } else { &well })
+        });
+        let all = with("t", &[communicator("0xa", 4, &ranks.collect::<Vec<_>>(), &[])]);
+        of_outputs(&[all]).notes.join("\n")
+    };
+    let says = |status: Value, of, text: &str| {
+        let notes = notes(status, of);
+        assert!(notes.contains(text), "{notes}");
+    };
+    let rank = "rank 3 of communicator 0xa (10.0.0.9, pid 1003)";
+    let unlike =
+        |status: &str| format!("RAS: the status of {rank} is {status}, unlike other ranks");
+    says(json!({"abort_flag": true}), 3, &unlike("ABORT"));
+    says(json!({"init_state": 7}), 3, &unlike("INIT"));
+    says(json!({"destroy_flag": true}), 3, &unlike("FINALIZE"));
+    let all = "RAS: the status of all ranks of communicator 0xa is INIT\n";
+    says(json!({"init_state": 7}), 0, all);
+    let some = "RAS: the status of ranks 2-3 of communicator 0xa is ABORT, unlike other ranks";
+    says(json!({"abort_flag": true}), 2, some);
+    let error = format!("NCCL reports error 2 (ncclSystemError) on {rank}");
+    says(json!({"init_state": 2}), 3, &error);
+    // What goes on is no error.
+    assert!(!notes(json!({"async_error": 7}), 0).contains("NCCL reports"));
+    let lines = "  Communicator ranks have different status\n  7 ranks have status RUNNING\n  \
+                 Rank 3 has status ABORT -- GPU 3 managed by process 1003 on node 10.0.0.9\n";
+    let of_text = of_texts(&[text("MISMATCH", lines)]).notes.join("\n");
+    let says = "RAS: the status of rank 3 of communicator 00000000000abc00 (10.0.0.9, pid 1003) is \
+                ABORT, unlike other ranks";
+    assert!(of_text.contains(says), "{of_text}");
+}
+
+#[test]
+fn without_a_communicator_of_all_processes_ranks_are_positions() {
+    let of = |time: &str, has_world: bool| {
+        let well = json!({});
+        let launched = |at: usize| 100 - u64::from(at == 5);
+        let tensor = |first: usize| {
+            let ranks =
+                (0..4).map(|rank| member((rank, first + rank), launched(first + rank), &well));
+            communicator(&format!("0xt{first}"), 4, &ranks.collect::<Vec<_>>(), &[])
+        };
+        let data = |at: usize| {
+            let ranks = [member((0, at), 20, &well), member((1, at + 4), 20, &well)];
+            communicator(&format!("0xd{at}"), 2, &ranks, &[])
+        };
+        // In the world the ranks are in another order than the hosts.
+        let world = || (0..8).map(|rank| member((rank, 7 - rank), 9, &well)).collect::<Vec<_>>();
+        let mut comms: Vec<Value> = (0..4).map(data).chain([tensor(4), tensor(0)]).collect();
+        if has_world {
+            comms.push(communicator("0xw", 8, &world(), &[]));
+        }
+        with(time, &comms)
+    };
+    let late = |rank| vec![(FindingClass::HostStuck, vec![rank], Confidence::Confirmed)];
+    let positions = of_outputs(&TIMES.map(|time| of(time, false)));
+    assert_eq!(found(&positions), late(5), "{positions:#?}");
+    let note = "no communicator has all processes, so that ranks are positions: 0 is process 1000 \
+                on 10.0.0.9 (GPU 0), 1 is process 1001 on 10.0.0.9 (GPU 1), ";
+    assert!(positions.notes.iter().any(|one| one.starts_with(note)), "{:?}", positions.notes);
+    assert!(positions.findings[0].title.contains("rank 5 (10.0.0.10, pid 1005)"));
+    let known = of_outputs(&TIMES.map(|time| of(time, true)));
+    assert_eq!(found(&known), late(2));
+    assert!(!known.notes.iter().any(|note| note.contains("positions")), "{:?}", known.notes);
 }

@@ -9,6 +9,7 @@ The names are those of `record_param_comms` in Kineto's traces (pytorch
 
 use ncclscope_operations::function::Kind;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// The function of a kernel, from its name; `None` for NCCL's generic kernels.
 #[must_use]
@@ -56,8 +57,33 @@ pub struct Group {
     pub description: String,
     /// "Group size"; 0 if unknown.
     pub size: u32,
-    /// "Process Group Ranks": ranks in the job; empty if they are unknown or were truncated.
+    /// "Process Group Ranks": ranks in the job. Empty if they are unknown: PyTorch writes those of
+    /// groups at equal distances, and of others only `pg_config` of "distributedInfo" has them.
     pub ranks: Vec<u32>,
+    /// There are more: PyTorch writes the first 30 and `...` (`kTruncatLength`,
+    /// `torch/csrc/profiler/util.cpp`).
+    pub is_cut: bool,
+}
+
+impl Group {
+    /// Completes the ranks from a list of those of groups by name, if it has this one.
+    pub(crate) fn complete(&mut self, all: &BTreeMap<String, Vec<u32>>) {
+        let known = all.get(&self.name).filter(|known| known.starts_with(&self.ranks));
+        if let Some(known) = known.filter(|known| known.len() > self.ranks.len()) {
+            (self.ranks, self.is_cut) = (known.clone(), false);
+        }
+    }
+}
+
+/// Reads a list of ranks, and whether it is cut off.
+fn ranks(text: &str) -> (Vec<u32>, bool) {
+    let (listed, is_cut) = match text.split_once("...") {
+        Some((listed, _)) => (format!("{}]", listed.trim_end().trim_end_matches(',')), true),
+        None => (text.to_owned(), false),
+    };
+    let ranks: Vec<u32> = serde_json::from_str(&listed).unwrap_or_default();
+    let is_cut = is_cut && !ranks.is_empty();
+    (ranks, is_cut)
 }
 
 /// The known facts about a collective.
@@ -81,13 +107,15 @@ impl Facts {
         let number = |key: &str| args.get(key).and_then(Value::as_u64);
         let collective = text("Collective name");
         let name = text("Process Group Name");
+        let (ranks, is_cut) = ranks(text("Process Group Ranks"));
         Facts {
             group: (!name.is_empty()).then(|| {
                 group(Group {
                     name: name.into(),
                     description: text("Process Group Description").into(),
                     size: number("Group size").and_then(|n| n.try_into().ok()).unwrap_or(0),
-                    ranks: serde_json::from_str(text("Process Group Ranks")).unwrap_or_default(),
+                    ranks,
+                    is_cut,
                 })
             }),
             kind: kind_of_collective(collective),
@@ -172,13 +200,25 @@ mod tests {
             3
         });
         assert_eq!((facts.group, facts.seq, facts.bytes), (Some(3), Some(7), None));
-        let group =
-            Group { name: "1".into(), description: "tp".into(), size: 2, ranks: vec![4, 5] };
+        let group = Group {
+            name: "1".into(),
+            description: "tp".into(),
+            size: 2,
+            ranks: vec![4, 5],
+            is_cut: false,
+        };
         assert_eq!(seen, Some(group));
-        let cut = json!({"Process Group Name": "0", "Process Group Ranks": "[0, 1, ...]"});
+        let cut = json!({"Process Group Name": "0", "Process Group Ranks": "[4, 5, ...]"});
+        let mut first = None;
         Facts::of_args(cut.as_object().unwrap(), |group| {
-            assert!(group.ranks.is_empty());
+            first = Some(group);
             0
         });
+        let mut group = first.unwrap();
+        assert_eq!((&group.ranks[..], group.is_cut), (&[4, 5][..], true));
+        group.complete(&BTreeMap::from([("0".to_owned(), vec![0, 1, 2])]));
+        assert_eq!((&group.ranks[..], group.is_cut), (&[4, 5][..], true), "that is another");
+        group.complete(&BTreeMap::from([("0".to_owned(), vec![4, 5, 7])]));
+        assert_eq!((&group.ranks[..], group.is_cut), (&[4, 5, 7][..], false));
     }
 }

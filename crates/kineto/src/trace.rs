@@ -186,6 +186,8 @@ struct Found {
     base_ns: i64,
     identity: Identity,
     groups: Vec<Group>,
+    /// Ranks of groups by name, of `pg_config`; none for those of the whole job.
+    configured: BTreeMap<String, Vec<u32>>,
     ops: Vec<CommOp>,
     annotations: Vec<(Thread, i64, u64)>,
     operators: Vec<(Thread, Times, u64)>,
@@ -205,6 +207,11 @@ impl Found {
                 let info = value();
                 let number = |key: &str| info[key].as_u64().and_then(|n| u32::try_from(n).ok());
                 self.identity.rank = number("rank").zip(number("world_size"));
+                let groups = info["pg_config"].as_array().into_iter().flatten();
+                self.configured.extend(groups.filter_map(|group| {
+                    let ranks = serde_json::from_value(group["ranks"].clone()).ok()?;
+                    Some((group["pg_name"].as_str()?.to_owned(), ranks))
+                }));
             }
             _ => {}
         }
@@ -293,6 +300,7 @@ impl Found {
 
     fn finish(mut self, path: &Path, insert: Insert, bytes: u64) -> Trace {
         let base = self.base_ns;
+        self.groups.iter_mut().for_each(|group| group.complete(&self.configured));
         self.ops.sort_by_key(|op| op.start_ns);
         let around = Nesting::of_ops(&self.ops);
         for (thread, start, id) in std::mem::take(&mut self.annotations) {

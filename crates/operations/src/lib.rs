@@ -93,6 +93,7 @@ pub mod operation;
 pub mod order;
 pub mod parallel;
 pub mod peers;
+pub mod positions;
 pub mod progress;
 pub mod ptimer;
 pub mod pxn;

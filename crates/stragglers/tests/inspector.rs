@@ -65,3 +65,29 @@ fn missing_ranks_and_dropped_collectives_weaken_the_verdict() {
     assert!(found.findings.is_empty(), "{found:#?}");
     assert!(found.notes.iter().any(|note| note.contains("no file of 2")), "{:?}", found.notes);
 }
+
+/// Two tensor-parallel groups, whose files share no communicator: 0 to 3 and 4 to 7.
+#[test]
+fn ranks_of_a_group_are_not_those_of_the_job() {
+    let dir = tempfile::tempdir().unwrap();
+    Job { late: (0, 3), ..verbose() }.write(dir.path());
+    let second = Job { late: (1, 3_000), ..verbose() };
+    for rank in 0..second.ranks {
+        let (host, pid) = (format!("n{}", 8 + rank), 200 + rank);
+        let text = second.file(rank).replace("0x1f", "0x2e");
+        let text = text.replace(&format!("\"n{rank}\""), &format!("\"{host}\""));
+        let text = text.replace(&format!("\"pid\":{}", 100 + rank), &format!("\"pid\":{pid}"));
+        std::fs::write(dir.path().join(format!("{host}-pid{pid}.log")), text).unwrap();
+    }
+    let found = judged(dir.path()).unwrap();
+    let roots: Vec<u32> = found.findings.iter().flat_map(|of| of.root_ranks.clone()).collect();
+    assert_eq!((found.workers, &roots[..]), (8, &[5][..]), "{found:#?}");
+    let note = "no communicator has all processes, so that ranks are positions: 0 is process 100 \
+                on n0, 1 is process 101 on n1, ";
+    let is_list = |one: &String| one.starts_with(note) && one.contains("5 is process 201 on n9");
+    assert!(found.notes.iter().any(is_list), "{:?}", found.notes);
+    // The rank that lacks a file may be the cause.
+    std::fs::remove_file(dir.path().join("n8-pid200.log")).unwrap();
+    let found = judged(dir.path()).unwrap();
+    assert!(found.findings.iter().all(|of| of.confidence == Confidence::Suspect), "{found:#?}");
+}

@@ -31,7 +31,7 @@ impl Profile {
         for step in 0..14 {
             let end = self.begin + (step + 1) * 34_000;
             // Each arrives a little after the one before.
-            let dur = if rank == self.late { 1_000 } else { 9_000 - 300 * u64::from(rank) };
+            let dur = if rank == self.late { 1_000 } else { 9_000 - 300 * u64::from(rank % 28) };
             let comma = if step == 0 { "" } else { ", " };
             write!(
                 text,
@@ -79,6 +79,102 @@ fn a_rank_without_a_trace_may_be_the_cause() {
     assert!(part.notes.iter().any(|note| note.starts_with("no trace of ranks 4-7: ")));
     let one = judged(&Profile::PLAIN.write(folder.path(), 0..7));
     assert!(one.quiet[0].ends_with("rank 7 may be the cause: no trace of 1 of 8 ranks"));
+}
+
+/// The traces of 12 ranks, of which some lack `distributedInfo`, under other names.
+fn without_rank(
+    late: u32,
+    lacks: impl Fn(u32) -> bool,
+    name: impl Fn(u32) -> String,
+) -> SlowReport {
+    let folder = folder();
+    let profile = Profile { world: 12, late, ..Profile::PLAIN };
+    let write = |rank: u32| {
+        let path = folder.path().join(name(rank));
+        let of_rank = format!("\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": 12}}, ");
+        let text = profile.trace(rank);
+        let text = if lacks(rank) { text.replace(&of_rank, "") } else { text };
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let mut paths: Vec<PathBuf> = (0..12).map(write).collect();
+    paths.sort();
+    judged(&paths)
+}
+
+#[test]
+fn a_trace_without_its_rank_has_that_of_its_name() {
+    let report = without_rank(2, |_| true, |rank| format!("rank{rank}.json"));
+    assert_eq!(report.findings[0].root_ranks, [2], "{report:#?}");
+    let note = "12 traces have no rank, as a profile that begins before `init_process_group`: \
+                ranks are the numbers in the files' names";
+    assert!(report.notes.iter().any(|one| one == note), "{:?}", report.notes);
+    let some = without_rank(3, |rank| rank % 2 == 1, |rank| format!("t_rank-{rank}.pt.json"));
+    assert_eq!(some.findings[0].root_ranks, [3], "{some:#?}");
+    assert!(some.notes.iter().any(|note| note.starts_with("6 traces have no rank, ")));
+}
+
+#[test]
+fn a_trace_without_a_rank_in_its_name_has_a_position() {
+    for name in ["libkineto_activities_", "node_rank", "local_rank_", "myrank"] {
+        let report = without_rank(2, |_| true, |rank| format!("{name}{}.json", 98 + rank));
+        assert_eq!(report.findings[0].root_ranks, [2], "in the order of numbers: {report:#?}");
+        let lists = format!(
+            "ranks are positions: 0 is {name}98.json, 1 is {name}99.json, 2 is {name}100.json, "
+        );
+        assert!(report.notes.iter().any(|note| note.contains(&lists)), "{:?}", report.notes);
+    }
+    let one = without_rank(4, |rank| rank == 4, |rank| format!("host_{}.json", 900 + rank));
+    assert_eq!(one.findings[0].root_ranks, [4], "the one that is free: {one:#?}");
+    let note = "1 trace has no rank, as a profile that begins before `init_process_group`: ranks \
+                are positions: 4 is host_904.json";
+    assert!(one.notes.iter().any(|one| one == note), "{:?}", one.notes);
+}
+
+/// The report about 64 ranks in two halves, of which rank 3 is late: `group` has what a trace says
+/// of a half's ranks, and `info` what it says of groups.
+fn of_halves(
+    group: impl Fn(&[u32]) -> String,
+    info: impl Fn(&[u32]) -> String,
+    half: impl Fn(u32) -> Vec<u32>,
+) -> SlowReport {
+    let folder = folder();
+    let write = |rank: u32| {
+        let path = folder.path().join(format!("r{rank}.json"));
+        let ranks = half(rank);
+        let late = if ranks.contains(&3) { 3 } else { 63 };
+        let text = Profile { world: 64, late, ..Profile::PLAIN }.trace(rank);
+        let args = format!(
+            "\"args\": {{\"Process Group Name\": \"1\", \"Group size\": {}, \
+             \"Process Group Ranks\": \"{}\"}}",
+            ranks.len(),
+            group(&ranks)
+        );
+        let world = format!("\"world_size\": 64, \"pg_config\": [{}]", info(&ranks));
+        let text = text.replace("\"args\": {}", &args).replace("\"world_size\": 64", &world);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    judged(&(0..64).map(write).collect::<Vec<_>>())
+}
+
+#[test]
+fn groups_of_one_name_are_apart_however_many_ranks_they_have() {
+    let all = |ranks: &[u32]| format!("{ranks:?}");
+    let first = |ranks: &[u32]| all(&ranks[..30]).replace(']', ", ...]");
+    let none = |_: &[u32]| String::new();
+    let halves = |rank: u32| (rank / 32 * 32..rank / 32 * 32 + 32).collect::<Vec<_>>();
+    let whole = of_halves(all, none, halves);
+    assert_eq!(whole.collectives, 28, "{whole:#?}");
+    let cut = of_halves(first, none, halves);
+    assert_eq!((&cut.findings, cut.collectives), (&whole.findings, whole.collectives));
+    // Groups at unequal distances have no list in args.
+    let odd = |rank: u32| (0..64).filter(|it| it / 3 % 2 == rank / 3 % 2).collect::<Vec<_>>();
+    let of_config = |ranks: &[u32]| format!("{{\"pg_name\": \"1\", \"ranks\": {ranks:?}}}");
+    let whole = of_halves(all, none, odd);
+    let listed = of_halves(|_: &[u32]| "[]".to_owned(), of_config, odd);
+    assert_eq!((&listed.findings, listed.collectives), (&whole.findings, whole.collectives));
+    assert_eq!(listed.collectives, 28);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
 use ncclscope_diagnose::input::{InputOptions, recording as hang};
 use ncclscope_inspector::{Files, Found};
+use ncclscope_operations::human;
 use ncclscope_page::{ComparisonContent, render_comparison};
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
@@ -140,6 +141,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
         warn(
             "no row can be judged, so that --fail-above passes nothing: the rows name the reasons",
         );
+        bad += 1;
+    }
+    if let (open @ 1.., false) = (comparison.undecided(limit), is_worse) {
+        let rows = human::are(open, "row");
+        warn(format_args!(
+            "{rows} slower by more than --fail-above, and too few runs show whether that is \
+             chance: the rows name how many are enough"
+        ));
         bad += 1;
     }
     Ok(match (bad, is_worse) {

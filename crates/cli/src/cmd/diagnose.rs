@@ -16,7 +16,7 @@ use crate::unrecorded::Unrecorded;
 use crate::whole_folder::{self, Existing};
 use ncclscope_diagnose::input::ras::Ras;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, fr_out, text};
+use ncclscope_diagnose::{Diagnosis, HiddenWhy, Job, NoEnd, Options, diagnose, fr_out, text};
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;
@@ -107,12 +107,20 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         let input = words(&directories, args.run.id());
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
-    Ok(match (is_whole, found.findings.is_empty()) {
+    Ok(exit_code(&found, is_whole))
+}
+
+fn exit_code(found: &Diagnosis, is_whole: bool) -> ExitCode {
+    // Two outputs of RAS between which nothing was launched, and the job may hang.
+    let launches = HiddenWhy::NoEnd(NoEnd::Launches);
+    let is_decided = found.hidden.as_ref().is_none_or(|hidden| hidden.why != launches);
+    match (is_whole, found.findings.is_empty()) {
         // Unreadable or damaged input takes precedence, because it may hide the actual cause.
         (false, _) => ExitCode::from(BAD_INPUT),
         (true, false) => ExitCode::from(FINDINGS),
-        (true, true) => ExitCode::SUCCESS,
-    })
+        (true, true) if is_decided => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(BAD_INPUT),
+    }
 }
 
 /// What RAS shows, and whether it has answered twice. Where there are other inputs, they are judged

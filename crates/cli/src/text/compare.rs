@@ -127,7 +127,9 @@ fn cells(row: &Row) -> Vec<String> {
             Verdict::Slower => "SLOWER".into(),
             Verdict::Faster => "FASTER".into(),
             Verdict::Same => "same".into(),
-            Verdict::Unknown => format!("unknown: {}", row.reason.unwrap_or("no reason is known")),
+            Verdict::Unknown => {
+                format!("unknown: {}", row.reason.as_deref().unwrap_or("no reason is known"))
+            }
         },
     ]
 }

@@ -153,3 +153,25 @@ fn what_is_not_read_of_long_recordings_is_told() {
     let short = ncclscope(&["diagnose", hung().text()]);
     assert_eq!(of_note(&short), [""; 0], "all was read");
 }
+
+#[test]
+fn two_outputs_of_ras_between_which_nothing_is_launched_end_with_3() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = |time: &str| {
+        let rank = |rank: u32| {
+            serde_json::json!({"rank": rank, "host": "a", "pid": 7 + rank, "cuda_dev": rank,
+                "status": {}, "collective_counts": {"AllReduce": 5}})
+        };
+        let comm = serde_json::json!({"hash": "0xa", "size": 2, "ranks": [rank(0), rank(1)]});
+        let all = serde_json::json!({"nccl_version": "2.32.3", "timestamp": time,
+            "communicators": [comm]});
+        let path = dir.path().join(format!("{}.json", time.replace([' ', ':'], "-")));
+        std::fs::write(&path, all.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let [one, two] = ["2026-11-29 10:00:00", "2026-11-29 10:10:00"].map(output);
+    let text = ncclscope(&["diagnose", &one, &two]).ends_with(3).stdout;
+    assert!(text.starts_with("2 ranks (NCCL RAS); whether they wait is not visible"), "{text}");
+    ncclscope(&["diagnose", &one]).ends_with(0);
+    ncclscope(&["diagnose", &one, &two, "--hang-sec", "601"]).ends_with(0);
+}

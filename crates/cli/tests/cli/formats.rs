@@ -303,3 +303,33 @@ fn unread_files_of_others_are_read_or_refused() {
         assert!(refusal.contains("is output of nccl-tests"), "{refusal}");
     }
 }
+
+/// Five runs a side, of which some sizes take 40 % longer: too few for so many rows.
+#[test]
+fn a_gate_does_not_pass_what_too_few_runs_show() {
+    let folder = Folder::new();
+    let runs = |count: usize, slower: f64| {
+        let head = "# Collective test starting: all_reduce_perf\n\
+                    # size count type redop root time algbw busbw #wrong\n";
+        let row = |run: usize, log: usize| {
+            let factor = if log >= 26 { slower } else { 1.0 };
+            let us = factor * (100.0 + ((run * 7 + log) % 10) as f64 / 10.0);
+            format!("{} 1 float sum -1 {us:.2} 0.1 0.1 0\n", 1_u64 << log)
+        };
+        let run = |run| {
+            let rows: String = (3..34).map(|log| row(run, log)).collect();
+            format!("{head}{rows}")
+        };
+        (0..count).map(run).collect::<String>()
+    };
+    let of = |count| {
+        let [a, b] = [("a", 1.0), ("b", 1.4)];
+        let [a, b] =
+            [a, b].map(|(name, by)| folder.file(&format!("{name}{count}.log"), runs(count, by)));
+        ncclscope(&["compare", &a, &b, "--fail-above", "5"])
+    };
+    let five = of(5).ends_with(3);
+    assert!(five.stdout.starts_with("CANNOT TELL  5 runs on a side prove nothing"), "{five:?}");
+    assert!(five.stderr.contains("8 rows are slower by more than --fail-above"), "{five:?}");
+    of(6).ends_with(1);
+}

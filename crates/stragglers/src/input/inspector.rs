@@ -9,13 +9,13 @@ a rank between its collectives is unknown, and so is who is slow: such files are
 
 use crate::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
 use ncclscope_findings::CommId;
-use ncclscope_inspector::{Collective as Read, Files, Found, Member, VERBOSE};
+use ncclscope_inspector::{Collective as Read, FileFacts, Files, Found, Member, VERBOSE};
 use ncclscope_operations::ends::is_stop_end;
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::hash::Map;
-use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::timeline::role_or_size;
+use ncclscope_operations::{human, positions};
 use std::collections::{BTreeSet, HashMap};
 
 /// Reads the job of these files, and what they lack.
@@ -123,36 +123,71 @@ impl Reader {
     }
 }
 
+/// The communicator whose ranks are those of the job: the widest one, if all processes have it. If
+/// it has room for all, and none is as wide, the files of some do not show it.
+fn world(files: &Files) -> Option<&Member> {
+    let members = || files.members().map(|(_, of)| &of.member);
+    let widest = members().max_by_key(|member| member.nranks)?;
+    let has = |file: &FileFacts| file.members.iter().any(|of| of.member.comm == widest.comm);
+    let is_only = members().all(|other| other.comm == widest.comm || other.nranks < widest.nranks);
+    let has_room = widest.nranks as usize >= files.facts.len();
+    (files.facts.iter().all(has) || is_only && has_room).then_some(widest)
+}
+
+/// The positions of processes, by host and process id, and a note about them.
+fn positions(files: &Files) -> (HashMap<usize, u32>, String) {
+    let first = |file: &FileFacts| file.members.first().map(|of| of.member.clone());
+    let places = files.facts.iter().zip(0..).filter_map(|(file, at)| Some((at, first(file)?)));
+    let mut places: Vec<(usize, Member)> = places.collect();
+    places.sort_by_cached_key(|(at, of)| (positions::by_numbers(&of.host), of.pid, *at));
+    let list = places
+        .iter()
+        .zip(0..)
+        .map(|((_, of), rank)| (rank, format!("process {} on {}", of.pid, of.host)));
+    let note = format!(
+        "no communicator has all processes, so that ranks are positions: {}",
+        positions::list(list)
+    );
+    (places.iter().map(|(at, _)| *at).zip(0..).collect(), note)
+}
+
 /// Adds the workers, and returns their positions by file and rank in each communicator.
 fn workers(files: &Files, job: &mut Job) -> Result<HashMap<WorkerKey, usize>, String> {
-    let members = || files.members().map(|(_, of)| &of.member);
-    let world = members().max_by_key(|member| member.nranks);
-    let (world, size) = (world.map(|of| of.comm.clone()), world.map_or(0, |of| of.nranks));
-    for member in members() {
+    for (_, of) in files.members() {
+        let member = &of.member;
         let role = role_or_size(member.comm_name.as_deref(), Some(member.nranks));
         job.roles.insert(member.comm.clone(), role);
         let id = CommId { comm: member.comm.clone(), name: member.comm_name.clone() };
         job.comms.insert(member.comm.clone(), id);
     }
+    let world = world(files);
+    let (places, note) = match world {
+        Some(_) => Default::default(),
+        None => positions(files),
+    };
+    job.notes.extend(Some(note).filter(|note| !note.is_empty()));
+    let size = world.map_or(0, |of| of.nranks);
+    let world = world.map(|of| &*of.comm);
     let (mut workers, mut by_rank) = (HashMap::new(), HashMap::new());
     for (file, number) in files.facts.iter().zip(0..) {
-        let of_world = file.members.iter().filter(|of| Some(&of.member.comm) == world.as_ref());
-        let several = of_world.clone().count() > 1;
-        if several && file.members.iter().any(|of| Some(&of.member.comm) != world.as_ref()) {
+        let comms = || file.members.iter().map(|of| &*of.member.comm);
+        let several = comms().collect::<BTreeSet<&str>>().len() < comms().count();
+        if several && comms().any(|comm| Some(comm) != world) {
             return Err(format!(
                 "cannot judge {}: its process has several ranks, and which of them is which in \
                  other communicators is unknown",
                 file.path.display()
             ));
         }
-        let single = of_world.clone().next().map(|of| of.member.rank);
+        let mut of_world = file.members.iter().filter(|of| Some(&*of.member.comm) == world);
+        let single = of_world.next().map(|of| of.member.rank);
         for of in &file.members {
             let member = &of.member;
             let rank = if several { Some(member.rank) } else { single };
             let rank = rank.and_then(|rank| u32::try_from(rank).ok());
             // A process without the largest communicator has a number after all ranks.
             let later = || size.saturating_add(u32::try_from(number).unwrap_or(u32::MAX));
-            let rank = rank.unwrap_or_else(later);
+            let rank = rank.or_else(|| places.get(&number).copied()).unwrap_or_else(later);
             let at = *by_rank.entry(rank).or_insert_with(|| {
                 let pid = Some(member.pid).filter(|&pid| pid != 0);
                 job.workers.push(Worker { pid, ..Worker::new(rank, member.host.clone()) });
@@ -164,7 +199,19 @@ fn workers(files: &Files, job: &mut Job) -> Result<HashMap<WorkerKey, usize>, St
             workers.insert((number, member.rank), at);
         }
     }
-    let largest = files.missing().into_iter().find(|(comm, _)| Some(*comm) == world.as_deref());
-    job.unrecorded = largest.map_or_else(Vec::new, |(_, (gaps, _))| gaps);
+    job.unrecorded = unrecorded(files, world);
     Ok(workers)
+}
+
+/// The ranks without a file. Without a communicator of all processes their numbers are unknown: as
+/// many as one communicator lacks come after those that have one.
+fn unrecorded(files: &Files, world: Option<&str>) -> Vec<(u32, u32)> {
+    let mut missing = files.missing();
+    if let Some(world) = world {
+        return missing.remove(world).map_or_else(Vec::new, |(gaps, _)| gaps);
+    }
+    let count = |gaps: &[(u32, u32)]| gaps.iter().map(|(first, last)| last - first + 1).sum();
+    let most: u32 = missing.values().map(|(gaps, _)| count(gaps)).max().unwrap_or(0);
+    let first = u32::try_from(files.facts.len()).unwrap_or(u32::MAX);
+    (most > 0).then(|| (first, first.saturating_add(most - 1))).into_iter().collect()
 }

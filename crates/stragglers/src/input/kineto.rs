@@ -10,6 +10,7 @@ all run at once, as in an AllToAll; else they are ignored, with a note.
 */
 
 mod archive;
+mod ranks;
 mod sessions;
 
 pub use archive::{is_archive, is_trace};
@@ -18,9 +19,14 @@ use super::Error;
 use super::kernels::{Key, SEND_RECV, UNKNOWN, beside, build, gaps};
 use crate::model::{Job, Part, Worker};
 use ncclscope_kineto::Trace;
+use ncclscope_kineto::facts::Group;
 use ncclscope_operations::function::Kind;
-use std::collections::{BTreeMap, BTreeSet};
+use ranks::Ranks;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Maximum number of ranks that PyTorch writes of a process group.
+const LISTED_BY_PYTORCH: usize = 30;
 
 /// The job of some traces.
 #[derive(Debug)]
@@ -66,18 +72,18 @@ pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
 }
 
 fn job(traces: &[Trace]) -> Result<Job, Error> {
+    let ranks = Ranks::of(traces);
     let mut job = Job {
         is_kernel_timed: true,
         is_of_traces: true,
         shapes: vec![String::new()],
-        unrecorded: missing(traces),
+        unrecorded: missing(traces, &ranks),
         ..Job::default()
     };
     let mut groups: BTreeMap<Key, Vec<Part>> = BTreeMap::new();
     let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
     let origin = traces.iter().flat_map(|t| &t.kernels).map(|k| k.start_ns).min().unwrap_or(0);
-    for (trace, position) in traces.iter().zip(0u32..) {
-        let rank = trace.identity.rank.map_or(position, |(rank, _)| rank);
+    for (trace, &rank) in traces.iter().zip(&ranks.of) {
         if let Some(other) = job.workers.iter().position(|worker| worker.rank == rank) {
             let what = format!("it is of rank {rank} as is {}", traces[other].path.display());
             return Err(Error::new(&trace.path, what));
@@ -93,6 +99,7 @@ fn job(traces: &[Trace]) -> Result<Job, Error> {
         return Err(no_kernel(traces, job.beside));
     }
     build(&mut job, groups, &sizes);
+    job.notes.extend(ranks.note);
     Ok(job)
 }
 
@@ -111,13 +118,25 @@ fn no_kernel(traces: &[Trace], beside: Option<String>) -> Error {
 
 /// The ranks without a trace, as inclusive ranges: of the world, whose size the traces have, and of
 /// their process groups. Empty if the rank of a trace is unknown.
-fn missing(traces: &[Trace]) -> Vec<(u32, u32)> {
-    let ranks: Option<BTreeSet<u32>> =
-        traces.iter().map(|trace| trace.identity.rank.map(|(rank, _)| rank)).collect();
+fn missing(traces: &[Trace], ranks: &Ranks) -> Vec<(u32, u32)> {
+    if !ranks.is_known {
+        return Vec::new();
+    }
     let worlds = traces.iter().filter_map(|trace| trace.identity.rank).map(|(_, world)| world);
     let listed = traces.iter().flat_map(|trace| &trace.groups).flat_map(|group| &group.ranks);
     let end = worlds.chain(listed.map(|rank| rank.saturating_add(1))).max().unwrap_or(0);
-    ranks.map_or_else(Vec::new, |ranks| gaps(&ranks, end))
+    gaps(&ranks.of.iter().copied().collect(), end)
+}
+
+/// Identifies a process group in all traces. Its name is a number that each process counts for
+/// itself, so that the ranks belong to it: as many as each trace has.
+fn name(group: &Group) -> String {
+    let first = group.ranks.iter().take(LISTED_BY_PYTORCH);
+    let ranks = first.map(u32::to_string).collect::<Vec<_>>().join(",");
+    match group.is_cut || group.ranks.len() > LISTED_BY_PYTORCH {
+        true => format!("{} [{ranks},... {}]", group.name, group.size),
+        false => format!("{} [{ranks}]", group.name),
+    }
 }
 
 fn add(
@@ -134,15 +153,7 @@ fn add(
         let facts = &kernel.facts;
         let group = facts.group.and_then(|at| trace.groups.get(at));
         let ranks = group.map(|group| group.size).filter(|&size| size > 0).or(world);
-        let comm = group.map_or_else(
-            || "all".to_owned(),
-            |group| {
-                // Group names are numbers that each process counts for itself, so that the ranks
-                // identify a group.
-                let ranks: Vec<String> = group.ranks.iter().map(u32::to_string).collect();
-                format!("{} [{}]", group.name, ranks.join(","))
-            },
-        );
+        let comm = group.map_or_else(|| "all".to_owned(), name);
         if let Some(ranks) = ranks {
             sizes.insert(comm.clone(), ranks);
         }

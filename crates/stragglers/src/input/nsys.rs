@@ -20,13 +20,10 @@ use super::kineto::Traces;
 use crate::model::{Job, Worker};
 use export::{Export, Member};
 use ncclscope_operations::function::Kind;
-use ncclscope_operations::human;
+use ncclscope_operations::positions;
 use order::{Joined, Line};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Maximum number of ranks whose places a note lists.
-const LISTED: usize = 16;
 
 /// True if the file name is that of an export.
 #[must_use]
@@ -42,7 +39,7 @@ pub fn is_export(path: &Path) -> bool {
 /// job.
 pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
     let mut paths = paths.to_vec();
-    paths.sort_by_cached_key(|path| by_numbers(&path.to_string_lossy()));
+    paths.sort_by_cached_key(|path| positions::by_numbers(&path.to_string_lossy()));
     let (mut exports, mut failed) = (Vec::new(), Vec::new());
     for path in &paths {
         match Export::read(path) {
@@ -57,25 +54,6 @@ pub fn read(paths: &[PathBuf]) -> Result<Traces, Error> {
     let mut job = job(exports)?;
     job.notes.splice(0..0, unreadable.iter().cloned());
     Ok(Traces { job, unreadable })
-}
-
-/// A name in parts, such that `rank10` comes after `rank9`.
-fn by_numbers(name: &str) -> Vec<(String, u64)> {
-    let mut parts = vec![(String::new(), 0_u64)];
-    let mut is_number = false;
-    for letter in name.chars() {
-        let digit = letter.to_digit(10).map(u64::from);
-        if is_number && digit.is_none() {
-            parts.push((String::new(), 0));
-        }
-        is_number = digit.is_some();
-        let Some((text, number)) = parts.last_mut() else { continue };
-        match digit {
-            Some(digit) => *number = number.saturating_mul(10).saturating_add(digit),
-            None => text.push(letter),
-        }
-    }
-    parts
 }
 
 fn job(exports: Vec<Export>) -> Result<Job, Error> {
@@ -221,17 +199,15 @@ fn add_workers(job: &mut Job, exports: &[Export]) {
         job.unrecorded = gaps(&ranks, ranks.last().map_or(0, |last| last.saturating_add(1)));
         return;
     }
-    let place = |((export, member), position): ((&Export, &Member), usize)| {
+    let place = |((export, member), position): ((&Export, &Member), u32)| {
         let name = export.path.file_name().unwrap_or_default().to_string_lossy();
-        format!("{position} is process {} on GPU {} in {name}", member.pid, member.device)
+        let what = format!("process {} on GPU {} in {name}", member.pid, member.device);
+        (position, what)
     };
-    let mut places: Vec<String> = members().zip(0..).take(LISTED).map(place).collect();
-    if count > LISTED {
-        places.push(human::count(count - LISTED, "more rank"));
-    }
+    let places: Vec<(u32, String)> = members().zip(0..).map(place).collect();
     job.notes.push(format!(
         "ranks are positions, as the files do not have those of the job: {}",
-        places.join(", ")
+        positions::list(places.into_iter())
     ));
 }
 
@@ -255,16 +231,4 @@ fn lines(exports: &[Export]) -> Vec<Line> {
         }
     }
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_are_in_the_order_of_their_numbers() {
-        let mut names = ["r10.sqlite", "r9.sqlite", "q.2/r1.sqlite", "q.10/r0.sqlite"];
-        names.sort_by_cached_key(|name| by_numbers(name));
-        assert_eq!(names, ["q.2/r1.sqlite", "q.10/r0.sqlite", "r9.sqlite", "r10.sqlite"]);
-    }
 }

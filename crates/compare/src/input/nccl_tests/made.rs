@@ -87,7 +87,8 @@ impl Made {
         if std::mem::take(&mut self.is_new) {
             let has_it = self.runs.last().is_some_and(|(run, _)| run.series.contains_key(&key));
             if has_it || self.runs.is_empty() {
-                self.runs.push(<(Run, Topology)>::default());
+                let run = Run { has_exact_sizes: true, ..Run::default() };
+                self.runs.push((run, Topology::default()));
             }
             if let Some((run, topology)) = self.runs.last_mut() {
                 configure(run, topology, of);

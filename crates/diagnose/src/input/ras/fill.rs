@@ -15,12 +15,12 @@ impl Ras {
     /// Adds to the communicators of a job what RAS shows of ranks without input. `hang` as in
     /// [`Ras::job`].
     pub fn fill(&self, job: &mut Job, hang: Duration) {
-        let widest = self.widest();
+        let world = self.world().map(|at| &*self.comms[at].0);
         let mut places = Places::of(job);
         let mut untold = Vec::new();
         let mut comms: Vec<_> = self.comms.iter().collect();
         comms.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
-        for (name, size, members) in comms {
+        for (name, _, members) in comms {
             let Some(hash) = hash_of(name) else { continue };
             let is_same = |comm: &Communicator| {
                 comm.kind == CommKind::Collectives && hash_of(&comm.name) == Some(hash)
@@ -34,7 +34,7 @@ impl Ras {
             let done = job.comms[at].vectors.iter().map(|it| it.done).max().unwrap_or(0);
             let (mut silent, mut vectors) = (Vec::new(), Vec::new());
             for member in members.iter().filter(|member| !there.contains(&member.rank)) {
-                let rank = (*size == widest).then_some(member.rank);
+                let rank = (Some(&**name) == world).then_some(member.rank);
                 let at = places.find(job, name, member, rank);
                 let process = &mut job.processes[at as usize];
                 self.describe(name, member, process, hang);

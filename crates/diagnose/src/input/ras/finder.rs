@@ -15,7 +15,7 @@ type Members<'a, K> = HashMap<K, Option<&'a Member>>;
 pub(super) struct MemberFinder<'a> {
     hosts: HashSet<&'a str>,
     by_place: Members<'a, (&'a str, u32)>,
-    /// By rank in the widest communicator, if it can contain all ranks of the job.
+    /// By rank in the communicator of all processes, if it can contain all ranks of the job.
     by_rank: Members<'a, u32>,
     /// By process id, without those that several processes of the job have.
     by_pid: Members<'a, u32>,
@@ -23,21 +23,23 @@ pub(super) struct MemberFinder<'a> {
 
 impl<'a> MemberFinder<'a> {
     pub(super) fn new(ras: &'a Ras, job: &Job) -> MemberFinder<'a> {
-        let widest = ras.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0);
-        let is_job_wide = job.processes.iter().all(|one| one.rank.is_none_or(|it| it < widest));
+        let world = ras.world().filter(|&at| {
+            let size = ras.comms[at].1;
+            job.processes.iter().all(|one| one.rank.is_none_or(|rank| rank < size))
+        });
         let mut pids: HashMap<u32, usize> = HashMap::new();
         for pid in job.processes.iter().filter_map(|process| process.pid) {
             *pids.entry(pid).or_default() += 1;
         }
         let (mut by_place, mut by_rank) = (HashMap::new(), HashMap::new());
         let mut by_pid = HashMap::new();
-        for (_, size, members) in &ras.comms {
+        for (at, (_, _, members)) in ras.comms.iter().enumerate() {
             for member in members {
                 if let Some(pid) = member.pid {
                     note(&mut by_place, (&*member.host, pid), member);
                     note(&mut by_pid, pid, member);
                 }
-                if is_job_wide && *size == widest {
+                if Some(at) == world {
                     note(&mut by_rank, member.rank, member);
                 }
             }

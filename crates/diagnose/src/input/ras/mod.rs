@@ -18,19 +18,22 @@ elsewhere; both are put right.
 mod fill;
 mod finder;
 pub(super) mod monitor;
+mod notes;
 mod output;
+mod status;
 pub(super) mod text;
 mod time;
 mod watched;
+mod world;
 
 pub use output::Ras;
 
 use super::json;
-use crate::job::{Communicator, Job, Process, ProcessStatus, Stop, Vector};
+use crate::job::{Communicator, Job, NoEnd, Process, ProcessStatus, Stop, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use finder::MemberFinder;
 use ncclscope_operations::human;
-use output::{Key, Member, UNKNOWN, error_name};
+use output::{Key, Member};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -38,6 +41,8 @@ use watched::MAY_HAVE_ENDED;
 
 /// The doubt about ranks of which one output is known.
 const ONE_OUTPUT: &str = "one output of RAS does not show whether ranks advance";
+/// The doubt about a rank that the earlier of two outputs does not show.
+const NOT_BEFORE: &str = "the earlier output of RAS does not have this rank";
 
 /// True if `value` is RAS's output.
 #[must_use]
@@ -73,41 +78,31 @@ impl Ras {
         }
         let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
         let mut places: BTreeMap<Key<'_>, u32> = BTreeMap::new();
-        let widest = self.widest();
-        for (name, size, members) in &self.comms {
+        let world = self.world();
+        for (comm, (name, _, members)) in self.comms.iter().enumerate() {
             for member in members {
                 let at = *places.entry(member.key(name)).or_insert_with(|| add_process(&mut job));
                 let process = &mut job.processes[at as usize];
-                if *size == widest {
+                if Some(comm) == world {
                     process.rank = Some(member.rank);
                 }
-                if self.describe(name, member, process, hang) && member.is_missing {
+                let answers = self.describe(name, member, process, hang);
+                if answers && member.is_missing && !member.is_elsewhere() {
                     process.status = ProcessStatus::Silent;
                 }
             }
         }
-        for (name, size, members) in &self.comms {
-            let mut comm =
-                Communicator { name: name.clone(), nranks: *size, ..Communicator::default() };
-            for member in members {
-                let process = places.get(&member.key(name)).copied().unwrap_or(0);
-                match member.is_missing {
-                    true => comm.silent.push(process),
-                    false => comm.vectors.push(launched(process, member, member.launched)),
-                }
-            }
-            // A rank with more launches waits for those with fewer; launches show nothing more. If
-            // a rank does not answer, those with fewest may wait for it in their last operation.
-            let least = comm.vectors.iter().map(|v| v.enqueued).min().unwrap_or(0);
-            let least = least.saturating_sub(u64::from(!comm.silent.is_empty()));
-            for vector in &mut comm.vectors {
-                vector.done = least.min(vector.enqueued);
-            }
-            comm.hashes = hashes(members);
-            job.comms.push(comm);
+        if world.is_none() && !self.comms.is_empty() {
+            world::number(&mut job, &places);
         }
+        for (name, size, members) in &self.comms {
+            let place = |member: &Member| places.get(&member.key(name)).copied().unwrap_or(0);
+            job.comms.push(communicator(name, *size, members, place));
+        }
+        self.add_idle(&mut job, &places);
         job.notes.extend(self.notes.iter().cloned());
         job.notes.extend(self.errors());
+        job.notes.extend(self.statuses());
         job.notes.extend(self.progress());
         job.notes.push(
             "RAS counts only launches: it does not show what is stuck in a kernel or in the network"
@@ -116,14 +111,31 @@ impl Ras {
         job
     }
 
-    /// Ranks of the widest communicator, whose ranks are those of the job.
-    fn widest(&self) -> u32 {
-        self.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0)
+    /// For how long at least a process has launched nothing, if it was in the same communicators
+    /// before, and no rank waits for the launch of another: what it launched last may not have
+    /// ended.
+    fn add_idle(&self, job: &mut Job, places: &BTreeMap<Key<'_>, u32>) {
+        job.processes.iter_mut().for_each(|process| process.no_end = NoEnd::Launches);
+        let mut vectors = job.comms.iter().flat_map(|comm| &comm.vectors);
+        let apart = self.apart.filter(|_| !vectors.any(Vector::is_inside));
+        let Some(apart) = apart.and_then(|it| u64::try_from(it.as_nanos()).ok()) else { return };
+        let mut is_idle = vec![true; job.processes.len()];
+        for (name, _, members) in &self.comms {
+            for member in members.iter().filter(|member| !member.is_elsewhere()) {
+                let still = self.advances(name, member) == Some(false);
+                let idle =
+                    places.get(&member.key(name)).and_then(|&at| is_idle.get_mut(at as usize));
+                idle.into_iter().for_each(|idle| *idle &= still);
+            }
+        }
+        for (process, _) in job.processes.iter_mut().zip(is_idle).filter(|(_, is_idle)| *is_idle) {
+            process.idle_ns = Some(apart);
+        }
     }
 
     /// Adds what RAS shows of a member to its process. False if the process does not answer.
     fn describe(&self, comm: &str, member: &Member, process: &mut Process, hang: Duration) -> bool {
-        if member.host != UNKNOWN {
+        if member.is_named() {
             process.host.get_or_insert_with(|| member.host.clone());
         }
         process.pid = process.pid.or(member.pid);
@@ -154,6 +166,7 @@ impl Ras {
                 process.is_moving = true;
                 return;
             }
+            (None, _) if self.before.is_some() => NOT_BEFORE.to_owned(),
             (None, _) => ONE_OUTPUT.to_owned(),
             (Some(_), Some(apart)) => format!(
                 "the two outputs of RAS are {} apart: a rank may be busy for longer (--hang-sec)",
@@ -164,20 +177,6 @@ impl Ras {
         if !process.doubts.contains(&doubt) {
             process.doubts.push(doubt);
         }
-    }
-
-    /// A note for each asynchronous error that NCCL reports.
-    fn errors(&self) -> impl Iterator<Item = String> {
-        let all = self.comms.iter().flat_map(|(name, _, members)| {
-            members.iter().filter(|member| member.error != 0).map(move |member| (name, member))
-        });
-        all.map(|(name, member)| {
-            format!(
-                "NCCL reports {} on {}: look at NCCL's log of that process",
-                error_name(member.error),
-                member.named(name)
-            )
-        })
     }
 
     /// What two outputs show, or that there is one.
@@ -215,8 +214,12 @@ impl Ras {
             members.iter().filter(|m| m.is_missing).map(move |m| (name, m))
         });
         for (name, member) in missing {
-            let what = if member.is_dead { "dead" } else { "missing" };
-            diagnosis.notes.push(format!("RAS considers {} {what}", member.named(name)));
+            let who = member.named(name);
+            diagnosis.notes.push(match (member.is_elsewhere(), member.is_dead) {
+                (true, _) => format!("RAS: {who} answers, and has left it or not created it yet"),
+                (false, true) => format!("RAS considers {who} dead"),
+                (false, false) => format!("RAS considers {who} missing"),
+            });
         }
         self.add_events(diagnosis, job);
     }
@@ -226,6 +229,35 @@ impl Ras {
 fn add_process(job: &mut Job) -> u32 {
     job.processes.push(Process::default());
     u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
+}
+
+/// A communicator of a job, whose members' processes are at `place`. Launches count as enqueued
+/// operations.
+fn communicator(
+    name: &str,
+    size: u32,
+    members: &[Member],
+    place: impl Fn(&Member) -> u32,
+) -> Communicator {
+    let mut comm = Communicator { name: name.into(), nranks: size, ..Communicator::default() };
+    for member in members.iter().filter(|member| !member.is_elsewhere()) {
+        match member.is_missing {
+            true => comm.silent.push(place(member)),
+            false => comm.vectors.push(launched(place(member), member, member.launched)),
+        }
+    }
+    // A rank with more launches waits for those with fewer; launches show nothing more. If a rank
+    // does not answer, those with fewest may wait for it in their last operation.
+    let least = comm.vectors.iter().map(|v| v.enqueued).min().unwrap_or(0);
+    let least = least.saturating_sub(u64::from(!comm.silent.is_empty()));
+    for vector in &mut comm.vectors {
+        vector.done = least.min(vector.enqueued);
+    }
+    // If none waits for the launch of another, whether the last operation has ended is not visible.
+    let is_level = comm.vectors.iter().all(|vector| vector.done == vector.enqueued);
+    comm.vectors.iter_mut().for_each(|vector| vector.is_blind = is_level);
+    comm.hashes = hashes(members);
+    comm
 }
 
 /// The progress of a member whose process has this position, and whose last operation this number.

@@ -2,6 +2,7 @@
 //! One output of RAS, and an earlier one that it is compared with.
 
 use super::monitor::Monitor;
+use super::status::{self, Status, error_name};
 use super::time::seconds;
 use crate::input::older::MOST;
 use serde_json::Value;
@@ -30,6 +31,8 @@ pub(super) struct Member {
     /// Only an event says that it is dead, later than the output.
     pub(super) is_dead_later: bool,
     pub(super) error: u64,
+    /// If the output has it.
+    pub(super) status: Option<Status>,
 }
 
 /// The output of RAS.
@@ -47,6 +50,8 @@ pub struct Ras {
     pub(super) notes: Vec<String>,
     /// It is the text form.
     pub(super) is_text: bool,
+    /// Number of GPUs of the job, if the output has it.
+    pub(super) gpus: Option<u32>,
     /// The events that RAS printed, if given.
     pub(super) monitor: Option<Monitor>,
 }
@@ -151,7 +156,8 @@ fn member(value: &Value, is_missing: bool) -> Option<Member> {
         is_silent: value["status"]["unresponsive"] == true,
         is_dead: value["status"]["considered_dead"] == true,
         is_dead_later: false,
-        error: value["status"]["async_error"].as_u64().unwrap_or(0),
+        error: status::error(&value["status"]),
+        status: (!is_missing).then(|| Status::of(&value["status"])),
     })
 }
 
@@ -161,6 +167,17 @@ impl Member {
         (self.is_missing, self.is_silent) = (true, true);
     }
 
+    /// Its process answers, and is not in the communicator: it has destroyed or aborted it, or has
+    /// not created it yet (`jsonWriteMissingRank`, src/ras/client_support.cc@v2.32.3-1).
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.is_missing && !(self.is_silent || self.is_dead || self.is_dead_later)
+    }
+
+    /// The output names its process.
+    pub(super) fn is_named(&self) -> bool {
+        self.host != UNKNOWN
+    }
+
     pub(super) fn place(&self) -> (&str, Option<u32>, Option<u64>) {
         (&self.host, self.pid, self.device)
     }
@@ -168,9 +185,9 @@ impl Member {
     /// What identifies its process: its place, or for a member that the output does not name, its
     /// rank in the communicator.
     pub(super) fn key<'a>(&'a self, comm: &'a str) -> Key<'a> {
-        match self.host == UNKNOWN {
-            true => (comm, None, Some(u64::from(self.rank))),
-            false => self.place(),
+        match self.is_named() {
+            true => self.place(),
+            false => (comm, None, Some(u64::from(self.rank))),
         }
     }
 
@@ -181,25 +198,13 @@ impl Member {
     }
 
     pub(super) fn text(&self) -> Option<String> {
+        if self.is_elsewhere() {
+            return Some("NCCL RAS: it answers, and has left the communicator".to_owned());
+        }
         if self.is_missing {
             let what = if self.is_dead { "dead" } else { "missing" };
             return Some(format!("NCCL RAS considers it {what}"));
         }
         (self.error != 0).then(|| format!("NCCL RAS reports {}", error_name(self.error)))
     }
-}
-
-/// The name of one of NCCL's results (`nccl.h`).
-pub(super) fn error_name(error: u64) -> String {
-    let known = match error {
-        1 => "ncclUnhandledCudaError",
-        2 => "ncclSystemError",
-        3 => "ncclInternalError",
-        4 => "ncclInvalidArgument",
-        5 => "ncclInvalidUsage",
-        6 => "ncclRemoteError",
-        7 => "ncclInProgress",
-        _ => return format!("error {error}"),
-    };
-    format!("error {error} ({known})")
 }

@@ -9,6 +9,7 @@ nothing differs has only a row in a table, without its hash.
 */
 
 use super::output::{Member, Ras, UNKNOWN};
+use super::status::{Status, UNKNOWN_ERROR};
 use crate::input::older::MOST;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +28,8 @@ enum Section {
     Other,
     /// Ranks that do not answer.
     Incomplete,
-    /// The status of ranks.
-    Status,
+    /// The status of ranks, and which, if it is known.
+    Status(Option<Status>),
     /// Ranks that are not in the communicator any more.
     Left,
     /// An error's number.
@@ -63,6 +64,8 @@ struct Reader {
     comm: Option<String>,
     section: Option<Section>,
     is_dead_list: bool,
+    /// Of the job.
+    gpus: Option<u32>,
     notes: Vec<String>,
 }
 
@@ -75,6 +78,12 @@ impl Reader {
             {
                 let row = number.parse::<u32>().ok().zip(size.parse::<u32>().ok());
                 self.sizes.extend(row);
+            }
+            // The only row of the summary: nodes, processes and GPUs, and the numbers of both.
+            [_, _, _, _, gpus] if self.gpus.is_none() && self.sizes.is_empty() => {
+                let is_row =
+                    words.iter().all(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+                self.gpus = gpus.parse().ok().filter(|_| is_row);
             }
             [group, hash, _] if group.starts_with('#') && hash.starts_with('(') => {
                 self.begin(group, hash);
@@ -112,7 +121,9 @@ impl Reader {
                     comm.member(rank, &[]).silence();
                 }
             }
-            ["Communicator", "ranks", "have", "different", "status"] => *section = Section::Status,
+            ["Communicator", "ranks", "have", "different", "status"] => {
+                *section = Section::Status(None);
+            }
             ["Communicator", "ranks", "have", "different", function, ..] => {
                 *section = Section::Launches(function.to_owned(), 0);
             }
@@ -123,9 +134,11 @@ impl Reader {
                         *current = launched;
                         comm.groups.entry((function.clone(), launched)).or_default().0 = number;
                     }
-                    (Section::Status | Section::Left, _) => {
-                        let has_left = said.last() == Some(&"NOCOMM");
-                        *section = if has_left { Section::Left } else { Section::Status };
+                    (Section::Status(_) | Section::Left, _) => {
+                        *section = match said.last() {
+                            Some(&"NOCOMM") => Section::Left,
+                            of => Section::Status(of.and_then(|name| Status::named(name))),
+                        };
                     }
                     _ => {}
                 }
@@ -153,7 +166,7 @@ impl Reader {
             }
             comms.push((name, comm.size, members));
         }
-        Ras::of_text(comms, self.notes)
+        Ras { gpus: self.gpus, ..Ras::of_text(comms, self.notes) }
     }
 }
 
@@ -183,7 +196,10 @@ impl Comm {
             Section::Error(number) => member.error = *number,
             Section::Incomplete => member.silence(),
             Section::Left => member.is_missing = true,
-            Section::Status => member.is_missing |= own_status == Some(&"NOCOMM"),
+            Section::Status(of) => {
+                member.is_missing |= own_status == Some(&"NOCOMM");
+                member.status = own_status.and_then(|name| Status::named(name)).or(*of);
+            }
             Section::Launches(function, current) => {
                 let launched = own.unwrap_or(*current);
                 self.counts.entry(function.clone()).or_default().insert(rank, launched);
@@ -241,5 +257,5 @@ fn launches(said: &[&str]) -> Option<u64> {
 
 fn error(line: &str) -> u64 {
     let line = line.to_lowercase();
-    ERRORS.iter().find(|(text, _)| line.contains(text)).map_or(7, |&(_, number)| number)
+    ERRORS.iter().find(|(text, _)| line.contains(text)).map_or(UNKNOWN_ERROR, |&(_, number)| number)
 }
