@@ -57,6 +57,12 @@ impl Comparison {
         self.rows.iter().filter(is_open).count()
     }
 
+    /// Number of rows that only A has, where nothing else shows what became of them.
+    #[must_use]
+    pub fn gone(&self) -> usize {
+        self.rows.iter().filter(|row| is_gone(row, &self.rows)).count()
+    }
+
     /// True if anything is known to have changed, or not to have. Links that are the same count
     /// only where nothing else is on both sides.
     #[must_use]
@@ -94,6 +100,13 @@ fn hangs(sides: &[Side; 2]) -> String {
     }
 }
 
+/// True if B has no values of an operation of A, and no steps show what became of it: its program may
+/// have failed there, or computed wrong data.
+fn is_gone(row: &Row, rows: &[Row]) -> bool {
+    let is_of_one = row.a.is_some() && row.b.is_none() && row.key.kind == Kind::Transfer;
+    is_of_one && !rows.iter().any(|row| row.key.kind == Kind::Step)
+}
+
 /// True if the row may have changed, and that would matter. The estimate does not show it: if times
 /// vary too much, it is small.
 fn hides(row: &Row, rows: &[Row], limits: &Limits) -> bool {
@@ -103,9 +116,7 @@ fn hides(row: &Row, rows: &[Row], limits: &Limits) -> bool {
         None => match row.key.kind {
             // Steps that both sides have and that are not comparable.
             Kind::Step => is_common(row),
-            // Without steps nothing else shows what became of an operation that B no longer has:
-            // its program may have failed there, or computed wrong data.
-            Kind::Transfer => row.b.is_none() && !rows.iter().any(|row| row.key.kind == Kind::Step),
+            Kind::Transfer => is_gone(row, rows),
             _ => false,
         },
     };
@@ -140,8 +151,7 @@ fn what(
         (State::Same, _) => alike(),
         _ => {
             let hidden: Vec<&Row> = rows.iter().filter(|row| hides(row, rows, limits)).collect();
-            let is_gone = |row: &&&Row| row.a.is_some() && row.b.is_none();
-            let gone: Vec<&Row> = hidden.iter().filter(is_gone).copied().collect();
+            let gone: Vec<&Row> = rows.iter().filter(|row| is_gone(row, rows)).collect();
             let reason = hidden.iter().copied().chain(rows).find_map(|row| row.reason.as_deref());
             match (reason, gone.first()) {
                 (_, Some(row)) => {

@@ -137,18 +137,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let is_slower = comparison.answer.worst.is_some_and(|worst| worst > limit);
     let hangs_now = comparison.a.hung.is_empty() && !comparison.b.hung.is_empty();
     let is_worse = is_slower || hangs_now && args.fail_above.is_some();
-    if args.fail_above.is_some() && !is_worse && !comparison.judges() {
-        warn(
-            "no row can be judged, so that --fail-above passes nothing: the rows name the reasons",
-        );
-        bad += 1;
-    }
-    if let (open @ 1.., false) = (comparison.undecided(limit), is_worse) {
-        let rows = human::are(open, "row");
-        warn(format_args!(
-            "{rows} slower by more than --fail-above, and too few runs show whether that is \
-             chance: the rows name how many are enough"
-        ));
+    if let (Some(why), false, true) =
+        (undecided(&comparison, limit), is_worse, args.fail_above.is_some())
+    {
+        warn(why);
         bad += 1;
     }
     Ok(match (bad, is_worse) {
@@ -156,6 +148,28 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
         (1.., _) => ExitCode::from(BAD_INPUT),
         (0, true) => ExitCode::from(FINDINGS),
         (0, false) => ExitCode::SUCCESS,
+    })
+}
+
+/// Why a gate can neither pass nor fail; `None` if it can.
+fn undecided(comparison: &Comparison, limit: f64) -> Option<String> {
+    if !comparison.judges() {
+        let why = "no row can be judged, so that --fail-above passes nothing: the rows name the \
+                   reasons";
+        return Some(why.into());
+    }
+    let gone = comparison.gone();
+    if gone > 0 {
+        let rows = human::are(gone, "row");
+        return Some(format!("{rows} without values on B: what became of them is unknown"));
+    }
+    let open = comparison.undecided(limit);
+    (open > 0).then(|| {
+        let rows = human::are(open, "row");
+        format!(
+            "{rows} slower by more than --fail-above, and too few runs show whether that is \
+             chance: the rows name how many are enough"
+        )
     })
 }
 
