@@ -124,6 +124,12 @@ fn a_trace_without_a_rank_in_its_name_has_a_position() {
         );
         assert!(report.notes.iter().any(|note| note.contains(&lists)), "{:?}", report.notes);
     }
+    // What has a number in its name keeps it.
+    let name = |rank| if rank == 1 { "x.json".to_owned() } else { format!("rank{rank}.json") };
+    let mixed = without_rank(3, |rank| rank % 2 == 1, name);
+    assert_eq!(mixed.findings[0].root_ranks, [3], "{mixed:#?}");
+    let note = "ranks are the numbers in the files' names, or else positions: 1 is x.json";
+    assert!(mixed.notes.iter().any(|one| one.ends_with(note)), "{:?}", mixed.notes);
     let one = without_rank(4, |rank| rank == 4, |rank| format!("host_{}.json", 900 + rank));
     assert_eq!(one.findings[0].root_ranks, [4], "the one that is free: {one:#?}");
     let note = "1 trace has no rank, as a profile that begins before `init_process_group`: ranks \

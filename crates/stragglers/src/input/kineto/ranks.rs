@@ -27,35 +27,46 @@ pub(super) struct Ranks {
 impl Ranks {
     pub(super) fn of(traces: &[Trace]) -> Ranks {
         let own = |trace: &Trace| trace.identity.rank.map(|(rank, _)| rank);
-        let without = traces.iter().filter(|trace| own(trace).is_none()).count();
-        let from_name = |trace: &Trace| own(trace).or_else(|| in_name(trace));
-        let named: Option<Vec<u32>> = traces.iter().map(from_name).collect();
-        let is_one_each =
-            |of: &Vec<u32>| without == 0 || of.iter().collect::<BTreeSet<_>>().len() == of.len();
-        let why = || {
-            format!(
-                "{} no rank, as a profile that begins before `init_process_group`",
-                human::count(without, "trace") + human::if_one(without, " has", " have")
-            )
-        };
-        if let Some(of) = named.filter(is_one_each) {
-            let note = || format!("{}: ranks are the numbers in the files' names", why());
-            return Ranks { of, is_known: true, note: (without > 0).then(note) };
+        let mut found: Vec<Option<u32>> = traces.iter().map(own).collect();
+        let lacking: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_none()).collect();
+        let named: Vec<(usize, u32)> =
+            lacking.iter().filter_map(|&at| Some((at, in_name(&traces[at])?))).collect();
+        let mut taken: BTreeSet<u32> = found.iter().flatten().copied().collect();
+        for &(at, rank) in &named {
+            let is_of_one = named.iter().filter(|(_, other)| *other == rank).count() == 1;
+            if is_of_one && !taken.contains(&rank) {
+                found[at] = Some(rank);
+            }
         }
-        let taken: BTreeSet<u32> = traces.iter().filter_map(own).collect();
-        let mut free = (0..).filter(|rank| !taken.contains(rank));
-        let mut order: Vec<usize> = (0..traces.len()).collect();
-        order.sort_by_cached_key(|&at| positions::by_numbers(&traces[at].path.to_string_lossy()));
-        let mut of: Vec<u32> = traces.iter().map(|trace| own(trace).unwrap_or(0)).collect();
-        let mut places = Vec::with_capacity(without);
-        for at in order.into_iter().filter(|&at| own(&traces[at]).is_none()) {
-            of[at] = free.next().unwrap_or(u32::MAX);
+        taken.extend(found.iter().flatten());
+        let mut rest: Vec<usize> =
+            lacking.iter().copied().filter(|&at| found[at].is_none()).collect();
+        rest.sort_by_cached_key(|&at| positions::by_numbers(&traces[at].path.to_string_lossy()));
+        let mut places = Vec::with_capacity(rest.len());
+        for (&at, rank) in rest.iter().zip((0..).filter(|rank| !taken.contains(rank))) {
+            found[at] = Some(rank);
             let name = traces[at].path.file_name().unwrap_or_default();
-            places.push((of[at], name.to_string_lossy().into_owned()));
+            places.push((rank, name.to_string_lossy().into_owned()));
         }
-        let places = positions::list(places.into_iter());
-        let note = format!("{}: ranks are positions: {places}", why());
-        Ranks { of, is_known: false, note: Some(note) }
+        let names = "ranks are the numbers in the files' names";
+        let source = match places.len() {
+            0 => names.to_owned(),
+            some => {
+                let list = positions::list(places.into_iter());
+                let names = if some < lacking.len() { names } else { "ranks are" };
+                let or = if some < lacking.len() { ", or else" } else { "" };
+                format!("{names}{or} positions: {list}")
+            }
+        };
+        let note = format!(
+            "{} no rank, as a profile that begins before `init_process_group`: {source}",
+            human::count(lacking.len(), "trace") + human::if_one(lacking.len(), " has", " have")
+        );
+        Ranks {
+            of: found.into_iter().flatten().collect(),
+            is_known: rest.is_empty(),
+            note: (!lacking.is_empty()).then_some(note),
+        }
     }
 }
 
