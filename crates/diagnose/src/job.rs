@@ -363,6 +363,8 @@ pub struct Vector {
     pub changed_ns: Option<u64>,
     /// Completions are not recorded, so that `done` has no meaning.
     pub is_blind: bool,
+    /// Only launches are counted: `done` follows from those of the other members.
+    pub is_of_launches: bool,
     /// Its calls were captured into CUDA graphs: they are numbered as the operations that NCCL
     /// enqueued, of which a graph's replay enqueues more, and `api` is the number of these.
     pub is_captured: bool,
@@ -391,6 +393,9 @@ impl Vector {
 
     /// Its progress, as counts of operations.
     pub(crate) fn counts(&self) -> Vec<(&'static str, f64)> {
+        if self.is_of_launches {
+            return vec![("enqueued", to_f64(self.enqueued))];
+        }
         let mut counts = vec![("called", self.api), ("enqueued", self.enqueued)];
         counts.extend(self.started.map(|started| ("kernel_started", started)));
         counts.push(("complete", self.done));

@@ -54,9 +54,12 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
         _ => {}
     }
     let recordings = Some(input).filter(|_| source == RECORDINGS);
+    // Ranks that wait for an unknown reason may wait because of any of them.
+    let victims: usize = verdicts.iter().map(|verdict| verdict.victims).sum();
+    let is_unsaid = diagnosis.job_ranks == 0 || *waiting_ranks > victims;
     for verdict in verdicts {
         out.push('\n');
-        one(verdict, recordings, diagnosis.job_ranks == 0, out);
+        one(verdict, recordings, is_unsaid, out);
     }
     if !silent_ranks.is_empty() {
         out.push('\n');
@@ -70,8 +73,8 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
     }
 }
 
-/// `is_unranked`: the input names no ranks.
-fn one(verdict: &Verdict, recordings: Option<&str>, is_unranked: bool, out: &mut String) {
+/// `is_unsaid`: that no rank waits because of it is not known.
+fn one(verdict: &Verdict, recordings: Option<&str>, is_unsaid: bool, out: &mut String) {
     let doubt = match verdict.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspect => " (suspect)",
@@ -109,7 +112,7 @@ fn one(verdict: &Verdict, recordings: Option<&str>, is_unranked: bool, out: &mut
         line(out, format_args!("  evidence     {}", evidence.text));
     }
     match verdict.victims {
-        0 if is_unranked => {}
+        0 if is_unsaid => {}
         0 => line(out, format_args!("  victims      none: no other rank waits because of this")),
         of => {
             let (victims, wait) = (count(of, "rank"), if_one(of, "waits", "wait"));

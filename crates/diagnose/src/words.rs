@@ -119,6 +119,9 @@ pub(crate) fn op(of: Option<u64>, call: Option<&Call>) -> String {
 
 /// Text such as `called 5, enqueued 5, kernel started 4, complete 4`.
 fn counts(vector: &Vector) -> String {
+    if vector.is_of_launches {
+        return format!("launched {}", vector.enqueued);
+    }
     let started =
         vector.started.map_or_else(String::new, |started| format!(", kernel started {started}"));
     format!(

@@ -304,6 +304,7 @@ fn vector(process: u32, member: &Member, now: u64) -> Vector {
         born_ns: member.born_ns.map(|born| now.saturating_sub(born)),
         changed_ns: Some(member.change_ns),
         is_blind: member.is_blind,
+        is_of_launches: false,
         is_captured: member.is_captured,
         has_left: member.has_left,
         connects: member.connects,

@@ -324,6 +324,7 @@ fn add(
         born_ns: age(vector.born_ms.max(vector.age_ms)),
         changed_ns: heard_ns.map(|heard| heard.saturating_sub(ns(vector.changed_ms))),
         is_blind: has(partial::NO_END),
+        is_of_launches: false,
         is_captured: has(partial::CAPTURED),
         has_left: has(partial::ENDED),
         connects: false,

@@ -107,6 +107,7 @@ impl GroupBuilder<'_> {
             born_ns: born.map(|born| self.age_ns(dump, born)),
             changed_ns: None,
             is_blind: false,
+            is_of_launches: false,
             is_captured: false,
             has_left: false,
             connects: false,

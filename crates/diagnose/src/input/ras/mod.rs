@@ -32,6 +32,7 @@ use super::json;
 use crate::job::{Communicator, Job, NoEnd, Process, ProcessStatus, Stop, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use finder::MemberFinder;
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use output::{Key, Member};
 use serde_json::Value;
@@ -58,6 +59,12 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     json::parse(bytes, json::Keep::Dump)
 }
 
+/// The source of a job that is read from RAS alone.
+const SOURCE: &str = "NCCL RAS";
+/// RAS shows launches, and a rank that launches nothing more may be a victim.
+const MAY_WAIT_FOR_END: &str = "it waits for the end of the last operation that it launched, which \
+                                another rank holds up: RAS does not show ends";
+
 /// Reads an answer of RAS in either form; `None` if it is something else.
 #[must_use]
 pub fn read(answer: &[u8]) -> Option<Ras> {
@@ -76,7 +83,7 @@ impl Ras {
         if self.comms.is_empty() && self.monitor.is_some() {
             return self.unranked_job();
         }
-        let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
+        let mut job = Job { source: SOURCE.into(), is_dump: true, ..Job::default() };
         let mut places: BTreeMap<Key<'_>, u32> = BTreeMap::new();
         let world = self.world();
         for (comm, (name, _, members)) in self.comms.iter().enumerate() {
@@ -162,7 +169,7 @@ impl Ras {
                 return;
             }
             // A text names only communicators whose ranks differ: before, they did not.
-            (None, _) if self.is_text && self.before.is_some() => {
+            (None, _) if self.is_text && self.before.is_some() && !member.is_missing => {
                 process.is_moving = true;
                 return;
             }
@@ -203,6 +210,11 @@ impl Ras {
         let processes: HashMap<u32, &Process> = processes.collect();
         let finder = MemberFinder::new(self, job);
         for verdict in &mut diagnosis.findings {
+            // Where no other input shows that the operations of other ranks have ended.
+            if verdict.class == FindingClass::HostStuck && job.source == SOURCE {
+                verdict.confidence = Confidence::Suspect;
+                verdict.alternatives.push(MAY_WAIT_FOR_END.into());
+            }
             for &rank in &verdict.root_ranks {
                 let found = processes.get(&rank).and_then(|process| finder.find(process));
                 if let Some(text) = found.and_then(|member| member.text()) {
@@ -263,7 +275,7 @@ fn communicator(
 /// The progress of a member whose process has this position, and whose last operation this number.
 fn launched(process: u32, member: &Member, number: u64) -> Vector {
     let (rank, api, enqueued) = (member.rank, number, number);
-    Vector { process, rank, api, enqueued, ..Vector::default() }
+    Vector { process, rank, api, enqueued, is_of_launches: true, ..Vector::default() }
 }
 
 /// A hash of the functions' counts of members whose launches cannot be the beginning of one
