@@ -78,6 +78,15 @@ fn recordings_are_judged_where_ras_does_not_answer() {
     assert!(warned.contains("cannot ask NCCL's RAS"), "{warned}");
     let (ranks, warned) = diagnosed(&nothing, &[], 3);
     assert_eq!(ranks, None, "{warned}");
+    // Recordings of another job than the one that answers.
+    let address = serve(vec![job("0xdead", 6, 6), job("0xdead", 9, 9)]);
+    let mut command = tool();
+    command.args(["diagnose", "--ras", &address]).arg(&run);
+    let said = Outcome::of(&mut command).ends_with(1).stdout;
+    assert!(
+        said.contains("communicators that the input does not have (1, such as 0xdead)"),
+        "{said}"
+    );
 }
 
 /// It sends without end, and is refused by its first line.

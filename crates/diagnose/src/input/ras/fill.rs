@@ -17,7 +17,7 @@ impl Ras {
     pub fn fill(&self, job: &mut Job, hang: Duration) {
         let world = self.world().map(|at| &*self.comms[at].0);
         let mut places = Places::of(job);
-        let mut untold = Vec::new();
+        let (mut untold, mut unmatched) = (Vec::new(), Vec::new());
         let mut comms: Vec<_> = self.comms.iter().collect();
         comms.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
         for (name, _, members) in comms {
@@ -25,7 +25,10 @@ impl Ras {
             let is_same = |comm: &Communicator| {
                 comm.kind == CommKind::Collectives && hash_of(&comm.name) == Some(hash)
             };
-            let Some(at) = job.comms.iter().position(is_same) else { continue };
+            let Some(at) = job.comms.iter().position(is_same) else {
+                unmatched.push(name.as_str());
+                continue;
+            };
             let Some(shift) = shift(&job.comms[at], members) else {
                 untold.push(name.as_str());
                 continue;
@@ -49,6 +52,16 @@ impl Ras {
                 }
             }
             replace(&mut job.comms[at], silent, vectors);
+        }
+        let has_hashes = job.comms.iter().any(|comm| hash_of(&comm.name).is_some());
+        if !unmatched.is_empty() && has_hashes {
+            job.notes.push(format!(
+                "RAS shows communicators that the input does not have ({}, such as {}): the input is \
+                 of one part of the job, or of another job. They are not judged here, but by \
+                 `diagnose --ras` without other inputs",
+                unmatched.len(),
+                unmatched[0]
+            ));
         }
         if !untold.is_empty() {
             job.notes.push(format!(
