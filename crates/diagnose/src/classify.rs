@@ -712,11 +712,17 @@ impl<'a> Classifier<'a> {
             let front = fronts.entry(index).or_insert_with(|| {
                 words::number(comm.first_waiter().and_then(|(vector, _)| comm.number(vector)))
             });
-            let text = format!(
-                "there is no input from {}; all members of {} with input wait in {front}",
-                words::rank(self.job, process),
-                words::comm(comm),
-            );
+            let (who, whose) = (words::rank(self.job, process), words::comm(comm));
+            let text = match self.job.processes[process as usize].status {
+                ProcessStatus::Running => format!(
+                    "the input from {who} does not show how far it is in {whose}; all members that \
+                     are shown wait in {front}"
+                ),
+                _ => format!(
+                    "there is no input from {who}; all members of {whose} with input wait in \
+                     {front}"
+                ),
+            };
             let rank = self.job.known_rank(process);
             evidence.push(Evidence { rank, ..Evidence::about(class, text) });
         }

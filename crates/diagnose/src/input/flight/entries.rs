@@ -4,16 +4,19 @@ The entries of a dump, which are read one at a time: a dump has up to 20,000 wit
 as a value it takes fifty times what is kept. Texts and calls are shared, because most repeat.
 */
 
+use super::status::Ids;
 use crate::input::older::MOST;
 use crate::job::Call;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// An operation that was recorded.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) group: Arc<str>,
+    /// The id of its group in the process.
+    pub(super) group_id: Option<u64>,
     pub(super) seq: u64,
     pub(super) is_p2p: bool,
     pub(super) is_open: bool,
@@ -36,21 +39,23 @@ pub(super) struct Entries {
     pub(super) all: Vec<Entry>,
     /// Descriptions of their groups, by name.
     pub(super) groups: BTreeMap<Arc<str>, Arc<str>>,
-    /// Names of their groups, by id.
-    pub(super) ids: HashMap<u64, Arc<str>>,
-    /// The first of them is not the first that was recorded: the ring was full and overwrote older
-    /// ones, or the dump has only what is in flight.
+    /// The ids of their groups.
+    pub(super) ids: Ids,
+    /// Some of those that were recorded are missing: the ring was full and overwrote older ones, or
+    /// the dump has only what is in flight.
     pub(super) lacks_older: bool,
     /// When the first of those in flight exceeds its timeout, ns since 1970.
     pub(super) times_out_ns: Option<u64>,
-    is_started: bool,
+    /// The number of the next entry, if none is missing.
+    next: u64,
 }
 
 impl Entries {
     /// Adds the next entry.
     pub(super) fn add(&mut self, value: &Value, shared: &mut Shared) {
-        if !std::mem::replace(&mut self.is_started, true) {
-            self.lacks_older = value["record_id"].as_u64().is_some_and(|it| it > 0);
+        if let Some(number) = value["record_id"].as_u64() {
+            self.lacks_older |= number > self.next;
+            self.next = number.saturating_add(1);
         }
         let Some((name, desc)) = group_of(value) else { return };
         let group = shared.text(name);
@@ -58,7 +63,7 @@ impl Entries {
             self.groups.insert(Arc::clone(&group), shared.text(desc));
         }
         if let Some(id) = value["pg_id"].as_u64() {
-            self.ids.insert(id, Arc::clone(&group));
+            self.ids.add(id, &group);
         }
         let Some(entry) = Entry::new(value, group, shared) else { return };
         let timeout = value["timeout_ms"].as_u64().filter(|&ms| ms > 0 && entry.created_ns > 0);
@@ -84,6 +89,7 @@ impl Entry {
         let seq = p2p.or_else(|| seq("collective_seq_id")).or_else(|| seq("seq_id"))?;
         Some(Entry {
             group,
+            group_id: value["pg_id"].as_u64(),
             seq: seq.min(MOST),
             is_p2p,
             is_open: !is_over,

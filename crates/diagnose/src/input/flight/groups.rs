@@ -56,8 +56,6 @@ impl GroupBuilder<'_> {
     /// The collectives of the group, numbered by `pg_status` if `use_status`, else by the entries.
     fn communicator(&self, use_status: bool) -> Communicator {
         let mut comm = self.named();
-        let silent = self.members.iter().filter(|rank| !self.dumps.contains_key(rank));
-        comm.silent = silent.map(|&rank| self.process(rank)).collect();
         let (mut all_calls, mut may_be_cut) = (BTreeMap::new(), Vec::new());
         for (rank, job, dump) in self.known() {
             let Some(vector) = self.vector(rank, job, dump, use_status) else { continue };
@@ -80,20 +78,36 @@ impl GroupBuilder<'_> {
             all_calls.insert(at, calls);
             comm.vectors.push(vector);
         }
+        let seen: HashSet<u32> = comm.vectors.iter().map(|vector| vector.process).collect();
+        let all = self.members.iter().map(|&rank| (rank, self.process(rank)));
+        let silent = all.filter(|(rank, process)| match self.dumps.contains_key(rank) {
+            // A group without collectives shows those of none.
+            true => !seen.is_empty() && !seen.contains(process),
+            false => true,
+        });
+        comm.silent = silent.map(|(_, process)| process).collect();
         drop_cut(&mut all_calls, &may_be_cut);
         comm.calls = all_calls.into_iter().map(|(at, calls)| (at, Arc::new(calls))).collect();
         comm
     }
 
     fn vector(&self, rank: u32, job: u32, dump: &Dump, use_status: bool) -> Option<Vector> {
-        let status = dump.groups.get(self.name).and_then(|group| group.status);
+        let group = dump.groups.get(self.name)?;
         let entries = || dump.of(self.name).filter(|entry| use_status || !entry.is_p2p);
         let open = || entries().filter(|entry| entry.is_open);
         let last = entries().map(|entry| entry.seq).max();
         let first_open = open().map(|entry| entry.seq).min();
-        let (enqueued, started, done) = match status.filter(|_| use_status) {
-            Some(status) => status,
-            None => (last?, None, first_open.map_or(last?, |first| first.saturating_sub(1))),
+        let (enqueued, started, done) = match (group.status.filter(|_| use_status), last) {
+            (Some(status), _) => status,
+            (None, Some(last)) => {
+                (last, None, first_open.map_or(last, |first| first.saturating_sub(1)))
+            }
+            (None, None) if group.is_uncalled => (0, None, 0),
+            // Sends and receives only.
+            (None, None) if !dump.lacks_older && dump.of(self.name).next().is_some() => {
+                (0, None, 0)
+            }
+            (None, None) => return None,
         };
         let born = open().map(|entry| entry.created_ns).min();
         Some(Vector {

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Flight Recorder dumps with groups that were never called or were created again, and with names
+//! that no entry shows.
+
+use ncclscope_diagnose::input::{self, InputOptions};
+use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_findings::{Confidence, FindingClass};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+const START_S: u64 = 1_790_000_000;
+
+/// What PyTorch's recorder keeps in one rank of a job in which each group has all ranks.
+#[derive(Clone, Default)]
+struct Recorder {
+    rank: usize,
+    /// By id.
+    names: BTreeMap<u64, String>,
+    /// Collectives, and sends and receives, that were called, by id.
+    called: BTreeMap<u64, (u64, u64)>,
+    /// Enqueued and completed numbers, by id.
+    status: BTreeMap<u64, (u64, u64)>,
+    entries: Vec<Value>,
+    second: u64,
+}
+
+impl Recorder {
+    fn new(rank: usize, names: &[&str]) -> Recorder {
+        let names = (0..).zip(names.iter().map(|&name| name.to_owned())).collect();
+        Recorder { rank, names, ..Recorder::default() }
+    }
+
+    /// A second passes before the next call.
+    fn record(&mut self, id: u64, function: &str, is_p2p: bool, is_done: bool) {
+        let &(collective, p2p) = self.called.get(&id).unwrap_or(&(0, 0));
+        let state = if is_done { "completed" } else { "scheduled" };
+        let line = 100 + self.entries.len();
+        self.entries.push(json!({"record_id": self.entries.len(), "pg_id": id,
+            "process_group": [self.names[&id], "group"], "collective_seq_id": collective,
+            "p2p_seq_id": p2p, "profiling_name": format!("nccl:{function}"), "state": state,
+            "time_created_ns": (START_S + self.second) * 1_000_000_000, "timeout_ms": 600_000,
+            "input_sizes": [[4]], "input_dtypes": ["Float"], "is_p2p": is_p2p,
+            "frames": [{"name": "step", "filename": "train.py", "line": line}]}));
+    }
+
+    fn end(&mut self, id: u64, number: u64, is_done: bool) {
+        let status = self.status.entry(id).or_default();
+        *status = (number, if is_done { number } else { status.1 });
+        self.second += 1;
+    }
+
+    fn all_reduce(&mut self, id: u64, is_done: bool) {
+        self.called.entry(id).or_default().0 += 1;
+        self.record(id, "all_reduce", false, is_done);
+        self.end(id, self.called[&id].0, is_done);
+    }
+
+    /// Keeps the latest entries.
+    fn keep(&mut self, entries: usize) {
+        self.entries.drain(..self.entries.len().saturating_sub(entries));
+    }
+
+    fn dump(&self, ranks: usize) -> Value {
+        let all: Vec<usize> = (0..ranks).collect();
+        let group =
+            |name: &String| json!({"name": name, "desc": "group", "ranks": format!("{all:?}")});
+        let groups: Map<String, Value> =
+            self.names.values().map(|name| (name.clone(), group(name))).collect();
+        let status = |(id, (called, done)): (&u64, &(u64, u64))| {
+            let status = json!({"last_enqueued_collective": called, "last_started_collective": -1,
+                "last_completed_collective": done});
+            (id.to_string(), status)
+        };
+        let status: Map<String, Value> = self.status.iter().map(status).collect();
+        json!({"version": "2.10", "entries": self.entries, "pg_config": groups,
+            "pg_status": status})
+    }
+}
+
+/// The diagnosis of dumps that were written so long after the start, and the warnings.
+fn of(dumps: &[Value], after_s: u64) -> (Diagnosis, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    for (rank, dump) in dumps.iter().enumerate() {
+        let path = dir.path().join(format!("_dump_{rank}"));
+        std::fs::write(&path, dump.to_string()).unwrap();
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(START_S + after_s)).unwrap();
+    }
+    let input = input::open(&[dir.path().to_owned()], &InputOptions::default()).unwrap();
+    (diagnose(&input.job, &Options::default()), input.warnings)
+}
+
+/// The diagnosis of the ranks' dumps a day later.
+fn of_all(ranks: &[Recorder]) -> Diagnosis {
+    let dumps: Vec<Value> = ranks.iter().map(|one| one.dump(ranks.len())).collect();
+    of(&dumps, 86_400).0
+}
+
+fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
+    let verdicts = diagnosis.findings.iter();
+    verdicts.map(|one| (one.class, one.confidence, one.root_ranks.clone())).collect()
+}
+
+fn stuck(rank: u32) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
+    vec![(FindingClass::HostStuck, Confidence::Confirmed, vec![rank])]
+}
+
+/// Rank 2 has not called AllReduce 3 of the default group, and its ring has no entry of the group;
+/// group 2 was created and never called.
+#[test]
+fn a_group_that_was_never_called_does_not_hide_the_culprit() {
+    for names in [&["0", "1"][..], &["0", "1", "2"], &["0", "5", "12"]] {
+        let mut ranks: Vec<Recorder> = (0..4).map(|rank| Recorder::new(rank, names)).collect();
+        for rank in &mut ranks {
+            for step in 0..3 {
+                (0..20).for_each(|_| rank.all_reduce(1, true));
+                if step < 2 || rank.rank != 2 {
+                    rank.all_reduce(0, step < 2);
+                }
+            }
+            rank.keep(10);
+        }
+        let diagnosis = of_all(&ranks);
+        assert_eq!(found(&diagnosis), stuck(2), "{names:?}: {diagnosis:#?}");
+        assert_eq!(diagnosis.notes.iter().filter(|note| note.contains("left out")).count(), 0);
+    }
+}
+
+/// Ranks wait in the first collective of a group. A rank that has called nothing of it, and calls
+/// of other groups, holds them up.
+#[test]
+fn a_member_that_has_called_nothing_of_a_group_is_late() {
+    let mut ranks: Vec<Recorder> = (0..3).map(|rank| Recorder::new(rank, &["0", "1"])).collect();
+    for rank in &mut ranks {
+        (0..5).for_each(|_| rank.all_reduce(0, true));
+        if rank.rank != 1 {
+            rank.all_reduce(1, false);
+        }
+    }
+    assert_eq!(found(&of_all(&ranks)), stuck(1));
+    // As written by a rank that has called nothing at all.
+    let mut dumps: Vec<Value> = ranks.iter().map(|rank| rank.dump(3)).collect();
+    dumps[1]["pg_status"] = json!({});
+    dumps[1].as_object_mut().unwrap().remove("entries");
+    for rank in [0, 2] {
+        dumps[rank]["entries"].as_array_mut().unwrap().drain(..5);
+        dumps[rank]["pg_status"].as_object_mut().unwrap().remove("0");
+    }
+    let (diagnosis, _) = of(&dumps, 86_400);
+    assert_eq!(found(&diagnosis), stuck(1), "{diagnosis:#?}");
+}
+
+/// Names from the ranks of a group have no order. Rank 2's ring has nothing of the group that the
+/// others wait in.
+#[test]
+fn numbers_without_a_name_are_those_that_agree_with_other_members() {
+    let names = ["0", "f3a9c1", "07be24", "9d11e0"];
+    let ranks = |calls: [u64; 3]| {
+        let mut ranks: Vec<Recorder> = (0..4).map(|rank| Recorder::new(rank, &names)).collect();
+        for rank in &mut ranks {
+            for (id, calls) in (1..).zip(calls) {
+                (0..calls).for_each(|_| rank.all_reduce(id, true));
+            }
+            if rank.rank != 2 {
+                rank.all_reduce(1, false);
+            }
+            (0..3).for_each(|_| rank.all_reduce(0, true));
+            rank.keep(if rank.rank == 2 { 2 } else { 4 });
+        }
+        of_all(&ranks)
+    };
+    assert_eq!(found(&ranks([30, 20, 10])), stuck(2));
+    // Two have the same numbers.
+    let diagnosis = ranks([20, 20, 10]);
+    let class = FindingClass::NotRecorded;
+    assert_eq!(found(&diagnosis), [(class, Confidence::Suspect, vec![2])], "{diagnosis:#?}");
+    let text = &diagnosis.findings[0].evidence[0].text;
+    assert!(text.contains("input from rank 2 does not show how far it is in"), "{text}");
+}
+
+/// `destroy_process_group` and `init_process_group`: the name is the same, the id is another.
+#[test]
+fn of_a_group_that_was_created_again_the_latest_counts() {
+    for (old, new) in [(0, 1), (9, 10)] {
+        let mut ranks: Vec<Recorder> = (0..4).map(|rank| Recorder::new(rank, &[])).collect();
+        for rank in &mut ranks {
+            rank.names = BTreeMap::from([(old, "0".to_owned())]);
+            (0..100).for_each(|_| rank.all_reduce(old, true));
+            rank.names = BTreeMap::from([(new, "0".to_owned())]);
+            (0..5).for_each(|_| rank.all_reduce(new, true));
+            if rank.rank != 2 {
+                rank.all_reduce(new, false);
+            }
+        }
+        let diagnosis = of_all(&ranks);
+        assert_eq!(found(&diagnosis), stuck(2), "{old} and {new}: {diagnosis:#?}");
+        assert_eq!(diagnosis.findings[0].op.as_ref().and_then(|op| op.number), Some(6));
+        // The ring has nothing of the old ones.
+        ranks.iter_mut().for_each(|rank| rank.keep(4));
+        assert_eq!(found(&of_all(&ranks)), stuck(2), "{old} and {new}");
+    }
+}
+
+/// Rank 2's ring has nothing of the default group, which it called four times as the old one.
+#[test]
+fn numbers_of_a_group_that_was_created_again_are_found_by_other_members() {
+    let mut ranks: Vec<Recorder> = (0..4).map(|rank| Recorder::new(rank, &["0", "1"])).collect();
+    for rank in &mut ranks {
+        (0..4).for_each(|_| rank.all_reduce(0, true));
+        (0..70).for_each(|_| rank.all_reduce(1, true));
+        rank.names = BTreeMap::from([(2, "0".to_owned()), (3, "1".to_owned())]);
+        (0..7).for_each(|_| rank.all_reduce(2, true));
+        (0..50).for_each(|_| rank.all_reduce(3, true));
+        if rank.rank != 2 {
+            rank.all_reduce(2, false);
+        }
+        rank.keep(9);
+    }
+    let diagnosis = of_all(&ranks);
+    assert_eq!(found(&diagnosis), stuck(2), "{diagnosis:#?}");
+    assert_eq!(diagnosis.findings[0].op.as_ref().and_then(|op| op.number), Some(8));
+}
