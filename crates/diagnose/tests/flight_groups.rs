@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flight Recorder dumps with groups that were never called or were created again, and with names
-//! that no entry shows.
+//! Flight Recorder dumps whose groups are not one plain list of collectives: coalesced calls,
+//! groups that were never called or were created again, names that no entry shows.
 
 use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Options, diagnose};
@@ -56,6 +56,26 @@ impl Recorder {
         self.end(id, self.called[&id].0, is_done);
     }
 
+    /// An AllGather of unequal sizes.
+    fn coalesced(&mut self, id: u64, is_done: bool) {
+        self.called.entry(id).or_default().0 += 1;
+        self.record(id, "_broadcast_oop", false, false);
+        self.record(id, "_broadcast_oop", false, false);
+        self.record(id, "ALLGATHER_coalesced", false, is_done);
+        self.end(id, self.called[&id].0, is_done);
+    }
+
+    /// `batch_isend_irecv`; `peer` is an arrow and a rank.
+    fn batch(&mut self, id: u64, peers: &[(&str, usize)], is_done: bool) {
+        self.called.entry(id).or_default().1 += 1;
+        for (arrow, peer) in peers {
+            let function = if *arrow == "->" { "send" } else { "recv" };
+            self.record(id, &format!("{function} {}{arrow}{peer}", self.rank), true, false);
+        }
+        self.record(id, "coalesced", false, is_done);
+        self.end(id, self.called[&id].1, is_done);
+    }
+
     /// Keeps the latest entries.
     fn keep(&mut self, entries: usize) {
         self.entries.drain(..self.entries.len().saturating_sub(entries));
@@ -104,6 +124,104 @@ fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
 
 fn stuck(rank: u32) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
     vec![(FindingClass::HostStuck, Confidence::Confirmed, vec![rank])]
+}
+
+/// A pipeline of three ranks; rank 2 is stuck before its third receive, or none is.
+fn pipeline(is_stuck: bool) -> Vec<Recorder> {
+    let mut ranks: Vec<Recorder> = (0..3).map(|rank| Recorder::new(rank, &["0"])).collect();
+    ranks.iter_mut().for_each(|rank| rank.all_reduce(0, true));
+    for step in 0..3 {
+        let is_done = step < 2 || !is_stuck;
+        ranks[0].batch(0, &[("->", 1)], true);
+        ranks[1].batch(0, &[("<-", 0)], true);
+        ranks[1].batch(0, &[("->", 2)], is_done);
+        if is_done {
+            ranks[2].batch(0, &[("<-", 1)], true);
+        }
+    }
+    ranks
+}
+
+#[test]
+fn the_end_of_a_batch_of_sends_is_no_collective() {
+    let diagnosis = of_all(&pipeline(true));
+    assert_eq!(found(&diagnosis), stuck(2), "{diagnosis:#?}");
+    let diagnosis = of_all(&pipeline(false));
+    assert_eq!((found(&diagnosis), diagnosis.waiting_ranks), (vec![], 0), "{diagnosis:#?}");
+}
+
+/// PyTorch numbers single sends and collectives apart: a coalesced AllGather after a send is no
+/// batch.
+#[test]
+fn the_end_of_a_coalesced_collective_after_a_send_is_one() {
+    let mut ranks: Vec<Recorder> = (0..3).map(|rank| Recorder::new(rank, &["0"])).collect();
+    for rank in &mut ranks {
+        rank.all_reduce(0, true);
+        rank.called.insert(0, (1, 1));
+        let next = (rank.rank + 1) % 3;
+        rank.record(0, &format!("send {}->{next}", rank.rank), true, true);
+        if rank.rank != 1 {
+            // As before 2.7, without its parts.
+            rank.called.insert(0, (2, 1));
+            rank.record(0, "ALLGATHER_coalesced", false, false);
+            rank.end(0, 2, false);
+        }
+    }
+    let diagnosis = of_all(&ranks);
+    assert_eq!(found(&diagnosis), stuck(1), "{diagnosis:#?}");
+}
+
+/// Ranks that have completed a coalesced AllGather and then call AllReduces; rank 2 has not called
+/// the last.
+#[test]
+fn the_parts_of_a_coalesced_call_end_with_it() {
+    let mut ranks: Vec<Recorder> = (0..4).map(|rank| Recorder::new(rank, &["0"])).collect();
+    for rank in &mut ranks {
+        rank.coalesced(0, true);
+        (0..800).for_each(|_| rank.all_reduce(0, true));
+        if rank.rank != 2 {
+            rank.all_reduce(0, false);
+        }
+    }
+    let dumps: Vec<Value> = ranks.iter().map(|rank| rank.dump(4)).collect();
+    let (diagnosis, _) = of(&dumps, 803);
+    assert_eq!(found(&diagnosis), [], "of a running job: {diagnosis:#?}");
+    let (diagnosis, _) = of(&dumps, 860);
+    assert_eq!(found(&diagnosis), stuck(2), "{diagnosis:#?}");
+    let texts: Vec<&str> = diagnosis.findings[0].evidence.iter().map(|one| &*one.text).collect();
+    assert!(texts.contains(&"ranks 0-1, 3 wait at train.py:903 in step"), "{texts:#?}");
+    assert!(texts.contains(&"rank 2 called last at train.py:902 in step"), "{texts:#?}");
+}
+
+/// One that does not end: its parts are in flight like it.
+#[test]
+fn a_coalesced_call_in_flight_is_compared_with_its_parts() {
+    let mut ranks: Vec<Recorder> = (0..3).map(|rank| Recorder::new(rank, &["0"])).collect();
+    for rank in &mut ranks {
+        rank.coalesced(0, false);
+    }
+    ranks[1].entries[0]["profiling_name"] = json!("nccl:reduce");
+    let diagnosis = of_all(&ranks);
+    let class = FindingClass::CallMismatch;
+    assert_eq!(found(&diagnosis), [(class, Confidence::Confirmed, vec![1])], "{diagnosis:#?}");
+}
+
+/// Rank 2's GPU does not end a receive that rank 1 has sent, and both wait for one another's next.
+/// The dumps do not show that rank 1's send is over.
+#[test]
+fn a_circle_of_sends_of_which_one_may_be_over_is_only_a_suspicion() {
+    let mut ranks: Vec<Recorder> = (0..4).map(|rank| Recorder::new(rank, &["0", "1"])).collect();
+    ranks.iter_mut().for_each(|rank| rank.all_reduce(0, true));
+    ranks[1].batch(1, &[("->", 2)], true);
+    ranks[2].batch(1, &[("<-", 1)], false);
+    ranks[1].batch(1, &[("<-", 2)], false);
+    ranks[2].batch(1, &[("->", 1)], false);
+    for (rank, peer) in [(2, ("->", 3)), (3, ("<-", 2)), (0, ("<-", 1))] {
+        ranks[rank].batch(1, &[peer], false);
+    }
+    let diagnosis = of_all(&ranks);
+    assert!(!diagnosis.findings.is_empty(), "{diagnosis:#?}");
+    assert!(diagnosis.findings.iter().all(|one| one.confidence == Confidence::Suspect));
 }
 
 /// Rank 2 has not called AllReduce 3 of the default group, and its ring has no entry of the group;

@@ -22,8 +22,6 @@ pub(super) struct Dump {
     /// Its first entry is not the first that was recorded: the ring was full and overwrote older
     /// ones, or the dump has only what is in flight.
     pub(super) lacks_older: bool,
-    /// When the first operation in flight exceeds its timeout, ns since 1970.
-    pub(super) times_out_ns: Option<u64>,
     /// When its file was last written, ns since 1970.
     pub(super) written_ns: Option<u64>,
 }
@@ -70,12 +68,10 @@ impl Dump {
                 .entry(name.as_ref().to_owned())
                 .or_insert_with(|| Group { desc: desc.as_ref().to_owned(), ..Group::default() });
         }
-        let Entries { mut all, ids, lacks_older, times_out_ns, .. } = read;
+        let Entries { mut all, ids, lacks_older, .. } = read;
         all.retain(|entry| ids.is_latest(entry.group_id, &entry.group));
         all.shrink_to_fit();
-        let unnamed = Vec::new();
-        let mut dump =
-            Dump { groups, entries: all, unnamed, lacks_older, times_out_ns, written_ns };
+        let mut dump = Dump { groups, entries: all, unnamed: Vec::new(), lacks_older, written_ns };
         dump.join_status(value, &ids);
         if value["pg_status"].as_object().is_some_and(Map::is_empty) && !lacks_older {
             dump.number_by_group();
@@ -187,6 +183,14 @@ impl Dump {
     pub(super) fn oldest_open_ns(&self) -> Option<u64> {
         let open = self.entries.iter().filter(|entry| entry.is_open && entry.created_ns > 0);
         open.map(|entry| entry.created_ns).min()
+    }
+
+    /// When the first operation in flight exceeds its timeout, ns since 1970.
+    pub(super) fn times_out_ns(&self) -> Option<u64> {
+        let timed = |entry: &&Entry| entry.is_open && entry.timeout_ms > 0 && entry.created_ns > 0;
+        let open = self.entries.iter().filter(timed);
+        let at = |it: &Entry| it.created_ns.saturating_add(u64::from(it.timeout_ms) * 1_000_000);
+        open.map(at).min()
     }
 
     /// When the newest operation was created, ns since 1970; 0 if there is none.

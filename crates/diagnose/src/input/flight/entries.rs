@@ -8,7 +8,7 @@ use super::status::Ids;
 use crate::input::older::MOST;
 use crate::job::Call;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// An operation that was recorded.
@@ -19,12 +19,19 @@ pub(super) struct Entry {
     pub(super) group_id: Option<u64>,
     pub(super) seq: u64,
     pub(super) is_p2p: bool,
+    /// It is an operation of a coalesced call.
+    pub(super) is_part: bool,
     pub(super) is_open: bool,
+    /// 0 if unknown.
+    pub(super) timeout_ms: u32,
     pub(super) created_ns: u64,
     pub(super) call: Arc<Call>,
     /// The line of the user's script that called it.
     pub(super) line: Option<Arc<str>>,
 }
+
+/// True for a send, the own rank in the group, and the other rank.
+pub(super) type Direction = (bool, u32, u32);
 
 /// Texts and calls of all dumps.
 #[derive(Debug, Default)]
@@ -44,10 +51,19 @@ pub(super) struct Entries {
     /// Some of those that were recorded are missing: the ring was full and overwrote older ones, or
     /// the dump has only what is in flight.
     pub(super) lacks_older: bool,
-    /// When the first of those in flight exceeds its timeout, ns since 1970.
-    pub(super) times_out_ns: Option<u64>,
     /// The number of the next entry, if none is missing.
     next: u64,
+    /// The latest call of each group, by the group's id.
+    calls: HashMap<u64, LatestCall>,
+}
+
+/// The entries of one call: several if it is coalesced.
+#[derive(Debug, Default)]
+struct LatestCall {
+    /// Numbers of its collective, and of its send or receive.
+    numbers: (u64, u64),
+    /// Positions of the entries.
+    entries: Vec<usize>,
 }
 
 impl Entries {
@@ -66,12 +82,34 @@ impl Entries {
             self.ids.add(id, &group);
         }
         let Some(entry) = Entry::new(value, group, shared) else { return };
-        let timeout = value["timeout_ms"].as_u64().filter(|&ms| ms > 0 && entry.created_ns > 0);
-        if let Some(ms) = timeout.filter(|_| entry.is_open) {
-            let at = entry.created_ns.saturating_add(ms.saturating_mul(1_000_000));
-            self.times_out_ns = Some(self.times_out_ns.map_or(at, |known| known.min(at)));
-        }
         self.all.push(entry);
+        self.add_to_call(value);
+    }
+
+    /// Joins the entries of a coalesced call. PyTorch records each of its operations, without
+    /// events, so that they stay `scheduled` (<https://github.com/pytorch/pytorch/issues/137969>),
+    /// and then the call itself: never as a send or receive, but with the same numbers.
+    fn add_to_call(&mut self, value: &Value) {
+        let number = |key: &str| value[key].as_u64();
+        let (Some(id), Some(collective)) = (number("pg_id"), number("collective_seq_id")) else {
+            return;
+        };
+        let numbers = (collective, number("p2p_seq_id").unwrap_or(0));
+        let call = self.calls.entry(id).or_default();
+        if call.numbers != numbers {
+            call.numbers = numbers;
+            call.entries.clear();
+        }
+        let Some((last, before)) = self.all.split_last_mut() else { return };
+        if last.call.func.ends_with("coalesced") {
+            for at in call.entries.drain(..) {
+                let Some(part) = before.get_mut(at) else { continue };
+                (part.is_part, part.is_open) = (true, last.is_open);
+                (last.is_p2p, last.seq) = (part.is_p2p, part.seq);
+            }
+        } else {
+            call.entries.push(before.len());
+        }
     }
 }
 
@@ -92,15 +130,17 @@ impl Entry {
             group_id: value["pg_id"].as_u64(),
             seq: seq.min(MOST),
             is_p2p,
+            is_part: false,
             is_open: !is_over,
+            timeout_ms: value["timeout_ms"].as_u64().map_or(0, saturated),
             created_ns: value["time_created_ns"].as_u64().unwrap_or(0),
             call: shared.call(call(name, value)),
             line: value["frames"].as_str().map(|line| shared.text(line)),
         })
     }
 
-    /// True for a send, the own rank in the group, and the other rank; `None` for collectives.
-    pub(super) fn direction(&self) -> Option<(bool, u32, u32)> {
+    /// Its direction; `None` for collectives.
+    pub(super) fn direction(&self) -> Option<Direction> {
         let (verb, way) = self.call.func.split_once(' ')?;
         let (here, there) = way.split_once("->").or_else(|| way.split_once("<-"))?;
         Some((verb == "send", here.trim().parse().ok()?, there.trim().parse().ok()?))
@@ -168,6 +208,10 @@ fn element_bytes(datatype: &str) -> Option<u64> {
         name if name.starts_with("Float8") => 1,
         _ => return None,
     })
+}
+
+fn saturated(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 /// Name and description of an entry's group.

@@ -2,6 +2,7 @@
 //! From the dumps of a process group's members to its communicators.
 
 use super::dump::Dump;
+use super::entries::{Direction, Entry};
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Vector};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -136,18 +137,17 @@ impl GroupBuilder<'_> {
     /// Sends and receives in flight between two members of a larger group. The dumps show only
     /// whether the other side is in the same transfer, not its progress.
     fn pairs(&self) -> Vec<Communicator> {
-        let mut open: BTreeMap<(u32, u32), [Option<u64>; 2]> = BTreeMap::new();
+        let mut running: BTreeMap<(u32, u32), [Option<u64>; 2]> = BTreeMap::new();
         for (_, _, dump) in self.known() {
-            for entry in dump.of(self.name).filter(|entry| entry.is_p2p && entry.is_open) {
-                let Some((is_send, here, there)) = entry.direction() else { continue };
+            for (entry, (is_send, here, there)) in self.running(dump) {
                 let key = if is_send { (here, there) } else { (there, here) };
                 let age = self.age_ns(dump, entry.created_ns);
-                let side = &mut open.entry(key).or_default()[usize::from(!is_send)];
+                let side = &mut running.entry(key).or_default()[usize::from(!is_send)];
                 *side = (*side).max(Some(age));
             }
         }
         let member = |rank: u32| self.members.get(rank as usize).copied();
-        let pairs = open.into_iter().filter_map(|((src, dst), ages)| {
+        let pairs = running.into_iter().filter_map(|((src, dst), ages)| {
             let mut comm = Communicator { kind: CommKind::Sequence, ..self.named() };
             for (rank, age_ns) in [src, dst].into_iter().zip(ages) {
                 let job = member(rank)?;
@@ -163,6 +163,27 @@ impl GroupBuilder<'_> {
             Some(comm)
         });
         pairs.collect()
+    }
+
+    /// The sends and receives of a member that are first on their stream, with their direction:
+    /// others in flight do not run yet. Coalesced calls run on the stream of the group, and each
+    /// pair of ranks has a stream for all else.
+    fn running<'b>(&self, dump: &'b Dump) -> impl Iterator<Item = (&'b Entry, Direction)> {
+        let open = dump
+            .entries
+            .iter()
+            .filter(|entry| &*entry.group == self.name && entry.is_p2p && entry.is_open);
+        let open: Vec<(&Entry, Direction)> =
+            open.filter_map(|entry| Some((entry, entry.direction()?))).collect();
+        let stream = |(entry, (_, _, there)): &(&Entry, Direction)| {
+            if entry.is_part { None } else { Some(*there) }
+        };
+        let mut first: HashMap<Option<u32>, u64> = HashMap::new();
+        for one in &open {
+            let seq = first.entry(stream(one)).or_insert(one.0.seq);
+            *seq = one.0.seq.min(*seq);
+        }
+        open.into_iter().filter(move |one| first.get(&stream(one)) == Some(&one.0.seq))
     }
 }
 

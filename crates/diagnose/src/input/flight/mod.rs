@@ -149,7 +149,7 @@ impl Dumps {
     /// The age of the oldest operation in flight; `None` if it is unknown, or if one has exceeded
     /// its timeout, so that PyTorch wrote the dumps because of a hang.
     fn running_for(&self, written_ns: u64) -> Option<u64> {
-        let mut timeouts = self.ranks.values().filter_map(|dump| dump.times_out_ns);
+        let mut timeouts = self.ranks.values().filter_map(Dump::times_out_ns);
         let oldest = self.ranks.values().filter_map(Dump::oldest_open_ns).min()?;
         let is_hang = timeouts.any(|at| at <= written_ns);
         (!is_hang).then(|| written_ns.saturating_sub(oldest))
