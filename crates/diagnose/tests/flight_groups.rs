@@ -7,6 +7,7 @@ use ncclscope_diagnose::{Diagnosis, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 const START_S: u64 = 1_790_000_000;
@@ -107,8 +108,12 @@ fn of(dumps: &[Value], after_s: u64) -> (Diagnosis, Vec<String>) {
         let file = std::fs::File::options().write(true).open(path).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(START_S + after_s)).unwrap();
     }
-    let input = input::open(&[dir.path().to_owned()], &InputOptions::default()).unwrap();
+    let input = open(dir.path()).unwrap();
     (diagnose(&input.job, &Options::default()), input.warnings)
+}
+
+fn open(path: &Path) -> Result<input::Input, String> {
+    input::open(&[path.to_owned()], &InputOptions::default())
 }
 
 /// The diagnosis of the ranks' dumps a day later.
@@ -338,4 +343,23 @@ fn numbers_of_a_group_that_was_created_again_are_found_by_other_members() {
     let diagnosis = of_all(&ranks);
     assert_eq!(found(&diagnosis), stuck(2), "{diagnosis:#?}");
     assert_eq!(diagnosis.findings[0].op.as_ref().and_then(|op| op.number), Some(8));
+}
+
+/// The first versions have neither `pg_config` nor `process_group`.
+#[test]
+fn operations_without_a_group_are_refused() {
+    let mut rank = Recorder::new(0, &["0"]);
+    rank.all_reduce(0, false);
+    let mut dump = rank.dump(2);
+    for key in ["pg_config", "pg_status"] {
+        dump.as_object_mut().unwrap().remove(key);
+    }
+    dump["entries"][0].as_object_mut().unwrap().remove("process_group");
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("_dump_0"), dump.to_string()).unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert!(error.contains("name no process group"), "{error}");
+    // Beside dumps of the job it is a warning.
+    let (diagnosis, warnings) = of(&[rank.dump(2), dump], 86_400);
+    assert_eq!((warnings.len(), &diagnosis.silent_ranks[..]), (1, &[1][..]), "{warnings:?}");
 }

@@ -51,6 +51,8 @@ pub(super) struct Entries {
     /// Some of those that were recorded are missing: the ring was full and overwrote older ones, or
     /// the dump has only what is in flight.
     pub(super) lacks_older: bool,
+    /// Entries without a process group.
+    pub(super) without_group: usize,
     /// The number of the next entry, if none is missing.
     next: u64,
     /// The latest call of each group, by the group's id.
@@ -73,7 +75,10 @@ impl Entries {
             self.lacks_older |= number > self.next;
             self.next = number.saturating_add(1);
         }
-        let Some((name, desc)) = group_of(value) else { return };
+        let Some((name, desc)) = group_of(value) else {
+            self.without_group += 1;
+            return;
+        };
         let group = shared.text(name);
         if !self.groups.contains_key(name) {
             self.groups.insert(Arc::clone(&group), shared.text(desc));

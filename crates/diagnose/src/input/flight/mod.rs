@@ -81,7 +81,14 @@ impl Dumps {
         if !is_dump(value) {
             return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
         }
+        let unnamed = entries.without_group;
         let dump = Dump::new(value, entries, written_ns);
+        if unnamed > 0 && dump.groups.is_empty() {
+            return Err(format!(
+                "its {unnamed} operations name no process group, as in the first versions of the \
+                 Flight Recorder: ranks cannot be compared"
+            ));
+        }
         dump.check()?;
         self.files.push((path.to_owned(), dump));
         Ok(())
