@@ -155,6 +155,19 @@ fn the_end_of_a_batch_of_sends_is_no_collective() {
     assert_eq!((found(&diagnosis), diagnosis.waiting_ranks), (vec![], 0), "{diagnosis:#?}");
 }
 
+/// The ring of rank 1 begins with the end of its batch in flight.
+#[test]
+fn the_end_of_a_batch_that_the_ring_has_cut_is_no_collective() {
+    let mut ranks = pipeline(true);
+    ranks[0].batch(0, &[("->", 1)], false);
+    ranks[1].batch(0, &[("<-", 0)], false);
+    ranks[1].keep(3);
+    assert_eq!(ranks[1].entries[0]["profiling_name"], "nccl:coalesced");
+    let diagnosis = of_all(&ranks);
+    let doubtful = |one: &(_, Confidence, _)| one.1 == Confidence::Suspect;
+    assert!(found(&diagnosis).iter().all(doubtful), "{diagnosis:#?}");
+}
+
 /// PyTorch numbers single sends and collectives apart: a coalesced AllGather after a send is no
 /// batch.
 #[test]
@@ -227,6 +240,25 @@ fn a_circle_of_sends_of_which_one_may_be_over_is_only_a_suspicion() {
     let diagnosis = of_all(&ranks);
     assert!(!diagnosis.findings.is_empty(), "{diagnosis:#?}");
     assert!(diagnosis.findings.iter().all(|one| one.confidence == Confidence::Suspect));
+}
+
+/// Ranks 2 and 3 are in a send and its receive, and have not called what the others wait in.
+#[test]
+fn a_late_rank_in_a_send_is_only_a_suspect() {
+    let mut ranks: Vec<Recorder> = (0..4).map(|rank| Recorder::new(rank, &["0", "1"])).collect();
+    for rank in &mut ranks {
+        rank.all_reduce(0, true);
+        match rank.rank {
+            2 => rank.batch(1, &[("->", 3)], false),
+            3 => rank.batch(1, &[("<-", 2)], false),
+            _ => rank.all_reduce(0, false),
+        }
+    }
+    let diagnosis = of_all(&ranks);
+    let class = FindingClass::HostStuck;
+    assert_eq!(found(&diagnosis), [(class, Confidence::Suspect, vec![2, 3])], "{diagnosis:#?}");
+    let others = &diagnosis.findings[0].alternatives;
+    assert!(others[0].starts_with("it waits in a send or receive"), "{others:?}");
 }
 
 /// Rank 2 has not called AllReduce 3 of the default group, and its ring has no entry of the group;

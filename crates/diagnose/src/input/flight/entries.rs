@@ -100,10 +100,16 @@ impl Entries {
             return;
         };
         let numbers = (collective, number("p2p_seq_id").unwrap_or(0));
+        let is_first = !self.calls.contains_key(&id);
         let call = self.calls.entry(id).or_default();
         if call.numbers != numbers {
             call.numbers = numbers;
             call.entries.clear();
+        }
+        // The ring has kept only the end of the call, which may be one of sends and receives.
+        let is_end = |last: &mut Entry| is_first && last.call.func == "coalesced";
+        if self.lacks_older && self.all.pop_if(is_end).is_some() {
+            return;
         }
         let Some((last, before)) = self.all.split_last_mut() else { return };
         if last.call.func.ends_with("coalesced") {
