@@ -19,7 +19,7 @@ use ncclscope_findings::rank::Pending;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Maximum number of evidence lines of a verdict; further ones are only counted.
 const MAX_EVIDENCE: usize = 16;
@@ -160,14 +160,9 @@ impl<'a> Classifier<'a> {
         let explained: BTreeSet<u32> = explained.map(|one| one.comm).collect();
         // By class, confidence, and whether the ranks are only possible ones.
         let mut groups: BTreeMap<(FindingClass, Confidence, bool), Vec<u32>> = BTreeMap::new();
+        let held = self.in_sequences();
         for &process in &self.wait_roots.late {
-            // A damaged or old recording makes only the verdict about its own rank doubtful. One
-            // that goes on elsewhere may still come.
-            let one = &self.job.processes[process as usize];
-            let confidence = match one.doubts.is_empty() && !one.goes_on() {
-                true => Confidence::Confirmed,
-                false => Confidence::Suspect,
-            };
+            let confidence = self.confidence_of_late(process, &held);
             let class = self.class_of_late(process);
             groups.entry((class, confidence, false)).or_default().push(process);
         }
@@ -220,6 +215,24 @@ impl<'a> Classifier<'a> {
         verdicts.extend(self.verdicts_inside(causes));
         verdicts.extend(self.wait_roots.cycles.iter().map(|cycle| self.cycle_verdict(cycle)));
         verdicts
+    }
+
+    /// A damaged or old recording makes only the verdict about its own rank doubtful. One that goes
+    /// on elsewhere may still come, and one in a send or receive (`held`) may wait there.
+    fn confidence_of_late(&self, process: u32, held: &HashSet<u32>) -> Confidence {
+        let one = &self.job.processes[process as usize];
+        match one.doubts.is_empty() && !one.goes_on() && !held.contains(&process) {
+            true => Confidence::Confirmed,
+            false => Confidence::Suspect,
+        }
+    }
+
+    /// Processes in a send or receive in call order ([`CommKind::Sequence`]), which the wait graph
+    /// does not follow if it finds a root without.
+    fn in_sequences(&self) -> HashSet<u32> {
+        let sequences = self.job.comms.iter().filter(|comm| comm.kind == CommKind::Sequence);
+        let inside = sequences.flat_map(|comm| comm.vectors.iter().filter(|v| v.is_inside()));
+        inside.map(|vector| vector.process).collect()
     }
 
     const fn at(&self) -> At<'a> {
@@ -341,14 +354,7 @@ impl<'a> Classifier<'a> {
             FindingClass::HostStuck if self.go_on(&processes) => {
                 vec!["it is late, not stuck: it still calls NCCL".into()]
             }
-            FindingClass::HostStuck => {
-                let hides = |&p: &u32| self.job.processes[p as usize].hides_calls;
-                let hidden = processes.iter().any(hides).then(|| {
-                    "it connects in a call of NCCL, which reports no calls before 2.28".into()
-                });
-                let outside = "it computes, or waits for something outside NCCL".into();
-                std::iter::once(outside).chain(hidden).collect()
-            }
+            FindingClass::HostStuck => self.alternatives_of_stuck(&processes),
             FindingClass::GpuDead => {
                 let of =
                     |process: &u32| self.wait_roots.unfinished.iter().find(|(p, _)| p == process);
@@ -377,6 +383,22 @@ impl<'a> Classifier<'a> {
             );
         }
         verdict
+    }
+
+    /// What else explains that processes called nothing.
+    fn alternatives_of_stuck(&self, processes: &[u32]) -> Vec<String> {
+        let (held, mut all) = (self.in_sequences(), Vec::new());
+        if processes.iter().any(|process| held.contains(process)) {
+            all.push(
+                "it waits in a send or receive, whose other side's progress the input does not show"
+                    .into(),
+            );
+        }
+        all.push("it computes, or waits for something outside NCCL".into());
+        if processes.iter().any(|&process| self.job.processes[process as usize].hides_calls) {
+            all.push("it connects in a call of NCCL, which reports no calls before 2.28".into());
+        }
+        all
     }
 
     /// What else explains that a GPU did not finish an operation: the data did not reach it.
@@ -712,11 +734,17 @@ impl<'a> Classifier<'a> {
             let front = fronts.entry(index).or_insert_with(|| {
                 words::number(comm.first_waiter().and_then(|(vector, _)| comm.number(vector)))
             });
-            let text = format!(
-                "there is no input from {}; all members of {} with input wait in {front}",
-                words::rank(self.job, process),
-                words::comm(comm),
-            );
+            let (who, whose) = (words::rank(self.job, process), words::comm(comm));
+            let text = match self.job.processes[process as usize].status {
+                ProcessStatus::Running => format!(
+                    "the input from {who} does not show how far it is in {whose}; all members that \
+                     are shown wait in {front}"
+                ),
+                _ => format!(
+                    "there is no input from {who}; all members of {whose} with input wait in \
+                     {front}"
+                ),
+            };
             let rank = self.job.known_rank(process);
             evidence.push(Evidence { rank, ..Evidence::about(class, text) });
         }

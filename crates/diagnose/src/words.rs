@@ -61,7 +61,7 @@ pub(crate) const fn of_several(class: FindingClass) -> &'static str {
             "are in functions that create or end communicators, which do not return"
         }
         FindingClass::NotRecorded => {
-            "others wait for these, and there is no recording or dump of them"
+            "others wait for these, and no recording or dump shows what they called"
         }
         FindingClass::ReceiverNotReady => "are not ready to receive",
         _ => class.title(),

@@ -253,7 +253,7 @@ pub(crate) const ROWS: [Row; 27] = [
         class: C::NotRecorded,
         code: "H0",
         name: "not-recorded",
-        title: "others wait for it, and there is no recording or dump of it",
+        title: "others wait for it, and no recording or dump shows what it called",
         explanation: "Ranks wait, and all that have input wait for ranks without input, or for one \
                       another. Nothing shows whether the ranks without input hold up the others, \
                       wait like these, or are dead: a missing file is no sign of death.",

@@ -31,9 +31,17 @@ impl Classifier<'_> {
         };
         let is_connecting = |wait: &Wait| self.comm(wait.comm).kind == CommKind::Call;
         let connect = waits.iter().all(is_connecting);
+        // Of a send or receive that only one side is in, the other side has not called it, or has
+        // finished it, and the first side's GPU or network does not.
+        let is_one_sided = |wait: &Wait| {
+            let comm = self.comm(wait.comm);
+            comm.kind == CommKind::Sequence
+                && comm.vectors.iter().any(|v| v.p2p_number.is_none() && v.enqueued == 0)
+        };
+        let is_one_sided = waits.iter().any(is_one_sided);
         // If all calls were made, only in different orders, that is harmless on independent
         // streams.
-        let is_weak = waits.iter().all(is_issued) || connect;
+        let is_weak = waits.iter().all(is_issued) || connect || is_one_sided;
         let mut processes: Vec<u32> = match class {
             FindingClass::Deadlock => waits.iter().map(|wait| wait.process).collect(),
             _ => {
@@ -66,6 +74,11 @@ impl Classifier<'_> {
             let path = "their sends and receives match, and NCCL cannot connect them: an interface \
                         (NCCL_SOCKET_IFNAME), a firewall";
             verdict.alternatives.push(path.into());
+        }
+        if is_one_sided {
+            let finished = "one of them has finished a send or receive that the GPU or the network \
+                            of the other does not end: the input does not show it";
+            verdict.alternatives.push(finished.into());
         }
         let of_most = other.map(|other| other.wait);
         if let Some(wait) = lopsided.or(of_most).or_else(|| waits.first()) {

@@ -2,11 +2,11 @@
 //! One dump: its groups, their status, and the operations that were recorded.
 
 use super::entries::{Entries, Entry};
+use super::status::{self, Numbers, Span};
 use crate::input::assemble::MAX_RANKS;
 use crate::job::PythonLine;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Maximum number of members of all groups of a dump.
 const MAX_MEMBERS: usize = 1 << 20;
@@ -17,11 +17,11 @@ pub(super) struct Dump {
     /// By name.
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) entries: Vec<Entry>,
+    /// Numbers of groups whose name is not known.
+    unnamed: Vec<Numbers>,
     /// Its first entry is not the first that was recorded: the ring was full and overwrote older
     /// ones, or the dump has only what is in flight.
     pub(super) lacks_older: bool,
-    /// When the first operation in flight exceeds its timeout, ns since 1970.
-    pub(super) times_out_ns: Option<u64>,
     /// When its file was last written, ns since 1970.
     pub(super) written_ns: Option<u64>,
 }
@@ -33,7 +33,11 @@ pub(super) struct Group {
     /// Its ranks in the job; empty if `pg_config` does not have the group.
     pub(super) ranks: Vec<u32>,
     /// Numbers of the latest operations that were enqueued, started and completed.
-    pub(super) status: Option<(u64, Option<u64>, u64)>,
+    pub(super) status: Option<Numbers>,
+    /// The dump shows that the process has called nothing of the group.
+    pub(super) is_uncalled: bool,
+    /// The dump may have its numbers without its name.
+    is_unknown: bool,
 }
 
 /// True if `value` is a Flight Recorder dump. PyTorch leaves `entries` out if there are none.
@@ -57,21 +61,75 @@ impl Dump {
                 continue;
             }
             let desc = group["desc"].as_str().unwrap_or_default().to_owned();
-            groups.insert(name, Group { desc, ranks: ranks(&group["ranks"]), status: None });
+            groups.insert(name, Group { desc, ranks: ranks(&group["ranks"]), ..Group::default() });
         }
         for (name, desc) in &read.groups {
             groups
                 .entry(name.as_ref().to_owned())
                 .or_insert_with(|| Group { desc: desc.as_ref().to_owned(), ..Group::default() });
         }
-        let Entries { mut all, ids, lacks_older, times_out_ns, .. } = read;
+        let Entries { mut all, ids, lacks_older, .. } = read;
+        all.retain(|entry| ids.is_latest(entry.group_id, &entry.group));
         all.shrink_to_fit();
-        let mut dump = Dump { groups, entries: all, lacks_older, times_out_ns, written_ns };
+        let mut dump = Dump { groups, entries: all, unnamed: Vec::new(), lacks_older, written_ns };
         dump.join_status(value, &ids);
         if value["pg_status"].as_object().is_some_and(Map::is_empty) && !lacks_older {
             dump.number_by_group();
         }
         dump
+    }
+
+    /// Gives the groups their numbers in `pg_status`.
+    fn join_status(&mut self, value: &Value, ids: &status::Ids) {
+        let (given, none) = (value["pg_status"].as_object(), Map::new());
+        let names: Vec<String> = self.groups.keys().cloned().collect();
+        let read = status::read(given.unwrap_or(&none), ids, names.iter());
+        let entered: HashSet<&str> = self.entries.iter().map(|entry| &*entry.group).collect();
+        // torchcomms writes an empty `pg_status`, and old versions of PyTorch none.
+        let shows_uncalled = match given {
+            Some(given) if !given.is_empty() => true,
+            Some(_) => !self.lacks_older,
+            None => !self.lacks_older && !self.entries.is_empty(),
+        };
+        for (name, group) in &mut self.groups {
+            let name = name.as_str();
+            group.status = read.numbers.get(name).copied();
+            let has_none = group.status.is_none() && !entered.contains(name);
+            group.is_unknown = has_none && read.unknown.contains(name);
+            group.is_uncalled = has_none && !group.is_unknown && shows_uncalled;
+        }
+        self.unnamed = read.unnamed;
+    }
+
+    /// True if it has numbers of groups whose name is not known.
+    pub(super) fn has_unnamed(&self) -> bool {
+        !self.unnamed.is_empty()
+    }
+
+    /// Gives a group the only numbers without a name that agree with those of its other members, if
+    /// they are of no other group.
+    pub(super) fn name_by_numbers(&mut self, of_others: impl Fn(&str, &Group) -> Option<Span>) {
+        let unknown = self.groups.iter().filter(|(_, group)| group.is_unknown);
+        let unknown: Vec<(&String, Span)> =
+            unknown.filter_map(|(name, group)| Some((name, of_others(name, group)?))).collect();
+        if unknown.len().saturating_mul(self.unnamed.len()) > MAX_MEMBERS {
+            return;
+        }
+        let mut found: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        for (name, span) in unknown {
+            let agrees = |&(called, _, done): &Numbers| span.agrees(Span { called, done });
+            let mut all = self.unnamed.iter().zip(0..).filter(|(one, _)| agrees(one));
+            if let (Some((_, at)), None) = (all.next(), all.next()) {
+                found.entry(at).or_default().push(name.clone());
+            }
+        }
+        for (at, names) in found {
+            if let [name] = &names[..]
+                && let Some(group) = self.groups.get_mut(name)
+            {
+                (group.status, group.is_unknown) = (self.unnamed.get(at).copied(), false);
+            }
+        }
     }
 
     /// Numbers the operations of each group. torchcomms counts over all groups of a process, and
@@ -102,35 +160,6 @@ impl Dump {
         }
     }
 
-    /// Finds the name of each group in `pg_status`.
-    fn join_status(&mut self, value: &Value, ids: &HashMap<u64, Arc<str>>) {
-        let Some(status) = value["pg_status"].as_object() else { return };
-        let by_entry: HashMap<String, &str> =
-            ids.iter().map(|(id, name)| (id.to_string(), &**name)).collect();
-        let mut ids: Vec<&String> = status.keys().collect();
-        let mut names: Vec<String> = self.groups.keys().cloned().collect();
-        ids.sort_by_key(|id| (id.parse::<u64>().unwrap_or(u64::MAX), id.as_str()));
-        names.sort_by_key(|name| (name.parse::<u64>().unwrap_or(u64::MAX), name.clone()));
-        let in_order: HashMap<&str, &String> =
-            ids.iter().map(|id| id.as_str()).zip(&names).collect();
-        let agrees = ids.len() == names.len()
-            && by_entry
-                .iter()
-                .all(|(id, name)| in_order.get(id.as_str()).is_some_and(|n| n == name));
-        for (id, numbers) in status {
-            let by_order = in_order.get(id.as_str()).filter(|_| agrees).map(|name| name.as_str());
-            let Some(name) = by_entry.get(id).copied().or(by_order) else { continue };
-            if let Some(group) = self.groups.get_mut(name) {
-                let number = |key: &str| count(&numbers[key]);
-                group.status = Some((
-                    number("last_enqueued_collective").unwrap_or(0),
-                    number("last_started_collective"),
-                    number("last_completed_collective").unwrap_or(0),
-                ));
-            }
-        }
-    }
-
     /// The line of the user's script that called the oldest operation in flight; if none is, the
     /// latest operation.
     pub(super) fn python_line(&self) -> Option<PythonLine> {
@@ -156,17 +185,17 @@ impl Dump {
         open.map(|entry| entry.created_ns).min()
     }
 
+    /// When the first operation in flight exceeds its timeout, ns since 1970.
+    pub(super) fn times_out_ns(&self) -> Option<u64> {
+        let timed = |entry: &&Entry| entry.is_open && entry.timeout_ms > 0 && entry.created_ns > 0;
+        let open = self.entries.iter().filter(timed);
+        let at = |it: &Entry| it.created_ns.saturating_add(u64::from(it.timeout_ms) * 1_000_000);
+        open.map(at).min()
+    }
+
     /// When the newest operation was created, ns since 1970; 0 if there is none.
     pub(super) fn newest_ns(&self) -> u64 {
         self.entries.iter().map(|entry| entry.created_ns).max().unwrap_or(0)
-    }
-}
-
-/// A number that may be given as text, as in `pg_status` of JSON; `None` if it is negative.
-fn count(value: &Value) -> Option<u64> {
-    match value {
-        Value::String(text) => text.parse().ok(),
-        other => other.as_u64(),
     }
 }
 

@@ -4,6 +4,7 @@ The entries of a dump, which are read one at a time: a dump has up to 20,000 wit
 as a value it takes fifty times what is kept. Texts and calls are shared, because most repeat.
 */
 
+use super::status::Ids;
 use crate::input::older::MOST;
 use crate::job::Call;
 use serde_json::Value;
@@ -14,14 +15,23 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) group: Arc<str>,
+    /// The id of its group in the process.
+    pub(super) group_id: Option<u64>,
     pub(super) seq: u64,
     pub(super) is_p2p: bool,
+    /// It is an operation of a coalesced call.
+    pub(super) is_part: bool,
     pub(super) is_open: bool,
+    /// 0 if unknown.
+    pub(super) timeout_ms: u32,
     pub(super) created_ns: u64,
     pub(super) call: Arc<Call>,
     /// The line of the user's script that called it.
     pub(super) line: Option<Arc<str>>,
 }
+
+/// True for a send, the own rank in the group, and the other rank.
+pub(super) type Direction = (bool, u32, u32);
 
 /// Texts and calls of all dumps.
 #[derive(Debug, Default)]
@@ -36,37 +46,81 @@ pub(super) struct Entries {
     pub(super) all: Vec<Entry>,
     /// Descriptions of their groups, by name.
     pub(super) groups: BTreeMap<Arc<str>, Arc<str>>,
-    /// Names of their groups, by id.
-    pub(super) ids: HashMap<u64, Arc<str>>,
-    /// The first of them is not the first that was recorded: the ring was full and overwrote older
-    /// ones, or the dump has only what is in flight.
+    /// The ids of their groups.
+    pub(super) ids: Ids,
+    /// Some of those that were recorded are missing: the ring was full and overwrote older ones, or
+    /// the dump has only what is in flight.
     pub(super) lacks_older: bool,
-    /// When the first of those in flight exceeds its timeout, ns since 1970.
-    pub(super) times_out_ns: Option<u64>,
-    is_started: bool,
+    /// Entries without a process group.
+    pub(super) without_group: usize,
+    /// The number of the next entry, if none is missing.
+    next: u64,
+    /// The latest call of each group, by the group's id.
+    calls: HashMap<u64, LatestCall>,
+}
+
+/// The entries of one call: several if it is coalesced.
+#[derive(Debug, Default)]
+struct LatestCall {
+    /// Numbers of its collective, and of its send or receive.
+    numbers: (u64, u64),
+    /// Positions of the entries.
+    entries: Vec<usize>,
 }
 
 impl Entries {
     /// Adds the next entry.
     pub(super) fn add(&mut self, value: &Value, shared: &mut Shared) {
-        if !std::mem::replace(&mut self.is_started, true) {
-            self.lacks_older = value["record_id"].as_u64().is_some_and(|it| it > 0);
+        if let Some(number) = value["record_id"].as_u64() {
+            self.lacks_older |= number > self.next;
+            self.next = number.saturating_add(1);
         }
-        let Some((name, desc)) = group_of(value) else { return };
+        let Some((name, desc)) = group_of(value) else {
+            self.without_group += 1;
+            return;
+        };
         let group = shared.text(name);
         if !self.groups.contains_key(name) {
             self.groups.insert(Arc::clone(&group), shared.text(desc));
         }
         if let Some(id) = value["pg_id"].as_u64() {
-            self.ids.insert(id, Arc::clone(&group));
+            self.ids.add(id, &group);
         }
         let Some(entry) = Entry::new(value, group, shared) else { return };
-        let timeout = value["timeout_ms"].as_u64().filter(|&ms| ms > 0 && entry.created_ns > 0);
-        if let Some(ms) = timeout.filter(|_| entry.is_open) {
-            let at = entry.created_ns.saturating_add(ms.saturating_mul(1_000_000));
-            self.times_out_ns = Some(self.times_out_ns.map_or(at, |known| known.min(at)));
-        }
         self.all.push(entry);
+        self.add_to_call(value);
+    }
+
+    /// Joins the entries of a coalesced call. PyTorch records each of its operations, without
+    /// events, so that they stay `scheduled` (<https://github.com/pytorch/pytorch/issues/137969>),
+    /// and then the call itself: never as a send or receive, but with the same numbers.
+    fn add_to_call(&mut self, value: &Value) {
+        let number = |key: &str| value[key].as_u64();
+        let (Some(id), Some(collective)) = (number("pg_id"), number("collective_seq_id")) else {
+            return;
+        };
+        let numbers = (collective, number("p2p_seq_id").unwrap_or(0));
+        let is_first = !self.calls.contains_key(&id);
+        let call = self.calls.entry(id).or_default();
+        if call.numbers != numbers {
+            call.numbers = numbers;
+            call.entries.clear();
+        }
+        // The ring has kept only the end of the call, which may be one of sends and receives.
+        let is_end = |last: &mut Entry| is_first && last.call.func == "coalesced";
+        if self.lacks_older && self.all.pop_if(is_end).is_some() {
+            return;
+        }
+        let Some((last, before)) = self.all.split_last_mut() else { return };
+        if last.call.func.ends_with("coalesced") {
+            for at in call.entries.drain(..) {
+                let Some(part) = before.get_mut(at) else { continue };
+                (part.is_part, part.is_open) = (true, last.is_open);
+                (last.is_p2p, last.seq) = (part.is_p2p, part.seq);
+            }
+        } else {
+            call.entries.push(before.len());
+        }
     }
 }
 
@@ -84,17 +138,20 @@ impl Entry {
         let seq = p2p.or_else(|| seq("collective_seq_id")).or_else(|| seq("seq_id"))?;
         Some(Entry {
             group,
+            group_id: value["pg_id"].as_u64(),
             seq: seq.min(MOST),
             is_p2p,
+            is_part: false,
             is_open: !is_over,
+            timeout_ms: value["timeout_ms"].as_u64().map_or(0, saturated),
             created_ns: value["time_created_ns"].as_u64().unwrap_or(0),
             call: shared.call(call(name, value)),
             line: value["frames"].as_str().map(|line| shared.text(line)),
         })
     }
 
-    /// True for a send, the own rank in the group, and the other rank; `None` for collectives.
-    pub(super) fn direction(&self) -> Option<(bool, u32, u32)> {
+    /// Its direction; `None` for collectives.
+    pub(super) fn direction(&self) -> Option<Direction> {
         let (verb, way) = self.call.func.split_once(' ')?;
         let (here, there) = way.split_once("->").or_else(|| way.split_once("<-"))?;
         Some((verb == "send", here.trim().parse().ok()?, there.trim().parse().ok()?))
@@ -162,6 +219,10 @@ fn element_bytes(datatype: &str) -> Option<u64> {
         name if name.starts_with("Float8") => 1,
         _ => return None,
     })
+}
+
+fn saturated(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 /// Name and description of an entry's group.

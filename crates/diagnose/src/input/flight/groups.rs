@@ -2,6 +2,7 @@
 //! From the dumps of a process group's members to its communicators.
 
 use super::dump::Dump;
+use super::entries::{Direction, Entry};
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Vector};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -56,8 +57,6 @@ impl GroupBuilder<'_> {
     /// The collectives of the group, numbered by `pg_status` if `use_status`, else by the entries.
     fn communicator(&self, use_status: bool) -> Communicator {
         let mut comm = self.named();
-        let silent = self.members.iter().filter(|rank| !self.dumps.contains_key(rank));
-        comm.silent = silent.map(|&rank| self.process(rank)).collect();
         let (mut all_calls, mut may_be_cut) = (BTreeMap::new(), Vec::new());
         for (rank, job, dump) in self.known() {
             let Some(vector) = self.vector(rank, job, dump, use_status) else { continue };
@@ -80,20 +79,36 @@ impl GroupBuilder<'_> {
             all_calls.insert(at, calls);
             comm.vectors.push(vector);
         }
+        let seen: HashSet<u32> = comm.vectors.iter().map(|vector| vector.process).collect();
+        let all = self.members.iter().map(|&rank| (rank, self.process(rank)));
+        let silent = all.filter(|(rank, process)| match self.dumps.contains_key(rank) {
+            // A group without collectives shows those of none.
+            true => !seen.is_empty() && !seen.contains(process),
+            false => true,
+        });
+        comm.silent = silent.map(|(_, process)| process).collect();
         drop_cut(&mut all_calls, &may_be_cut);
         comm.calls = all_calls.into_iter().map(|(at, calls)| (at, Arc::new(calls))).collect();
         comm
     }
 
     fn vector(&self, rank: u32, job: u32, dump: &Dump, use_status: bool) -> Option<Vector> {
-        let status = dump.groups.get(self.name).and_then(|group| group.status);
+        let group = dump.groups.get(self.name)?;
         let entries = || dump.of(self.name).filter(|entry| use_status || !entry.is_p2p);
         let open = || entries().filter(|entry| entry.is_open);
         let last = entries().map(|entry| entry.seq).max();
         let first_open = open().map(|entry| entry.seq).min();
-        let (enqueued, started, done) = match status.filter(|_| use_status) {
-            Some(status) => status,
-            None => (last?, None, first_open.map_or(last?, |first| first.saturating_sub(1))),
+        let (enqueued, started, done) = match (group.status.filter(|_| use_status), last) {
+            (Some(status), _) => status,
+            (None, Some(last)) => {
+                (last, None, first_open.map_or(last, |first| first.saturating_sub(1)))
+            }
+            (None, None) if group.is_uncalled => (0, None, 0),
+            // Sends and receives only.
+            (None, None) if !dump.lacks_older && dump.of(self.name).next().is_some() => {
+                (0, None, 0)
+            }
+            (None, None) => return None,
         };
         let born = open().map(|entry| entry.created_ns).min();
         Some(Vector {
@@ -123,18 +138,17 @@ impl GroupBuilder<'_> {
     /// Sends and receives in flight between two members of a larger group. The dumps show only
     /// whether the other side is in the same transfer, not its progress.
     fn pairs(&self) -> Vec<Communicator> {
-        let mut open: BTreeMap<(u32, u32), [Option<u64>; 2]> = BTreeMap::new();
+        let mut running: BTreeMap<(u32, u32), [Option<u64>; 2]> = BTreeMap::new();
         for (_, _, dump) in self.known() {
-            for entry in dump.of(self.name).filter(|entry| entry.is_p2p && entry.is_open) {
-                let Some((is_send, here, there)) = entry.direction() else { continue };
+            for (entry, (is_send, here, there)) in self.running(dump) {
                 let key = if is_send { (here, there) } else { (there, here) };
                 let age = self.age_ns(dump, entry.created_ns);
-                let side = &mut open.entry(key).or_default()[usize::from(!is_send)];
+                let side = &mut running.entry(key).or_default()[usize::from(!is_send)];
                 *side = (*side).max(Some(age));
             }
         }
         let member = |rank: u32| self.members.get(rank as usize).copied();
-        let pairs = open.into_iter().filter_map(|((src, dst), ages)| {
+        let pairs = running.into_iter().filter_map(|((src, dst), ages)| {
             let mut comm = Communicator { kind: CommKind::Sequence, ..self.named() };
             for (rank, age_ns) in [src, dst].into_iter().zip(ages) {
                 let job = member(rank)?;
@@ -150,6 +164,27 @@ impl GroupBuilder<'_> {
             Some(comm)
         });
         pairs.collect()
+    }
+
+    /// The sends and receives of a member that are first on their stream, with their direction:
+    /// others in flight do not run yet. Coalesced calls run on the stream of the group, and each
+    /// pair of ranks has a stream for all else.
+    fn running<'b>(&self, dump: &'b Dump) -> impl Iterator<Item = (&'b Entry, Direction)> {
+        let open = dump
+            .entries
+            .iter()
+            .filter(|entry| &*entry.group == self.name && entry.is_p2p && entry.is_open);
+        let open: Vec<(&Entry, Direction)> =
+            open.filter_map(|entry| Some((entry, entry.direction()?))).collect();
+        let stream = |(entry, (_, _, there)): &(&Entry, Direction)| {
+            if entry.is_part { None } else { Some(*there) }
+        };
+        let mut first: HashMap<Option<u32>, u64> = HashMap::new();
+        for one in &open {
+            let seq = first.entry(stream(one)).or_insert(one.0.seq);
+            *seq = one.0.seq.min(*seq);
+        }
+        open.into_iter().filter(move |one| first.get(&stream(one)) == Some(&one.0.seq))
     }
 }
 

@@ -9,10 +9,11 @@ newest are of the job.
 */
 
 use super::dump::{Dump, Group};
+use super::status::Span;
 use crate::words::named_ranks;
 use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The functions of which one rank may be done before another has called them.
 const ROOTED: [&str; 4] = ["broadcast", "reduce", "gather", "scatter"];
@@ -43,6 +44,28 @@ pub(super) fn of(dumps: &BTreeMap<u32, Dump>) -> (BTreeSet<u32>, Option<String>)
     (left_out.into_keys().collect(), note)
 }
 
+/// Finds the groups of numbers without a name. Where members have completed a collective that needs
+/// each rank, a dump of the same moment has numbers that agree with theirs.
+pub(super) fn name_by_numbers(dumps: &mut BTreeMap<u32, Dump>) {
+    if !dumps.values().any(Dump::has_unnamed) {
+        return;
+    }
+    let mut known: HashMap<String, HashMap<Vec<u32>, Span>> = HashMap::new();
+    // Without an entry the numbers may be those of sends and receives.
+    let all = dumps.values().flat_map(|dump| spans(dump).into_iter().map(move |it| (dump, it)));
+    let all = all.filter(|(dump, ((name, _), _))| dump.of(name).next().is_some());
+    for (_, ((name, ranks), span)) in all {
+        let of_name = known.entry(name.to_owned()).or_default();
+        let all = of_name.entry(ranks.to_owned()).or_insert(span);
+        *all = all.with(span);
+    }
+    for dump in dumps.values_mut() {
+        dump.name_by_numbers(|name, group| {
+            known.get(name)?.get(&group.ranks[..]).copied().filter(|span| span.done > 0)
+        });
+    }
+}
+
 fn note(left_out: &BTreeMap<u32, Option<u64>>) -> Option<String> {
     left_out.first_key_value()?;
     // A dump without operations has no time.
@@ -61,25 +84,6 @@ fn note(left_out: &BTreeMap<u32, Option<u64>>) -> Option<String> {
 
 /// A group by name and ranks.
 type GroupKey<'a> = (&'a str, &'a [u32]);
-
-/// What the members of a group have called and completed.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    /// The least number of calls of a member.
-    called: u64,
-    /// The greatest number of completed calls of a member.
-    done: u64,
-}
-
-impl Span {
-    fn agrees(self, other: Span) -> bool {
-        self.done <= other.called && other.done <= self.called
-    }
-
-    fn with(self, other: Span) -> Span {
-        Span { called: self.called.min(other.called), done: self.done.max(other.done) }
-    }
-}
 
 /// The groups of a dump in which each rank needs each other.
 fn spans(dump: &Dump) -> BTreeMap<GroupKey<'_>, Span> {

@@ -3,12 +3,11 @@
 Dumps of PyTorch's Flight Recorder, one file for each rank, as pickle or JSON.
 
 `pg_status` has the latest enqueued and completed number of each process group, by an id that is
-local to the process, in JSON as text; `pg_config` has the groups by name. Sorted by number, the two
-lists correspond; this is checked against the entries, if there are any. A group that `pg_config`
-does not have has the ranks whose dumps have entries of it. A group with sends and receives counts
-those in `pg_status` too: its collectives are then taken from the entries, and its sends and
-receives become [`CommKind::Sequence`](crate::job::CommKind::Sequence), which explains waits but
-names a cause only if nothing better does.
+local to the process, in JSON as text; `pg_config` has the groups by name (`status`). A group that
+`pg_config` does not have has the ranks whose dumps have entries of it. A group with sends and
+receives counts those in `pg_status` too: its collectives are then taken from the entries, and its
+sends and receives become [`CommKind::Sequence`](crate::job::CommKind::Sequence), which explains
+waits but names a cause only if nothing better does.
 
 A dump does not name its rank, so that file names do (`rank_names`). Dumps of another job, or of
 another time, are left out (`leftover`).
@@ -21,6 +20,7 @@ mod entries;
 mod groups;
 mod leftover;
 mod rank_names;
+mod status;
 
 pub use dump::is_dump;
 
@@ -81,7 +81,14 @@ impl Dumps {
         if !is_dump(value) {
             return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
         }
+        let unnamed = entries.without_group;
         let dump = Dump::new(value, entries, written_ns);
+        if unnamed > 0 && dump.groups.is_empty() {
+            return Err(format!(
+                "its {unnamed} operations name no process group, as in the first versions of the \
+                 Flight Recorder: ranks cannot be compared"
+            ));
+        }
         dump.check()?;
         self.files.push((path.to_owned(), dump));
         Ok(())
@@ -102,6 +109,7 @@ impl Dumps {
             }
         }
         self.fill_groups();
+        leftover::name_by_numbers(&mut self.ranks);
         let (left_out, note) = leftover::of(&self.ranks);
         self.ranks.retain(|rank, _| !left_out.contains(rank));
         self.notes.extend(note);
@@ -148,7 +156,7 @@ impl Dumps {
     /// The age of the oldest operation in flight; `None` if it is unknown, or if one has exceeded
     /// its timeout, so that PyTorch wrote the dumps because of a hang.
     fn running_for(&self, written_ns: u64) -> Option<u64> {
-        let mut timeouts = self.ranks.values().filter_map(|dump| dump.times_out_ns);
+        let mut timeouts = self.ranks.values().filter_map(Dump::times_out_ns);
         let oldest = self.ranks.values().filter_map(Dump::oldest_open_ns).min()?;
         let is_hang = timeouts.any(|at| at <= written_ns);
         (!is_hang).then(|| written_ns.saturating_sub(oldest))
