@@ -524,9 +524,8 @@ impl Open {
                 let before = self.path.display().to_string();
                 *self = open;
                 // The report of the new file must not look like that of the whole job.
-                self.waiting.push_back(Definition::Note(format!(
-                    "{before} was removed while it was recorded: what came before is missing"
-                )));
+                let key = "replaces".into();
+                self.waiting.push_back(Definition::Identity { key, value: before });
                 shared.opened(&self.path);
                 shared.reintroduce();
             }
