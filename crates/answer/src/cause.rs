@@ -192,6 +192,12 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
         let of = count(hang.job_ranks, "rank");
         return Some(format!("{missing} of {of} {have} no readable recording"));
     }
+    if let removed @ 1.. = report.lost.removed {
+        let were = if_one(removed, "recording was", "recordings were");
+        return Some(format!(
+            "{removed} {were} removed while written: what came before is missing"
+        ));
+    }
     if is_all_broken_off(hang) {
         return Some(ALL_BROKEN_OFF.into());
     }

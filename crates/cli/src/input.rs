@@ -264,8 +264,9 @@ fn nothing_in(directory: &Path) -> Failure {
     files.sort();
     let other = files.iter().find_map(|file| formats::reader(file));
     let why = below(directory).or(other).unwrap_or_else(|| {
-        "NCCL did not load the plugin (`ncclscope doctor` checks that), no process used NCCL, or \
-         the job ended before its first communicator, with which a recording begins"
+        "NCCL did not load the plugin (`ncclscope doctor` checks that), no process used NCCL, the \
+         job ended before its first communicator, with which a recording begins, or the files \
+         could not be written, as lines of ncclscope in the job's log say"
             .into()
     });
     Failure::input(format!("no recordings (*.nscope) in {}: {why}", directory.display()))

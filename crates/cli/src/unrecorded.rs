@@ -15,7 +15,7 @@ use ncclscope_control::directories::above_placeholders;
 use ncclscope_control::launcher::JobPosition;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
-use ncclscope_operations::human::list_of_ranges;
+use ncclscope_operations::human::{count, list_of_ranges};
 use ncclscope_process::{Call, Sockets, calls, sockets};
 use ncclscope_trace::names::{is_recording_path, pid_of};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -177,8 +177,11 @@ impl Process {
             (_, None, 0) => "has loaded NCCL, and does not wait in ncclCommInit for other ranks: \
                              it holds no listening socket"
                 .to_owned(),
-            (_, None, 1) => format!("{WAITS} (it holds 1 listening socket)"),
-            (_, None, many) => format!("{WAITS} (it holds {many} listening sockets)"),
+            (_, None, many) => format!(
+                "has loaded NCCL; it holds {}, as a rank that waits in ncclCommInit does, and as \
+                 NCCL's RAS does in a rank that does something else",
+                count(many, "listening socket")
+            ),
         };
         format!("{who} {does}")
     }
@@ -218,8 +221,6 @@ fn version(library: &Path) -> Option<String> {
 fn list<T: std::fmt::Display>(all: impl Iterator<Item = T>) -> String {
     all.take(NAMED).map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }
-
-const WAITS: &str = "has loaded NCCL, and seems to wait in ncclCommInit for other ranks";
 
 /// Notices processes that record nothing for too long, and reports them once.
 #[derive(Debug, Default)]
@@ -397,8 +398,9 @@ mod tests {
             [
                 "4 processes of the job's 6 are on this machine without a recording, which begins \
                  with the first communicator",
-                "rank 0 (python3, pid 7) has loaded NCCL, and seems to wait in ncclCommInit for \
-                 other ranks (it holds 2 listening sockets)",
+                "rank 0 (python3, pid 7) has loaded NCCL; it holds 2 listening sockets, as a rank \
+                 that waits in ncclCommInit does, and as NCCL's RAS does in a rank that does \
+                 something else",
                 "rank 1 (python3, pid 9) has not loaded NCCL",
                 "rank 2 (python3, pid 10) has loaded NCCL, and does not wait in ncclCommInit for \
                  other ranks: it holds no listening socket",
@@ -425,7 +427,7 @@ mod tests {
              (NCCL_SOCKET_IFNAME=docker0); its NCCL is 2.27.7+cuda12.9"
         );
         process.call = None;
-        assert!(process.text(&mut versions).contains("seems to wait in ncclCommInit"));
+        assert!(process.text(&mut versions).contains("; it holds 2 listening sockets, as "));
     }
 
     #[test]

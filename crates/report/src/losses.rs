@@ -53,6 +53,7 @@ impl Losses {
         lost.definitions += header.definitions_lost;
         lost.strings += header.strings_lost;
         lost.comms += header.comms_lost;
+        lost.removed += u64::from(recording.identity().replaces.is_some());
         lost.garbage_words += header.garbage_words;
         lost.unknown_events += header.unknown_events;
         lost.panics += header.panics;
@@ -118,7 +119,21 @@ impl Losses {
             what: format!("{what}: {}", kinds(counts)),
             advice,
         });
-        by_kind.chain(self.told_by_number()).chain(self.stray()).collect()
+        let numbers = self.told_by_number().chain(self.stray());
+        self.removed().into_iter().chain(by_kind).chain(numbers).collect()
+    }
+
+    /// What recordings had before they were removed. It is in no count.
+    fn removed(&self) -> Option<Loss> {
+        let processes = human::if_one(self.lost.removed, "process", "processes");
+        let what = format!(
+            "what came before: the recordings of {} {processes} were removed while they were \
+             written",
+            self.lost.removed
+        );
+        let advice = "remove or move a directory of recordings after its job; NCCLSCOPE_DIR \
+                      (`ncclscope run -o`) chooses one that nothing cleans up";
+        (self.lost.removed != 0).then(|| Loss { what, advice: Some(advice.into()) })
     }
 
     /// The loss of kernel times that belong to other kernels.

@@ -534,6 +534,8 @@ pub struct Lost {
     pub strings: u64,
     /// Communicators that did not fit into the plugin's table.
     pub comms: u64,
+    /// Recordings removed while they were written, with all that they had. Not in `total`.
+    pub removed: u64,
     /// Kernel channels whose GPU times were dropped because they were another work's, or that NCCL
     /// did not report for that reason. Not in `total`.
     pub stray_kernel_times: u64,

@@ -151,8 +151,7 @@ impl Opening {
             (opening.dir, line) = own::place(&base, &opening.dir)?;
         }
         let dir = opening.dir.clone();
-        let open = Open::create(opening)
-            .map_err(|error| format!("cannot record in {}: {error}", dir.display()))?;
+        let open = Open::create(opening).map_err(|error| failure::not_created(&dir, &error))?;
         line.into_iter().for_each(|line| shared.tell(line));
         Ok(open)
     }
@@ -176,7 +175,8 @@ impl Recording {
                 }
                 *stage = Stage::Open(Box::new(open));
             }
-            Err(_) if self.is_closing.load(Ordering::Relaxed) => {
+            Err(why) if self.is_closing.load(Ordering::Relaxed) => {
+                shared.problem(&format!("{why}; nothing of this process was recorded"));
                 // Without a recording, the lanes file serves no purpose.
                 opening.lanes.iter().for_each(|lanes| lanes.remove());
                 *stage = Stage::Over;
@@ -524,9 +524,8 @@ impl Open {
                 let before = self.path.display().to_string();
                 *self = open;
                 // The report of the new file must not look like that of the whole job.
-                self.waiting.push_back(Definition::Note(format!(
-                    "{before} was removed while it was recorded: what came before is missing"
-                )));
+                let key = "replaces".into();
+                self.waiting.push_back(Definition::Identity { key, value: before });
                 shared.opened(&self.path);
                 shared.reintroduce();
             }

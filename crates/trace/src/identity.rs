@@ -149,6 +149,9 @@ identity! {
     /// Which kernels are timed by CUDA events, too; `auto`: those of communicators whose operations
     /// otherwise show no end.
     cuda_events: String, "`auto`, `on` or `off`", "`NCCLSCOPE_CUDA_EVENTS`";
+    /// The process's recording before this one, which was removed while it was written: what came
+    /// before is missing.
+    replaces: String, "path", "the plugin, when it finds its file without a name";
     /// The status with which the process exited. Unknown where it still runs, or did not end by
     /// `exit`: by a signal, a crash or `_exit`.
     exit_status: u32, "number", "what was passed to `exit`, its low eight bits";

@@ -303,6 +303,10 @@ impl Recording {
         if missing != 0 {
             self.problems.push(format!("{missing} bytes of definitions are missing or damaged"));
         }
+        if self.identity.replaces.is_some() {
+            let text = "what came before is missing: the first file was removed while written";
+            self.problems.push(text.into());
+        }
         Ok(())
     }
 
@@ -361,7 +365,8 @@ impl Recording {
         let (is_whole, newest) = (self.is_whole(), self.epochs.map_or(0, |(_, newest)| newest));
         let missing = missing_blocks(&mut self.block_numbers, newest, &self.header, is_whole);
         self.problems.extend(missing.lines());
-        self.has_hole = missing.first != 0 || missing.inside != 0;
+        self.has_hole =
+            missing.first != 0 || missing.inside != 0 || self.identity.replaces.is_some();
         self.problems.extend(self.untold_lanes());
         Ok(())
     }

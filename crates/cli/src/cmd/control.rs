@@ -4,13 +4,11 @@
 
 use super::export;
 use crate::args::{
-    DumpArgs, ExportArgs, FilterArgs, RunChoice, SnapshotArgs, StartArgs, StopArgs, Target, Window,
+    DumpArgs, ExportArgs, FilterArgs, RunChoice, StartArgs, StopArgs, Target, Window,
 };
 use crate::control::{self, About, Process, at_once};
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::{output, terminal};
-use ncclscope_answer::Moment;
-use ncclscope_control::message::Recorded;
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use ncclscope_operations::human::count;
 use ncclscope_trace::Recording;
@@ -19,16 +17,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod kineto;
 mod listing;
+mod snapshot;
 mod why;
 
 pub(crate) use listing::list;
-
-use kineto::{Capture, LOOK};
+pub(crate) use snapshot::snapshot;
 
 pub(crate) fn start(args: &StartArgs) -> Result<ExitCode, Failure> {
     let window = requested(&args.window)?;
@@ -63,83 +59,6 @@ fn trace_of(file: Option<&Path>) -> Result<Option<ExportArgs>, Failure> {
     };
     export::check(&args)?;
     Ok(Some(args))
-}
-
-/// Waits until the window has ended in all processes, then dumps.
-pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
-    if args.window.length.is_none() && args.window.steps.is_none() {
-        return Err(Failure::usage("give the length of the window: --for 5s or --steps 10"));
-    }
-    let trace = trace_of(args.trace.trace.as_deref())?;
-    let mut chosen = confirmed(&args.target)?;
-    let default = || format!("ncclscope-snapshot-{}", Moment::now().compact()).into();
-    let output = args.output.clone().unwrap_or_else(default);
-    let (mut capture, window) = match args.kineto {
-        true => Capture::begin(&chosen, &args.window).map(|(it, window)| (Some(it), window))?,
-        false => (None, args.window),
-    };
-    let requested = requested(&window)?;
-    let ours: Vec<bool> = chosen.iter().map(|process| !process.is_recorded()).collect();
-    for (process, _) in chosen.iter().zip(&ours).filter(|(_, ours)| **ours) {
-        process.start(requested).map_err(Failure::environment)?;
-    }
-    say_what_is_recorded(&mut chosen, &ours)?;
-    let first = chosen.iter().map(|process| process.status.step).collect::<Vec<_>>();
-    let end = Instant::now() + args.timeout.unwrap_or(Duration::from_secs(3600));
-    let over = end_of(&window);
-    while !is_over(&mut chosen, &ours, &first, over, window.steps)? {
-        if Instant::now() > end {
-            warn("the window is not over yet: what there is is written");
-            break;
-        }
-        match &mut capture {
-            Some(capture) => capture.serve(LOOK),
-            None => sleep(LOOK),
-        }
-    }
-    let code = write_dumps(&chosen, Some(&output), trace)?;
-    let Some(capture) = capture else { return Ok(code) };
-    let problems = capture.finish(&output)?;
-    Ok(if problems.is_empty() { code } else { code_of(problems.into_iter()) })
-}
-
-/// When a window with a length ends, for processes that record anyway.
-fn end_of(window: &Window) -> Option<SystemTime> {
-    let begin = match window.at {
-        Some(at) => UNIX_EPOCH + at.since_1970(),
-        None => SystemTime::now(),
-    };
-    window.length.map(|length| begin + length)
-}
-
-/// True if the window is over in a process. A process that was already recording continues to
-/// record; there the time or the number of steps decides.
-fn is_over(
-    chosen: &mut [Process],
-    ours: &[bool],
-    first: &[Option<u64>],
-    over: Option<SystemTime>,
-    steps: Option<u64>,
-) -> Result<bool, Failure> {
-    for (index, process) in chosen.iter_mut().enumerate() {
-        process.refresh().map_err(Failure::environment)?;
-        let is_over = if ours.get(index).copied().unwrap_or(false) {
-            process.status.recorded == Recorded::No
-        } else if let Some(over) = over {
-            SystemTime::now() >= over
-        } else {
-            // The step in progress at the beginning was not recorded completely.
-            let before = first.get(index).copied().flatten();
-            match (process.status.step, steps) {
-                (Some(now), Some(steps)) => before.is_none_or(|b| now > b.saturating_add(steps)),
-                _ => false,
-            }
-        };
-        if !is_over {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// The recording window as it is requested from processes.
@@ -278,24 +197,6 @@ fn each(
     out.flush()?;
     changed.iter().filter_map(|process| control::without_steps(process)).for_each(warn);
     Ok(code_of(results.into_iter().filter_map(Result::err)))
-}
-
-/// Prints on standard error what a snapshot waits for: what each process records now.
-fn say_what_is_recorded(chosen: &mut [Process], ours: &[bool]) -> Result<(), Failure> {
-    for process in chosen.iter_mut() {
-        process.refresh().map_err(Failure::environment)?;
-    }
-    let about = at_once(chosen, About::of);
-    for ((process, about), ours) in chosen.iter().zip(&about).zip(ours) {
-        let name = control::name(process, about);
-        let records = control::records(process);
-        let goes_on = if *ours { "" } else { "; it was recorded before and goes on" };
-        tell(format_args!("{name}: {records}{goes_on}"));
-        if *ours && let Some(problem) = control::without_steps(process) {
-            warn(problem);
-        }
-    }
-    Ok(())
 }
 
 fn code_of(problems: impl Iterator<Item = String>) -> ExitCode {

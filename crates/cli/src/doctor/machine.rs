@@ -4,7 +4,9 @@
 use super::check::Check;
 use crate::fresh;
 use ncclscope_operations::human::bytes;
+use ncclscope_trace::layout::{BLOCKS, RING_LIMITS};
 use rustix::fs::statvfs;
+use rustix::process::{Resource, getrlimit};
 use std::fs::{File, remove_file};
 use std::io::Write;
 use std::path::Path;
@@ -37,6 +39,22 @@ pub(super) fn directory(path: &Path) -> Check {
         return Check::warn(name, detail, needed);
     }
     Check::ok(name, detail)
+}
+
+/// The limit on the size of files (`ulimit -f`), if there is one.
+pub(super) fn file_limit() -> Option<Check> {
+    let limit = getrlimit(Resource::Fsize).current?;
+    let (name, advice) = ("ulimit -f", "raise it in the shell or the job script that starts ranks");
+    let detail = format!("files have at most {} here", bytes(limit));
+    Some(match limit {
+        limit if limit < BLOCKS + *RING_LIMITS.start() => {
+            Check::fail(name, format!("{detail}: too few for a recording"), advice)
+        }
+        limit if limit < PROCESS_BYTES => {
+            Check::warn(name, format!("{detail}: a recording keeps less than it may"), advice)
+        }
+        _ => Check::ok(name, detail),
+    })
 }
 
 pub(super) fn shared_memory() -> Check {

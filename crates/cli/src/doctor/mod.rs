@@ -26,6 +26,7 @@ pub(crate) fn checks(args: &DoctorArgs) -> Vec<Check> {
     let from_env = || std::env::var_os(DIR.name).map(PathBuf::from);
     let directory = args.output.clone().or_else(from_env).unwrap_or_else(|| ".".into());
     checks.push(machine::directory(&directory));
+    checks.extend(machine::file_limit());
     checks.push(machine::shared_memory());
     checks.push(machine::clock());
     checks.extend(recordings::checks(&directory));

@@ -143,6 +143,8 @@ fn summary(report: &Report) -> String {
             "nothing that was counted, but see PROBLEMS".into()
         }
         (true, ..) => "nothing".into(),
+        _ if lost.removed != 0 => "what came before the files were removed: see below".into(),
+        (_, 0, 0) => "no record, but see below".into(),
         (_, total, 0) => format!("{}: see below", count(total, "record")),
         (_, 0, old) => format!("only the oldest {}: see below", count(old, "record")),
         (_, total, old) => format!("{} and the oldest {old}: see below", count(total, "record")),

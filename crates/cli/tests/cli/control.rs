@@ -17,6 +17,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A host with processes that answer on their control sockets.
 struct Host {
@@ -57,6 +58,17 @@ impl Host {
         step: Option<u64>,
         change: impl Fn(&mut Process),
     ) -> Arc<Mutex<Vec<Request>>> {
+        self.lives(rank, (job, step), Life::Whole, change)
+    }
+
+    /// The same; a request to start a window changes its life.
+    fn lives(
+        &self,
+        rank: u32,
+        (job, step): (&str, Option<u64>),
+        life: Life,
+        change: impl Fn(&mut Process),
+    ) -> Arc<Mutex<Vec<Request>>> {
         let pid = 4_194_400 + rank;
         let mut process = Process::new(i32::try_from(rank).unwrap(), 2);
         process.header.pid = pid;
@@ -81,19 +93,46 @@ impl Host {
         let listener = UnixListener::bind(self.control().join(socket_name(pid, 1))).unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let got = Arc::clone(&requests);
-        std::thread::spawn(move || serve(&listener, status, &got));
+        std::thread::spawn(move || serve(&listener, status, life, &got));
         requests
     }
 }
 
+/// What follows a request to start a window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// It records until it is stopped.
+    Whole,
+    /// The process ends.
+    Ends,
+    /// NCCL's activation mask is another's until the window ends, after five more requests.
+    Masked,
+    /// Nothing.
+    Deaf,
+}
+
 /// Answers as a process with this status; a start or stop request changes it.
-fn serve(listener: &UnixListener, mut status: ProcessStatus, requests: &Mutex<Vec<Request>>) {
+fn serve(
+    listener: &UnixListener,
+    mut status: ProcessStatus,
+    life: Life,
+    requests: &Mutex<Vec<Request>>,
+) {
+    let mut left = 5;
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).unwrap();
         let request = Request::decode(line.trim_end_matches('\n')).unwrap();
         match &request {
+            Request::Start(_) if life == Life::Deaf => {}
+            Request::Start(_) if life == Life::Masked => {
+                status.window.ends = Some(Boundary::Time(1));
+            }
+            Request::Status if status.window.ends == Some(Boundary::Time(1)) => {
+                left -= 1;
+                status.window.ends = status.window.ends.filter(|_| left != 0);
+            }
             Request::Start(window) => {
                 let steps = match window.end {
                     WindowEnd::Steps(steps) => Some(Boundary::Steps(steps)),
@@ -115,8 +154,12 @@ fn serve(listener: &UnixListener, mut status: ProcessStatus, requests: &Mutex<Ve
             _ => {}
         }
         let _ = stream.write_all(Reply::Status(status.clone()).encode().as_bytes());
+        let is_end = life == Life::Ends && matches!(request, Request::Start(_));
         if request != Request::Status {
             requests.lock().unwrap().push(request);
+        }
+        if is_end {
+            return;
         }
     }
 }
@@ -218,6 +261,59 @@ fn dump_and_snapshot_say_whom_they_reached_beside_the_paths() {
     assert_eq!(done.stdout, path);
     let waits = "mode flight: records until it is stopped; it was recorded before and goes on\n";
     assert!(done.stderr.contains(waits) && done.stderr.ends_with(": copied\n"), "{done:#?}");
+}
+
+#[test]
+fn a_snapshot_goes_on_without_processes_that_end() {
+    let host = Host::new();
+    host.rank(0, "88", None);
+    host.run(&["start", "--pid", "4194400"]).ends_with(0);
+    host.lives(1, ("88", None), Life::Ends, |_| {});
+    let place = host.dir.path().join("copies");
+    let args = ["snapshot", "--all", "--for", "200ms", "-o", place.to_str().unwrap()];
+    let done = host.run(&args).ends_with(4);
+    assert_eq!(done.stdout, format!("{}/copy.nscope\n", place.display()));
+    let said = "warning: process 4194401 has ended; the snapshot goes on without it\n";
+    assert!(done.stderr.contains(said), "{done:#?}");
+    let host = Host::new();
+    host.lives(1, ("88", None), Life::Ends, |_| {});
+    let done = host.run(&["snapshot", "--for", "200ms"]).ends_with(4);
+    assert!(done.stderr.contains("error: no process is left that could be "), "{done:#?}");
+}
+
+#[test]
+fn a_window_that_another_mask_interrupts_is_waited_for() {
+    let host = Host::new();
+    host.lives(0, ("88", None), Life::Masked, |_| {});
+    let begun = Instant::now();
+    let place = host.dir.path().join("copies");
+    let done = host.run(&["snapshot", "--for", "1s", "-o", place.to_str().unwrap()]).ends_with(0);
+    assert!(begun.elapsed() > Duration::from_millis(300), "{done:#?}");
+    let said = "process 4194400 does not record within its window, because NCCL's activation mask";
+    assert_eq!(done.stderr.matches(said).count(), 1, "{done:#?}");
+    let host = Host::new();
+    host.lives(0, ("88", None), Life::Deaf, |_| {});
+    let done = host.run(&["snapshot", "--for", "1s"]).ends_with(4);
+    assert!(done.stderr.contains("process 4194400: the window did not begin"), "{done:#?}");
+}
+
+#[test]
+fn a_copy_in_the_way_is_noticed_before_the_window() {
+    let host = Host::new();
+    let requests = host.rank(0, "88", None);
+    let place = host.dir.path().join("copies");
+    std::fs::create_dir(&place).unwrap();
+    let mut files = std::fs::read_dir(host.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let own = files.find(|file| file.extension().is_some_and(|it| it == "nscope")).unwrap();
+    let copy = place.join(own.file_name().unwrap());
+    std::fs::copy(&own, &copy).unwrap();
+    for output in [&place, &copy] {
+        let args = ["snapshot", "--for", "60s", "-o", output.to_str().unwrap()];
+        let done = host.run(&args).ends_with(4);
+        let said = format!("error: {} is ", copy.display());
+        assert!(done.stderr.contains(&said) && done.stderr.contains("with -o"), "{done:#?}");
+    }
+    assert!(requests.lock().unwrap().is_empty(), "nothing was requested");
 }
 
 #[test]

@@ -110,6 +110,21 @@ fn quietly_only_what_is_wrong_is_told_with_the_host() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_is_told() {
+    let place = Place::new();
+    for (kib, status) in [("64", "FAIL"), ("40960", "warn")] {
+        let tool = place.tool();
+        let mut limited = Command::new("bash");
+        limited.args(["-c", &format!("ulimit -f {kib}; exec \"$@\""), "bash"]);
+        limited.arg(tool.get_program()).args(tool.get_args()).arg("--quiet");
+        limited.envs(tool.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let text = Outcome::of(&mut limited).stdout;
+        let line = text.lines().find(|line| line.contains("ulimit -f")).unwrap_or(&text);
+        assert!(line.contains(&format!(": {status} ulimit -f: files have at most")), "{text}");
+    }
+}
+
+#[test]
 fn values_are_shown_without_passwords() {
     let place = Place::new();
     let mut tool = place.tool();

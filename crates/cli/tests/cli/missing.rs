@@ -3,8 +3,11 @@
 
 use crate::common::{ncclscope, recordings};
 use crate::schema::follows;
+use ncclscope_trace::layout::DEFINITIONS;
+use ncclscope_trace::{Definition, Recording};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A job of 64 ranks, 8 on each host, of which rank 37 on node-0004 is stuck.
@@ -27,9 +30,14 @@ fn remove(run: &Path, is_lost: impl Fn(&str) -> bool) {
 }
 
 fn report(run: &Path) -> (Vec<String>, Value) {
+    report_with(run, 0)
+}
+
+/// The same, with this exit code.
+fn report_with(run: &Path, code: i32) -> (Vec<String>, Value) {
     let run = run.to_str().unwrap();
-    let text = ncclscope(&["report", run]).ends_with(0).stdout;
-    let json = ncclscope(&["report", "--format", "json", run]).ends_with(0).stdout;
+    let text = ncclscope(&["report", run]).ends_with(code).stdout;
+    let json = ncclscope(&["report", "--format", "json", run]).ends_with(code).stdout;
     let json: Value = serde_json::from_str(&json).unwrap();
     follows(&json, "report");
     assert!(!text.contains("process-gone") && !text.contains("dead"), "{text}");
@@ -86,4 +94,39 @@ fn with_the_culprit_present_the_missing_are_counted() {
     assert!(lines[0].ends_with("; 8 of 64 recordings are missing"), "{lines:#?}");
     assert!(lines[1].starts_with("who   rank 37 (node-0004, "), "{lines:#?}");
     assert_eq!(json["answer"]["root_ranks"], json!([37]));
+}
+
+/// Adds a fact to the identity of a recording's process.
+fn identify(file: &Path, key: &str, value: &str) {
+    let mut header = Recording::open(file).unwrap().header().clone();
+    let mut bytes = Vec::new();
+    Definition::Identity { key: key.into(), value: value.into() }.encode(&mut bytes);
+    let file = fs::File::options().write(true).open(file).unwrap();
+    file.write_all_at(&bytes, DEFINITIONS + header.definitions).unwrap();
+    header.definitions += bytes.len() as u64;
+    file.write_all_at(&header.encode(), 0).unwrap();
+}
+
+/// Someone removes the directory of a job that runs: the new recordings look like whole ones.
+#[test]
+fn what_came_before_a_removal_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let fault = ["--ranks", "4", "--fault", "slow-nic", "--seed", "1"];
+    ncclscope(&[&["simulate", "-o", run.to_str().unwrap()], &fault[..]].concat()).ends_with(0);
+    let (lines, json) = report(&run);
+    assert!(lines[0].starts_with("FINE  4 ranks: "), "{lines:#?}");
+    assert_eq!(json["lost"]["removed"], 0);
+    for file in &recordings(&run)[..2] {
+        identify(file, "replaces", "/run/h-7.nscope");
+    }
+    let (lines, json) = report_with(&run, 3);
+    let text = lines.join("\n");
+    let first = "2 recordings were removed while written: what came before is missing";
+    assert!(lines[0].starts_with("CANNOT TELL") && text.contains(first), "{text}");
+    assert!(text.contains("lost        what came before the files were removed"), "{text}");
+    let problem = lines.iter().skip_while(|line| *line != "PROBLEMS").nth(1).unwrap();
+    assert!(problem.contains("what came before is missing: the first file was "), "{text}");
+    assert_eq!(json["lost"]["removed"], 2);
+    assert!(json["lost"]["losses"][0]["what"].as_str().unwrap().starts_with("what came before"));
 }

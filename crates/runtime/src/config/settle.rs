@@ -30,10 +30,9 @@ impl Config {
         let what = format!("files have at most {limit} bytes here (ulimit -f)");
         let room = limit.saturating_sub(layout::BLOCKS) / layout::SEGMENT * layout::SEGMENT;
         if room < *RING_LIMITS.start() {
-            self.mode = Mode::Off;
-            return Some(format!(
-                "{what}: no room for a recording; recording and the watchdog are off"
-            ));
+            // It is tried all the same, because the limit may be raised meanwhile.
+            (self.ring_bytes, self.lanes) = (*RING_LIMITS.start(), None);
+            return Some(format!("{what}: too few for a recording; the watchdog runs without one"));
         }
         let mut left_out = Vec::new();
         if room < self.ring_bytes {
@@ -81,11 +80,8 @@ mod tests {
         assert_eq!((config.ring_bytes, config.lanes), (1 << 20, None));
         assert_eq!(lines.len(), 1, "{lines:?}");
         let (config, lines) = settled(Some(least - 1));
-        assert_eq!(config.mode, Mode::Off);
-        assert!(
-            lines[0].ends_with("no room for a recording; recording and the watchdog are off"),
-            "{lines:?}"
-        );
+        assert_eq!((config.mode, config.ring_bytes, config.lanes), (Mode::Flight, 1 << 20, None));
+        assert!(lines[0].ends_with("too few for a recording; the watchdog runs without one"));
         // 66 MiB are enough for the recording, but not for all lanes.
         let (config, lines) = settled(Some(66 << 20));
         assert_eq!((config.ring_bytes, config.lanes), (64 << 20, None));

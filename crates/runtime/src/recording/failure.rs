@@ -27,16 +27,27 @@ impl Told {
     }
 }
 
+/// The line about a file that cannot be created.
+pub(super) fn not_created(dir: &Path, error: &io::Error) -> String {
+    let advice = known(error).map(|advice| format!(": {advice}")).unwrap_or_default();
+    format!("cannot record in {}: {error}{advice}", dir.display())
+}
+
 fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
+    known(error).unwrap_or("see `dmesg` for what is wrong with the file system or its disk")
+}
+
+/// The advice that belongs to an error and to no other.
+fn known(error: &io::Error) -> Option<&'static str> {
+    Some(match error.kind() {
         ErrorKind::StorageFull => "free some space (`df` and `df -i`)",
         ErrorKind::QuotaExceeded => "free some space of your quota (`quota`)",
         ErrorKind::FileTooLarge => "raise the limit on the size of files (`ulimit -f`)",
         ErrorKind::ReadOnlyFilesystem => "the file system is read-only now: see `dmesg`",
         ErrorKind::StaleNetworkFileHandle => "the file's server has forgotten it: mount it again",
         ErrorKind::PermissionDenied => "see who may write there",
-        _ => "see `dmesg` for what is wrong with the file system or its disk",
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -34,6 +34,22 @@ fn the_watchdog_needs_no_file() {
     let stderr = played.stderr();
     assert!(stderr.contains("cannot record in /proc/none"), "{stderr}");
     assert!(stderr.contains("HANG: AllReduce "), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.ends_with("; nothing of this process was recorded"), "{stderr}");
+}
+
+#[test]
+fn the_watchdog_needs_no_room_in_files() {
+    let control = tempfile::tempdir().unwrap();
+    let control = control.path().to_str().unwrap();
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -f 40; exec \"$@\"", "bash"]).arg(compile("burst", &[]));
+    command.arg(plugin()).arg("").arg(control);
+    let played = play(&mut command, &[("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_CONTROL", control)]);
+    played.ended();
+    let stderr = played.stderr();
+    assert!(stderr.contains("HANG: AllReduce "), "{stderr}");
+    assert!(stderr.contains("File too large (os error 27): raise the limit"), "{stderr}");
 }
 
 #[test]
