@@ -100,8 +100,8 @@ fn hangs(sides: &[Side; 2]) -> String {
     }
 }
 
-/// True if B has no values of an operation of A, and no steps show what became of it: its program may
-/// have failed there, or computed wrong data.
+/// True if B has no values of an operation of A, and no steps show what became of it: its program
+/// may have failed there, or computed wrong data.
 fn is_gone(row: &Row, rows: &[Row]) -> bool {
     let is_of_one = row.a.is_some() && row.b.is_none() && row.key.kind == Kind::Transfer;
     is_of_one && !rows.iter().any(|row| row.key.kind == Kind::Step)

@@ -56,8 +56,8 @@ impl Ras {
         let has_hashes = job.comms.iter().any(|comm| hash_of(&comm.name).is_some());
         if !unmatched.is_empty() && has_hashes {
             job.notes.push(format!(
-                "RAS shows communicators that the input does not have ({}, such as {}): the input is \
-                 of one part of the job, or of another job. They are not judged here, but by \
+                "RAS shows communicators that the input does not have ({}, such as {}): the input \
+                 is of one part of the job, or of another job. They are not judged here, but by \
                  `diagnose --ras` without other inputs",
                 unmatched.len(),
                 unmatched[0]
