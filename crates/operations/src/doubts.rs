@@ -8,6 +8,7 @@ use crate::kernels::Drifts;
 use crate::operation::valid_ptimers;
 use crate::ptimer::{ClockFit, launch_of};
 use crate::stamps::{Stamps, Verdict};
+use crate::steps::earliest;
 use crate::timeline::marks;
 use crate::{EventId, GpuClock, Parent, Timeline};
 use ncclscope_control::releases::{Drift, of_comm};
@@ -70,6 +71,8 @@ struct Kernel {
 impl Doubts {
     pub(crate) fn new(recording: &Recording) -> Doubts {
         let mut drifts = Drifts::default();
+        let ends = recording.marks().iter().filter(|mark| mark.ends_kernels());
+        ends.for_each(|mark| drifts.off(mark.ticks));
         recording.comms().iter().for_each(|comm| drifts.comm(comm));
         let comms = recording.comms().iter().map(|comm| CommDoubts {
             may_drift: of_comm(comm).drift != Drift::Never,
@@ -138,7 +141,7 @@ impl Doubts {
             // A Broadcast may be among the missing calls.
             let is_any = of_comm(comm).drift == Drift::Broadcast;
             let all = (self.lacks_calls && is_any && comm.ranks != 1).then_some(0);
-            doubts.since = all.or_else(|| self.drifts.since(comm.index));
+            doubts.since = earliest(all, self.drifts.since(comm.index));
         }
     }
 
@@ -147,7 +150,9 @@ impl Doubts {
         let event = timeline.event(id);
         let Detail::Coll(coll) = event.start.detail else { return };
         let Some(comm) = timeline.comm_of(event) else { return };
-        if self.is_asked && !coll.symmetric && self.is_after_drift(comm, event.start.ticks) {
+        let start = event.start.ticks;
+        let is_asked = self.is_asked && !self.drifts.is_off(start);
+        if is_asked && !coll.symmetric && self.is_after_drift(comm, start) {
             self.announced += u64::from(coll.channels);
         }
     }

@@ -6,9 +6,13 @@ Finds the time from which the kernel channel events (KernelCh) of a communicator
 NCCL's kernels count their works on each channel, and its profiler on the host keeps the same count;
 it assigns times to a kernel by that number. If one side counts a work that the other omits, all
 later times belong to other works, and a channel may have no times at all.
+
+If others turn kernel events off in NCCL's activation mask, the plugin keeps them off (docs/ras.md),
+and later operations have no kernel at all.
 */
 
 use crate::hash::Map;
+use crate::steps::earliest;
 use ncclscope_control::releases::{Drift, of_comm};
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::{Comm, Handle, Start, StrId};
@@ -24,6 +28,8 @@ pub struct Drifts {
     comms: Map<u16, Calls>,
     /// Id of the string `Broadcast`, which may be defined after the calls.
     broadcast: Option<StrId>,
+    /// Since when kernel events are off, in ticks.
+    off: Option<u64>,
 }
 
 /// The calls of a communicator.
@@ -83,8 +89,25 @@ impl Drifts {
         }
     }
 
-    /// Time from which a communicator's kernel times are wrong, in ticks; `None` if they are not.
+    /// Notes that kernel events are off since `ticks`.
+    pub fn off(&mut self, ticks: u64) {
+        self.off = earliest(self.off, Some(ticks));
+    }
+
+    /// True if kernel events are off for an operation that started at `start`.
+    #[must_use]
+    pub fn is_off(&self, start: u64) -> bool {
+        self.off.is_some_and(|off| start >= off)
+    }
+
+    /// Time from which a communicator's kernel times are wrong or missing, in ticks; `None` if
+    /// they are neither.
+    #[must_use]
     pub fn since(&self, comm: u16) -> Option<u64> {
+        earliest(self.drift(comm), self.off)
+    }
+
+    fn drift(&self, comm: u16) -> Option<u64> {
         let (calls, broadcast) = (self.comms.get(&comm)?, self.broadcast?);
         let calls = match calls.drift {
             Drift::Never => return None,

@@ -291,7 +291,7 @@ impl Drain {
                     self.feed.meta(&mark.words());
                     self.meter.iter_mut().for_each(|meter| meter.mark(mark));
                     if what == MarkKind::Mask {
-                        self.watchdog.set_others_mask(mark.others_mask());
+                        self.watchdog.set_others_mask(&mark);
                     }
                 }
                 Order::Role { hash, text } => self.role(hash, &text),

@@ -14,6 +14,8 @@ pub(crate) struct Outside {
     changed: Option<u32>,
     /// The sample of the window that the change ended, and that goes on when the events are back.
     pub(crate) resumes: Option<u32>,
+    /// Kernel events were requested, and must stay off.
+    pub(crate) is_held: bool,
     /// Number of lines logged.
     pub(crate) lines: u32,
 }
@@ -33,7 +35,14 @@ pub(crate) struct Change {
 
 impl Outside {
     pub(crate) const fn new() -> Outside {
-        Outside { ours_at: None, others: None, changed: None, resumes: None, lines: 0 }
+        Outside {
+            ours_at: None,
+            others: None,
+            changed: None,
+            resumes: None,
+            is_held: false,
+            lines: 0,
+        }
     }
 
     /// Takes the mask at `now` ticks: the bits that it has in all NCCLs of the process, and in any;
@@ -53,6 +62,11 @@ impl Outside {
         }
         let change = Change { since, mask: all, is_ours, lacks };
         (self.changed != before).then_some(change)
+    }
+
+    /// When the mask was last as requested, ticks.
+    pub(crate) fn ours_at(&self) -> Option<u64> {
+        self.ours_at
     }
 
     /// The mask, while it is not as requested.

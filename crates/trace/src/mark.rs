@@ -2,6 +2,7 @@
 //! Marks that the application, or a client of the control socket, puts between the events.
 
 use crate::fields::{Field, Meaning, record_fields};
+use crate::kind::EventKind;
 use crate::string::StrId;
 use crate::words::{MARK, MAX_WORDS, Sink};
 
@@ -95,6 +96,13 @@ impl Mark {
     pub fn others_mask(&self) -> Option<u32> {
         let is_others = self.what == MarkKind::Mask && self.value & IS_REQUESTED == 0;
         is_others.then_some(self.value as u32)
+    }
+
+    /// Of a mark [`MarkKind::Mask`]: whether others turned kernel events off. From then on
+    /// operations may have none, although they were requested.
+    #[must_use]
+    pub fn ends_kernels(&self) -> bool {
+        self.others_mask().is_some_and(|mask| mask & EventKind::KernelCh.bit() == 0)
     }
 
     /// Passes the record's words to `sink`.

@@ -156,6 +156,50 @@ fn the_time_in_which_events_were_off_is_told() {
     }
 }
 
+/// Kernel events that an operator turned off stay off, because NCCL would crash; the rest is
+/// recorded again, when its events are back or on request.
+#[test]
+fn without_kernel_events_the_rest_is_recorded() {
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let [record, control, copies] = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+        // On one host nothing else shows that operations end.
+        let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2);
+        let job = job.env("NCCLSCOPE_KERNEL", "on").env("NCCLSCOPE_HANG_SEC", "1");
+        let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin()).env("NCCLSCOPE_LOG", "stderr");
+        let job = job.env("NCCLSCOPE_DIR", record.path()).env("NCCLSCOPE_CONTROL", control.path());
+        let steps = ["allreduce:4096", "sleep:20"].repeat(150);
+        let mut job = job.steps(steps).start().expect("ranks start");
+        assert!((0..2).all(|rank| job.wait_for_line(rank, &format!("rank {rank} allreduce"))));
+        for mask in ["none", "0x7fdf", "none"] {
+            std::thread::sleep(Duration::from_millis(400));
+            set(&job, mask);
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let mut tool = Command::new(build::tool());
+        tool.args(["snapshot", "--all", "--for", "600ms", "-o"]).arg(copies.path().join("copies"));
+        let output = tool.env("NCCLSCOPE_CONTROL", control.path()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.matches("records until").count() == 2, "{said}");
+        let outcome = job.wait();
+        outcome.expect_success();
+        let log = outcome.to_string();
+        assert!(log.contains("until it has 0x7f9f again, or until `ncclscope start`"), "{log}");
+        assert!(!log.contains("HANG: "), "{version}: {log}");
+        assert!(!log.contains("0x7fdf again") && !log.contains("0x40 again"), "{log}");
+        let report = report(&copies.path().join("copies"));
+        let changes = report["mask_changes"].as_array().expect("an array");
+        assert!(changes.len() == 4 && changes.iter().all(|it| it["mask"] == 0), "{changes:?}");
+        let windows = report["windows"].as_array().expect("an array");
+        assert_eq!(windows.len(), 6, "{version}: three of each process: {windows:?}");
+        for window in windows.iter().skip(2).step_by(3) {
+            let times = ["start_ns", "stop_ns"].map(|name| window[name].as_i64().expect("ns"));
+            let ms = (times[1] - times[0]) / 1_000_000;
+            assert!((550..900).contains(&ms), "{version}: {windows:?}");
+        }
+    }
+}
+
 /// `ncclscope report --format json` of a folder.
 fn report(record: &Path) -> serde_json::Value {
     let output =

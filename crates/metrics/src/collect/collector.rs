@@ -138,6 +138,9 @@ impl Collector {
     pub fn mark(&mut self, mark: &Mark) {
         if mark.what == MarkKind::Mask {
             self.others_mask = mark.others_mask();
+            if mark.ends_kernels() {
+                self.comms.drifts.off(mark.ticks);
+            }
         }
     }
 

@@ -240,6 +240,9 @@ impl CommState {
     }
 
     fn view(&self, comm: u16) -> CommView {
+        // Kernels that have the times of others, or are off, show nothing any more.
+        let latest = self.latest[0].max(self.latest[1]);
+        let has_kernels = self.order.has_kernels() && self.order.is_believed(latest);
         CommView {
             comm,
             colls: self.colls,
@@ -253,9 +256,9 @@ impl CommState {
             kernel_lane: self.kernel_lane,
             oldest: self.look.oldest.map(|((_, start, _), _)| start),
             since: self.look.oldest.map(|(_, changed)| changed.max(self.last_end)),
-            has_kernels: self.order.has_kernels(),
+            has_kernels,
             is_networked: self.networked.is_some(),
-            has_ends: self.order.has_kernels() || !self.links.is_empty() || self.is_timed,
+            has_ends: has_kernels || !self.links.is_empty() || self.is_timed,
             ended: self.ended,
         }
     }

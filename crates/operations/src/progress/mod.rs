@@ -265,6 +265,11 @@ impl Tracker {
         self.comms.away = (from, until);
     }
 
+    /// Notes that kernel events are off since `ticks`: no later operation has any.
+    pub fn kernels_off(&mut self, ticks: u64) {
+        self.names.drifts.off(ticks);
+    }
+
     /// Notes that operations that started before `ticks` get no more children, because the
     /// recording window in which they were enqueued ended long ago. Those without children then
     /// count as over.

@@ -354,6 +354,27 @@ fn what_comes_late_of_a_communicator_that_is_forgotten_does_not_bring_it_back() 
 }
 
 /// Kernels of aborted communicators are forgotten; else they would leave no room for others.
+/// After `CONTROL PROFILER_MASK none` of NCCL's RAS.
+#[test]
+fn where_kernel_events_are_off_no_operation_waits_for_them() {
+    let mut rank = Rank::new();
+    let with_kernel = |rank: &mut Rank| {
+        let op = rank.coll();
+        let kernels = [rank.kernel(op, 0), rank.kernel(op, 1)];
+        kernels.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
+    };
+    with_kernel(&mut rank);
+    assert!(rank.look().is_empty() && rank.comm().has_ends);
+    let waits = rank.coll();
+    assert_eq!(rank.look()[0].handle, waits, "its kernel may come");
+    with_kernel(&mut rank);
+    assert_eq!(rank.look(), []);
+    rank.tracker.kernels_off(rank.now);
+    rank.coll();
+    assert_eq!(rank.look(), []);
+    assert!(!rank.comm().has_ends, "and its end is not seen");
+}
+
 #[test]
 fn kernels_that_a_communicator_leaves_open_are_forgotten() {
     let mut rank = Rank::new();

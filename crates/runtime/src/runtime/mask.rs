@@ -17,12 +17,25 @@ impl Runtime {
     /// window ends, and goes on when they are back.
     pub(super) fn watch_mask(&self, state: &mut State) {
         let Some(events) = state.mask else { return };
+        let (masks, now) = (state.masks.look(), clock::now());
         let wanted = match state.outside.resumes {
             Some(_) => events,
             None => state.wanted_mask().unwrap_or(0),
         };
-        let (masks, now) = (state.masks.look(), clock::now());
-        let Some(change) = state.outside.look(wanted, masks, now) else { return };
+        // After a look that found kernel events off, they must stay off.
+        let refused = events & kernel_hold::refused_events();
+        let wanted = wanted & !refused;
+        let since = state.outside.ours_at().unwrap_or(now);
+        let is_news = refused != 0 && !std::mem::replace(&mut state.outside.is_held, true);
+        let Some(change) = state.outside.look(wanted, masks, now) else {
+            if is_news {
+                // They were off for a moment between two looks.
+                let value = |is_ours| Mark::mask_value(wanted, is_ours);
+                self.moment_at(since, MarkKind::Mask, value(false));
+                self.moment_at(now, MarkKind::Mask, value(true));
+            }
+            return;
+        };
         let value = Mark::mask_value(change.mask, change.is_ours);
         self.moment_at(change.since, MarkKind::Mask, value);
         if change.lacks
@@ -40,11 +53,15 @@ impl Runtime {
         }
         state.outside.lines += 1;
         if state.outside.lines <= LINES {
-            self.say_mask(change, wanted);
+            self.say_mask(change, wanted, refused);
         }
     }
 
-    fn say_mask(&self, Change { mask, is_ours, lacks, .. }: Change, wanted: u32) {
+    fn say_mask(&self, Change { mask, is_ours, lacks, .. }: Change, wanted: u32, refused: u32) {
+        let kernels = match refused {
+            0 => "",
+            _ => "; events of kernels stay off, because this NCCL crashes if they are turned on",
+        };
         let line = match (is_ours, lacks) {
             (true, _) => {
                 let line = format!("NCCL's activation mask is {mask:#x} again, as requested");
@@ -53,7 +70,7 @@ impl Runtime {
             (_, true) => format!(
                 "NCCL's activation mask was changed from outside to {mask:#x} (RAS: CONTROL \
                  PROFILER_MASK): no operation is recorded until it has {wanted:#x} again, or until \
-                 `ncclscope start`"
+                 `ncclscope start`{kernels}"
             ),
             (_, false) => format!(
                 "NCCL's activation mask was changed from outside to {mask:#x} (RAS: CONTROL \

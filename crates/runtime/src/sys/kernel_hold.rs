@@ -95,6 +95,11 @@ pub(super) fn refused() -> i32 {
     if is_held && !IS_ON.load(Ordering::Relaxed) { COUNTED } else { 0 }
 }
 
+/// As [`refused`], in the form of [`EventKind::bit`].
+pub(crate) fn refused_events() -> u32 {
+    refused().cast_unsigned()
+}
+
 /// True if NCCL's struct is not the expected one, so that nothing can be held.
 pub(crate) fn is_strange() -> bool {
     LAYOUT.load(Ordering::Relaxed) == STRANGE

@@ -57,7 +57,7 @@ use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::{Heartbeat, Progress};
-use ncclscope_trace::{Comm, EventKind, Handle, Record, StrId};
+use ncclscope_trace::{Comm, EventKind, Handle, Mark, Record, StrId};
 pub(crate) use own_process::OwnProcess;
 pub(crate) use report::{Hang, Happened};
 use seen::{StepSeen, Threads};
@@ -281,9 +281,12 @@ impl Watchdog {
         self.shortages.late(ns);
     }
 
-    /// Notes that NCCL's activation mask is now one that others set, or as requested again.
-    pub(crate) fn set_others_mask(&mut self, mask: Option<u32>) {
-        self.blind.others_mask = mask;
+    /// Takes the mark that NCCL's activation mask is now another's, or as requested again.
+    pub(crate) fn set_others_mask(&mut self, mark: &Mark) {
+        self.blind.others_mask = mark.others_mask();
+        if mark.ends_kernels() {
+            self.detector.tracker.kernels_off(mark.ticks);
+        }
         self.hurry();
     }
 
