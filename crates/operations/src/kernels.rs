@@ -100,8 +100,8 @@ impl Drifts {
         self.off.is_some_and(|off| start >= off)
     }
 
-    /// Time from which a communicator's kernel times are wrong, or missing, in ticks; `None` if they
-    /// are neither.
+    /// Time from which a communicator's kernel times are wrong or missing, in ticks; `None` if
+    /// they are neither.
     #[must_use]
     pub fn since(&self, comm: u16) -> Option<u64> {
         earliest(self.drift(comm), self.off)

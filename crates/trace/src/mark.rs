@@ -98,8 +98,8 @@ impl Mark {
         is_others.then_some(self.value as u32)
     }
 
-    /// Of a mark [`MarkKind::Mask`]: whether others turned kernel events off. From then on operations
-    /// may have none, although they were requested.
+    /// Of a mark [`MarkKind::Mask`]: whether others turned kernel events off. From then on
+    /// operations may have none, although they were requested.
     #[must_use]
     pub fn ends_kernels(&self) -> bool {
         self.others_mask().is_some_and(|mask| mask & EventKind::KernelCh.bit() == 0)

@@ -281,7 +281,7 @@ impl Watchdog {
         self.shortages.late(ns);
     }
 
-    /// Takes the mark that NCCL's activation mask is now one that others set, or as requested again.
+    /// Takes the mark that NCCL's activation mask is now another's, or as requested again.
     pub(crate) fn set_others_mask(&mut self, mark: &Mark) {
         self.blind.others_mask = mark.others_mask();
         if mark.ends_kernels() {
