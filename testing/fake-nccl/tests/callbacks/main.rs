@@ -53,7 +53,7 @@ each handle's slot, which must be overwritten.
 - a host's own allocator: `strain::no_callback_calls_the_hosts_allocator`
 - 16 communicators, a full disk, 64 MiB of shared memory: `tests/life.rs`
 - paths longer than 255 and 4096 bytes: `ends::a_path_may_be_long`,
-  `ends::a_path_that_is_too_long_is_one_line`
+  `ends::a_path_that_is_too_long_is_one_line_at_each_end`
 - a logger that is NULL, garbage, called by many threads, unloaded:
   `ends::the_logger_is_called_in_order_or_not_at_all`
 - what shims leave unset: `hostile::garbage_around_the_fields_is_in_no_record`
