@@ -13,6 +13,7 @@ mod case;
 mod circumstance;
 mod compare;
 mod compare_standin;
+mod cost;
 mod large;
 mod score;
 mod silent;
@@ -20,6 +21,7 @@ mod standin;
 mod vectors;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,6 +29,7 @@ use std::process::ExitCode;
 use case::{Case, Fault, Folder, Group, Judged};
 use circumstance::Circumstance;
 use clap::{Args, value_parser};
+use cost::Pair;
 use score::{Cause, Score, shown, words};
 use serde_json::{Value, json};
 use silent::SHARES;
@@ -133,6 +136,7 @@ fn simulated(
         "fault", "exact", "ranks", "detected"
     );
     let mut total = Total::default();
+    let mut healthy = BTreeMap::new();
     for fault in faults {
         let mut line = Line::default();
         for seed in 1..=options.seeds {
@@ -142,14 +146,22 @@ fn simulated(
             rows.push(row(&case.name(), &judged.planted, &judged.found, &judged.score));
             line.add(&judged);
             total.add(fault.group, &judged);
+            if fault.group == Group::Slow {
+                if let Entry::Vacant(new) = healthy.entry(seed) {
+                    new.insert(cost::healthy_ns(tool, scratch, ranks, seed)?);
+                }
+                total.costs.extend(Pair::of(&judged.slow, healthy[&seed]));
+            }
         }
         println!("{}", line.shown(&fault.name));
     }
     total.print();
+    let are_costs_right = cost::is_good(&total.costs);
     if !options.no_silent {
         print_silent(tool, scratch, faults, ranks)?;
     }
-    Ok(total.is_good() && in_places(options, tool, scratch, faults, ranks, rows)?)
+    let is_good = total.is_good() && are_costs_right;
+    Ok(is_good && in_places(options, tool, scratch, faults, ranks, rows)?)
 }
 
 /// The first seed of each fault in directories that make it harder: in all of them, or in the small
@@ -227,6 +239,7 @@ struct Total {
     faults: BTreeMap<Group, Score>,
     controls: Score,
     control_hours: f64,
+    costs: Vec<Pair>,
     /// Number of reports whose first lines are wrong.
     mistakes: u64,
 }

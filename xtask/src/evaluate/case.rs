@@ -71,6 +71,8 @@ pub(super) struct Judged {
     pub(super) detected_s: Option<f64>,
     /// Observed time in rank hours.
     pub(super) rank_hours: f64,
+    /// What `ncclscope stragglers` says; null for hangs.
+    pub(super) slow: Value,
 }
 
 impl Case {
@@ -113,8 +115,10 @@ impl Case {
         let diagnosis = verb("diagnose")?;
         let mut found = Cause::list(&diagnosis["findings"])?;
         let mut planted = Cause::list(&truth["verdicts"])?;
+        let mut slow = Value::Null;
         if self.fault.group != Group::Hang {
-            found.extend(Cause::list(&verb("stragglers")?["findings"])?);
+            slow = verb("stragglers")?;
+            found.extend(Cause::list(&slow["findings"])?);
             planted.extend(Cause::list(&truth["slow"])?);
         }
         let hangs = self.fault.group == Group::Hang;
@@ -128,6 +132,7 @@ impl Case {
             mistake,
             detected_s: detection(&truth, &diagnosis),
             rank_hours: seconds * rank_count(self.ranks) / 3600.0,
+            slow,
         })
     }
 }
