@@ -27,29 +27,35 @@ fn what_begins_shortly_after_a_burst_of_losses_hangs_as_ever() {
     assert!(says[1].starts_with("recovered after "), "{says:#?}");
 }
 
+/// Where there is no directory, and below a limit on the size of files. At the same time, because
+/// each takes more than a minute.
 #[test]
 fn the_watchdog_needs_no_file() {
-    let played = hung(&compile("burst", &[]), "", &[("NCCLSCOPE_DIR", "/proc/none")]);
-    played.survived();
-    let stderr = played.stderr();
-    assert!(stderr.contains("cannot record in /proc/none"), "{stderr}");
-    assert!(stderr.contains("HANG: AllReduce "), "{stderr}");
-    let last = stderr.lines().last().unwrap();
-    assert!(last.ends_with("; nothing of this process was recorded"), "{stderr}");
-}
-
-#[test]
-fn the_watchdog_needs_no_room_in_files() {
-    let control = tempfile::tempdir().unwrap();
-    let control = control.path().to_str().unwrap();
-    let mut command = Command::new("bash");
-    command.args(["-c", "ulimit -f 40; exec \"$@\"", "bash"]).arg(compile("burst", &[]));
-    command.arg(plugin()).arg("").arg(control);
-    let played = play(&mut command, &[("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_CONTROL", control)]);
-    played.ended();
-    let stderr = played.stderr();
-    assert!(stderr.contains("HANG: AllReduce "), "{stderr}");
-    assert!(stderr.contains("File too large (os error 27): raise the limit"), "{stderr}");
+    let host = compile("burst", &[]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let played = hung(&host, "", &[("NCCLSCOPE_DIR", "/proc/none")]);
+            played.survived();
+            let stderr = played.stderr();
+            assert!(stderr.contains("cannot record in /proc/none"), "{stderr}");
+            assert!(stderr.contains("HANG: AllReduce "), "{stderr}");
+            let last = stderr.lines().last().unwrap();
+            assert!(last.ends_with("; nothing of this process was recorded"), "{stderr}");
+        });
+        scope.spawn(|| {
+            let control = tempfile::tempdir().unwrap();
+            let control = control.path().to_str().unwrap();
+            let mut command = Command::new("bash");
+            command.args(["-c", "ulimit -f 40; exec \"$@\"", "bash"]).arg(&host);
+            command.arg(plugin()).arg("").arg(control);
+            let variables = [("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_CONTROL", control)];
+            let played = play(&mut command, &variables);
+            played.ended();
+            let stderr = played.stderr();
+            assert!(stderr.contains("HANG: AllReduce "), "{stderr}");
+            assert!(stderr.contains("File too large (os error 27): raise the limit"), "{stderr}");
+        });
+    });
 }
 
 #[test]
