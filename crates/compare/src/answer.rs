@@ -24,7 +24,8 @@ pub(crate) fn of(
     let (slower, faster) = (with(Verdict::Slower).count(), with(Verdict::Faster).count());
     let state = match (slower, faster) {
         (0, 0) if !is_any_judged(rows, same_links) => State::Unknown,
-        (0, 0) if rows.iter().any(|row| hides(row, rows, limits)) => State::Unknown,
+        (0, 0) if gone(rows).next().is_some() => State::Unknown,
+        (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
         // A hung run does not contain what it would have done otherwise.
         (0, _) if sides.iter().any(|side| !side.hung.is_empty()) => State::Unknown,
         (0, 0) => State::Same,
@@ -60,7 +61,7 @@ impl Comparison {
     /// Number of rows that only A has, where nothing else shows what became of them.
     #[must_use]
     pub fn gone(&self) -> usize {
-        self.rows.iter().filter(|row| is_gone(row, &self.rows)).count()
+        gone(&self.rows).count()
     }
 
     /// True if anything is known to have changed, or not to have. Links that are the same count
@@ -100,25 +101,23 @@ fn hangs(sides: &[Side; 2]) -> String {
     }
 }
 
-/// True if B has no values of an operation of A, and no steps show what became of it: its program
-/// may have failed there, or computed wrong data.
-fn is_gone(row: &Row, rows: &[Row]) -> bool {
-    let is_of_one = row.a.is_some() && row.b.is_none() && row.key.kind == Kind::Transfer;
-    is_of_one && !rows.iter().any(|row| row.key.kind == Kind::Step)
+/// The operations of A of which B has no values, if no steps show what became of them: their
+/// program may have failed there, or computed wrong data.
+fn gone(rows: &[Row]) -> impl Iterator<Item = &Row> {
+    let has_steps = rows.iter().any(|row| row.key.kind == Kind::Step);
+    let is_of_a = |row: &&Row| row.a.is_some() && row.b.is_none();
+    let of_a = rows.iter().filter(|row| row.key.kind == Kind::Transfer).filter(is_of_a);
+    of_a.filter(move |_| !has_steps)
 }
 
 /// True if the row may have changed, and that would matter. The estimate does not show it: if times
 /// vary too much, it is small.
-fn hides(row: &Row, rows: &[Row], limits: &Limits) -> bool {
+fn hides(row: &Row, limits: &Limits) -> bool {
     let most = row.change_interval.map(|[low, high]| low.abs().max(high.abs()));
     let is_large = match most {
         Some(most) => most >= limits.min_effect,
-        None => match row.key.kind {
-            // Steps that both sides have and that are not comparable.
-            Kind::Step => is_common(row),
-            Kind::Transfer => is_gone(row, rows),
-            _ => false,
-        },
+        // Steps that both sides have and that are not comparable.
+        None => row.key.kind == Kind::Step && is_common(row),
     };
     let costs = row.most_share.is_none_or(|most| most >= HIDDEN);
     row.verdict == Verdict::Unknown && is_large && costs && row.key.kind != Kind::Link
@@ -150,12 +149,11 @@ fn what(
         }
         (State::Same, _) => alike(),
         _ => {
-            let hidden: Vec<&Row> = rows.iter().filter(|row| hides(row, rows, limits)).collect();
-            let gone: Vec<&Row> = rows.iter().filter(|row| is_gone(row, rows)).collect();
-            let reason = hidden.iter().copied().chain(rows).find_map(|row| row.reason.as_deref());
-            match (reason, gone.first()) {
+            let hidden = rows.iter().filter(|row| hides(row, limits));
+            let reason = hidden.chain(rows).find_map(|row| row.reason.as_deref());
+            match (reason, gone(rows).next()) {
                 (_, Some(row)) => {
-                    let rows = human::count(gone.len(), "row");
+                    let rows = human::count(gone(rows).count(), "row");
                     format!("B has no values in {rows} of A, such as {}", name(&row.key))
                 }
                 (Some(reason), _) => reason.to_owned(),

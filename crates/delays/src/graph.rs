@@ -74,7 +74,7 @@ pub struct Graph {
     /// The part of the time of each moment that it caused itself, ns.
     pub(crate) weights: Vec<f64>,
     pub(crate) operations: Vec<Operation>,
-    ranks: usize,
+    pub(crate) ranks: usize,
     steps: usize,
     /// Times begin anew in each step.
     restarts: bool,
@@ -105,12 +105,6 @@ impl Graph {
             building.add(&mut graph, &event);
         }
         graph
-    }
-
-    /// Number of ranks.
-    #[must_use]
-    pub fn ranks(&self) -> usize {
-        self.ranks
     }
 
     /// True if one of these ranks takes part in an operation, or is at its other end.
@@ -258,6 +252,11 @@ mod tests {
         ns.into_iter().map(|ns| ns / 1e6).collect()
     }
 
+    fn weights_of(graph: &Graph, kind: Kind) -> impl Iterator<Item = f64> {
+        let nodes = graph.nodes.iter().zip(graph.weights());
+        nodes.filter(move |(node, _)| node.kind == kind).map(|(_, weight)| *weight)
+    }
+
     fn operation(step: u32, parts: Vec<Part>) -> Operation {
         Operation { step, parts, ..Operation::default() }
     }
@@ -273,14 +272,7 @@ mod tests {
     fn the_weights_give_the_run_again() {
         let graph = two();
         assert_eq!(ms(graph.replay(graph.weights())), [41.0, 91.0]);
-        let own: Vec<f64> = graph
-            .nodes
-            .iter()
-            .zip(graph.weights())
-            .filter(|(node, _)| node.kind == Kind::Arrival)
-            .map(|(_, weight)| *weight)
-            .collect();
-        assert_eq!(ms(own), [10.0, 30.0, 10.0, 39.0]);
+        assert_eq!(ms(weights_of(&graph, Kind::Arrival)), [10.0, 30.0, 10.0, 39.0]);
     }
 
     #[test]
@@ -305,13 +297,6 @@ mod tests {
         let send = Operation { partners: vec![1], ..operation(0, vec![part(0, 10.0, 60.0)]) };
         let receive = Operation { partners: vec![0], ..operation(0, vec![part(1, 50.0, 60.0)]) };
         let graph = Graph::of(vec![send, receive], 2, 1, false);
-        let ends: Vec<f64> = graph
-            .nodes
-            .iter()
-            .zip(graph.weights())
-            .filter(|(node, _)| node.kind == Kind::End)
-            .map(|(_, weight)| *weight)
-            .collect();
-        assert_eq!(ms(ends), [10.0, 10.0]);
+        assert_eq!(ms(weights_of(&graph, Kind::End)), [10.0, 10.0]);
     }
 }

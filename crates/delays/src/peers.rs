@@ -102,7 +102,7 @@ impl Peers {
 /// steps: the stages of a pipeline. False if there are no other ranks.
 fn replace_stage(graph: &Graph, ranks: &BTreeSet<u32>, weights: &mut [f64]) -> bool {
     let is_work = |node: &Node| node.kind == Kind::Arrival && node.has_before();
-    let mut own = vec![0.0; graph.ranks()];
+    let mut own = vec![0.0; graph.ranks];
     for (node, weight) in graph.nodes.iter().zip(&graph.weights).filter(|(node, _)| is_work(node)) {
         own[node.rank as usize] += weight;
     }

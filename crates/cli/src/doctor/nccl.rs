@@ -127,6 +127,10 @@ fn ras(release: u32) -> Option<Check> {
     })
 }
 
+/// What is lost without kernel events.
+const BLIND: &str =
+    "without them no duration is the GPU's, and operations within a node show no end";
+
 /// Kernel events of a release of RCCL, with which no CUDA events replace them.
 fn kernel_events_of_rccl(row: &releases::Release) -> Check {
     let is_on = match KERNEL.value(&environment) {
@@ -139,17 +143,15 @@ fn kernel_events_of_rccl(row: &releases::Release) -> Check {
         let detail = format!("on: {}; HIP tells the unit of their times", row.reason);
         return Check::ok(name, detail);
     }
-    let blind = "without them no duration is the GPU's, and operations within a node show no end";
     if row.by_default {
-        return Check::warn(name, format!("NCCLSCOPE_KERNEL is off: {blind}"), "unset it");
+        return Check::warn(name, format!("NCCLSCOPE_KERNEL is off: {BLIND}"), "unset it");
     }
-    Check::ok(name, format!("off: {}; {blind} (docs/rccl.md)", row.reason))
+    Check::ok(name, format!("off: {}; {BLIND} (docs/rccl.md)", row.reason))
 }
 
 /// The cost of kernel events with a release of NCCL, and what cannot be seen without them.
 fn kernel_events(api: u32, release: &releases::Release) -> Check {
     let name = "kernel events";
-    let blind = "without them no duration is the GPU's, and operations within a node show no end";
     let is_off = KERNEL.value(&environment) == KernelEvents::Off;
     let lacks_them = is_off || !release.by_default && api >= 4;
     // KernelLaunch events begin with API v5.
@@ -159,8 +161,8 @@ fn kernel_events(api: u32, release: &releases::Release) -> Check {
         return Check::ok(name, format!("off: {why}; {instead}"));
     }
     match api {
-        _ if is_off => Check::warn(name, format!("NCCLSCOPE_KERNEL is off: {blind}"), "unset it"),
-        1 | 2 => Check::warn(name, format!("this release has none: {blind}"), "use NCCL 2.27"),
+        _ if is_off => Check::warn(name, format!("NCCLSCOPE_KERNEL is off: {BLIND}"), "unset it"),
+        1 | 2 => Check::warn(name, format!("this release has none: {BLIND}"), "use NCCL 2.27"),
         3 => Check::warn(
             name,
             "this release gives no GPU time stamps: durations are by the host's clock",
@@ -168,7 +170,7 @@ fn kernel_events(api: u32, release: &releases::Release) -> Check {
         ),
         _ if !release.by_default => Check::warn(
             name,
-            format!("off by default: {}; {blind}", release.reason),
+            format!("off by default: {}; {BLIND}", release.reason),
             "unset NCCLSCOPE_CUDA_EVENTS: CUDA events time kernels instead",
         ),
         _ => Check::ok(name, format!("on, with GPU time stamps: {}", release.reason)),

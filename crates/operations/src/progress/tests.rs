@@ -353,7 +353,6 @@ fn what_comes_late_of_a_communicator_that_is_forgotten_does_not_bring_it_back() 
     assert_eq!((rank.comm().colls, rank.comm().ended), (1, false));
 }
 
-/// Kernels of aborted communicators are forgotten; else they would leave no room for others.
 /// After `CONTROL PROFILER_MASK none` of NCCL's RAS.
 #[test]
 fn where_kernel_events_are_off_no_operation_waits_for_them() {
@@ -375,6 +374,7 @@ fn where_kernel_events_are_off_no_operation_waits_for_them() {
     assert!(!rank.comm().has_ends, "and its end is not seen");
 }
 
+/// Kernels of aborted communicators are forgotten; else they would leave no room for others.
 #[test]
 fn kernels_that_a_communicator_leaves_open_are_forgotten() {
     let mut rank = Rank::new();
