@@ -12,6 +12,7 @@ so that the watchdog and `ncclscope diagnose` report the same for the same rank.
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 mod class;
+mod conditions;
 mod faults;
 mod help;
 mod lookup;

@@ -2,6 +2,7 @@
 //! Generates `docs/findings.md`.
 
 use crate::class::{FindingClass, Tool};
+use crate::conditions::CONDITIONS;
 use crate::faults::FAULTS;
 use crate::lookup::anchor;
 use std::fmt::Write as _;
@@ -9,19 +10,19 @@ use std::fmt::Write as _;
 const HEAD: &str = "\
 # Findings: all classes
 
-Generated from the table in `crates/findings` by `cargo run -p ncclscope-findings --example
-findings-docs`. A class has a name and a code; both mean the same. JSON has the code as `class` and
-the name as `name`. The watchdog ([hang.md](hang.md)) reports what one rank can tell by itself,
-`ncclscope diagnose` ([diagnose.md](diagnose.md)) compares all ranks of a job that hangs, and
-`ncclscope stragglers` ([stragglers.md](stragglers.md)) those of a job that is slow.
+Generated from `crates/findings` by `cargo run -p ncclscope-findings --example findings-docs`. JSON
+has the code as `class` and the name as `name`. The watchdog ([hang.md](hang.md)) reports what one
+rank can see, `diagnose` ([diagnose.md](diagnose.md)) compares all ranks of a job that hangs, and
+`stragglers` ([stragglers.md](stragglers.md)) those of a slow job. A finding is confirmed unless its
+conditions say suspect. `ncclscope` with the verb in the last column and the run shows more.
 
 ";
 
 const FAULTS_HEAD: &str = "
 # Known faults of NCCL
 
-`ncclscope doctor` names those of the NCCL that it finds. A verdict of `diagnose` that looks like
-one names it under \"or\", as another possible cause.
+`ncclscope doctor` names the faults of the NCCL that it finds. `diagnose` names a similar one under
+\"or\", as another possible cause.
 
 | NCCL | processors | needs | what happens | source | workaround |
 | --- | --- | --- | --- | --- | --- |
@@ -61,15 +62,19 @@ fn faults(out: &mut String) -> std::fmt::Result {
 }
 
 fn classes(out: &mut String) -> std::fmt::Result {
-    writeln!(out, "| code | name | what is wrong | reported by |\n| --- | --- | --- | --- |")?;
+    writeln!(out, "| code | name | what is wrong | reported by | verb |")?;
+    writeln!(out, "| --- | --- | --- | --- | --- |")?;
     for class in FindingClass::ALL {
         let link = format!("[{}](#{})", class.name(), anchor(class));
-        writeln!(out, "| {} | {link} | {} | {} |", class.code(), class.title(), tools(class))?;
+        let [code, title, verb] = [class.code(), class.title(), class.verb()];
+        writeln!(out, "| {code} | {link} | {title} | {} | `{verb}` |", tools(class))?;
     }
-    for class in FindingClass::ALL {
+    for (class, conditions) in CONDITIONS {
         writeln!(out, "\n## {class}\n\n{}\n", class.explanation())?;
-        writeln!(out, "What to do: {}\n", class.advice())?;
-        writeln!(out, "What tells more: `ncclscope {} RUN`", class.verb())?;
+        if !conditions.is_empty() {
+            writeln!(out, "Conditions: {conditions}\n")?;
+        }
+        writeln!(out, "What to do: {}", class.advice())?;
     }
     Ok(())
 }

@@ -66,10 +66,9 @@ pub(crate) const ROWS: [Row; 27] = [
         code: "H1e",
         name: "comm-setup",
         title: "is in a function that creates or ends a communicator, which does not return",
-        explanation: "A thread stands in `ncclCommInitRank…`, `ncclCommSplit`, `ncclCommAbort` or \
-                      a function like these, of which NCCL reports no event: a return address \
-                      into it is on the thread's stack. The members of a communicator wait there \
-                      for one another.",
+        explanation: "A thread is in `ncclCommInitRank…`, `ncclCommSplit`, `ncclCommAbort` or a \
+                      similar function: a return address into it is on the thread's stack. The \
+                      members of a communicator wait there for one another.",
         advice: "create communicators in one order on all ranks, and on all of their members; look \
                  at the calling threads (`py-spy dump`), at the interface (NCCL_SOCKET_IFNAME) and \
                  at firewalls.",
@@ -84,7 +83,7 @@ pub(crate) const ROWS: [Row; 27] = [
         explanation: "The ranks of a communicator called different functions, or passed different \
                       types, counts or roots, at the same operation number. The largest group \
                       counts as right.",
-        advice: "compare the code paths of the named ranks and the others: a branch on the rank, \
+        advice: "compare the code paths of the named and the remaining ranks: a branch on the rank, \
                  an uneven batch, an operation that is called conditionally.",
         verb: "report --by rank,func",
         tools: ALL_RANKS,
@@ -108,10 +107,8 @@ pub(crate) const ROWS: [Row; 27] = [
         title: "NCCL runs the operation otherwise than on other ranks",
         explanation: "At the same operation number NCCL chose another algorithm, protocol or \
                       number of channels, or the two ends of a transfer have different numbers of \
-                      steps, so that the data does not fit. The ranks differ in a variable of \
-                      NCCL, in its version, or in their CPUs or GPUs. The largest group counts as \
-                      right.",
-        advice: "set NCCL's variables and `nccl.conf` alike on all ranks, with one version of \
+                      steps, so that the data does not fit. The largest group counts as right.",
+        advice: "set the same NCCL variables and `nccl.conf` on all ranks, with one version of \
                  NCCL; if GPUs or CPUs differ (`nvidia-smi -L`, `lscpu`), set NCCL_ALGO and \
                  NCCL_PROTO.",
         verb: "report --full",
@@ -133,7 +130,7 @@ pub(crate) const ROWS: [Row; 27] = [
         code: "H3b",
         name: "kernel-partly-started",
         title: "the kernel started on some channels only: no free SMs",
-        explanation: "Some channels of the kernel run, and the others find no free SM.",
+        explanation: "Some channels of the kernel run, and the rest find no free SM.",
         advice: "look for other work that occupies the GPU, such as a second persistent kernel.",
         verb: "view",
         tools: ONE_RANK,
@@ -156,10 +153,11 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "kernel-not-ending",
         title: "the kernel runs everywhere and does not end: NVLink, shared memory or a device",
         explanation: "All members of the communicator run the operation's kernel, and no network \
-                      transfer explains why it does not end. No event tells which member it is. \
-                      This class remains when nothing else is seen, so it is always a suspicion.",
+                      transfer explains why it does not end. No event shows which member it is, \
+                      so all are named. This class remains when nothing else is seen, so it is \
+                      always a suspicion.",
         advice: "look at NVLink (`nvidia-smi nvlink -e`), `dmesg` for an Xid, and at device code \
-                 that runs beside NCCL's.",
+                 that runs at the same time as NCCL's.",
         verb: "view",
         tools: ALL_RANKS,
     },
@@ -169,10 +167,8 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "gpu-not-producing",
         title: "the GPU produces nothing to send",
         explanation: "The rank's transfers wait for its own GPU, which waits for no other rank on \
-                      that channel: it produces no data to send, or it takes no data although it \
-                      also has data to pass on there. Its kernel does not progress. To its own \
-                      watchdog a rank looks the same whose peers sent the data of another call: \
-                      only a comparison of the ranks shows that (H2).",
+                      that channel. Its kernel makes no progress. A rank whose peers made a \
+                      different call (H2) looks the same to its own watchdog.",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks and its health.",
         verb: "report --full",
         tools: ONE_RANK,
@@ -208,8 +204,7 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "flush-stalled",
         title: "received data is not flushed to the GPU: PCIe, IOMMU",
         explanation: "Data arrived, and its flush to the GPU's memory does not end. With GDRCopy \
-                      the proxy thread itself waits for a flush, so that one that does not end \
-                      shows as P1.",
+                      the proxy thread itself waits for the flush, which shows as P1.",
         advice: "look at PCIe (ACS, IOMMU, `lspci -vv`, AER messages in `dmesg`).",
         verb: "report --full",
         tools: ONE_RANK,
@@ -220,8 +215,8 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "gpu-not-consuming",
         title: "the GPU does not take what arrived",
         explanation: "Data arrived and the GPU, which has nothing left to send on that channel, \
-                      does not take it. `stragglers` reports a GPU that takes and passes on data \
-                      later than the others.",
+                      does not take it. `stragglers` reports a GPU that passes on data later \
+                      than its peers.",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks, its temperature, what else runs \
                  on it.",
         verb: "report --full",
@@ -254,9 +249,8 @@ pub(crate) const ROWS: [Row; 27] = [
         code: "H0",
         name: "not-recorded",
         title: "others wait for it, and no recording or dump shows what it called",
-        explanation: "Ranks wait, and all that have input wait for ranks without input, or for one \
-                      another. Nothing shows whether the ranks without input hold up the others, \
-                      wait like these, or are dead: a missing file is no sign of death.",
+        explanation: "Ranks wait for members without a recording or dump. These may be the cause, \
+                      may wait too, or may be dead: a missing file does not show which.",
         advice: "collect the missing recordings or dumps, from all hosts, and run the same command \
                  again.",
         verb: "report --full",
@@ -268,7 +262,7 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "slow-rank",
         title: "is slow, and others wait for it",
         explanation: "A rank, a pipeline stage or a data-parallel rank takes longer for its own \
-                      work than the others.",
+                      work than its peers.",
         advice: "look at that rank's GPU (clocks, temperature), its host, and its share of the \
                  work.",
         verb: "report --by rank,step",
@@ -290,7 +284,7 @@ pub(crate) const ROWS: [Row; 27] = [
         code: "S3",
         name: "slow-link",
         title: "the path from one rank to another is slow",
-        explanation: "A byte takes longer on this path than on the others.",
+        explanation: "A byte takes longer on this path than on comparable paths.",
         advice: "look at the link's speed and errors, at the network interfaces of both ends, \
                  and at its route through the switches.",
         verb: "report --full",
@@ -334,7 +328,7 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "slow-launch",
         title: "the host launches too slowly",
         explanation: "As S1, and the rank's kernels start as soon as they are launched, while \
-                      those of the others wait on their streams.",
+                      those of its peers wait on their streams.",
         advice: "look at the host: its CPU load, the Python process, synchronizing calls.",
         verb: "view",
         tools: SLOW,
@@ -345,7 +339,7 @@ pub(crate) const ROWS: [Row; 27] = [
         name: "short-of-cpu",
         title: "the process is short of processor time, or was paused",
         explanation: "Threads of the process were ready and did not run, its timers came late, or \
-                      the quota of its control group was used up, far more than in the others. \
+                      the quota of its control group was used up, far more than in its peers. \
                       Its links and its operations seem slow because of it.",
         advice: "look for what else runs on its cores (`top -H`, `taskset -pc PID`), at the CPU \
                  quota of its container (`cpu.max`, `throttled_usec` in `cpu.stat`), and for what \

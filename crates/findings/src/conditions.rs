@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When `diagnose` and `stragglers` report a class, and when they only suspect it, for
+//! `docs/findings.md`. What a class means is in the table.
+
+use crate::class::FindingClass as C;
+
+/// The conditions of each class, in sentences, in the order of the enum. Empty: the explanation of
+/// the class has them.
+pub(crate) const CONDITIONS: [(C, &str); 27] = [
+    (
+        C::HostStuck,
+        "Suspect if NCCL does not report the end of the operations that the other ranks called.",
+    ),
+    (
+        C::ProcessGone,
+        "It ended, or gave no sign of life for 3.5 s while other recordings of its host \
+         continued. For a process of this host the system shows whether it is stopped or frozen; \
+         that is a finding even if the whole job is stopped. Suspect if only recordings of other \
+         hosts continued (5.5 s), and no rank waited for it before.",
+    ),
+    (
+        C::CallNotEnqueued,
+        "More calls than enqueued operations, or an open group or launch, and no rank for which \
+         NCCL may wait. Suspect if all ranks of the operation are in the call.",
+    ),
+    (
+        C::CommSetup,
+        "Suspect is a rank that takes no part while other ranks are in such a function. NCCL \
+         reports no event for these functions.",
+    ),
+    (
+        C::CallMismatch,
+        "Calls or rolling hashes differ at the same number. A rank with missing events belongs to \
+         the group with its hash. If the latest 64 calls do not show the first difference, up to \
+         four recordings are read whole; if none has it, the evidence says `up to call N`.",
+    ),
+    (
+        C::P2pMismatch,
+        "If no rank waits, one pair of ranks that both ended is named: its results may be wrong.",
+    ),
+    (
+        C::SettingsMismatch,
+        "The evidence names the variable, version, processor or GPU that only these ranks have. \
+         H2c explains N1, N3, H3c and H3d inside that operation. For finished operations only \
+         algorithm and protocol are compared.",
+    ),
+    (
+        C::KernelNotStarted,
+        "Suspect if no member's kernel has started: the hosts may be ahead of busy GPUs.",
+    ),
+    (C::KernelPartlyStarted, ""),
+    (
+        C::GpuDead,
+        "It waits for no data over the network (that is N3). Suspect if its data comes over \
+         NVLink or shared memory, or if its kernel may stop early (trees, sends and receives).",
+    ),
+    (C::KernelNotEnding, ""),
+    (C::GpuNotProducing, ""),
+    (C::ReceiverNotReady, ""),
+    (
+        C::NetworkStalled,
+        "Several stalled paths that share a rank point to its interface, and those that share a \
+         host to that host's, if no other path of it moved data in that direction. More than \
+         eight links give one finding. Suspect if the receiver's proxy thread was not looked at \
+         (P1), or if the peer has finished and nothing shows when it gave the data.",
+    ),
+    (C::FlushStalled, ""),
+    (
+        C::GpuNotConsuming,
+        "In `stragglers`: on one channel data has arrived, a buffer to forward it is free, and \
+         the GPU does not move it, for three times the median of comparable ranks and for 2 % of \
+         the run, in 10 steps or 10 s.",
+    ),
+    (
+        C::ProxyStalled,
+        "It has not polled a transfer for 1 s; or, with transfers in flight, it used less than 1 \
+         % of a processor. Suspect if a peer's transfers wait for it, and no kernel events show \
+         its own part.",
+    ),
+    (
+        C::Deadlock,
+        "If the cycle goes through two communicators with the same members, the smaller group of \
+         ranks used them in another order and is named; of two halves, both are. Suspect if it \
+         goes through a send or receive that only one side is in, without visible progress.",
+    ),
+    (C::NotRecorded, "Always suspect."),
+    (
+        C::SlowRank,
+        "In 25 % of at least 10 steps its own time exceeds the median of its peers by 5 % of the \
+         step (`--threshold`) and by 1 ms. Other ranks wait for it longer than for one another. \
+         The mean over all steps exceeds these limits and 3.5 standard errors.",
+    ),
+    (
+        C::TransfersSlowed,
+        "The median of the last third exceeds that of the first by 5 MAD and its 90th percentile \
+         by 10 %, with at least 20 operations in the first third, and costs the most affected \
+         rank 0.2 % of the run. With fewer than 20 steps in a third, nine of ten communicators \
+         that do the same must be slower by 10 %. With 6 operations it is a suspicion, if each of \
+         the last third takes 1.5 times as long as any of the first and costs 2 % of the run.",
+    ),
+    (
+        C::SlowLink,
+        "Over at least 20 transfers its time on the wire for a byte exceeds that of comparable \
+         links by 5 MAD and by 25 %, and costs 0.2 % of the run.",
+    ),
+    (
+        C::SlowNic,
+        "Links as in S3 that carry three quarters of a rank's bytes (out, in, or both), to two \
+         peers or more; or in both directions, if it has only one peer.",
+    ),
+    (
+        C::SlowNodePath,
+        "The limits of S2, against communicators of its kind. Slow communicators with a common \
+         rank give one finding, which names the ranks that are in all of them and in no healthy \
+         one.",
+    ),
+    (C::AlgorithmChanged, "Four of five operations of each third."),
+    (
+        C::SlowLaunch,
+        "Its kernels start within 20 µs of their launch, those of its peers 100 µs after it or \
+         later.",
+    ),
+    (
+        C::ShortOfCpu,
+        "5 % of the run, and three times the median of its peers, as a ratio to the rest of the \
+         time; or 5 % by the quota of its control group.",
+    ),
+];
+
+#[test]
+fn each_class_has_its_conditions() {
+    assert_eq!(CONDITIONS.map(|(class, _)| class), C::ALL);
+}
