@@ -93,8 +93,8 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (
         C::TransfersSlowed,
         "The median of the last third exceeds that of the first by 5 MAD and its 90th percentile \
-         by 10 %, with at least 20 operations in the first third, and costs the most affected \
-         rank 0.2 % of the run. With fewer than 20 steps in a third, nine of ten communicators \
+         by 10 %, with at least 20 operations in the first third, and the slowdown costs the most \
+         affected rank 0.2 % of the run. With fewer than 20 steps in a third, nine of ten communicators \
          that do the same must be slower by 10 %. With 6 operations it is a suspicion, if each of \
          the last third takes 1.5 times as long as any of the first and costs 2 % of the run.",
     ),
