@@ -62,6 +62,9 @@ pub(crate) fn export_interval(us: String, _: Get<'_>) -> Option<String> {
     })
 }
 
+/// The reason of the variable before.
+pub(crate) const AS_ABOVE: &str = "as above";
+
 /// Variables of other profilers that have another meaning or none in ncclscope, with the reason.
 pub const NOT_TAKEN: [(&str, &str); 31] = [
     (
@@ -69,22 +72,22 @@ pub const NOT_TAKEN: [(&str, &str); 31] = [
         "recordings are files in `NCCLSCOPE_DIR`; `ncclscope export` makes such JSON of them",
     ),
     ("NCCL_PROFILE_GROUP_API_POOL_SIZE", "`NCCLSCOPE_RING_MB` sets the memory"),
-    ("NCCL_PROFILE_COLL_API_POOL_SIZE", "as above"),
-    ("NCCL_PROFILE_P2P_API_POOL_SIZE", "as above"),
-    ("NCCL_PROFILE_KERNEL_LAUNCH_POOL_SIZE", "as above"),
-    ("NCCL_PROFILE_GROUP_POOL_SIZE", "as above"),
-    ("NCCL_PROFILE_COLL_POOL_SIZE", "as above"),
-    ("NCCL_PROFILE_P2P_POOL_SIZE", "as above"),
-    ("NCCL_PROFILE_PROXY_CTRL_POOL_SIZE", "as above"),
+    ("NCCL_PROFILE_COLL_API_POOL_SIZE", AS_ABOVE),
+    ("NCCL_PROFILE_P2P_API_POOL_SIZE", AS_ABOVE),
+    ("NCCL_PROFILE_KERNEL_LAUNCH_POOL_SIZE", AS_ABOVE),
+    ("NCCL_PROFILE_GROUP_POOL_SIZE", AS_ABOVE),
+    ("NCCL_PROFILE_COLL_POOL_SIZE", AS_ABOVE),
+    ("NCCL_PROFILE_P2P_POOL_SIZE", AS_ABOVE),
+    ("NCCL_PROFILE_PROXY_CTRL_POOL_SIZE", AS_ABOVE),
     ("NCCL_INSPECTOR_COLL_POOL_SIZE", "`NCCLSCOPE_RING_MB` sets the memory"),
-    ("NCCL_INSPECTOR_COMM_POOL_SIZE", "as above"),
-    ("NCCL_INSPECTOR_P2P_POOL_SIZE", "as above"),
-    ("NCCL_INSPECTOR_POOL_GROW", "as above"),
-    ("NCCL_INSPECTOR_PROXY_OP_POOL_SIZE", "as above"),
-    ("NCCL_INSPECTOR_PROXY_STEP_POOL_SIZE", "as above"),
-    ("NCCL_INSPECTOR_DUMP_COLL_RING_SIZE", "as above"),
-    ("NCCL_INSPECTOR_DUMP_P2P_RING_SIZE", "as above"),
-    ("NCCL_INSPECTOR_DUMP_PROXY_RING_SIZE", "as above"),
+    ("NCCL_INSPECTOR_COMM_POOL_SIZE", AS_ABOVE),
+    ("NCCL_INSPECTOR_P2P_POOL_SIZE", AS_ABOVE),
+    ("NCCL_INSPECTOR_POOL_GROW", AS_ABOVE),
+    ("NCCL_INSPECTOR_PROXY_OP_POOL_SIZE", AS_ABOVE),
+    ("NCCL_INSPECTOR_PROXY_STEP_POOL_SIZE", AS_ABOVE),
+    ("NCCL_INSPECTOR_DUMP_COLL_RING_SIZE", AS_ABOVE),
+    ("NCCL_INSPECTOR_DUMP_P2P_RING_SIZE", AS_ABOVE),
+    ("NCCL_INSPECTOR_DUMP_PROXY_RING_SIZE", AS_ABOVE),
     ("NCCL_INSPECTOR_DUMP_PROXY_STEPS", "`NCCLSCOPE_EVENTS` selects the events"),
     ("NCCL_INSPECTOR_ENABLE_P2P", "as above: `default,-P2p`"),
     ("NCCL_INSPECTOR_ENABLE_PROXY", "as above; proxy events are on by default"),

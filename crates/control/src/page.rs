@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `docs/env.md`, made from the table of variables.
 
-use crate::aliases::NOT_TAKEN;
+use crate::aliases::{AS_ABOVE, NOT_TAKEN};
 use crate::releases;
 use crate::table::VARIABLES;
 use crate::variable::ReadBy;
@@ -48,8 +48,10 @@ pub fn markdown() -> String {
          in ncclscope. One line in the log names those that are set.\n\n| variable | why not \
          |\n| --- | --- |\n",
     );
-    for (name, why) in NOT_TAKEN {
-        out.push_str(&format!("| `{name}` | {why} |\n"));
+    for group in NOT_TAKEN.chunk_by(|_, (_, why)| *why == AS_ABOVE) {
+        let names: Vec<String> = group.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let why = group.first().map_or("", |(_, why)| *why);
+        out.push_str(&format!("| {} | {why} |\n", names.join(", ")));
     }
     out
 }

@@ -67,7 +67,7 @@ const NCCL: [Release; 7] = [
         by_default: true,
         drift: Drift::Never,
         in_graphs: InGraphs::Polls,
-        reason: "they tell when kernels ran",
+        reason: "they show when kernels ran",
     },
     Release {
         from: 22_900,
@@ -95,8 +95,8 @@ const NCCL: [Release; 7] = [
         by_default: false,
         drift: Drift::Broadcast,
         in_graphs: InGraphs::HostFunctions,
-        reason: "after a Broadcast NCCL 2.31 gives each kernel the times of another one, or none \
-                 (NVIDIA/nccl#2368), and they cost 4 to 13 % on 128 KiB to 4 MiB \
+        reason: "after a Broadcast NCCL 2.31 reports one kernel's times for another, or none \
+                 (NVIDIA/nccl#2368), and kernel events cost 4 to 13 % on 128 KiB to 4 MiB \
                  (NVIDIA/nccl#2355)",
     },
     Release {
@@ -104,8 +104,8 @@ const NCCL: [Release; 7] = [
         by_default: false,
         drift: Drift::Broadcast,
         in_graphs: InGraphs::HostFunctions,
-        reason: "after a Broadcast NCCL from 2.31 on gives each kernel the times of another one, \
-                 or none, and may crash when the communicator is destroyed (NVIDIA/nccl#2368)",
+        reason: "after a Broadcast NCCL from 2.31 on reports one kernel's times for another, or \
+                 none, and may crash when the communicator is destroyed (NVIDIA/nccl#2368)",
     },
 ];
 
@@ -117,7 +117,7 @@ const RCCL: [Release; 3] = [
         by_default: true,
         drift: Drift::Never,
         in_graphs: InGraphs::Untried,
-        reason: "they tell when kernels ran; before 2.27 not checked",
+        reason: "they show when kernels ran; before 2.27 not checked",
     },
     Release {
         from: 22_900,
@@ -125,23 +125,22 @@ const RCCL: [Release; 3] = [
         drift: Drift::GroupedRoots,
         in_graphs: InGraphs::Untried,
         reason: "RCCL's 2.30 has NCCL's schedule of grouped broadcasts \
-                 (`src/scheduler/allgatherv_sched.cc`), after which NCCL gives each kernel the \
-                 times of another one, and ncclCommDestroy may not return; not tried",
+                 (`src/scheduler/allgatherv_sched.cc`), after which one kernel's times may be \
+                 reported for another, and ncclCommDestroy may not return; not tried",
     },
     Release {
         from: 23_100,
         by_default: false,
         drift: Drift::Broadcast,
         in_graphs: InGraphs::Untried,
-        reason: "not checked; from 2.31 on NCCL gives kernels the times of others after any \
-                 Broadcast",
+        reason: "not checked; NCCL 2.31 reports one kernel's times for another after a Broadcast",
     },
 ];
 
 const GROUPED_ROOTS: &str = "after grouped broadcasts from several roots (an uneven all_gather of \
-                             PyTorch) NCCL 2.29 and 2.30 give each kernel the times of another \
-                             one, or wait for some that never come, so that ncclCommDestroy \
-                             does not return (with NCCL_ALLGATHERV_ENABLE=0 it returns)";
+                             PyTorch) NCCL 2.29 and 2.30 report one kernel's times for another, or \
+                             wait for times that never arrive, which blocks ncclCommDestroy \
+                             (workaround: NCCL_ALLGATHERV_ENABLE=0)";
 
 /// The row of a release. 0 is an unknown release and gets the first row: on by default, no known
 /// drift.
@@ -172,7 +171,11 @@ pub(crate) fn markdown() -> String {
             let state = if row.by_default { "on" } else { "off" };
             let Release { from, reason, .. } = row;
             let from = vendor.release(*from).unwrap_or_default();
-            out.push_str(&format!("| {from} | {state} | {reason} |\n"));
+            // A reason is printed once.
+            let earlier = out.lines().find(|line| line.contains(reason));
+            let earlier = earlier.and_then(|line| line.split(" | ").next());
+            let why = earlier.map_or((*reason).into(), |row| format!("as {}", &row[2..]));
+            out.push_str(&format!("| {from} | {state} | {why} |\n"));
         }
     }
     out

@@ -76,10 +76,10 @@ variables! {
             "`off`, `flight`, `trace`, `metrics`, `hang`",
             "`flight`",
             "What is recorded. `flight`: a bounded recording that always holds the last minutes. \
-             `trace`: the same with room for 1 GiB. `metrics` and `hang` add nothing to them: \
-             metrics are exported wherever an endpoint is set (`NCCLSCOPE_OTLP`), and the watchdog \
-             runs unless `NCCLSCOPE_HANG_SEC` is 0. `off`: the plugin requests no events from \
-             NCCL. For the other variables 0 means `off` and 1 means `flight`.",
+             `trace`: the same with room for 1 GiB. `metrics` and `hang` mean `flight`: \
+             metrics need an endpoint (`NCCLSCOPE_OTLP`), and the watchdog always runs unless \
+             `NCCLSCOPE_HANG_SEC` is 0. `off`: the plugin requests no events from NCCL. For the \
+             aliases 0 means `off` and 1 means `flight`.",
         );
 
     DIR: Option<String> = on_demand(value::any, || None)
@@ -88,14 +88,13 @@ variables! {
             "a directory; `%h` host, `%p` process id, `%j` job id",
             "`$SLURM_TMPDIR`, else `/tmp/ncclscope-UID/%j`",
             "The directory of recordings, one `HOST-PID.nscope` per process; created if missing. \
-             Only the user can read the recordings (mode 0600) and enter directories that the \
-             plugin creates (0700), because a recording holds the command line and variables; \
-             `chmod -R g+rX DIR` shares them with a group afterwards. The job id is the first 100 \
-             bytes of `NCCLSCOPE_JOB`, else of Slurm's or torchrun's id, else of the user's name. \
-             The default is not used if it is not a directory of this user that others cannot \
-             write to; then the plugin creates \
-             `/tmp/ncclscope-UID.NUMBER/%j` and logs that. With `NCCL_INSPECTOR_PROM_DUMP=1` \
-             Inspector's variable is ignored, because it then names a directory of textfiles.",
+             Only the user can read it (0600, directories 0700), because a recording holds the \
+             command line and variables; `chmod -R g+rX DIR` shares it with a group. The job id \
+             is the first 100 bytes of `NCCLSCOPE_JOB`, else of Slurm's or torchrun's id, else of \
+             the user's name. If another user can write to the default directory, the plugin \
+             creates `/tmp/ncclscope-UID.NUMBER/%j` and logs that. With \
+             `NCCL_INSPECTOR_PROM_DUMP=1` Inspector's variable is ignored, because it then names \
+             a directory of textfiles.",
         );
 
     JOB: Option<String> = plugin(value::any, || None).help(
@@ -115,24 +114,23 @@ variables! {
         plugin(value::first_window, || FirstWindow::On(RecordingWindow::default())).help(
             "`on`, `off`, or a window: `steps=10`, `for=30s`, `at=TIME`, `sample=1/16`",
             "`on`",
-            "What is recorded until the first request to start or stop (docs/control.md). `off`: \
-             nothing. A window begins with the first communicator, with `steps` at the next \
+            "What is recorded until the first request to start or stop ([control.md](control.md)). \
+             `off`: nothing. A window begins with the first communicator, with `steps` at the next \
              training step, with `at` at that time (seconds since 1970).",
         );
 
     CONTROL: SocketDirectory = plugin(value::socket_directory, || SocketDirectory::OfUser).help(
         "a directory, or `off`",
         "`/tmp/ncclscope-UID`",
-        "The directory of the process's control socket (docs/control.md), which `ncclscope ls`, \
-         `start`, `stop`, `snapshot` and `dump` connect to. It is created for this user alone, \
-         and not used if other users can write to it.",
+        "The directory of the process's [control socket](control.md#the-socket). It is created for \
+         this user alone, and not used if other users can write to it.",
     );
 
     SIGNAL: Vec<(SignalRequest, u8)> = plugin(value::signals, Vec::new).help(
         "`toggle:USR1`, `dump:USR2`, `dump:RTMIN+1`, or both with a comma",
         "unset",
         "What the plugin does on a signal. `toggle` stops recording or starts it again, `dump` \
-         copies the recording to a new directory beside it. The plugin does not use a signal that \
+         copies the recording to a new directory next to it. The plugin does not use a signal that \
          the process already handles or ignores.",
     );
 
@@ -149,8 +147,8 @@ variables! {
         "`auto`, `on`, `off`",
         "`auto`",
         "Kernel channel events. `auto` is on where they are reliable, [by \
-         release](#kernel-channel-events-by-release). Times that are not believed are discarded \
-         and counted. Up to 2.30, NCCL with these events and any profiler may crash when a \
+         release](#kernel-channel-events-by-release). Implausible times are discarded and counted. \
+         Up to 2.30, NCCL with these events and any profiler may crash when a \
          communicator that shares its parent's resources (`splitShare`) is destroyed on an \
          overloaded machine; `off` avoids it.",
     );
@@ -159,10 +157,9 @@ variables! {
         "`auto`, `on`, `off`",
         "`auto`",
         "CUDA events around NCCL's kernel launches ([probe.md](probe.md); from NCCL 2.28 on). They \
-         show how long kernels took, whether they have ended, and what a launch waits for, also \
-         without kernel channel events. `auto` is on for communicators within one node if kernel \
-         channel events are off, because their operations would show no end, and so no hang. The \
-         callbacks of a measured launch call the process's CUDA driver three times.",
+         show how long kernels took, whether they have ended, and what a launch waits for. \
+         `auto` is on for communicators within one node if kernel channel events are off, \
+         because a hang could not be seen otherwise.",
     );
 
     RING_MB: Option<u64> = plugin(value::ring_bytes, || None).help(
@@ -175,10 +172,9 @@ variables! {
         "a directory in memory (tmpfs), or `off`",
         "`/dev/shm`",
         "The directory of the file in which records wait for the drain thread, so that a SIGKILL \
-         loses nothing; the file is removed when the process exits. With `off`, or if the \
-         directory is more than half full, records wait in private memory, and a kill loses up to \
-         80 ms of them. The first communicator waits for this directory, and for no other: do not \
-         name one whose file system may hang.",
+         loses nothing. With `off`, or if the directory is more than half full, a kill loses up \
+         to 80 ms. The first communicator waits for this directory: do not name one whose file \
+         system may hang.",
     );
 
     CLOCK: bool = plugin(value::clock, || true).help(
@@ -203,12 +199,10 @@ variables! {
             "Each rank sends metrics to this URL by OTLP over HTTP (protobuf). `on`: to \
              `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, else `OTEL_EXPORTER_OTLP_ENDPOINT`, else \
              `http://localhost:4318`. Either of these two variables also turns metrics on, unless \
-             `OTEL_EXPORTER_OTLP_PROTOCOL` differs from `http/protobuf`. OpenTelemetry's variables \
-             for headers, timeout and temporality, `OTEL_SERVICE_NAME` and \
-             `OTEL_RESOURCE_ATTRIBUTES` apply too. If this variable is unset, nothing is exported \
-             with `OTEL_SDK_DISABLED=true`, or with an `OTEL_METRICS_EXPORTER` without `otlp` \
-             (such as `none`). For the other profilers' switches 0 means `off`, whatever their \
-             endpoint, and 1 means `on`.",
+             `OTEL_EXPORTER_OTLP_PROTOCOL` differs from `http/protobuf`, `OTEL_SDK_DISABLED` is \
+             `true`, or `OTEL_METRICS_EXPORTER` has no `otlp`. OpenTelemetry's variables for \
+             headers, timeout and temporality, `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` \
+             apply too. For the aliases 0 means `off`, whatever their endpoint, and 1 means `on`.",
         );
 
     WINDOW: Option<Duration> = on_demand(value::export_interval, || None)
@@ -222,16 +216,14 @@ variables! {
         .help(
             "0.1 to 86400",
             "`OTEL_METRIC_EXPORT_INTERVAL` (ms), else 60",
-            "Seconds between two exports of metrics. OpenTelemetry's variable is in milliseconds \
-             and Inspector's in microseconds; both are at least 0.1 s, and Inspector's -1 (export \
-             only at the end) means the longest time.",
+            "Seconds between two exports of metrics. Inspector's variable is in microseconds, and \
+             its -1 (export only at the end) means the longest time.",
         );
 
     WINDOW_EVENTS: u32 = on_demand(value::window_events, || 0).help(
         "0, or 1000 to 4294967295",
         "0: by time only",
-        "Metrics are also exported after this number of events, if that is sooner. An operation \
-         is never split, and an operation that does not end delays no other.",
+        "Metrics are also exported after this number of events, if that is sooner.",
     );
 
     LABELS: SeriesLabels = plugin(value::labels, SeriesLabels::default).help(
@@ -258,11 +250,9 @@ variables! {
             "`log`, `dump`, `signal:USR2`, `exec:COMMAND` (last), or several with commas",
             "`log`",
             "What the plugin does when it reports a hang. `dump`: it copies the recording to a new \
-             directory beside it. `signal`: it sends the process this signal (also `ABRT`, `TERM`, \
-             `INT`, `QUIT`, `KILL`; a signal that ends the process comes last, after 10 s at \
-             most). `exec`: `sh` runs the command. Its environment is that of the process at the \
-             first communicator, with `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, `_RANK`, `_PID`, \
-             `_DRILL` and `_REPORT` (a file) added.",
+             directory next to it. `signal`: it sends the process this signal (also `ABRT`, \
+             `TERM`, `INT`, `QUIT`, `KILL`). `exec`: `sh` runs the command, with variables that \
+             describe the hang ([hang.md](hang.md#what-is-done-about-it)).",
         );
 
     CHAIN: Vec<String> = plugin(value::list, Vec::new).help(
@@ -282,7 +272,7 @@ variables! {
 
     PLUGIN: Option<String> = tool(value::any).help(
         "a file",
-        "beside the tool",
+        "next to the tool",
         "The plugin that `ncclscope run`, `env` and `plugin-path` use.",
     );
 

@@ -89,7 +89,7 @@ pub(crate) const DROPPED: &str = "ncclscope.series.dropped";
 pub static METRICS: &[Metric] = &[
     metric!("nccl.operations", Counter, "{operation}", OF_OPERATION,
         Source::Operation(|o| Some(Value::Count(o.count))),
-        "Operations that ended, or of which no further event is expected"),
+        "Operations that ended, or for whose end no event is expected"),
     metric!("nccl.operation.io", Counter, "By", OF_OPERATION,
         Source::Operation(|o| Some(Value::Count(o.bytes))),
         "Bytes of operations, as nccl-tests count them"),
@@ -136,7 +136,7 @@ pub static METRICS: &[Metric] = &[
          reports its kernels or network traffic"),
     metric!("nccl.graph.invisible", Counter, "{operation}", OF_RANK,
         Source::Rank(|r| (r.invisible > 0).then_some(Value::Count(r.invisible))),
-        "Operations of captured calls of which NCCL reports neither kernels nor network traffic: \
+        "Operations in CUDA graphs whose kernels and network traffic NCCL does not report: \
          their replays are in no figure"),
     metric!("nccl.invisible.libraries", Sum, "{process}", &[LIBRARY],
         Source::Beside,

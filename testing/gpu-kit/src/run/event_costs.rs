@@ -155,22 +155,34 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
+/// The table; releases with the same counts share a row.
 fn table(libraries: &[PathBuf]) -> Result<String, String> {
-    let mut text = String::from("| NCCL | ranks | without a plugin | more with |\n");
-    text += "| --- | --- | --- | --- |\n";
+    let mut merged: Vec<(String, String)> = Vec::new();
     for library in libraries {
         let out = std::env::temp_dir().join(format!("event-costs-{}", std::process::id()));
         let setup = super::Options::of_stand_in(library.clone(), out.clone()).setup();
-        let rows = setup.and_then(|setup| rows(&setup));
+        let rows = setup.and_then(|setup| Ok((setup.version, rows(&setup)?)));
         // A leftover in the folder for temporary files is harmless.
         let _ = std::fs::remove_dir_all(&out);
-        text += &rows?;
+        let (version, rows) = rows?;
+        for row in rows {
+            match merged.iter_mut().find(|(_, other)| *other == row) {
+                Some((releases, _)) => *releases += &format!(", {}", shown(version)),
+                None => merged.push((shown(version), row)),
+            }
+        }
+    }
+    let mut text = String::from("| NCCL | ranks | without a plugin | more with |\n");
+    text += "| --- | --- | --- | --- |\n";
+    for (releases, row) in merged {
+        writeln!(text, "| {releases} | {row} |").map_err(|e| e.to_string())?;
     }
     Ok(text)
 }
 
-fn rows(setup: &Setup) -> Result<String, String> {
-    let mut text = String::new();
+/// The cells of a release, for each layout.
+fn rows(setup: &Setup) -> Result<Vec<String>, String> {
+    let mut rows = vec![];
     for (place, layout) in LAYOUTS {
         let base = job(setup, &format!("{place}/none"), layout).without_plugin().run(LIMIT)?;
         let base = Work::of(&base)?;
@@ -194,16 +206,11 @@ fn rows(setup: &Setup) -> Result<String, String> {
             }
         }
         let more = if more.is_empty() { "nothing".to_owned() } else { more.join("; ") };
-        let nodes = base.nodes[1];
-        writeln!(
-            text,
-            "| {} | {place} | {} threads, {nodes} host nodes for a captured operation | {more} |",
-            shown(setup.version),
-            base.threads
-        )
-        .map_err(|e| e.to_string())?;
+        let (threads, nodes) = (base.threads, base.nodes[1]);
+        let base = format!("{threads} threads, {nodes} host nodes for a captured operation");
+        rows.push(format!("{place} | {base} | {more}"));
     }
-    Ok(text)
+    Ok(rows)
 }
 
 /// `2.30.7` of 23007.
