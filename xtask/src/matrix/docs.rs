@@ -51,20 +51,19 @@ const HEAD: &str = "\
 <!-- Written by `cargo xtask matrix --docs`: change xtask/src/matrix, not this page. -->
 
 This page shows which release emits which events, from which thread, on which topology. It was
-measured with NVIDIA's own libnccl from its wheels on the CPU stand-in
+measured with NVIDIA's own libnccl on the CPU stand-in
 ([how](../README.md#how-it-is-tested-without-a-gpu)), with every kind except ProxyCtrl and
 KernelPhase, and from 2.31 on without KernelCh, which these releases can emit. By default the plugin
-asks 2.29 and 2.30 for no KernelCh either ([`NCCLSCOPE_KERNEL`](env.md)). Every recording behind
-this page passed `check` of `testing/invariants`. [The glossary](glossary.md) explains the terms.
+asks 2.29 and 2.30 for no KernelCh either ([`NCCLSCOPE_KERNEL`](env.md)). A range such as \"2.28.9
+to 2.30.7\" covers the measured releases between. [The glossary](glossary.md) explains the terms.
 
-The number of ProxySteps depends on the size of NCCL's buffers. The rig sets `NCCL_BUFFSIZE` to 1
-MiB, a quarter of NCCL's own, and at most 4 channels (`ENVIRONMENT` in `testing/rig/src/job.rs` has
-all of its settings).
+The rig sets `NCCL_BUFFSIZE` to 1 MiB, a quarter of NCCL's own, on which the number of ProxySteps
+depends, and at most 4 channels (`ENVIRONMENT` in `testing/rig/src/job.rs`).
 
-The events that a thread emits identify it: *api* is the thread that calls NCCL (or NCCL's own
-thread that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy
-progress thread, and *kernel* is its profiler thread, or a proxy thread that has no network to
-serve. Releases without API events do not distinguish *callback* from *api*.
+The threads: *api* calls NCCL (or is NCCL's own thread that launches for it), *callback* is CUDA's
+host-callback thread, *proxy* is NCCL's proxy progress thread, and *kernel* is its profiler thread,
+or a proxy thread without a network. Releases without API events do not distinguish *callback* from
+*api*. – means not emitted; a table has no column for kinds that none of its rows emits.
 ";
 
 pub(super) fn write(cells: &[Cell], outcomes: &[Outcome]) -> crate::outcome::Outcome<()> {
@@ -133,8 +132,21 @@ impl<'a> Measured<'a> {
         match those.len() {
             0 => "no release".into(),
             n if n == self.releases.len() && n > 1 => "every release".into(),
-            _ => those.join(", "),
+            _ => self.named(&those),
         }
+    }
+
+    /// Releases as text: three or more neighbours are a range.
+    fn named(&self, releases: &[&str]) -> String {
+        let place = |release: &&str| self.releases.iter().position(|other| other == release);
+        let mut parts = Vec::new();
+        for run in releases.chunk_by(|one, next| place(one).map(|at| at + 1) == place(next)) {
+            match run {
+                [first, _, .., last] => parts.push(format!("{first} to {last}")),
+                _ => parts.extend(run.iter().map(|release| (*release).to_owned())),
+            }
+        }
+        parts.join(", ")
     }
 
     /// The kinds that occur in any cell, in order.
@@ -145,8 +157,7 @@ impl<'a> Measured<'a> {
 
     fn threads(&self) -> String {
         let mut text = format!(
-            "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together; – means \
-             not emitted.\n\n"
+            "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together.\n\n"
         );
         let kinds = self.kinds();
         text += &row(["release", "API"].into_iter().chain(kinds.iter().copied()));
@@ -166,7 +177,7 @@ impl<'a> Measured<'a> {
     fn strategies(&self) -> String {
         let mut text = String::from(
             "## By initialisation strategy\n\nThe threads that emit each event, for each way to \
-             create and use communicators; – means not emitted.\n\n",
+             create and use communicators.\n\n",
         );
         let rows = STRATEGIES.iter().flat_map(|&(strategy, topology, workload)| {
             self.releases.iter().filter_map(move |release| {
@@ -203,13 +214,17 @@ impl<'a> Measured<'a> {
 
     fn topologies(&self) -> String {
         let about = sentence(WORKLOADS[0].about);
-        let mut text = format!("## By topology\n\n{about}. Events of all ranks together.\n\n");
+        let mut text = format!(
+            "## By topology\n\n{about}. Events of all ranks together; \
+             `{DOCS_TOPOLOGY}` is above.\n\n"
+        );
         for topology in TOPOLOGIES {
             text +=
                 &format!("- `{}`: {}, {} ranks\n", topology.name, topology.about, topology.ranks);
         }
         text.push('\n');
-        let rows = TOPOLOGIES.iter().flat_map(|topology| {
+        let others = TOPOLOGIES.iter().filter(|topology| topology.name != DOCS_TOPOLOGY);
+        let rows = others.flat_map(|topology| {
             self.releases.iter().filter_map(move |release| {
                 let verdict = self.verdict(release, topology.name, WORKLOADS[0].name)?;
                 Some((vec![*release, topology.name], verdict))
@@ -219,7 +234,8 @@ impl<'a> Measured<'a> {
         text
     }
 
-    /// A table of what `show` returns, by kind; releases with the same values share a row.
+    /// A table of what `show` returns, by kind, without kinds that no row has. Releases with the
+    /// same values share a row, and so do other names with the same releases and values.
     fn table<'b>(
         &self,
         heads: &[&str],
@@ -227,21 +243,38 @@ impl<'a> Measured<'a> {
         show: impl Fn(Option<&Count>) -> String,
     ) -> String {
         let kinds = self.kinds();
-        let mut merged: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        let mut merged: Vec<(Vec<&str>, Vec<&str>, Vec<String>)> = Vec::new();
         for (names, verdict) in rows {
             let numbers = std::iter::once(verdict.files.to_string());
             let counts = kinds.iter().map(|kind| show(verdict.kinds.get(*kind)));
             let numbers: Vec<String> = numbers.chain(counts).collect();
-            let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-            match merged.iter_mut().find(|(n, v)| n[1..] == names[1..] && *v == numbers) {
-                Some((of, _)) => of[0] += &format!(", {}", names[0]),
-                None => merged.push((names, numbers)),
+            let (release, names) = (names[0], names[1..].to_vec());
+            match merged.iter_mut().find(|(_, n, v)| *n == names && *v == numbers) {
+                Some((releases, ..)) => releases.push(release),
+                None => merged.push((vec![release], names, numbers)),
             }
         }
-        let titles = heads.iter().copied().chain(["processes"]).chain(kinds.iter().copied());
-        let mut text = row(titles) + &rule(heads.len() + 1 + kinds.len());
-        for (names, numbers) in merged {
-            text += &row(names.iter().chain(&numbers).map(String::as_str));
+        let is_shown = |at: &usize| *at == 0 || merged.iter().any(|(.., v)| v[*at] != NONE);
+        let columns: Vec<usize> = (0..=kinds.len()).filter(is_shown).collect();
+        let mut shared: Vec<(String, Vec<Vec<&str>>, Vec<String>)> = Vec::new();
+        for (releases, names, numbers) in &merged {
+            let releases = self.named(releases);
+            match shared.iter_mut().find(|(r, _, v)| *r == releases && v == numbers) {
+                Some((_, all, _)) => add(all, names),
+                None => {
+                    let names = names.iter().map(|name| vec![*name]).collect();
+                    shared.push((releases, names, numbers.clone()));
+                }
+            }
+        }
+        let titles = |at: &usize| if *at == 0 { "processes" } else { kinds[*at - 1] };
+        let mut text = row(heads.iter().copied().chain(columns.iter().map(titles)));
+        text += &rule(heads.len() + columns.len());
+        for (releases, names, numbers) in shared {
+            let names = names.iter().map(|names| names.join("; "));
+            let cells = columns.iter().map(|at| numbers[*at].clone());
+            let cells: Vec<String> = std::iter::once(releases).chain(names).chain(cells).collect();
+            text += &row(cells.iter().map(String::as_str));
         }
         text
     }
@@ -258,11 +291,15 @@ impl<'a> Measured<'a> {
         if found.is_empty() {
             return text + "No event: every event that started in these runs stopped.\n";
         }
-        text += &row(["event", "topology", "why", "releases"]);
-        text += &rule(4);
+        let mut shared: BTreeMap<(&str, &str, String), Vec<&str>> = BTreeMap::new();
         for ((kind, topology, reason), releases) in found {
             let names: Vec<&str> = releases.iter().map(|&at| self.releases[at]).collect();
-            text += &row([kind, topology, reason, &names.join(", ")]);
+            shared.entry((kind, reason, self.named(&names))).or_default().push(topology);
+        }
+        text += &row(["event", "topology", "why", "releases"]);
+        text += &rule(4);
+        for ((kind, reason, releases), topologies) in shared {
+            text += &row([kind, &topologies.join(", "), reason, &releases]);
         }
         text
     }
@@ -302,7 +339,7 @@ impl<'a> Measured<'a> {
         for release in &self.releases {
             by_api.entry(self.api(release)).or_default().push(release);
         }
-        let parts = by_api.iter().map(|(api, releases)| format!("v{api}: {}", releases.join(", ")));
+        let parts = by_api.iter().map(|(api, of)| format!("v{api}: {}", self.named(of)));
         format!("The newest that it supports. {}.", parts.collect::<Vec<_>>().join("; "))
     }
 
@@ -410,6 +447,15 @@ fn shown(count: Option<&Count>) -> String {
     count.map_or_else(|| NONE.to_owned(), |count| count.started.to_string())
 }
 
+/// Adds the names of a row to the columns of a shared one.
+fn add<'a>(columns: &mut [Vec<&'a str>], names: &[&'a str]) {
+    for (column, &name) in columns.iter_mut().zip(names) {
+        if !column.contains(&name) {
+            column.push(name);
+        }
+    }
+}
+
 fn join(roles: &BTreeSet<String>) -> String {
     if roles.is_empty() {
         return NONE.into();
@@ -463,14 +509,15 @@ mod tests {
         let (cells, outcomes) = measured();
         let page = Measured::new(&cells, &outcomes).page();
         assert!(page.contains("| 2.28.9 | v5 | api |\n"), "{page}");
-        assert!(page.contains("| 2.28.9, 2.30.7 | socket | 2 | 6 |\n"), "{page}");
-        let graph = "| 2.28.9, 2.30.7 | graph | socket | 2 | api |\n";
+        assert!(page.contains("| 2.28.9, 2.30.7 | socket-shm; shm; "), "{page}");
+        let graph = "; split; graph | socket; p2p-ipc; socket-shm; threads | 2 | api |\n";
         assert!(page.contains(graph), "{page}");
         assert!(page.contains("on every topology above: no release."), "{page}");
         assert!(page.contains("no event below its API call on 2.30.7 "), "{page}");
         assert!(page.contains("No event: every event"), "{page}");
         assert!(page.contains("v5: 2.28.9, 2.30.7."), "{page}");
-        assert!(page.contains("| 1 | m | more than m | `shared-1xm` | all | making the"), "{page}");
+        let refused = "| 1, n | 1, m | more than GPUs | `shared-1x1`, `shared-1xm`, ";
+        assert!(page.contains(refused), "{page}");
         let works = "| n | m | 1 | `socket-threads` | all | works: 2 recordings, 2 calls of";
         assert!(page.contains(works), "{page}");
         assert!(page.contains("| api | 2.28.9, 2.30.7 | +Coll -Coll |\n"), "{page}");
@@ -479,6 +526,10 @@ mod tests {
     #[test]
     fn sentences_begin_with_a_capital() {
         assert_eq!(sentence("one `x`"), "One `x`");
+        let releases = vec!["1", "2", "3", "4", "6"];
+        let none = Measured { releases, verdicts: BTreeMap::new(), refused: BTreeMap::new() };
+        assert_eq!(none.named(&["1", "2", "3", "6"]), "1 to 3, 6");
+        assert_eq!(none.named(&["1", "2", "4"]), "1, 2, 4");
         assert_eq!(row(["a", "b"]) + &rule(2), "| a | b |\n| --- | --- |\n");
     }
 }

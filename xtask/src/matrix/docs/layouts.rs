@@ -35,6 +35,7 @@ impl Measured<'_> {
         );
         text += &row(["nodes", "GPUs/node", "tasks/node", "topology", "releases", "what happens"]);
         text += &rule(6);
+        let mut refused: Vec<((String, String), Vec<String>)> = Vec::new();
         for &(nodes, gpus, tasks, shown) in LAYOUTS {
             let name = match shown {
                 Ok(name) => name,
@@ -43,24 +44,43 @@ impl Measured<'_> {
                     continue;
                 }
             };
-            let mut seen: Vec<(String, Vec<&str>)> = Vec::new();
-            for release in &self.releases {
-                let Some(what) = self.what_happens(release, name) else { continue };
-                match seen.iter_mut().find(|(same, _)| *same == what) {
-                    Some((_, releases)) => releases.push(release),
-                    None => seen.push((what, vec![release])),
+            let is_refused = self.refused.keys().any(|(_, topology)| *topology == name);
+            for (what, releases) in self.seen(name) {
+                let topology = format!("`{name}`");
+                if !is_refused {
+                    text += &row([nodes, gpus, tasks, &topology, &releases, &what]);
+                    continue;
+                }
+                let key = (releases, what);
+                match refused.iter_mut().find(|(same, _)| *same == key) {
+                    Some((_, topologies)) => topologies.push(topology),
+                    None => refused.push((key, vec![topology])),
                 }
             }
-            for (what, releases) in seen {
-                let releases = match releases.len() {
-                    all if all == self.releases.len() => "all".to_owned(),
-                    _ => releases.join(", "),
-                };
-                text += &row([nodes, gpus, tasks, &format!("`{name}`"), &releases, &what]);
-            }
+        }
+        for ((releases, what), topologies) in refused {
+            let topologies = topologies.join(", ");
+            text += &row(["1, n", "1, m", "more than GPUs", &topologies, &releases, &what]);
         }
         text + "\nA task without a GPU is no rank. So one task on a node with one GPU needs a \
                 second node.\n"
+    }
+
+    /// What happens on a topology, with the releases as text.
+    fn seen(&self, topology: &str) -> Vec<(String, String)> {
+        let mut seen: Vec<(String, Vec<&str>)> = Vec::new();
+        for release in &self.releases {
+            let Some(what) = self.what_happens(release, topology) else { continue };
+            match seen.iter_mut().find(|(same, _)| *same == what) {
+                Some((_, releases)) => releases.push(release),
+                None => seen.push((what, vec![release])),
+            }
+        }
+        let text = |releases: &[&str]| match releases.len() {
+            all if all == self.releases.len() => "all".to_owned(),
+            _ => self.named(releases),
+        };
+        seen.into_iter().map(|(what, releases)| (what, text(&releases))).collect()
     }
 
     fn what_happens(&self, release: &str, topology: &str) -> Option<String> {
@@ -107,7 +127,7 @@ impl Measured<'_> {
         }
         seen.sort_by_key(|(role, ..)| *role);
         for (role, order, releases) in seen {
-            text += &row([role, &releases.join(", "), &order.join(" ")]);
+            text += &row([role, &self.named(&releases), &order.join(" ")]);
         }
         text
     }
