@@ -13,26 +13,19 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     ),
     (
         C::ProcessGone,
-        "It ended, or gave no sign of life for 3.5 s while other recordings of its host \
-         continued. For a process of this host the system shows whether it is stopped or frozen; \
-         that is a finding even if the whole job is stopped. Suspect if only recordings of other \
-         hosts continued (5.5 s), and no rank waited for it before.",
+        "No sign of life for 3.5 s while other recordings of its host continued, or an end that \
+         the recording shows. Suspect if only recordings of other hosts continued (5.5 s), and no \
+         rank waited for it before.",
     ),
-    (
-        C::CallNotEnqueued,
-        "More calls than enqueued operations, or an open group or launch, and no rank for which \
-         NCCL may wait. Suspect if all ranks of the operation are in the call.",
-    ),
+    (C::CallNotEnqueued, "Suspect if all ranks of the operation are in the call."),
     (
         C::CommSetup,
-        "Suspect is a rank that takes no part while other ranks are in such a function. NCCL \
-         reports no event for these functions.",
+        "Suspect is a rank that takes no part while other ranks are in such a function.",
     ),
     (
         C::CallMismatch,
-        "Calls or rolling hashes differ at the same number. A rank with missing events belongs to \
-         the group with its hash. If the latest 64 calls do not show the first difference, up to \
-         four recordings are read whole; if none has it, the evidence says `up to call N`.",
+        "Calls or rolling hashes differ at the same number. If the recordings no longer have the \
+         first difference, the evidence says `up to call N`.",
     ),
     (
         C::P2pMismatch,
@@ -59,9 +52,8 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (C::ReceiverNotReady, ""),
     (
         C::NetworkStalled,
-        "Several stalled paths that share a rank point to its interface, and those that share a \
-         host to that host's, if no other path of it moved data in that direction. More than \
-         eight links give one finding. Suspect if the receiver's proxy thread was not looked at \
+        "Stalled paths that share a rank or a host point to its interface, if no other path moved \
+         data in that direction. Suspect if the proxy thread of the receiver was not looked at \
          (P1), or if the peer has finished and nothing shows when it gave the data.",
     ),
     (C::FlushStalled, ""),
@@ -80,8 +72,8 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (
         C::Deadlock,
         "If the cycle goes through two communicators with the same members, the smaller group of \
-         ranks used them in another order and is named; of two halves, both are. Suspect if it \
-         goes through a send or receive that only one side is in, without visible progress.",
+         ranks is named; of two halves, both. Suspect if it goes through a send or receive that \
+         only one side is in.",
     ),
     (C::NotRecorded, "Always suspect."),
     (
@@ -93,10 +85,10 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (
         C::TransfersSlowed,
         "The median of the last third exceeds that of the first by 5 MAD and its 90th percentile \
-         by 10 %, with at least 20 operations in the first third, and the slowdown costs the most \
-         affected rank 0.2 % of the run. With fewer than 20 steps in a third, nine of ten communicators \
-         that do the same must be slower by 10 %. With 6 operations it is a suspicion, if each of \
-         the last third takes 1.5 times as long as any of the first and costs 2 % of the run.",
+         by 10 %, with 20 operations in the first third, and costs 0.2 % of the run. With fewer \
+         than 20 steps in a third, nine of ten communicators of a kind must be slower by 10 %. \
+         Suspect from 6 operations on, if each of the last third takes 1.5 times as long as any \
+         of the first and this costs 2 % of the run.",
     ),
     (
         C::SlowLink,

@@ -11,10 +11,10 @@ const HEAD: &str = "\
 # Findings: all classes
 
 Generated from `crates/findings` by `cargo run -p ncclscope-findings --example findings-docs`. JSON
-has the code as `class` and the name as `name`. The watchdog ([hang.md](hang.md)) reports what one
-rank can see, `diagnose` ([diagnose.md](diagnose.md)) compares all ranks of a job that hangs, and
-`stragglers` ([stragglers.md](stragglers.md)) those of a slow job. A finding is confirmed unless its
-conditions say suspect. `ncclscope` with the verb in the last column and the run shows more.
+has the code as `class` and the name as `name`. The [watchdog](hang.md) reports what one rank can
+see, [diagnose](diagnose.md) compares all ranks of a job that hangs, and
+[stragglers](stragglers.md) those of a slow job. A finding is confirmed unless its conditions say
+suspect. `ncclscope VERB RUN` shows more.
 
 ";
 

@@ -160,16 +160,23 @@ impl<'a> Measured<'a> {
             "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together.\n\n"
         );
         let kinds = self.kinds();
-        text += &row(["release", "API"].into_iter().chain(kinds.iter().copied()));
-        text += &rule(kinds.len() + 2);
+        let mut rows: Vec<(Vec<&str>, Vec<String>)> = Vec::new();
         for release in &self.releases {
-            let mut cells = vec![(*release).to_owned(), format!("v{}", self.api(release))];
-            for kind in &kinds {
+            let cells = kinds.iter().map(|kind| {
                 let counts = WORKLOADS.iter().map(|w| self.count(release, w.name, kind));
-                let roles: BTreeSet<String> = counts.flat_map(|count| count.threads).collect();
-                cells.push(join(&roles));
+                join(&counts.flat_map(|count| count.threads).collect())
+            });
+            let cells: Vec<String> = cells.collect();
+            match rows.iter_mut().find(|(_, same)| *same == cells) {
+                Some((releases, _)) => releases.push(release),
+                None => rows.push((vec![release], cells)),
             }
-            text += &row(cells.iter().map(String::as_str));
+        }
+        text += &row(["releases"].into_iter().chain(kinds.iter().copied()));
+        text += &rule(kinds.len() + 1);
+        for (releases, cells) in rows {
+            let releases = self.named(&releases);
+            text += &row([releases.as_str()].into_iter().chain(cells.iter().map(String::as_str)));
         }
         text
     }
@@ -508,7 +515,10 @@ mod tests {
     fn the_page_says_what_was_measured() {
         let (cells, outcomes) = measured();
         let page = Measured::new(&cells, &outcomes).page();
-        assert!(page.contains("| 2.28.9 | v5 | api |\n"), "{page}");
+        assert!(
+            page.contains("| releases | Coll |\n| --- | --- |\n| 2.28.9, 2.30.7 | api |\n"),
+            "{page}"
+        );
         assert!(page.contains("| 2.28.9, 2.30.7 | socket-shm; shm; "), "{page}");
         let graph = "; split; graph | socket; p2p-ipc; socket-shm; threads | 2 | api |\n";
         assert!(page.contains(graph), "{page}");
