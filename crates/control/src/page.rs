@@ -6,9 +6,28 @@ use crate::releases;
 use crate::table::VARIABLES;
 use crate::variable::ReadBy;
 
-/// The section on the additional work that events cause in NCCL; `cargo xtask event-costs`
-/// generates its table.
+/// The table that `cargo xtask event-costs` prints.
 const EVENT_COSTS: &str = include_str!("event-costs.md");
+
+const EVENT_COSTS_HEAD: &str = "
+## What events make NCCL do more
+
+What NCCL adds to streams and graphs for each kind of event, counted on the CPU stand-in (`cargo xtask
+event-costs`). An operation is one launch here.
+
+";
+
+const EVENT_COSTS_FOOT: &str = "
+Only kernel channel events make NCCL do additional work. In a graph, each launch among ranks of one
+node gets a host function, which waits for CUDA's callback thread at each replay. Up to 2.30 one
+progress thread per communicator polls while work is queued (on an H100, a whole core), and the
+first operation waits for 256 round trips to it.
+
+`NCCLSCOPE_KERNEL=auto` leaves them on up to 2.28, where nothing else shows when operations inside
+one node end. Inference that replays graphs pays at each replay, on an H100 16 us for each operation
+of 64 KiB with NCCL 2.32.3, and 6 us with 2.30.7: set `NCCLSCOPE_KERNEL=off` there (`ncclscope
+doctor` advises this). NCCL 2.30.3 may crash with them in graphs (NVIDIA/nccl#2112).
+";
 
 /// The page.
 #[must_use]
@@ -42,7 +61,7 @@ pub fn markdown() -> String {
          table in `crates/control/src/releases.rs`:\n\n{}",
         releases::markdown()
     ));
-    out.push_str(EVENT_COSTS);
+    out.extend([EVENT_COSTS_HEAD, EVENT_COSTS, EVENT_COSTS_FOOT]);
     out.push_str(
         "\n## Other profilers' variables that are ignored\n\nThey have another meaning, or none, \
          in ncclscope. One line in the log names those that are set.\n\n| variable | why not \

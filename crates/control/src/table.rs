@@ -291,27 +291,25 @@ variables! {
     REQUIRE_NCCL: Option<String> = tests(
         "`1`",
         "unset",
-        "Tests that need a real NCCL fail without it instead of being skipped.",
+        "Tests fail without a real NCCL instead of being skipped.",
     );
 
     REQUIRE_PROM: Option<String> = tests(
         "`1`",
         "unset",
-        "Tests that need Prometheus (`promtool`, `prometheus`) fail without it instead of being \
-         skipped.",
+        "The same for Prometheus (`promtool`, `prometheus`).",
     );
 
     REQUIRE_PTRACE: Option<String> = tests(
         "`1`",
         "unset",
-        "The stepper fails if it has no permission to trace a process, instead of skipping.",
+        "The same for the permission to trace a process (the stepper).",
     );
 
     REQUIRE_NAMESPACES: Option<String> = tests(
         "`1`",
         "unset",
-        "Tests that need a file system of their own (`unshare`, `mount`) fail without the \
-         permission to mount one, instead of being skipped.",
+        "The same for the permission to mount a file system (`unshare`, `mount`).",
     );
 
     BENCH_DIR: Option<String> = tests(
@@ -330,7 +328,7 @@ variables! {
     REQUIRE_TMUX: Option<String> = tests(
         "`1`",
         "unset",
-        "Tests that need a terminal (tmux) fail without it instead of being skipped.",
+        "The same for tmux.",
     );
 
     TEST_OLD_TORCH_PYTHON: Option<String> = tests(
@@ -342,14 +340,13 @@ variables! {
     REQUIRE_BROWSER: Option<String> = tests(
         "`1`",
         "unset",
-        "Tests that need Chromium and a copy of the Perfetto UI fail without them instead of being \
-         skipped.",
+        "The same for Chromium and a copy of the Perfetto UI.",
     );
 
     REQUIRE_TORCH: Option<String> = tests(
         "`1`",
         "unset",
-        "Tests that need PyTorch fail without it instead of being skipped.",
+        "The same for PyTorch.",
     );
 
     TEST_PYTHON: Option<String> = tests(

@@ -78,27 +78,24 @@ macro_rules! identity {
 }
 
 identity! {
-    /// The job: of Slurm with its step (`4711.0`; without it if Open MPI's mpirun started the
-    /// ranks), of torchelastic (its run id), of Kubernetes (`NAME/UID`), or as the user says.
+    /// The job, as the user or the launcher says: `4711.0` in Slurm, `NAME/UID` in Kubernetes.
     job: String, "text",
         "`NCCLSCOPE_JOB`, `SLURM_JOB_ID` and `SLURM_STEP_ID`, `TORCHELASTIC_RUN_ID`, \
          `JOB_NAME` and `JOB_UID` in Kubernetes";
-    /// The job's name, which later jobs may have, too: of Slurm, of Kubernetes, or torchelastic's
-    /// run id. Up to 128 bytes.
+    /// The job's name, up to 128 bytes. Later jobs may have it, too.
     job_name: String, "text",
         "`SLURM_JOB_NAME`, `JOB_NAME` in Kubernetes, `TORCHELASTIC_RUN_ID`";
-    /// The launch that this process's ranks share. Without it, tools distinguish runs by the hashes
-    /// of communicators.
+    /// The launch that this process's ranks share.
     run: String, "text",
         "`TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT`, `PMIX_NAMESPACE`, \
          `PMI_JOBID`, each after Slurm's job, step and `SLURM_RESTART_COUNT`";
     /// Host name, up to its first dot.
     host: String, "text", "the header";
-    /// The kernel's boot: hosts of one name differ in it.
+    /// The kernel's boot.
     boot_id: String, "UUID", "`/proc/sys/kernel/random/boot_id`";
     /// Process id, in the process's own namespace.
     pid: u32, "number", "the header";
-    /// When the process began: a process id that was used again differs in it.
+    /// When the process began.
     start_ticks: u64, "clock ticks after boot", "`/proc/self/stat`, field 22";
     /// A number that other processes are unlikely to have.
     nonce: String, "8 hexadecimal digits", "the kernel's random numbers";
@@ -126,34 +123,29 @@ identity! {
     device_uuid: String, "UUID", "the CUDA driver, at `init`";
     /// Its model. Unknown where communicators are on several devices.
     device_name: String, "text", "the CUDA driver, at `init`";
-    /// The processor: vendor, family, model and name, as far as the kernel tells them. NCCL chooses
-    /// algorithms and channels by it.
+    /// The processor: vendor, family, model and name.
     cpu: String, "text", "`/proc/cpuinfo`";
     /// NCCL's version; AMD's is `RCCL MAJOR.MINOR.PATCH`.
     nccl: String, "`MAJOR.MINOR.PATCH`", "`ncclGetVersion`, at `init`";
-    /// How long a tick of the GPU's timer is, by which the plugin made ns of the times of kernels;
-    /// 0: unknown, so that kernels have no times. Missing with NVIDIA's NCCL, which passes ns.
+    /// Length of a tick of the GPU's timer; 0: unknown, so kernels have no times. Missing with
+    /// NVIDIA's NCCL, which passes ns.
     timer_ns: u32, "ns", "`hipDeviceGetAttribute` of the HIP that RCCL uses, at `init`";
     /// The latest CUDA that the driver supports.
     cuda: String, "`MAJOR.MINOR`", "the CUDA driver, at `init`";
     /// The profiler API that NCCL speaks.
     profiler_api: u32, "number", "the table of functions that NCCL takes";
-    /// Libraries in the process that can communicate without NCCL, with commas between them. What
-    /// they move is not recorded.
-    beside: String, "text", "the names of mapped files, a few times in the process's life";
+    /// Libraries in the process that can communicate without NCCL, with commas between them.
+    beside: String, "text", "the names of mapped files";
     /// The network plugin that NCCL has loaded; none with its own networks (IB, Socket) alone.
     net_plugin: String, "file name", "`/proc/self/maps`: `libnccl-net*`, `librccl-net*` or what \
          `NCCL_NET_PLUGIN` names, unless `NCCL_NET` is `IB` or `Socket`";
     /// The command line, its words with spaces between them, up to 1 KiB.
     command: String, "text", "`/proc/self/cmdline`, unless `NCCLSCOPE_COMMAND` is `off`";
-    /// Which kernels are timed by CUDA events, too; `auto`: those of communicators whose operations
-    /// otherwise show no end.
+    /// Which kernels are timed by CUDA events.
     cuda_events: String, "`auto`, `on` or `off`", "`NCCLSCOPE_CUDA_EVENTS`";
-    /// The process's recording before this one, which was removed while it was written: what came
-    /// before is missing.
+    /// The process's recording before this one, which was removed while it was written.
     replaces: String, "path", "the plugin, when it finds its file without a name";
-    /// The status with which the process exited. Unknown where it still runs, or did not end by
-    /// `exit`: by a signal, a crash or `_exit`.
+    /// The status with which the process exited, if it ended by `exit`.
     exit_status: u32, "number", "what was passed to `exit`, its low eight bits";
     /// Slurm's job alone.
     slurm_job: String, "text", "`SLURM_JOB_ID`";

@@ -98,9 +98,8 @@ pub static METRICS: &[Metric] = &[
         "Time from an operation's start to its last child's end; nccl.timing says by which clock"),
     metric!("nccl.operation.bus_bandwidth", Histogram, "By/s", OF_OPERATION,
         Source::Operation(|o| Value::histogram(&o.bus_bandwidth)),
-        "Bus bandwidth of each operation, as nccl-tests define it, over the time from this rank's \
-         arrival (its kernel starts, or it has its first data to send) to the end: with the wait \
-         for ranks that arrive later"),
+        "Bus bandwidth of each operation, as nccl-tests define it, from this rank's arrival to \
+         the end, with the wait for later ranks"),
     metric!("nccl.operation.algorithm_bandwidth", Histogram, "By/s", OF_OPERATION,
         Source::Operation(|o| Value::histogram(&o.algo_bandwidth)),
         "Algorithm bandwidth of each operation: its bytes divided by the same time"),
@@ -115,21 +114,19 @@ pub static METRICS: &[Metric] = &[
         "Total time of the network transfers of operations, send side"),
     metric!("nccl.operation.gap", Histogram, "s", OF_RANK,
         Source::Rank(|r| Value::histogram(&r.gap)),
-        "Time from an operation's end to the start of the communicator's next, 0 if they overlap; \
-         an operation starts when it is enqueued"),
+        "Time from an operation's end to the enqueueing of the communicator's next, 0 if they \
+         overlap"),
     metric!("nccl.operations.in_flight", Sum, "{operation}", OF_RANK,
         Source::Rank(|r| r.shows_flight().then_some(Value::Count(r.in_flight))),
         "Operations that began and have not ended; absent if that cannot be seen \
          (nccl.operations.hidden)"),
     metric!("nccl.operations.oldest_age", Max, "s", OF_RANK,
         Source::Rank(|r| r.shows_flight().then_some(Value::Sum(r.oldest))),
-        "Age of the oldest operation in flight, 0 if there is none; an operation begins when it is \
-         enqueued, and may wait behind other work of the GPU"),
+        "Time since the oldest operation in flight was enqueued, 0 if there is none"),
     metric!("nccl.operations.hidden", Sum, "{process}", OF_RANK,
         Source::Rank(|r| (r.hidden > 0).then_some(Value::Count(r.hidden))),
-        "Processes in which the communicator's operations show no end, so that no hang is seen: \
-         no network, no kernel events and no CUDA events (NCCLSCOPE_CUDA_EVENTS); absent if there \
-         are none"),
+        "Processes in which the communicator's operations show no end, so that no hang is seen \
+         (NCCLSCOPE_CUDA_EVENTS); absent if there are none"),
     metric!("nccl.graph.calls", Counter, "{call}", OF_RANK,
         Source::Rank(|r| (r.captured > 0).then_some(Value::Count(r.captured))),
         "Calls that were captured into CUDA graphs; a replay counts as an operation where NCCL \
@@ -144,13 +141,12 @@ pub static METRICS: &[Metric] = &[
          is in no figure"),
     metric!("nccl.mask.changed", Sum, "{process}", &[],
         Source::MasksChanged,
-        "Processes whose NCCL reports other events than were requested, because its RAS (CONTROL \
-         PROFILER_MASK) or another library changed the activation mask: what is off is in no \
-         figure; absent if there are none"),
+        "Processes whose activation mask was changed from outside (RAS, CONTROL PROFILER_MASK); \
+         absent if there are none"),
     metric!("nccl.finding", Max, "{finding}", &[CLASS, CONFIDENCE, AT_FAULT],
         Source::Findings,
-        "1 while a job hangs, for each cause and rank at fault, as `ncclscope diagnose` names them \
-         from the recordings that the agent sees"),
+        "1 while a job hangs, for each cause and rank at fault, as `ncclscope diagnose` names \
+         them"),
     metric!("nccl.link.transfers", Counter, "{transfer}", OF_LINK,
         Source::Link(|l| Some(Value::Count(l.transfers))),
         "Network transfers between two ranks"),
@@ -176,13 +172,11 @@ pub static METRICS: &[Metric] = &[
             ("avg", |l| latency(l, Mode::Avg)),
             ("min", |l| latency(l, Mode::Min)),
         ]),
-        "Time of a send of no bytes, by linear regression of time over size, over the last \
-         windows with 16 sends. `avg` is over all sends, and so includes waiting behind earlier \
-         ones; `min` is over the fastest of each size, the link itself"),
+        "Time of a send of no bytes, by linear regression of time over size. `avg` is over all \
+         sends, `min` over the fastest of each size"),
     metric!("nccl.link.rate", Max, "By/s", OF_FIT,
         Source::LinkBy(FIT, &[("avg", |l| rate(l, Mode::Avg)), ("min", |l| rate(l, Mode::Min))]),
-        "Bytes per second of a send after its latency, by the same regression; where all sends \
-         have one size, their size divided by their time"),
+        "Bytes per second of a send after its latency, by the same regression"),
     metric!("nccl.link.fit.r2", Max, "1", OF_FIT,
         Source::LinkBy(FIT, &[("avg", |l| r2(l, Mode::Avg)), ("min", |l| r2(l, Mode::Min))]),
         "Share of the variance of the times of sends that the regression explains, 0 to 1"),
