@@ -252,17 +252,16 @@ impl<'a> Measured<'a> {
         let kinds = self.kinds();
         let mut merged: Vec<(Vec<&str>, Vec<&str>, Vec<String>)> = Vec::new();
         for (names, verdict) in rows {
-            let numbers = std::iter::once(verdict.files.to_string());
             let counts = kinds.iter().map(|kind| show(verdict.kinds.get(*kind)));
-            let numbers: Vec<String> = numbers.chain(counts).collect();
+            let numbers: Vec<String> = counts.collect();
             let (release, names) = (names[0], names[1..].to_vec());
             match merged.iter_mut().find(|(_, n, v)| *n == names && *v == numbers) {
                 Some((releases, ..)) => releases.push(release),
                 None => merged.push((vec![release], names, numbers)),
             }
         }
-        let is_shown = |at: &usize| *at == 0 || merged.iter().any(|(.., v)| v[*at] != NONE);
-        let columns: Vec<usize> = (0..=kinds.len()).filter(is_shown).collect();
+        let is_shown = |at: &usize| merged.iter().any(|(.., v)| v[*at] != NONE);
+        let columns: Vec<usize> = (0..kinds.len()).filter(is_shown).collect();
         let mut shared: Vec<(String, Vec<Vec<&str>>, Vec<String>)> = Vec::new();
         for (releases, names, numbers) in &merged {
             let releases = self.named(releases);
@@ -274,8 +273,8 @@ impl<'a> Measured<'a> {
                 }
             }
         }
-        let titles = |at: &usize| if *at == 0 { "processes" } else { kinds[*at - 1] };
-        let mut text = row(heads.iter().copied().chain(columns.iter().map(titles)));
+        let titles = columns.iter().map(|at| kinds[*at]);
+        let mut text = row(heads.iter().copied().chain(titles));
         text += &rule(heads.len() + columns.len());
         for (releases, names, numbers) in shared {
             let names = names.iter().map(|names| names.join("; "));
@@ -328,9 +327,7 @@ impl<'a> Measured<'a> {
             ),
             (
                 "Does it matter how ranks found each other (MPI, a launcher, own sockets)?",
-                "No. NCCL gets a unique id, a rank and a number of ranks; all measurements above \
-                 passed the id through a file."
-                    .into(),
+                "No. NCCL gets a unique id, a rank and a number of ranks.".into(),
             ),
             ("Do several tasks on a node change what is emitted?", self.several_tasks()),
             ("How often does NCCL call `init`?", self.inits()),
@@ -368,8 +365,8 @@ impl<'a> Measured<'a> {
         });
         format!(
             "Both emit the same kinds of events from the same kinds of threads, on one host: \
-             {same}. The processes differ: with one device per thread one process has all the \
-             communicators, and NCCL calls `init` once for each of them: {one_file}."
+             {same}. With one device per thread one process has all the communicators, and NCCL \
+             calls `init` once for each of them: {one_file}."
         )
     }
 
@@ -380,8 +377,7 @@ impl<'a> Measured<'a> {
         });
         format!(
             "Each task is a process with its own plugin and its own `init`. Two tasks on each of \
-             two nodes emit the same kinds from the same threads as one on each: {same}. The \
-             number of ProxyOps and steps differs: ranks of one node need no network between them."
+             two nodes emit the same kinds from the same threads as one on each: {same}."
         )
     }
 
@@ -520,7 +516,7 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("| 2.28.9, 2.30.7 | socket-shm; shm; "), "{page}");
-        let graph = "; split; graph | socket; p2p-ipc; socket-shm; threads | 2 | api |\n";
+        let graph = "; split; graph | socket; p2p-ipc; socket-shm; threads | api |\n";
         assert!(page.contains(graph), "{page}");
         assert!(page.contains("on every topology above: no release."), "{page}");
         assert!(page.contains("no event below its API call on 2.30.7 "), "{page}");

@@ -39,10 +39,10 @@ Limits:
 
 - A rank distinguishes 64 communicators at a time, 2,048 links and 2,048 channels. The rest share
   the series whose `nccl.communicator.hash` is `0000000000000000` (rank and peer -1).
-- With PXN, the agent counts a transfer for the rank that owns the data. A rank that exports its
-  metrics itself does not know the owner's communicator: the hash is `0000000000000000`.
+- With PXN, the agent counts a transfer for the rank that owns the data; a rank that exports its
+  metrics itself cannot, and the hash is `0000000000000000`.
 - Some networks receive from several peers in one request (`maxRecvs` above 1). These receives end
-  with the slowest sender; the series of the send side distinguish the peers.
+  with the slowest sender; the send side distinguishes the peers.
 - What does not go through NCCL is in no figure, and neither are replays of CUDA graphs that NCCL
   does not report (`nccl.graph.invisible` counts their operations at capture).
   `nccl.invisible.libraries` names the loaded libraries that can communicate without NCCL: NVSHMEM,
