@@ -12,8 +12,8 @@ const EVENT_COSTS: &str = include_str!("event-costs.md");
 const EVENT_COSTS_HEAD: &str = "
 ## What events make NCCL do more
 
-What NCCL adds to streams and graphs for each kind of event, counted on the CPU stand-in (`cargo xtask
-event-costs`). An operation is one launch here.
+What NCCL adds to streams and graphs for each kind of event, counted on the CPU stand-in (`cargo
+xtask event-costs`). An operation is one launch here.
 
 ";
 
@@ -37,7 +37,7 @@ pub fn markdown() -> String {
          (`cargo run -p ncclscope-control --example env-docs`); do not edit.\n\nAn invalid \
          value is reported in one line and the default is used. An empty value counts as \
          unset.\n\nA name after \"also\" is another profiler's variable with the same meaning. If \
-         both are set, ours is used; one line in the log lists the others that are used.\n",
+         both are set, ours is used; one line in the log lists the aliases that are used.\n",
     );
     let sections: [(&[ReadBy], &str); 3] = [
         (&[ReadBy::Plugin, ReadBy::PluginOnDemand], "Read by the plugin"),

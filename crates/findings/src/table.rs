@@ -83,8 +83,8 @@ pub(crate) const ROWS: [Row; 27] = [
         explanation: "The ranks of a communicator called different functions, or passed different \
                       types, counts or roots, at the same operation number. The largest group \
                       counts as right.",
-        advice: "compare the code paths of the named and the remaining ranks: a branch on the rank, \
-                 an uneven batch, an operation that is called conditionally.",
+        advice: "compare the code paths of the named and the remaining ranks: a branch on the \
+                 rank, an uneven batch, an operation that is called conditionally.",
         verb: "report --by rank,func",
         tools: ALL_RANKS,
     },

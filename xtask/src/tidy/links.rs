@@ -99,7 +99,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
 }
 
 /// The lines outside of fenced code, with line numbers.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         if line.trim_start().starts_with("```") {

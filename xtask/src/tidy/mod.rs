@@ -9,6 +9,7 @@ mod circles;
 mod deps;
 mod links;
 mod mask;
+mod prose;
 mod rules;
 mod size;
 mod source;
@@ -31,6 +32,7 @@ pub(crate) fn run() -> Outcome {
     }
     found.extend(circles::check(&paths)?);
     found.extend(deps::check()?);
+    found.extend(prose::check(&paths)?);
     for violation in &found {
         println!("{violation}");
     }
