@@ -174,7 +174,8 @@ pub(crate) fn markdown() -> String {
             // A reason is printed once.
             let earlier = out.lines().find(|line| line.contains(reason));
             let earlier = earlier.and_then(|line| line.split(" | ").next());
-            let why = earlier.map_or((*reason).into(), |row| format!("as {}", &row[2..]));
+            let row = earlier.map(|row| format!("as {}", row.trim_start_matches("| ")));
+            let why = row.as_deref().unwrap_or(reason);
             out.push_str(&format!("| {from} | {state} | {why} |\n"));
         }
     }
