@@ -250,36 +250,26 @@ impl<'a> Measured<'a> {
         show: impl Fn(Option<&Count>) -> String,
     ) -> String {
         let kinds = self.kinds();
-        let mut merged: Vec<(Vec<&str>, Vec<&str>, Vec<String>)> = Vec::new();
+        let mut merged: Vec<Merged<'_>> = Vec::new();
         for (names, verdict) in rows {
-            let counts = kinds.iter().map(|kind| show(verdict.kinds.get(*kind)));
-            let numbers: Vec<String> = counts.collect();
-            let (release, names) = (names[0], names[1..].to_vec());
-            match merged.iter_mut().find(|(_, n, v)| *n == names && *v == numbers) {
-                Some((releases, ..)) => releases.push(release),
-                None => merged.push((vec![release], names, numbers)),
+            let cells: Vec<String> =
+                kinds.iter().map(|kind| show(verdict.kinds.get(*kind))).collect();
+            let (release, names) = (names[0], names[1..].iter().map(|name| vec![*name]).collect());
+            match merged.iter_mut().find(|row| row.names == names && row.cells == cells) {
+                Some(row) => row.releases.push(release),
+                None => merged.push(Merged { releases: vec![release], names, cells }),
             }
         }
-        let is_shown = |at: &usize| merged.iter().any(|(.., v)| v[*at] != NONE);
+        let is_shown = |at: &usize| merged.iter().any(|row| row.cells[*at] != NONE);
         let columns: Vec<usize> = (0..kinds.len()).filter(is_shown).collect();
-        let mut shared: Vec<(String, Vec<Vec<&str>>, Vec<String>)> = Vec::new();
-        for (releases, names, numbers) in &merged {
-            let releases = self.named(releases);
-            match shared.iter_mut().find(|(r, _, v)| *r == releases && v == numbers) {
-                Some((_, all, _)) => add(all, names),
-                None => {
-                    let names = names.iter().map(|name| vec![*name]).collect();
-                    shared.push((releases, names, numbers.clone()));
-                }
-            }
-        }
         let titles = columns.iter().map(|at| kinds[*at]);
         let mut text = row(heads.iter().copied().chain(titles));
         text += &rule(heads.len() + columns.len());
-        for (releases, names, numbers) in shared {
-            let names = names.iter().map(|names| names.join("; "));
-            let cells = columns.iter().map(|at| numbers[*at].clone());
-            let cells: Vec<String> = std::iter::once(releases).chain(names).chain(cells).collect();
+        for row_of in with_shared_names(merged) {
+            let names = row_of.names.iter().map(|names| names.join("; "));
+            let cells = columns.iter().map(|at| row_of.cells[*at].clone());
+            let releases = std::iter::once(self.named(&row_of.releases));
+            let cells: Vec<String> = releases.chain(names).chain(cells).collect();
             text += &row(cells.iter().map(String::as_str));
         }
         text
@@ -450,13 +440,30 @@ fn shown(count: Option<&Count>) -> String {
     count.map_or_else(|| NONE.to_owned(), |count| count.started.to_string())
 }
 
-/// Adds the names of a row to the columns of a shared one.
-fn add<'a>(columns: &mut [Vec<&'a str>], names: &[&'a str]) {
-    for (column, &name) in columns.iter_mut().zip(names) {
-        if !column.contains(&name) {
-            column.push(name);
+/// A row of a table that stands for several.
+struct Merged<'a> {
+    releases: Vec<&'a str>,
+    /// The names of each column before the cells.
+    names: Vec<Vec<&'a str>>,
+    cells: Vec<String>,
+}
+
+/// Rows with the same releases and cells as one.
+fn with_shared_names(rows: Vec<Merged<'_>>) -> Vec<Merged<'_>> {
+    let mut shared: Vec<Merged<'_>> = Vec::new();
+    for row in rows {
+        let is_same =
+            |other: &&mut Merged<'_>| other.releases == row.releases && other.cells == row.cells;
+        let Some(same) = shared.iter_mut().find(is_same) else {
+            shared.push(row);
+            continue;
+        };
+        for (all, names) in same.names.iter_mut().zip(row.names) {
+            let new = names.into_iter().filter(|name| !all.contains(name));
+            all.extend(new.collect::<Vec<_>>());
         }
     }
+    shared
 }
 
 fn join(roles: &BTreeSet<String>) -> String {
