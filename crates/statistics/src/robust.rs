@@ -3,6 +3,9 @@
 
 use ncclscope_operations::stats;
 
+/// The standard deviation of normally distributed values whose median absolute deviation is 1.
+pub(crate) const DEVIATION: f64 = 1.482_602;
+
 /// The median (for an even number of values, the mean of the middle two); `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
