@@ -15,7 +15,7 @@ use ncclscope_operations::stats::{count, median, to_u64};
 pub enum Against {
     /// The other units in the same blocks.
     Peers,
-    /// Its own earlier blocks.
+    /// Its own earlier blocks. Stalls are not judged, and are no change.
     Past,
 }
 

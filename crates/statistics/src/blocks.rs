@@ -20,10 +20,12 @@ impl Blocks {
         Blocks { units, values: Vec::new() }
     }
 
-    /// Adds a block. Units without a value are unknown, and values without a unit are left out.
+    /// Adds a block. Units without a finite value are unknown, and values without a unit are left
+    /// out.
     pub fn push(&mut self, values: impl IntoIterator<Item = f64>) {
-        let unknown = std::iter::repeat(f64::NAN);
-        self.values.extend(values.into_iter().chain(unknown).take(self.units));
+        let known =
+            values.into_iter().map(|value| if value.is_finite() { value } else { f64::NAN });
+        self.values.extend(known.chain(std::iter::repeat(f64::NAN)).take(self.units));
     }
 
     /// Number of units.
@@ -113,7 +115,7 @@ mod tests {
         let mut blocks = Blocks::new(3);
         blocks.push([1.0, 5.0, 3.0]);
         blocks.push([1.0]);
-        blocks.push([1.0, f64::NAN, 4.0, 9.0]);
+        blocks.push([1.0, f64::INFINITY, 4.0, 9.0]);
         assert_eq!((blocks.len(), blocks.units(), blocks.is_empty()), (3, 3, false));
         let beyond = blocks.beyond_peers();
         let known = |unit: usize| known(beyond.unit(unit)).collect::<Vec<f64>>();
