@@ -4,7 +4,7 @@
 use crate::limits::Limits;
 use crate::run::BLOCKS;
 use crate::schema::Units;
-use crate::stats;
+use ncclscope_statistics::{inflation, least_p, median, rank_sum, shift};
 use std::collections::BTreeMap;
 
 /// Maximum number of blocks of a run that are tested. All pairs of two sides' blocks are formed.
@@ -40,29 +40,29 @@ impl Estimate {
         let is_many = means.len().min(others.len()) >= limits.min_runs;
         // However far apart the runs of the sides are, too few of them prove nothing among so many
         // tests; their blocks do. A run of a saved report is one block.
-        let is_provable = stats::least_p(means.len(), others.len()) * tests < limits.false_share;
+        let is_provable = least_p(means.len(), others.len()) * tests < limits.false_share;
         let has_blocks = a.iter().chain(&b).any(|run| run.len() > 1);
         let is_by_run = is_many && (is_provable || !has_blocks);
         // Runs are independent of each other, but the blocks of one run are not.
         let (of, sides, inflation) = if is_by_run {
             ("run", [means.clone(), others.clone()], 1.0)
         } else {
-            let inflation = stats::inflation(a.iter().chain(&b).map(Vec::as_slice));
+            let inflation = inflation(a.iter().chain(&b).map(Vec::as_slice));
             ("block", [tested(&a), tested(&b)], inflation)
         };
         let [x, y] = &sides;
         let is_enough = is_many || x.len().min(y.len()) >= limits.min_blocks;
-        let p = is_enough.then(|| stats::rank_sum(x, y, inflation));
+        let p = is_enough.then(|| rank_sum(x, y, inflation));
         let positive = |side: &[f64]| side.iter().all(|&value| value > 0.0);
         let ratio = (positive(x) && positive(y)).then(|| {
             let [x, y] = [x, y].map(|side| side.iter().map(|value| value.ln()).collect::<Vec<_>>());
-            let (shift, [low, high]) = stats::shift(&x, &y, inflation)?;
+            let (shift, [low, high]) = shift(&x, &y, inflation)?;
             Some((shift.exp(), [low.exp(), high.exp()]))
         });
         Estimate {
-            medians: [stats::median(x), stats::median(y)],
+            medians: [median(x), median(y)],
             units: Units { of, a: x.len(), b: y.len() },
-            shift: stats::shift(x, y, inflation),
+            shift: shift(x, y, inflation),
             ratio: ratio.flatten(),
             p,
             is_separate: is_by_run || is_separate(&means, &others),
@@ -75,7 +75,7 @@ impl Estimate {
 fn blocks(run: &[(u32, f64)]) -> Vec<f64> {
     let mut blocks: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     run.iter().for_each(|&(block, value)| blocks.entry(block).or_default().push(value));
-    blocks.values().filter_map(|values| stats::median(values)).collect()
+    blocks.values().filter_map(|values| median(values)).collect()
 }
 
 /// The blocks of all runs; of a run with too many of them, blocks at equal distances.
@@ -89,7 +89,7 @@ fn tested(runs: &[Vec<f64>]) -> Vec<f64> {
 
 /// The median of each run that has a value.
 fn medians(runs: &[Vec<f64>]) -> Vec<f64> {
-    runs.iter().filter_map(|blocks| stats::median(blocks)).collect()
+    runs.iter().filter_map(|blocks| median(blocks)).collect()
 }
 
 fn is_separate(a: &[f64], b: &[f64]) -> bool {

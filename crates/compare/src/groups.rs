@@ -13,7 +13,8 @@ use crate::estimate::{RunValues, Values};
 use crate::ranks;
 use crate::run::{BLOCKS, Frequency, Measure, Operation, Run, Series};
 use crate::schema::{Kind, RowKey};
-use crate::stats::{count, median};
+use ncclscope_operations::stats::count;
+use ncclscope_statistics::median;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of sizes that are compared separately.

@@ -5,8 +5,8 @@ What became slower or faster between two sets of runs, and how sure that is.
 [`input`] reads a [`Run`] from recordings, a saved report, or files of other tools: series of
 times by what was measured, and the [`configuration`]. [`compare`] tests each series of one side
 against that of the other: a rank test for the p value, the Hodges-Lehmann estimate for the effect
-([`stats`]), and the procedure of Benjamini and Hochberg, because it tests many. [`Comparison`] is
-the JSON schema `ncclscope.compare/2`; docs/compare.md explains the rules.
+([`ncclscope_statistics`]), and the procedure of Benjamini and Hochberg, because it tests many.
+[`Comparison`] is the JSON schema `ncclscope.compare/2`; docs/compare.md explains the rules.
 
 The unit of observation is a block of training steps, or the run if there are several runs on each
 side. It is never a rank, and seldom an operation: the times of one collective's ranks, or of
@@ -26,7 +26,6 @@ mod ranks;
 mod rows;
 pub mod run;
 pub mod schema;
-pub mod stats;
 
 pub use answer::name;
 pub use limits::Limits;

@@ -8,7 +8,7 @@ communicators that all runs have are compared.
 */
 
 use crate::run::{Frequency, Measure, Run, Series};
-use crate::stats::count;
+use ncclscope_operations::stats::count;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Those of these communicators that are comparable, as measures; `None` if there are none.

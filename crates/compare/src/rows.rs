@@ -8,7 +8,8 @@ use crate::groups::{Group, groups};
 use crate::limits::Limits;
 use crate::run::Run;
 use crate::schema::{Comparison, Cost, Kind, Row, SCHEMA, Side, Units, Verdict};
-use crate::stats::{adjusted, least_p, median};
+use ncclscope_operations::stats::count;
+use ncclscope_statistics::{adjusted, least_p, median};
 use ncclscope_stragglers::steps::StepSource;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,8 +178,8 @@ fn tests(groups: &[Group]) -> BTreeMap<Kind, f64> {
     for group in groups.iter().filter(is_tested) {
         *rows.entry(group.key.kind).or_default() += 1;
     }
-    let kinds = crate::stats::count(rows.len());
-    rows.into_iter().map(|(kind, rows)| (kind, kinds * crate::stats::count(rows))).collect()
+    let kinds = count(rows.len());
+    rows.into_iter().map(|(kind, rows)| (kind, kinds * count(rows))).collect()
 }
 
 /// Adjusts the p values for the number of rows of each kind, and for the number of kinds, so that
@@ -190,7 +191,7 @@ fn adjust(judged: &mut [(Row, bool)]) {
             kinds.entry(row.key.kind).or_default().push((at, p));
         }
     }
-    let count = crate::stats::count(kinds.len());
+    let count = count(kinds.len());
     for of in kinds.into_values() {
         let p: Vec<f64> = of.iter().map(|(_, p)| *p).collect();
         for ((at, _), p) in of.into_iter().zip(adjusted(&p)) {

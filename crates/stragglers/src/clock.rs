@@ -47,7 +47,8 @@ This module does **not** change times: callers convert them with [`Clocks::time`
 */
 
 use crate::model::{EndSync, Job, Part, Worker};
-use crate::robust::{count, median, median_mad};
+use ncclscope_operations::stats::{count, median};
+use ncclscope_statistics::median_mad;
 use std::collections::{BTreeMap, HashSet};
 
 /// Hosts in an operation are compared at distances 2^0 to 2^(HOPS-1) around their ring.

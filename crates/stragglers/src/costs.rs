@@ -8,18 +8,17 @@ use crate::clock::Clocks;
 use crate::finding::Finding;
 use crate::model::{CollectiveClass, Job, P2pBatch, Part};
 use crate::onset::Onset;
-use crate::robust::count;
 use crate::steps::{Step, Steps};
 use ncclscope_delays as delays;
 use ncclscope_delays::{Graph, Operation, Peers, Unit};
 use ncclscope_findings::{Cost, FindingClass};
+use ncclscope_operations::stats::count;
+use ncclscope_statistics::mean_and_error;
 use std::collections::{BTreeSet, HashMap};
 
 /// Error of the weights of peers, as a share of a step: `all references = healthy twin` holds
 /// within 1.2 % on 52 simulated jobs (`../shared/design/judgement.md`, section 0, took the same).
 const REFERENCE_ERROR: f64 = 0.01;
-/// Standard errors of a mean that its interval reaches to either side: 95 %.
-const ERRORS: f64 = 1.96;
 /// Minimum number of steps whose durations are known; fewer give no error.
 const STEPS: usize = 3;
 /// Maximum number of parts of operations that are replayed; each has three moments of 36 bytes. Of
@@ -104,19 +103,6 @@ fn is_late(class: FindingClass) -> bool {
     matches!(class, FindingClass::SlowRank | FindingClass::SlowLaunch)
 }
 
-/// The mean of values in the order of time, and how far it may be off: neighbours that are alike
-/// count for less.
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let number = count(values.len());
-    let mean = values.iter().sum::<f64>() / number.max(1.0);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let pairs = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean));
-    let alike = if squares > 0.0 { pairs.sum::<f64>() / squares } else { 0.0 };
-    let alike = alike.clamp(0.0, 0.8);
-    let variance = squares / (number - 1.0).max(1.0) * (1.0 + alike) / (1.0 - alike);
-    (mean, ERRORS * (variance / number.max(1.0)).sqrt())
-}
-
 /// The first of the last steps that have no more than [`PARTS`].
 fn first(job: &Job, steps: &Steps) -> usize {
     let mut parts = vec![0; steps.list.len()];
@@ -187,19 +173,5 @@ impl<'a> Kinds<'a> {
     fn numbers(&mut self, kind: Kind<'a>, comm: &'a str) -> (u32, u32) {
         let (kinds, comms) = (index(self.kinds.len()), index(self.comms.len()));
         (*self.kinds.entry(kind).or_insert(kinds), *self.comms.entry(comm).or_insert(comms))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_that_are_alike_make_the_error_larger() {
-        let (mean, apart) = mean_and_error(&[1.0, 3.0, 1.0, 3.0, 1.0, 3.0]);
-        let (same, together) = mean_and_error(&[1.0, 1.0, 1.0, 3.0, 3.0, 3.0]);
-        assert_eq!((mean, same), (2.0, 2.0));
-        assert!(together > 1.5 * apart, "{together} {apart}");
-        assert_eq!(mean_and_error(&[]), (0.0, 0.0));
     }
 }

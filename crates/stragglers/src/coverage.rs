@@ -13,10 +13,10 @@ shows the work itself, each step with operations counts.
 use crate::clock::Clocks;
 use crate::finding::Finding;
 use crate::model::Job;
-use crate::robust::median;
 use crate::steps::{Step, Steps};
 use ncclscope_findings::{Confidence, Evidence};
 use ncclscope_operations::human;
+use ncclscope_operations::stats::median;
 use std::collections::BTreeMap;
 
 /// A note is made if recordings end this much apart, ns.

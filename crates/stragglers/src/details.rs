@@ -9,7 +9,7 @@ module does **not** decide who is slow.
 
 use crate::blame::Blame;
 use crate::model::Job;
-use crate::robust::count;
+use ncclscope_operations::stats::count;
 
 /// The details of an analysis.
 #[derive(Clone, PartialEq, Debug, Default)]

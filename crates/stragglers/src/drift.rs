@@ -16,10 +16,11 @@ use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Collective, Job, Part};
 use crate::onset::Onset;
-use crate::robust::{count, median, median_mad, median_of_others};
 use crate::waits::on_clock;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
+use ncclscope_operations::stats::{count, median};
+use ncclscope_statistics::{median_mad, median_of_others};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum number of samples of one class in a third of the run; [`Limits::min_samples`] applies to

@@ -21,10 +21,10 @@ use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
 use crate::onset::Onset;
 use crate::pace::Paces;
-use crate::robust::{count, median, median_mad, median_of_others};
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
-use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_operations::stats::{count, median, to_f64, to_u64};
+use ncclscope_statistics::{median_mad, median_of_others};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A set of comparable edges, as indices.

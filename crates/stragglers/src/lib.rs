@@ -31,7 +31,6 @@ pub mod model;
 mod onset;
 mod pace;
 pub mod report;
-mod robust;
 mod shared_gpu;
 mod shortage;
 mod slow;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When something slow was first seen.
 
-use crate::robust::count;
+use ncclscope_operations::stats::count;
 
 /// The time at which something slow was first seen.
 #[derive(Clone, Copy, PartialEq, Debug)]

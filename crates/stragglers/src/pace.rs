@@ -9,8 +9,8 @@ network no longer than those of other links. On a slow link they stay longer, as
 */
 
 use crate::model::LinkTraffic;
-use crate::robust::median_of_others;
 use ncclscope_operations::stats::to_f64;
+use ncclscope_statistics::median_of_others;
 
 /// A paced link's transfers are in flight for at most this many times as long as those of others.
 const LONGER: f64 = 1.1;

@@ -15,7 +15,6 @@ use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
-use crate::robust::{count, median};
 use crate::steps::{Step, StepSource, Steps};
 use crate::unjudged::{Unjudged, busiest};
 use crate::waits::{LastArriver, Waits, last_arrivers};
@@ -23,7 +22,7 @@ use crate::{coverage, drift, edges, shared_gpu, shortage, slow, stalls};
 use jiff::Timestamp;
 use ncclscope_findings::{CommId, Confidence, Cost, Evidence, FindingClass, Help, RankLocation};
 use ncclscope_operations::human;
-use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_operations::stats::{count, median, to_f64, to_u64};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,9 +18,9 @@ use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{CpuShortage, Job};
 use crate::onset::Onset;
-use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
+use ncclscope_statistics::median_of_others;
 
 /// Maximum share that is used; a larger one cannot be measured better.
 const MOST: f64 = 0.99;

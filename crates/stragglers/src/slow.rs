@@ -16,11 +16,11 @@ use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
-use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human::duration;
-use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::stats::{count, median, to_f64};
+use ncclscope_statistics::median_of_others;
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 

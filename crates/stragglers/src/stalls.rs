@@ -13,10 +13,10 @@ event shows this.
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{GpuStall, Job};
-use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
+use ncclscope_statistics::median_of_others;
 use std::collections::BTreeMap;
 
 /// Finds GPUs that held up a job of `span` ns and so many steps for more than the limit. In short

@@ -14,7 +14,7 @@ work.
 
 use crate::clock::Clocks;
 use crate::model::{Job, Part};
-use crate::robust::{count, median};
+use ncclscope_operations::stats::{count, median};
 use std::collections::BTreeMap;
 
 /// Maximum number of steps that are derived without marks.

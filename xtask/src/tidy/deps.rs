@@ -67,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-inspector",
             "ncclscope-operations",
             "ncclscope-report",
+            "ncclscope-statistics",
             "ncclscope-stragglers",
             "ncclscope-trace",
         ],
@@ -79,6 +80,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-kineto",
             "ncclscope-findings",
             "ncclscope-operations",
+            "ncclscope-statistics",
             "ncclscope-trace",
         ],
     ),
@@ -100,6 +102,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-simulate", &["ncclscope-findings", "ncclscope-trace"]),
     ("ncclscope-diagnose", &["ncclscope-findings", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-delays", &["ncclscope-operations"]),
+    ("ncclscope-statistics", &["ncclscope-operations"]),
     ("ncclscope-inspector", &["ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-report", &["ncclscope-inspector", "ncclscope-operations", "ncclscope-trace"]),
     (

@@ -14,8 +14,9 @@ whose ends agree best.
 
 use crate::input::kernels::{Key, ends};
 use crate::model::{EndSync, Part};
-use crate::robust::{median, median_mad};
 use ncclscope_operations::human;
+use ncclscope_operations::stats::median;
+use ncclscope_statistics::median_mad;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum error of GPU times of one file, ns.

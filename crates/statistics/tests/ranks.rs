@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Statistics of comparisons: known values, and the rate of false alarms.
+//! Ranks, intervals and adjusted p values: known values, and the rate of false alarms.
 
-use ncclscope_compare::stats::{adjusted, inflation, median, rank_sum, shift};
+use ncclscope_statistics::{adjusted, inflation, median, rank_sum, shift};
 
 fn is_near(found: f64, expected: f64, off: f64) -> bool {
     (found - expected).abs() <= off

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Values that follow one another in time are alike, so that they say less than as many independent
+ones: the variance of their mean, and of a test's statistic, grows by (1 + r) / (1 - r), where r is
+the correlation of neighbours, as for a first-order autoregressive series.
+*/
+
+use crate::blocks::known;
+use crate::rank::doubled_ranks;
+use crate::robust::{DEVIATION, median_mad};
+use ncclscope_operations::stats::count;
+
+/// Maximum correlation of neighbours that is used; a stronger one is a trend.
+const STRONGEST: f64 = 0.8;
+/// Values further than this many robust deviations from the median count as if they were that far:
+/// stalls are no part of the likeness of neighbours (as in `../shared/design/judgement`).
+const WINSORISED: f64 = 4.0;
+/// Standard errors of a mean that its interval reaches to either side: 95 %.
+const ERRORS: f64 = 1.96;
+
+/// Factor by which the variance of values in time order exceeds that of independent values, over
+/// several series; at least 1.
+#[must_use]
+pub fn inflation<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
+    let (mut near, mut own) = (0.0, 0.0);
+    for values in series {
+        let (ranks, _) = doubled_ranks(values, &[]);
+        let middle = count(values.len()) + 1.0;
+        let off: Vec<f64> = ranks.iter().map(|&rank| count(rank) - middle).collect();
+        near += off.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
+        own += off.iter().map(|off| off * off).sum::<f64>();
+    }
+    factor(if own > 0.0 { near / own } else { 0.0 })
+}
+
+/// The mean of values in the order of time, and how far it may be off (95 %).
+#[must_use]
+pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let number = count(values.len());
+    let mean = values.iter().sum::<f64>() / number.max(1.0);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let pairs = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean));
+    let alike = if squares > 0.0 { pairs.sum::<f64>() / squares } else { 0.0 };
+    let variance = squares / (number - 1.0).max(1.0) * factor(alike);
+    (mean, ERRORS * (variance / number.max(1.0)).sqrt())
+}
+
+/// The values, with those that are far from the median moved towards it; and the median.
+pub(crate) fn winsorised(values: &[f64]) -> (Vec<f64>, f64) {
+    let spread = median_mad(&mut known(values).collect::<Vec<f64>>());
+    let (middle, mad) = spread.unwrap_or_default();
+    let widest = WINSORISED * DEVIATION * mad;
+    let tame = values.iter().map(|value| value.clamp(middle - widest, middle + widest));
+    (tame.collect(), middle)
+}
+
+/// The correlation of neighbours in series of winsorised values, 0 to 1: the mean over the series,
+/// so that one that has a trend, or varies more than the other ones, does not decide.
+pub(crate) fn likeness<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
+    let (mut sum, mut number) = (0.0, 0.0);
+    for values in series {
+        let (tame, middle) = winsorised(values);
+        let pairs = tame.windows(2).map(|pair| (pair[0] - middle) * (pair[1] - middle));
+        let near: f64 = pairs.filter(|product| !product.is_nan()).sum();
+        let own: f64 = known(&tame).map(|value| (value - middle).powi(2)).sum();
+        if own > 0.0 {
+            sum += near / own;
+            number += 1.0;
+        }
+    }
+    if number > 0.0 { (sum / number).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+/// The factor of the variance for a correlation of neighbours.
+fn factor(alike: f64) -> f64 {
+    let r = alike.clamp(0.0, STRONGEST);
+    (1.0 + r) / (1.0 - r)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_that_are_alike_make_the_error_larger() {
+        let (mean, apart) = mean_and_error(&[1.0, 3.0, 1.0, 3.0, 1.0, 3.0]);
+        let (same, together) = mean_and_error(&[1.0, 1.0, 1.0, 3.0, 3.0, 3.0]);
+        assert_eq!((mean, same), (2.0, 2.0));
+        assert!(together > 1.5 * apart, "{together} {apart}");
+        assert_eq!(mean_and_error(&[]), (0.0, 0.0));
+    }
+}
