@@ -59,6 +59,18 @@ pub(crate) fn products(profile: Profile) -> Outcome<PathBuf> {
     Ok(folder)
 }
 
+/// Builds the tool alone and returns its file; for tests, with all that is built for them.
+pub(crate) fn tool(profile: Profile) -> Outcome<PathBuf> {
+    let profile = match profile {
+        Profile::Tests => return Ok(for_tests(false)?.join("debug/ncclscope")),
+        Profile::Release => "release",
+        Profile::Dist => "dist",
+    };
+    let words = ["cargo", "build", "--package", "ncclscope-cli", "--profile", profile];
+    process::check(&mut process::command(&words))?;
+    Ok(target()?.join(profile).join("ncclscope"))
+}
+
 /// Builds the plugin as it ships, and returns its file under the name that NCCL looks for.
 pub(crate) fn shipped_plugin() -> Outcome<PathBuf> {
     process::check(process::command(&["cargo", "build"]).args(SHIPPED_PLUGIN))?;

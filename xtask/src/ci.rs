@@ -120,7 +120,7 @@ const JOBS: &[Job] = &[
         again: true,
         ..Job::NONE
     },
-    // The results of diagnose and stragglers for planted faults and controls.
+    // How good verdicts are: no column of the table may be worse than the kept one.
     Job {
         name: "evaluate",
         command: "cargo xtask evaluate --small",

@@ -1,66 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask evaluate`: how often `ncclscope diagnose` and `ncclscope stragglers` are right.
+//! `cargo xtask evaluate`: how often `ncclscope diagnose`, `stragglers` and `report` are right, in
+//! one table.
 //!
-//! Jobs with a planted fault, and controls without, are simulated (`ncclscope simulate`) or, with
-//! `--standin`, run on real NCCL with the rig's scenario files; the tool judges their recordings,
-//! and what it says is compared with what was planted. Pairs of jobs show how often `ncclscope
-//! compare` is right (`--compare` alone; with `--standin` on real NCCL). `--small` is what CI runs.
-//! The exit status is 1 where a bound of [`LEAST`] is missed, a control has a verdict, a comparison
+//! A row is a group of jobs: with planted faults, and controls without, that `ncclscope simulate`
+//! wrote; jobs that are drawn by a seed; files and recordings of jobs that others or real NCCL ran.
+//! What a fault costs is known from a simulation of the same job without it. The repository keeps
+//! the columns ([`kept::FILE`]), and a column that is worse is an error. `--small` is what CI runs.
+//!
+//! With `--standin`, the rig's scenario files run on real NCCL. Pairs of jobs show how often
+//! `ncclscope compare` is right (`--compare` alone; with `--standin` on real NCCL).
+//!
+//! The exit status is 1 where a column is worse, a bound of [`simulated`] is missed, a comparison
 //! is wrong too often, or a verdict's time grows faster than the job.
 
 mod answer;
+mod answered;
 mod case;
 mod circumstance;
 mod compare;
 mod compare_standin;
-mod cost;
+mod dice;
+mod drawn;
+mod figures;
+mod kept;
 mod large;
+
+mod others;
+mod planted;
+mod recorded;
 mod score;
 mod silent;
+mod simulated;
 mod standin;
+mod table;
+mod tool;
 mod vectors;
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 
-use case::{Case, Fault, Folder, Group, Judged};
-use circumstance::Circumstance;
+use case::{Fault, Folder};
 use clap::{Args, value_parser};
-use cost::Pair;
-use score::{Cause, Score, shown, words};
-use serde_json::{Value, json};
-use silent::SHARES;
+use score::{Score, words};
+use simulated::Jobs;
+use table::Table;
 
-use crate::nccl::Release;
+use crate::build::{self, Profile};
+use crate::nccl::{self, Release};
 use crate::outcome::Outcome;
-use crate::{build, nccl};
 
-/// Minimum precision and recall of classes and ranks, over all planted faults for one number of
-/// ranks.
-const LEAST: f64 = 0.98;
 /// The release and CUDA version for `--standin`.
 const RELEASE: (&str, u8) = ("2.28.9", 12);
+/// Sizes of jobs, and seeds of each fault.
+const SIZES: (&[u64], u64) = (&[16, 64, 256], 3);
+const SMALL_SIZES: (&[u64], u64) = (&[16], 1);
+const FULL_SIZES: (&[u64], u64) = (&[64, 256], 10);
+/// Ranks of the larger jobs of `--small`.
+const LARGER: u64 = 64;
 
 /// What `cargo xtask evaluate` takes.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What CI runs: 16 ranks, one seed, no ranks without a recording
+    /// What CI runs: few jobs, most of 16 ranks, all of which must be as good as the kept ones
     #[arg(long, conflicts_with_all = ["ranks", "seeds"])]
     small: bool,
-    /// Sizes of the simulated jobs
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "64,1024")]
+    /// Only the slow faults, a row each: ten seeds with 64 and 256 ranks
+    #[arg(long, conflicts_with = "small")]
+    full: bool,
+    /// Sizes of the simulated jobs [default: 16,64,256]
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
     #[arg(value_parser = value_parser!(u64).range(1..))]
     ranks: Vec<u64>,
-    /// Jobs of each fault and size
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    #[arg(value_parser = value_parser!(u64).range(1..))]
-    seeds: u64,
-    /// Plant only these
-    #[arg(long = "fault", value_name = "F")]
+    /// Jobs of each fault and size [default: 3]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Plant only these; nothing is compared with the kept figures
+    #[arg(long = "fault", value_name = "F", conflicts_with = "keep")]
     faults: Vec<String>,
+    /// Only random jobs, of this seed
+    #[arg(long, value_name = "SEED")]
+    random: Option<u64>,
+    /// Number of random jobs
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    jobs: u64,
+    /// Only this number of healthy jobs
+    #[arg(long, value_name = "N")]
+    healthy: Option<u64>,
+    /// Only the files of others, and recordings of real NCCL
+    #[arg(long)]
+    others: bool,
+    /// Keep the figures of the rows that are run
+    #[arg(long)]
+    keep: bool,
+    /// Run the scenarios of the cluster in a box again, and keep their recordings; needs root
+    #[arg(long, value_name = "NAME", num_args = 0..)]
+    record: Option<Vec<String>>,
     /// Leave out the jobs of which some ranks have no recording
     #[arg(long)]
     no_silent: bool,
@@ -74,41 +109,142 @@ pub(crate) struct Options {
     /// Run the rig's scenarios on real NCCL instead
     #[arg(long)]
     standin: bool,
-    /// A file for the results, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+}
+
+/// Random and healthy jobs of `--small`, and of a run of everything.
+const SMALL_DRAWN: [u64; 2] = [8, 50];
+const DRAWN: [u64; 2] = [100, 2_000];
+
+impl Options {
+    /// Sizes of jobs, and seeds of each fault.
+    fn sizes(&self) -> (Vec<u64>, u64) {
+        let (ranks, seeds) = match (self.small, self.full) {
+            (true, _) => SMALL_SIZES,
+            (_, true) => FULL_SIZES,
+            _ => SIZES,
+        };
+        let given = (!self.ranks.is_empty()).then(|| self.ranks.clone());
+        (given.unwrap_or_else(|| ranks.to_vec()), self.seeds.unwrap_or(seeds))
+    }
 }
 
 pub(crate) fn run(mut options: Options) -> Outcome {
+    if let Some(names) = &options.record {
+        recorded::record(names)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if options.small {
-        options = Options { ranks: vec![16], seeds: 1, no_silent: true, pairs: 8, ..options };
+        options = Options { no_silent: true, pairs: 8, ..options };
     }
-    let profile = if options.small { build::Profile::Tests } else { build::Profile::Release };
-    let folder = build::products(profile)?;
-    let tool = folder.join("ncclscope");
-    let scratch = Folder::new(PathBuf::from("target/evaluate"))?;
-    let mut good = true;
-    let mut rows = Vec::new();
+    let scratch = Folder::new(PathBuf::from(format!("target/evaluate-{}", std::process::id())))?;
     if options.standin {
-        good &= on_standin(&options, (&folder, &scratch.0), &mut rows)?;
-    } else if options.compare {
-        good &= compare::is_good(&tool, &scratch.0, options.pairs)?;
-    } else {
-        let faults = chosen(&tool, &options.faults)?;
-        for &ranks in &options.ranks {
-            good &= simulated(&options, &tool, &scratch.0, &faults, ranks, &mut rows)?;
-            good &= vectors::is_good(&tool, &scratch.0, &faults, ranks, options.seeds)?;
-        }
-        if options.faults.is_empty() {
-            good &= large::is_good(&tool, &scratch.0)?;
-            good &= compare::is_good(&tool, &scratch.0, options.pairs)?;
-        }
+        let folder = build::products(Profile::Release)?;
+        return Ok(status(on_standin(&options, (&folder, &scratch.0))?));
     }
-    if let Some(file) = &options.json {
-        let report = json!({"schema": "ncclscope.evaluation/1", "rows": rows});
-        fs::write(file, serde_json::to_string_pretty(&report)?)?;
+    let tool = build::tool(if options.small { Profile::Tests } else { Profile::Release })?;
+    if options.compare {
+        return Ok(status(compare::is_good(&tool, &scratch.0, options.pairs)?));
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let mut table = Table::default();
+    let good = fill(&options, (&tool, &scratch.0), &mut table)?;
+    Ok(status(compared(&options, &table)? && good))
+}
+
+fn status(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints the table, and keeps it or compares it with what is kept.
+fn compared(options: &Options, table: &Table) -> Outcome<bool> {
+    table.print();
+    let kept = Path::new(kept::FILE);
+    if options.keep {
+        table.keep(kept)?;
+        return Ok(true);
+    }
+    Ok(!options.faults.is_empty() || table.is_as_good_as(kept, options.small)?)
+}
+
+/// Runs the jobs of the table. False if a bound is missed.
+fn fill(options: &Options, paths: (&Path, &Path), table: &mut Table) -> Outcome<bool> {
+    let (tool, scratch) = paths;
+    let faults = chosen(tool, &options.faults)?;
+    let jobs = |ranks, seeds| Jobs { tool, scratch, faults: &faults, ranks, seeds };
+    if options.random.is_some() || options.healthy.is_some() || options.others {
+        if let Some(seed) = options.random {
+            drawn::random(table, paths, &faults, (seed, options.jobs))?;
+        }
+        if let Some(count) = options.healthy {
+            drawn::healthy(table, paths, count)?;
+        }
+        if options.others {
+            others::run(table, tool)?;
+            recorded::run(table, paths)?;
+        }
+        return Ok(true);
+    }
+    let (sizes, seeds) = options.sizes();
+    if options.full {
+        sizes.iter().try_for_each(|&ranks| jobs(ranks, seeds).slow(table, true))?;
+        return Ok(true);
+    }
+    if !options.faults.is_empty() {
+        return each_fault(options, jobs, table);
+    }
+    // The tool uses one core most of the time.
+    let second = Folder::new(scratch.join("second"))?;
+    let (good, rest) = thread::scope(|scope| {
+        let rest = scope.spawn(|| {
+            let rest = other_jobs(options, (tool, &second.0), &faults, seeds);
+            rest.map_err(|error| error.to_string())
+        });
+        let good = each_fault(options, jobs, table);
+        (good, rest.join())
+    });
+    table.append(rest.map_err(|_| "the thread of the other jobs panicked")??);
+    // What follows measures processor time.
+    Ok(good? & large::is_good(tool, scratch)? & compare::is_good(tool, scratch, options.pairs)?)
+}
+
+/// Runs jobs with one fault each. False if a bound is missed.
+fn each_fault<'a>(
+    options: &Options,
+    jobs: impl Fn(u64, u64) -> Jobs<'a>,
+    table: &mut Table,
+) -> Outcome<bool> {
+    let (sizes, seeds) = options.sizes();
+    let mut good = true;
+    for &ranks in &sizes {
+        let jobs = jobs(ranks, seeds);
+        good &= jobs.is_good(table)?;
+        good &= jobs.is_good_in_places(options.small)?;
+        if !options.no_silent {
+            jobs.print_silent()?;
+        }
+        good &= vectors::is_good(jobs.tool, jobs.scratch, jobs.faults, ranks, seeds)?;
+    }
+    Ok(good)
+}
+
+/// Runs the jobs that are not those of each fault.
+fn other_jobs(
+    options: &Options,
+    paths: (&Path, &Path),
+    faults: &[Fault],
+    seeds: u64,
+) -> Outcome<Table> {
+    let (tool, scratch) = paths;
+    let mut table = Table::default();
+    if options.small {
+        Jobs { tool, scratch, faults, ranks: LARGER, seeds }.slow(&mut table, false)?;
+    }
+    drawn::pairs(&mut table, paths, seeds)?;
+    let [random, healthy] = if options.small { SMALL_DRAWN } else { DRAWN };
+    drawn::random(&mut table, paths, faults, (drawn::today()?, random))?;
+    drawn::healthy(&mut table, paths, healthy)?;
+    others::run(&mut table, tool)?;
+    recorded::run(&mut table, paths)?;
+    Ok(table)
 }
 
 /// The faults named on the command line; all if there are none.
@@ -121,208 +257,8 @@ fn chosen(tool: &Path, names: &[String]) -> Outcome<Vec<Fault>> {
     Ok(faults)
 }
 
-/// The whole evaluation for one number of ranks. False if a bound is missed.
-fn simulated(
-    options: &Options,
-    tool: &Path,
-    scratch: &Path,
-    faults: &[Fault],
-    ranks: u64,
-    rows: &mut Vec<Value>,
-) -> Outcome<bool> {
-    println!("\n{ranks} ranks, {} seeds\n", options.seeds);
-    println!(
-        "{:<22} {:>5} {:>6} {:>9}  said where it is not exact",
-        "fault", "exact", "ranks", "detected"
-    );
-    let mut total = Total::default();
-    let mut healthy = BTreeMap::new();
-    for fault in faults {
-        let mut line = Line::default();
-        for seed in 1..=options.seeds {
-            let case =
-                Case { fault: fault.clone(), ranks, seed, circumstance: Circumstance::Clean };
-            let judged = case.run(tool, scratch)?;
-            rows.push(row(&case.name(), &judged.planted, &judged.found, &judged.score));
-            line.add(&judged);
-            total.add(fault.group, &judged);
-            if fault.group == Group::Slow {
-                if let Entry::Vacant(new) = healthy.entry(seed) {
-                    new.insert(cost::healthy_ns(tool, scratch, ranks, seed)?);
-                }
-                total.costs.extend(Pair::of(&judged.slow, healthy[&seed]));
-            }
-        }
-        println!("{}", line.shown(&fault.name));
-    }
-    total.print();
-    let are_costs_right = cost::is_good(&total.costs);
-    if !options.no_silent {
-        print_silent(tool, scratch, faults, ranks)?;
-    }
-    let is_good = total.is_good() && are_costs_right;
-    Ok(is_good && in_places(options, tool, scratch, faults, ranks, rows)?)
-}
-
-/// The first seed of each fault in directories that make it harder: in all of them, or in the small
-/// evaluation in one. False if a verdict is not exact.
-fn in_places(
-    options: &Options,
-    tool: &Path,
-    scratch: &Path,
-    faults: &[Fault],
-    ranks: u64,
-    rows: &mut Vec<Value>,
-) -> Outcome<bool> {
-    println!("\n{:<22} {:>5}  said where it is not exact", "directory", "exact");
-    let mut good = true;
-    for (at, circumstance) in Circumstance::ODD.into_iter().enumerate() {
-        let (first, step) = if options.small { (at, Circumstance::ODD.len()) } else { (0, 1) };
-        let (mut line, mut said) = (Line::default(), Vec::new());
-        for fault in faults.iter().skip(first).step_by(step) {
-            let case = Case { fault: fault.clone(), ranks, seed: 1, circumstance };
-            let judged = case.run(tool, scratch)?;
-            rows.push(row(&case.name(), &judged.planted, &judged.found, &judged.score));
-            line.add(&judged);
-            said.extend(line.said.drain(..).map(|words| format!("{}: {words}", fault.name)));
-        }
-        let Score { runs, exact, .. } = line.score;
-        println!("{:<22} {exact:>2}/{runs:<2}  {}", circumstance.name(), said.join("; "));
-        good &= exact == runs && line.answers == runs;
-    }
-    Ok(good)
-}
-
-fn row(name: &str, planted: &[Cause], found: &[Cause], score: &Score) -> Value {
-    let list = |causes: &[Cause]| -> Vec<Value> {
-        causes.iter().map(|c| json!({"class": c.class.code(), "root_ranks": c.ranks})).collect()
-    };
-    json!({"case": name, "planted": list(planted), "found": list(found), "exact": score.is_exact()})
-}
-
-/// The results for all seeds of a fault.
-#[derive(Debug, Default)]
-struct Line {
-    score: Score,
-    /// Number of reports whose first lines are right.
-    answers: u64,
-    slowest_s: f64,
-    said: Vec<String>,
-}
-
-impl Line {
-    fn add(&mut self, judged: &Judged) {
-        self.score += &judged.score;
-        self.slowest_s = self.slowest_s.max(judged.detected_s.unwrap_or(0.0));
-        if !judged.score.is_exact() {
-            self.said.push(format!("{} for {}", words(&judged.found), words(&judged.planted)));
-        }
-        self.said.extend(judged.mistake.clone());
-        self.answers += u64::from(judged.mistake.is_none());
-    }
-
-    fn shown(&self, name: &str) -> String {
-        let Score { runs, exact, .. } = self.score;
-        let detected =
-            if self.slowest_s > 0.0 { format!("{:.0} s", self.slowest_s) } else { "-".into() };
-        let ranks = shown(self.score.ranks.recall());
-        format!(
-            "{name:<22} {exact:>2}/{runs:<2} {ranks:>6} {detected:>9}  {}",
-            self.said.join("; ")
-        )
-    }
-}
-
-/// The results for all faults of one number of ranks.
-#[derive(Debug, Default)]
-struct Total {
-    faults: BTreeMap<Group, Score>,
-    controls: Score,
-    control_hours: f64,
-    costs: Vec<Pair>,
-    /// Number of reports whose first lines are wrong.
-    mistakes: u64,
-}
-
-impl Total {
-    fn add(&mut self, group: Group, judged: &Judged) {
-        self.mistakes += u64::from(judged.mistake.is_some());
-        if group == Group::Control {
-            self.controls += &judged.score;
-            self.control_hours += judged.rank_hours;
-        } else {
-            *self.faults.entry(group).or_default() += &judged.score;
-        }
-    }
-
-    /// Number of verdicts on controls.
-    fn false_verdicts(&self) -> u64 {
-        self.controls.all_classes().wrong
-    }
-
-    fn is_good(&self) -> bool {
-        let reaches =
-            |score: &Score| score.all_classes().reaches(LEAST) && score.ranks.reaches(LEAST);
-        self.faults.values().all(reaches) && self.false_verdicts() == 0 && self.mistakes == 0
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a few verdicts")]
-    fn print(&self) {
-        println!("\n{:<10} {:>10} {:>10}", "class", "precision", "recall");
-        for (class, tally) in self.faults.values().flat_map(|score| &score.classes) {
-            let (name, of) = (class.code(), [tally.precision(), tally.recall()].map(shown));
-            println!("{name:<10} {:>10} {:>10}", of[0], of[1]);
-        }
-        for (group, score) in &self.faults {
-            let (classes, ranks) = (score.all_classes(), score.ranks);
-            for (what, tally) in [("classes", classes), ("ranks", ranks)] {
-                let name = format!("{group:?} {what}");
-                println!(
-                    "{name:<14} {:>6} {:>10}",
-                    shown(tally.precision()),
-                    shown(tally.recall())
-                );
-            }
-        }
-        println!("reports whose first five lines are wrong: {}", self.mistakes);
-        let per_thousand = self.false_verdicts() as f64 * 1000.0 / self.control_hours.max(1e-9);
-        println!(
-            "controls: {} verdicts in {} runs, {:.1} rank-hours: {per_thousand:.1} per 1,000",
-            self.false_verdicts(),
-            self.controls.runs,
-            self.control_hours,
-        );
-    }
-}
-
-/// Prints the curve over silent ranks, for the first seed of each hang.
-fn print_silent(tool: &Path, scratch: &Path, faults: &[Fault], ranks: u64) -> Outcome<()> {
-    let mut sums = vec![Score::default(); SHARES.len()];
-    for fault in faults.iter().filter(|fault| fault.group == Group::Hang) {
-        let case = Case { fault: fault.clone(), ranks, seed: 1, circumstance: Circumstance::Clean };
-        let scores = silent::curve(&case, tool, scratch)?;
-        sums.iter_mut().zip(&scores).for_each(|(sum, score)| *sum += score);
-    }
-    println!("\nhealthy ranks that are silent, and what is left of hang verdicts");
-    println!(
-        "{:>7} {:>12} {:>12} {:>12} {:>12}",
-        "silent", "class prec.", "class rec.", "rank prec.", "rank rec."
-    );
-    for (share, sum) in SHARES.iter().zip(&sums) {
-        let (classes, ranks) = (sum.all_classes(), sum.ranks);
-        let shares = [classes.precision(), classes.recall(), ranks.precision(), ranks.recall()];
-        let shares: Vec<String> = shares.iter().map(|&s| format!("{:>12}", shown(s))).collect();
-        println!("{:>6}% {}", share, shares.join(" "));
-    }
-    Ok(())
-}
-
 /// The rig's scenarios, or pairs of its runs. False if a result is not exact.
-fn on_standin(
-    options: &Options,
-    (folder, scratch): (&Path, &Path),
-    rows: &mut Vec<Value>,
-) -> Outcome<bool> {
+fn on_standin(options: &Options, (folder, scratch): (&Path, &Path)) -> Outcome<bool> {
     let release = Release::new(RELEASE.0, RELEASE.1)?;
     nccl::fetch_all(std::slice::from_ref(&release))?;
     if options.compare {
@@ -346,7 +282,6 @@ fn on_standin(
             );
         }
         println!("{:<22} {:<6} {said}{instead}", found.scenario, if exact { "yes" } else { "NO" });
-        rows.push(row(found.scenario, &found.planted, &found.found, &found.score));
     }
     Ok(good)
 }
@@ -358,33 +293,27 @@ mod tests {
     #[test]
     fn options_are_read() {
         let parsed = |words| crate::options::<Options>(words);
-        let options = parsed("--ranks 8,64 --seeds 2 --fault killed --no-silent --json x.json");
+        let options = parsed("--ranks 8,64 --seeds 2 --fault killed --no-silent");
         let options = options.expect("all are known");
-        assert_eq!((options.ranks, options.seeds), (vec![8, 64], 2));
+        assert_eq!(options.sizes(), (vec![8, 64], 2));
         assert_eq!(options.faults, ["killed"]);
-        assert!(options.no_silent && !options.standin);
-        assert_eq!(parsed("").expect("defaults").ranks, [64, 1024]);
-        for wrong in ["--ranks x", "--seeds 0", "--fault", "--ranks 8,,9", "--small --seeds 2"] {
+        assert!(options.no_silent && !options.standin && options.record.is_none());
+        let sizes = |words| parsed(words).expect("all are known").sizes();
+        assert_eq!(sizes(""), (vec![16, 64, 256], 3));
+        assert_eq!(sizes("--small"), (vec![16], 1));
+        assert_eq!(sizes("--full --seeds 2"), (vec![64, 256], 2));
+        let drawn = parsed("--random 7 --jobs 3 --keep").expect("all are known");
+        assert_eq!((drawn.random, drawn.jobs, drawn.healthy), (Some(7), 3, None));
+        assert_eq!(parsed("--record").expect("all scenarios").record, Some(vec![]));
+        for wrong in [
+            "--ranks x",
+            "--seeds 0",
+            "--fault",
+            "--ranks 8,,9",
+            "--small --seeds 2",
+            "--fault killed --keep",
+        ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_verdict_on_a_control_fails_and_a_missed_fault_too() {
-        let cause =
-            |class: &str| Cause { class: class.parse().expect("a class"), ranks: [1].into() };
-        let judged = |planted: &[Cause], found: &[Cause]| Judged {
-            score: Score::of(planted, found),
-            ..Judged::default()
-        };
-        let mut total = Total::default();
-        total.add(Group::Control, &judged(&[], &[]));
-        total.add(Group::Hang, &judged(&[cause("H1a")], &[cause("H1a")]));
-        assert!(total.is_good());
-        total.add(Group::Control, &judged(&[], &[cause("S2")]));
-        assert!(!total.is_good());
-        let mut total = Total::default();
-        total.add(Group::Slow, &judged(&[cause("S1")], &[]));
-        assert!(!total.is_good());
     }
 }

@@ -4,13 +4,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
 use super::answer;
+use super::answered::{Answered, Verbs};
 use super::circumstance::{Circumstance, recordings};
 use super::score::{Cause, Score};
+use super::tool::{Spent, json, text};
 use crate::outcome::Outcome;
 
 /// The effect of a planted fault on a job.
@@ -60,19 +62,14 @@ pub(super) struct Case {
 /// Offset of the seed of the other job.
 const OTHER_SEED: u64 = 1000;
 
+/// What is said about a case.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged {
     pub(super) score: Score,
     pub(super) planted: Vec<Cause>,
-    pub(super) found: Vec<Cause>,
+    pub(super) answered: Answered,
     /// The mistake in the first lines of the report, if any.
     pub(super) mistake: Option<String>,
-    /// Time from the injection to the verdict with the default threshold, s; only for hangs.
-    pub(super) detected_s: Option<f64>,
-    /// Observed time in rank hours.
-    pub(super) rank_hours: f64,
-    /// What `ncclscope stragglers` says; null for hangs.
-    pub(super) slow: Value,
 }
 
 impl Case {
@@ -108,32 +105,23 @@ impl Case {
         let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
         let run = || vec!["--run".to_owned(), format!("simulated-{}", self.seed)];
         let options = if self.circumstance.has_two_runs() { run() } else { Vec::new() };
-        let verb = |verb| {
+        let mut spent = Spent::default();
+        let mut verb = |verb| {
             let mut command = Command::new(tool);
-            json(command.args([verb, "--format", "json"]).arg(folder).args(&options))
+            spent.json(command.args([verb, "--format", "json"]).arg(folder).args(&options))
         };
-        let diagnosis = verb("diagnose")?;
-        let mut found = Cause::list(&diagnosis["findings"])?;
+        let mut said = Verbs { diagnose: verb("diagnose")?, ..Verbs::default() };
+        said.report = verb("report")?;
         let mut planted = Cause::list(&truth["verdicts"])?;
-        let mut slow = Value::Null;
         if self.fault.group != Group::Hang {
-            slow = verb("stragglers")?;
-            found.extend(Cause::list(&slow["findings"])?);
+            said.stragglers = verb("stragglers")?;
             planted.extend(Cause::list(&truth["slow"])?);
         }
         let hangs = self.fault.group == Group::Hang;
         let report = text(Command::new(tool).arg("report").arg(folder).args(&options))?;
-        let mistake = answer::mistake(&report, &verb("report")?["answer"], &planted, hangs);
-        let seconds = truth["seconds"].as_f64().unwrap_or(0.0);
-        Ok(Judged {
-            score: Score::of(&planted, &found),
-            planted,
-            found,
-            mistake,
-            detected_s: detection(&truth, &diagnosis),
-            rank_hours: seconds * rank_count(self.ranks) / 3600.0,
-            slow,
-        })
+        let mistake = answer::mistake(&report, &said.report["answer"], &planted, hangs);
+        let answered = Answered::read(&said, spent)?;
+        Ok(Judged { score: Score::of(&planted, &answered.causes()), planted, answered, mistake })
     }
 }
 
@@ -156,24 +144,6 @@ pub(super) fn simulate(
     done
 }
 
-#[expect(clippy::cast_precision_loss, reason = "numbers of ranks")]
-fn rank_count(ranks: u64) -> f64 {
-    ranks as f64
-}
-
-/// The age from which `ncclscope diagnose` considers an operation stuck, s.
-const THRESHOLD_S: f64 = 30.0;
-
-/// When a hang would be reported if it were looked for once a second and believed when the counters
-/// stood still twice: the threshold plus two seconds after the oldest waiting operation began.
-fn detection(truth: &Value, diagnosis: &Value) -> Option<f64> {
-    let ages = diagnosis["findings"].as_array()?.iter().filter_map(|v| v["age_ns"].as_u64());
-    let oldest = std::time::Duration::from_nanos(ages.max()?).as_secs_f64();
-    let [ended, injected] = ["ended_ns", "injected_ns"].map(|name| truth[name].as_u64());
-    let left = std::time::Duration::from_nanos(ended?.saturating_sub(injected?)).as_secs_f64();
-    Some((left - oldest).max(0.0) + THRESHOLD_S + 2.0)
-}
-
 /// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Folder(pub(super) PathBuf);
@@ -193,21 +163,4 @@ impl Drop for Folder {
         // Remaining files are overwritten the next time.
         let _gone = fs::remove_dir_all(&self.0);
     }
-}
-
-/// The tool's output. Exit status 1 means that it found something.
-pub(super) fn text(command: &mut Command) -> Outcome<String> {
-    let output = command.stdin(Stdio::null()).output()?;
-    match output.status.code() {
-        Some(0 | 1) => Ok(String::from_utf8(output.stdout)?),
-        _ => {
-            let words = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{command:?}: {}: {}", output.status, words.trim_end()).into())
-        }
-    }
-}
-
-/// The tool's output as JSON.
-pub(super) fn json(command: &mut Command) -> Outcome<Value> {
-    Ok(serde_json::from_str(&text(command)?)?)
 }

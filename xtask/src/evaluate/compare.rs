@@ -7,7 +7,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::case::{Folder, json, simulate};
+use super::case::{Folder, simulate};
+use super::score::float;
+use super::tool::json;
 use crate::outcome::Outcome;
 
 /// Maximum share of equal pairs with an alarm.
@@ -40,7 +42,7 @@ pub(super) fn is_good(tool: &Path, scratch: &Path, pairs: u64) -> Outcome<bool> 
     for (pair, func) in (0..pairs).zip(FUNCTIONS.iter().cycle()) {
         counts.add(tool, scratch, pair, func)?;
     }
-    let share = |of: u64| ratio(of, counts.pairs);
+    let share = |of: u64| float(of) / float(counts.pairs.max(1));
     println!(
         "\ncompare, {RANKS} ranks: {} of {} equal pairs alarm, {} unknown; {} of {} \
          functions that are {:.0} % slower are found, with {} wrong rows",
@@ -105,9 +107,4 @@ pub(super) fn changed<'a>(
 ) -> impl Iterator<Item = &'a Value> {
     let rows = comparison["rows"].as_array().into_iter().flatten();
     rows.filter(move |row| row["verdict"] == verdict)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a few hundred pairs")]
-fn ratio(of: u64, all: u64) -> f64 {
-    of as f64 / all.max(1) as f64
 }

@@ -10,9 +10,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::case::{Folder, json};
+use super::case::Folder;
 use super::compare::changed;
 use super::standin;
+use super::tool::json;
 use crate::nccl::Release;
 use crate::outcome::Outcome;
 

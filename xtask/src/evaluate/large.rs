@@ -10,8 +10,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::case::{Folder, json, text};
+use super::case::Folder;
 use super::score::Cause;
+use super::tool::{json, text};
 use crate::outcome::Outcome;
 
 const RANKS: [u64; 2] = [16_384, 131_072];

@@ -63,9 +63,14 @@ impl AddAssign for Tally {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of verdicts")]
 fn share(part: u64, rest: u64) -> Option<f64> {
-    (part + rest > 0).then(|| part as f64 / (part + rest) as f64)
+    (part + rest > 0).then(|| float(part) / float(part + rest))
+}
+
+/// A count as a number with a fraction.
+#[expect(clippy::cast_precision_loss, reason = "counts of jobs and verdicts")]
+pub(super) fn float(count: u64) -> f64 {
+    count as f64
 }
 
 /// The comparison of a run's verdicts with its truth.

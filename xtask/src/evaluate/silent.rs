@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::case::{Case, Folder};
 use super::circumstance::recordings;
+use super::dice::Dice;
 use super::score::Score;
 use crate::outcome::Outcome;
 
@@ -29,7 +30,7 @@ pub(super) fn curve(case: &Case, tool: &Path, scratch: &Path) -> Outcome<Vec<Sco
         for draw in 0..if share == 0 { 1 } else { DRAWS } {
             let mut seen: Vec<&PathBuf> = healthy.iter().map(|(_, path)| path).collect();
             let silent = usize::try_from((healthy.len() as u64 * share).div_ceil(100))?;
-            shuffle(&mut seen, case.seed * 100 + draw);
+            Dice::new(case.seed * 100 + draw).shuffle(&mut seen);
             seen.truncate(healthy.len() - silent);
             seen.extend(faulty.iter().map(|(_, path)| path).chain([&truth]));
             let part = Folder::new(scratch.join(format!("part-{}", case.name())))?;
@@ -41,36 +42,4 @@ pub(super) fn curve(case: &Case, tool: &Path, scratch: &Path) -> Outcome<Vec<Sco
         scores.push(sum);
     }
     Ok(scores)
-}
-
-/// Shuffles deterministically, depending on the seed (xorshift).
-fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for last in (1..items.len()).rev() {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        let at = usize::try_from(dice % (last as u64 + 1)).unwrap_or(0);
-        items.swap(last, at);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shuffle_keeps_all_and_depends_on_the_seed() {
-        let shuffled = |seed| {
-            let mut items: Vec<u32> = (0..50).collect();
-            shuffle(&mut items, seed);
-            items
-        };
-        let (one, other) = (shuffled(1), shuffled(2));
-        assert_eq!(one, shuffled(1));
-        assert_ne!(one, other);
-        let mut sorted = one;
-        sorted.sort_unstable();
-        assert!(sorted.into_iter().eq(0..50));
-    }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use ncclscope_findings::FindingClass as Class;
 
-use super::case::json;
 use super::score::{Cause, Score};
+use super::tool::json;
 use super::vectors::Agent;
 use crate::nccl::Release;
 use crate::outcome::Outcome;

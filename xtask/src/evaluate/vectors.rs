@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::case::{Fault, Folder, Group, json, text};
+use super::case::{Fault, Folder, Group};
 use super::score::{Cause, Score, words};
+use super::tool::{json, text};
 use crate::outcome::Outcome;
 
 /// Faults of which a table may not show the class or the ranks, with the reason. Nothing but the
