@@ -19,6 +19,9 @@ pub struct Part {
 pub struct Operation {
     /// Operations of one kind are comparable: role, function and size.
     pub kind: u32,
+    /// Number of the role of its communicator. The order of a rank's operations is that of its
+    /// program only within a role: those of several roles may overtake one another.
+    pub role: u32,
     /// Index of its communicator.
     pub comm: u32,
     /// Index of its step.
@@ -28,6 +31,8 @@ pub struct Operation {
     /// Indices of the operations at the other ends of sends and receives, for whose arrival it
     /// waits, too.
     pub partners: Vec<u32>,
+    /// Waits up to this length are within the error of the clocks, ns.
+    pub error: f64,
 }
 
 /// What a moment is.
@@ -42,10 +47,10 @@ pub(crate) enum Kind {
 }
 
 /// No moment.
-const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 /// Resolution of a GPU's timer, ns: an arrival that seems to be earlier than an end by less may
 /// wait for it. Ends are earlier by as much, but after the arrival at their operation.
-const RESOLUTION: f64 = 1e3;
+pub const RESOLUTION: f64 = 1e3;
 
 /// A moment.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +58,20 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) rank: u32,
     pub(crate) op: u32,
-    /// The moments that it waits for.
-    before: [u32; 2],
+    /// The moments that it waits for; the second one of an end is the arrival of its rank.
+    pub(crate) before: [u32; 2],
 }
 
 impl Node {
+    /// The latest of the moments that it waits for, ns; 0 if there is none.
+    fn earliest(&self, times: &[f64]) -> f64 {
+        let [a, b] = self.before.map(|at| times.get(at as usize).copied());
+        match (a, b) {
+            (Some(a), Some(b)) => a.max(b),
+            _ => a.or(b).unwrap_or(0.0),
+        }
+    }
+
     /// True if it waits for another moment: what a rank did before its first one is unknown.
     pub(crate) fn has_before(&self) -> bool {
         self.before != [NONE; 2]
@@ -73,6 +87,8 @@ pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     /// The part of the time of each moment that it caused itself, ns.
     pub(crate) weights: Vec<f64>,
+    /// When each moment was, ns.
+    pub(crate) times: Vec<f64>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) ranks: usize,
     steps: usize,
@@ -122,14 +138,28 @@ impl Graph {
         &self.weights
     }
 
+    /// These weights with all moments at their references, ns, as [`Peers::references`] gives them:
+    /// work as long as that of peers, transfers no longer. Moments without a reference keep theirs.
+    ///
+    /// [`Peers::references`]: crate::Peers::references
+    #[must_use]
+    pub fn at_references(&self, weights: &[f64], references: &[f64]) -> Vec<f64> {
+        let moments = self.nodes.iter().zip(weights).zip(references);
+        let at_reference = |((node, &weight), &reference): ((&Node, &f64), &f64)| match node.kind {
+            _ if reference.is_nan() => weight,
+            Kind::Arrival | Kind::Ready => reference,
+            Kind::End => weight.min(reference),
+        };
+        moments.map(at_reference).collect()
+    }
+
     /// When each step ends if the moments have these weights.
     #[must_use]
     pub fn replay(&self, weights: &[f64]) -> StepEnds {
         let mut times = vec![0.0_f64; self.nodes.len()];
         let mut ends = vec![f64::NAN; self.steps];
         for (at, (node, weight)) in self.nodes.iter().zip(weights).enumerate() {
-            let before = |at: u32| times.get(at as usize).copied().unwrap_or(0.0);
-            let time = before(node.before[0]).max(before(node.before[1])) + weight;
+            let time = node.earliest(&times) + weight;
             times[at] = time;
             if node.kind == Kind::End {
                 let end = &mut ends[self.operations[node.op as usize].step as usize];
@@ -164,17 +194,26 @@ impl Graph {
             true => self.operations[event.op as usize].step,
             false => 0,
         };
+        let kind = |event: &Event| self.operations[event.op as usize].kind;
         events.sort_unstable_by(|a, b| {
             let by_step = step(a).cmp(&step(b));
             let by_time = by_step.then(a.time.total_cmp(&b.time));
-            by_time.then((a.kind == Kind::Arrival).cmp(&(b.kind == Kind::Arrival)))
+            let by_kind = by_time.then((a.kind == Kind::Arrival).cmp(&(b.kind == Kind::Arrival)));
+            // What begins at the same time does so in the same order in all ranks.
+            by_kind.then(kind(a).cmp(&kind(b))).then(a.op.cmp(&b.op))
         });
         events
     }
 
-    fn push(&mut self, node: Node, weight: f64) -> u32 {
+    /// When a moment was, ns; 0 for none.
+    pub(crate) fn time(&self, node: u32) -> f64 {
+        self.times.get(node as usize).copied().unwrap_or(0.0)
+    }
+
+    fn push(&mut self, node: Node, time: f64) -> u32 {
+        self.weights.push(time - node.earliest(&self.times));
         self.nodes.push(node);
-        self.weights.push(weight);
+        self.times.push(time);
         u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
     }
 }
@@ -185,31 +224,41 @@ struct Building {
     last_end: Vec<u32>,
     /// The moment at which all were there that have arrived at each operation so far.
     ready: Vec<u32>,
-    times: Vec<f64>,
+    /// The arrival of each part; those of an operation begin at its index in `first_part`.
+    arrivals: Vec<u32>,
+    first_part: Vec<usize>,
 }
 
 impl Building {
     fn new(graph: &Graph) -> Building {
-        let ready = vec![NONE; graph.operations.len()];
-        Building { last_end: vec![NONE; graph.ranks], ready, times: Vec::new() }
-    }
-
-    fn time(&self, node: u32) -> f64 {
-        self.times.get(node as usize).copied().unwrap_or(0.0)
+        let mut first_part = Vec::with_capacity(graph.operations.len());
+        let mut parts = 0;
+        for operation in &graph.operations {
+            first_part.push(parts);
+            parts += operation.parts.len();
+        }
+        Building {
+            last_end: vec![NONE; graph.ranks],
+            ready: vec![NONE; graph.operations.len()],
+            arrivals: vec![NONE; parts],
+            first_part,
+        }
     }
 
     fn add(&mut self, graph: &mut Graph, event: &Event) {
         let op = event.op;
         let rank = graph.operations[op as usize].parts[event.part as usize].rank;
         let last = self.last_end[rank as usize];
+        let part = self.first_part[op as usize] + event.part as usize;
         if event.kind == Kind::End {
-            let before = [self.ready[op as usize], NONE];
+            let before = [self.ready[op as usize], self.arrivals[part]];
             let node = Node { kind: Kind::End, rank, op, before };
-            self.last_end[rank as usize] = self.push(graph, node, event.time);
+            self.last_end[rank as usize] = graph.push(node, event.time);
             return;
         }
         let node = Node { kind: Kind::Arrival, rank, op, before: [last, NONE] };
-        let arrival = self.push(graph, node, event.time);
+        let arrival = graph.push(node, event.time);
+        self.arrivals[part] = arrival;
         self.arrived(graph, op, arrival);
         for at in 0..graph.operations[op as usize].partners.len() {
             let partner = graph.operations[op as usize].partners[at];
@@ -225,16 +274,9 @@ impl Building {
             _ => {
                 let rank = graph.nodes[arrival as usize].rank;
                 let node = Node { kind: Kind::Ready, rank, op, before: [before, arrival] };
-                let time = self.time(before).max(self.time(arrival));
-                self.push(graph, node, time)
+                graph.push(node, graph.time(before).max(graph.time(arrival)))
             }
         };
-    }
-
-    fn push(&mut self, graph: &mut Graph, node: Node, time: f64) -> u32 {
-        let before = node.before.map(|at| self.time(at));
-        self.times.push(time);
-        graph.push(node, time - before[0].max(before[1]))
     }
 }
 

@@ -15,13 +15,17 @@ cost: no other formula for a cost is needed.
  B   end ---own work---> arrival ----/
 ```
 
-[`Graph`] has the moments, [`Peers`] which of them are comparable. This crate does **not** decide
-who is slow.
+[`Graph`] has the moments, [`Peers`] which of them are comparable. [`Graph::walk`] follows a wait
+back along the moments that were the latest, and charges each with the part of the wait that its
+weight fills; what it weighs more than its peers is *excess*. This crate does **not** decide who is
+slow.
 */
 #![forbid(unsafe_code)]
 
 mod graph;
 mod peers;
+mod walk;
 
-pub use graph::{Graph, Operation, Part, StepEnds};
+pub use graph::{Graph, Operation, Part, RESOLUTION, StepEnds};
 pub use peers::{Peers, Replaced, Unit};
+pub use walk::{Charge, Source, Wait};

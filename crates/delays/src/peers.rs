@@ -3,13 +3,14 @@
 The weights that moments would have at their peers.
 
 The peers of an arrival are those of other ranks that do the same in that step: the same kinds of
-operations in the same order. The peers of an end are the same operations of other communicators
-with the same role, in the same step. What a moment would weigh is the median of its peers.
+operations, in the same order within each role. The peers of an end are the same operations of other
+communicators with the same role, in the same step. What a moment would weigh is the median of its
+peers.
 */
 
-use crate::graph::{Graph, Kind, Node};
+use crate::graph::{Graph, Kind, Node, Operation};
 use ncclscope_operations::stats::median;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What is replaced.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +48,11 @@ impl Peers {
         Peers { arrivals: arrivals(graph), operations: operations(graph) }
     }
 
-    /// The weights of all moments if those of a unit were the median of their peers outside of it.
-    /// Moments without such peers keep their weight.
+    /// These weights of all moments, but those of a unit are the median of their peers outside of
+    /// it. Moments without such peers keep their weight.
     #[must_use]
-    pub fn weights(&self, graph: &Graph, unit: Unit<'_>) -> Replaced {
-        let mut weights = graph.weights.clone();
+    pub fn weights(&self, graph: &Graph, unit: Unit<'_>, weights: &[f64]) -> Replaced {
+        let mut weights = weights.to_vec();
         let (has_work, has_transfers) = match unit {
             Unit::Since(step) => (false, replace_since(graph, step, &mut weights)),
             Unit::Ranks(ranks) => (
@@ -60,6 +61,27 @@ impl Peers {
             ),
         };
         Replaced { weights, has_work, has_transfers }
+    }
+
+    /// What each moment would weigh at its peers, ns: the median of the moments of other ranks, and
+    /// of other communicators. NaN where there are none.
+    #[must_use]
+    pub fn references(&self, graph: &Graph) -> Vec<f64> {
+        let mut references = vec![f64::NAN; graph.weights.len()];
+        for group in &self.arrivals {
+            let weights: Vec<f64> = group.iter().map(|&at| graph.weights[at as usize]).collect();
+            for (&at, reference) in group.iter().zip(medians_of_others(&weights)) {
+                references[at as usize] = reference;
+            }
+        }
+        for group in &self.operations {
+            let usual = group.iter().map(|(_, ends)| usual(graph, ends).unwrap_or(f64::NAN));
+            let others = medians_of_others(&usual.collect::<Vec<_>>());
+            for ((_, ends), reference) in group.iter().zip(others) {
+                ends.iter().for_each(|&at| references[at as usize] = reference);
+            }
+        }
+        references
     }
 
     /// Replaces the work of ranks; true if some has peers.
@@ -150,6 +172,23 @@ fn usual(graph: &Graph, nodes: &[u32]) -> Option<f64> {
     median(&mut nodes.iter().map(|&at| graph.weights[at as usize]).collect::<Vec<_>>())
 }
 
+/// For each value the median of all other values; NaN for a single one.
+fn medians_of_others(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let others = values.len().saturating_sub(1);
+    let mut medians = vec![f64::NAN; values.len()];
+    if others == 0 {
+        return medians;
+    }
+    for (place, &at) in order.iter().enumerate() {
+        // The values after this one move down by a place.
+        let value = |other: usize| values[order[other + usize::from(other >= place)]];
+        medians[at] = f64::midpoint(value((others - 1) / 2), value(others / 2));
+    }
+    medians
+}
+
 /// Groups of values with the same key, in the order of the keys.
 fn grouped<K: Ord, V>(mut all: Vec<(K, V)>) -> Vec<Vec<V>> {
     all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -165,50 +204,64 @@ fn grouped<K: Ord, V>(mut all: Vec<(K, V)>) -> Vec<Vec<V>> {
     groups
 }
 
-/// The arrivals of ranks with the same program in a step, by their place in it.
+/// The arrivals of ranks with the same program in a step, by their place among those of a role.
 fn arrivals(graph: &Graph) -> Vec<Vec<u32>> {
-    let mut counts: HashMap<(u32, u32), (u32, u64)> = HashMap::new();
+    // Of each rank and step, its operations of each role: their number, and a hash of their order.
+    let mut orders: HashMap<(u32, u32), BTreeMap<u32, (u32, u64)>> = HashMap::new();
     let mut places = Vec::new();
     for (node, at) in graph.nodes.iter().zip(0..) {
         if node.kind == Kind::Arrival {
-            let operation = &graph.operations[node.op as usize];
-            let (count, program) = counts.entry((node.rank, operation.step)).or_default();
-            places.push((operation.step, *count, node.rank, at));
+            let &Operation { step, role, kind, .. } = &graph.operations[node.op as usize];
+            let of_rank = orders.entry((node.rank, step)).or_default();
+            let (count, order) = of_rank.entry(role).or_default();
+            places.push((step, role, *count, node.rank, at));
             *count += 1;
-            *program = mixed(*program, operation.kind);
+            *order = mixed(*order, kind.into());
         }
     }
-    let keyed = places.into_iter().map(|(step, place, rank, at)| {
-        let program = counts.get(&(rank, step)).map_or(0, |of| of.1);
-        ((step, program, place), at)
+    let program = |of_rank: &BTreeMap<u32, (u32, u64)>| {
+        of_rank.values().fold(0, |program, (_, order)| mixed(program, *order))
+    };
+    let programs: HashMap<(u32, u32), u64> =
+        orders.iter().map(|(of, of_rank)| (*of, program(of_rank))).collect();
+    let keyed = places.into_iter().map(|(step, role, place, rank, at)| {
+        let program = programs.get(&(rank, step)).copied().unwrap_or_default();
+        ((step, program, role, place), at)
     });
     grouped(keyed.collect())
 }
 
 /// The n-th operations of a kind in a step, of all communicators.
 fn operations(graph: &Graph) -> Vec<Vec<(u32, Vec<u32>)>> {
-    let mut ends: Vec<Vec<u32>> = vec![Vec::new(); graph.operations.len()];
+    // In the order of their first arrivals, because that in the input may be any.
+    let (mut order, mut ends) = (Vec::new(), vec![Vec::new(); graph.operations.len()]);
+    let mut has_begun = vec![false; graph.operations.len()];
     for (node, at) in graph.nodes.iter().zip(0..) {
+        if !std::mem::replace(&mut has_begun[node.op as usize], true) {
+            order.push(node.op);
+        }
         if node.kind == Kind::End {
             ends[node.op as usize].push(at);
         }
     }
     let mut counts: HashMap<(u32, u32, u32, u32), u32> = HashMap::new();
-    let keyed = graph.operations.iter().zip(0..).zip(ends).map(|((operation, op), ends)| {
+    let keyed = order.into_iter().map(|op| {
+        let operation = &graph.operations[op as usize];
         // The sends and receives of each rank are operations of their own.
         let rank = operation.parts.first().map_or(0, |part| part.rank);
         let rank = if operation.parts.len() > 1 { u32::MAX } else { rank };
         let of = (operation.comm, rank, operation.kind, operation.step);
         let count = counts.entry(of).or_default();
         *count += 1;
+        let ends = std::mem::take(&mut ends[op as usize]);
         ((operation.step, operation.kind, *count), (op, ends))
     });
     grouped(keyed.collect())
 }
 
 /// A hash of a sequence, with one more element.
-fn mixed(hash: u64, next: u32) -> u64 {
-    (hash ^ u64::from(next).wrapping_add(0x9e37_79b9_7f4a_7c15))
+fn mixed(hash: u64, next: u64) -> u64 {
+    (hash ^ next.wrapping_add(0x9e37_79b9_7f4a_7c15))
         .wrapping_mul(0xbf58_476d_1ce4_e5b9)
         .rotate_left(29)
 }
@@ -216,7 +269,7 @@ fn mixed(hash: u64, next: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Operation, Part};
+    use crate::graph::Part;
 
     /// Five steps of `ranks` ranks in one communicator; a rank works for so long, and all transfer
     /// for 1 ms; in ms.
@@ -231,7 +284,7 @@ mod tests {
                 comm: 1 + rank,
                 step,
                 parts: vec![Part { rank, arrival: arrival - 5e5, end: arrival - 4e5 }],
-                partners: vec![],
+                ..Operation::default()
             });
             all.extend(own);
             let part = |(rank, &arrival)| Part { rank, arrival, end: now };
@@ -247,7 +300,8 @@ mod tests {
             let ends = graph.replay(weights);
             (ends[4] - ends[0]) / 1e6
         };
-        last(graph.weights()) - last(&Peers::of(graph).weights(graph, unit).weights)
+        let replaced = Peers::of(graph).weights(graph, unit, graph.weights());
+        last(graph.weights()) - last(&replaced.weights)
     }
 
     #[test]
@@ -277,6 +331,15 @@ mod tests {
         }
         let cost = gain(&graph, Unit::Since(3));
         assert!((cost - 2.0 * 2.0).abs() < 0.01, "{cost}");
-        assert!(!Peers::of(&graph).weights(&graph, Unit::Since(0)).has_transfers, "nothing before");
+        let first = Peers::of(&graph).weights(&graph, Unit::Since(0), graph.weights());
+        assert!(!first.has_transfers, "nothing before");
+    }
+
+    #[test]
+    fn the_median_of_others_leaves_a_value_out() {
+        assert_eq!(medians_of_others(&[1.0, 9.0]), [9.0, 1.0]);
+        assert_eq!(medians_of_others(&[5.0, 1.0, 9.0]), [5.0, 7.0, 3.0]);
+        assert_eq!(medians_of_others(&[4.0, 1.0, 3.0, 2.0]), [2.0, 3.0, 2.0, 3.0]);
+        assert!(medians_of_others(&[1.0])[0].is_nan() && medians_of_others(&[]).is_empty());
     }
 }

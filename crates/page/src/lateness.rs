@@ -260,7 +260,7 @@ mod tests {
         StepRow {
             step: number,
             step_count: 1,
-            root: None,
+            cause: None,
             share: 0.0,
             waiting_share: None,
             duration_ns: 100_000_000,

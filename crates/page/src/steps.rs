@@ -10,7 +10,7 @@ use crate::section::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::{self, duration, three};
 use ncclscope_operations::stats::to_u64;
-use ncclscope_stragglers::finding::SlowPart;
+use ncclscope_stragglers::causes::Cause;
 use ncclscope_stragglers::report::StepRow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -40,7 +40,8 @@ struct Bar {
 pub(crate) fn section(content: Content<'_>) -> Section {
     let is_step = |step: &&StepRow| step.duration_ms() > 0.0;
     let steps: Vec<StepRow> = content.slow.steps.iter().filter(is_step).cloned().collect();
-    let bars: Vec<Bar> = steps.chunks(per_bin(steps.len(), BARS)).filter_map(bar).collect();
+    let chunks = steps.chunks(per_bin(steps.len(), BARS));
+    let bars: Vec<Bar> = chunks.filter_map(|steps| bar(steps, &content.slow.causes)).collect();
     let about = match content.slow.steps_from {
         "marks" => "The steps are those that the application marked.",
         "repetition" => {
@@ -65,24 +66,24 @@ fn last_in(row: &StepRow) -> i64 {
     i64::try_from(row.step_count.max(1) - 1).unwrap_or(0)
 }
 
-fn bar(steps: &[StepRow]) -> Option<Bar> {
+fn bar(steps: &[StepRow], causes: &[Cause]) -> Option<Bar> {
     let n = count(steps.iter().map(|step| step.step_count).sum());
     let waits =
         || steps.iter().filter_map(|step| Some((step, step.waiting_share? * step.duration_ms())));
-    let mut causes: BTreeMap<String, f64> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for (step, waiting) in waits() {
-        if let Some(root) = step.root.as_ref() {
-            *causes.entry(SlowPart::name(root)).or_default() += waiting * step.share;
+        if let Some(cause) = step.cause.and_then(|at| causes.get(at)) {
+            *sums.entry(&cause.name).or_default() += waiting * step.share;
         }
     }
-    let worst = causes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let worst = sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     Some(Bar {
         first: steps.first()?.step,
         last: steps.last().map(|last| last.step + last_in(last))?,
         ms: steps.iter().map(|step| step.duration_ms()).sum::<f64>() / n,
         waiting: (waits().count() > 0).then(|| waits().map(|(_, ms)| ms).sum::<f64>() / n),
         caused: worst.as_ref().map_or(0.0, |(_, ms)| ms / n),
-        cause: worst.map(|(cause, _)| cause),
+        cause: worst.map(|(cause, _)| cause.to_owned()),
     })
 }
 
@@ -205,7 +206,7 @@ fn entries(bars: &[Bar], causes: &[&str]) -> Vec<Legend> {
     entries.extend(named);
     let is_other = |bar: &Bar| bar.cause.as_deref().is_some_and(|cause| !causes.contains(&cause));
     if bars.iter().any(is_other) {
-        entries.push(entry("others".into(), "waiting because of further ranks".into()));
+        entries.push(entry("others".into(), "waiting because of further causes".into()));
     }
     entries
 }
@@ -214,12 +215,11 @@ fn entries(bars: &[Bar], causes: &[&str]) -> Vec<Legend> {
 mod tests {
     use super::*;
 
-    fn step(number: i64, rank: u32, waiting: f64) -> StepRow {
-        let root = Some(SlowPart { rank: Some(rank), ..SlowPart::default() });
+    fn step(number: i64, cause: usize, waiting: f64) -> StepRow {
         StepRow {
             step: number,
             step_count: 1,
-            root,
+            cause: Some(cause),
             share: 0.5,
             waiting_share: Some(waiting),
             duration_ns: 100_000_000,
@@ -228,7 +228,17 @@ mod tests {
 
     #[test]
     fn bars_of_several_steps_name_the_worst_cause() {
-        let bar = bar(&[step(4, 1, 0.1), step(5, 2, 0.4), step(6, 1, 0.1)]).unwrap();
+        let cause = |rank: u32| Cause {
+            name: format!("rank {rank}"),
+            root: None,
+            root_ranks: vec![rank],
+            finding: None,
+            share: 0.0,
+            steps: 0,
+            through: vec![],
+        };
+        let known = [cause(1), cause(2)];
+        let bar = bar(&[step(4, 0, 0.1), step(5, 1, 0.4), step(6, 0, 0.1)], &known).unwrap();
         assert_eq!((bar.first, bar.last, bar.cause.as_deref()), (4, 6, Some("rank 2")));
         assert!((bar.ms - 100.0).abs() < 1e-9 && (bar.waiting.unwrap() - 20.0).abs() < 1e-9);
         let words = "steps 4 to 6, mean: 100 ms, of which a rank waits 20.0 ms; 6.67 ms because of \

@@ -261,7 +261,7 @@ fn many(mut shown: Shown) -> Shown {
     let step = |step: i64| StepRow {
         step,
         step_count: 1,
-        root: None,
+        cause: None,
         share: 0.5,
         waiting_share: Some(0.2),
         duration_ns: 812_500_000,

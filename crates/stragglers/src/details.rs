@@ -23,28 +23,38 @@ pub struct Details {
 /// What each worker did in one step.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StepDetails {
-    /// Mean time that the other workers waited for the own work of each worker, ms, in the order of
-    /// [`Details::ranks`]. Empty if arrivals on the GPU are unknown.
+    /// Mean time that the other workers waited for the own work of each worker because it took
+    /// longer than that of its peers, ms, in the order of [`Details::ranks`]. Empty if unknown:
+    /// without arrivals on the GPU, and in early steps of a large job.
     pub caused_ms: Vec<f32>,
-    /// Own time of each worker, ms, in the order of [`Details::ranks`]; empty like `caused_ms`.
+    /// Own time of each worker, ms, in the order of [`Details::ranks`]; empty without arrivals on
+    /// the GPU.
     pub own_ms: Vec<f32>,
 }
 
 impl Details {
-    pub(crate) fn of(job: &Job, blames: &[Blame]) -> Details {
+    /// The details of the steps; `late` is the excess of each worker's own work in each, ns.
+    pub(crate) fn of<'a>(
+        job: &Job,
+        blames: &[Blame],
+        late: impl Iterator<Item = &'a [f32]>,
+    ) -> Details {
         let mut order: Vec<usize> = (0..job.workers.len()).collect();
         order.sort_by_key(|&worker| job.workers[worker].rank);
         let others = count(order.len().saturating_sub(1)).max(1.0);
-        let step = |blame: &Blame| match job.is_kernel_timed {
+        let step = |(blame, late): (&Blame, &[f32])| match job.is_kernel_timed {
             true => StepDetails {
-                caused_ms: order.iter().map(|&at| ms(blame.own[at] / others)).collect(),
+                caused_ms: match late.is_empty() {
+                    true => Vec::new(),
+                    false => order.iter().map(|&at| ms(f64::from(late[at]) / others)).collect(),
+                },
                 own_ms: order.iter().map(|&at| ms(blame.busy[at])).collect(),
             },
             false => StepDetails::default(),
         };
         Details {
             ranks: order.iter().map(|&worker| job.workers[worker].rank).collect(),
-            steps: blames.iter().map(step).collect(),
+            steps: blames.iter().zip(late).map(step).collect(),
         }
     }
 }

@@ -79,7 +79,7 @@ pub struct Finding {
     /// Sender and receiver of a slow link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
-    /// S1: the share of all waiting that it causes.
+    /// The share of all waiting that it causes; `None` if that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// S1, N5: excess own time as a share of the steps; S8: as a share of the run. `None` if
@@ -106,6 +106,27 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Sets the share of all waiting that it causes, from 0 to 1.
+    pub(crate) fn waited_for(&mut self, share: f64) {
+        let text = format!("{:.1} % of all waiting is due to it", 100.0 * share);
+        let line = Evidence::about(self.class, text).with([("waiting_share", share)]);
+        self.evidence.insert(0, line);
+        self.share = Some(share);
+    }
+
+    /// What the finding is about, such as `link from rank 3 to rank 4`.
+    pub(crate) fn subject(&self) -> String {
+        let ranks: Vec<String> = self.root_ranks.iter().map(u32::to_string).collect();
+        match (self.root, self.edge, &ranks[..], &self.comm_texts[..]) {
+            (Some(root), ..) => root.name(),
+            (_, Some([src, dst]), ..) => format!("link from rank {src} to rank {dst}"),
+            (_, _, [rank], _) => format!("rank {rank}"),
+            (_, _, [_, ..], _) => format!("ranks {}", ranks.join(", ")),
+            (_, _, [], [comm, ..]) => format!("transfers of {comm}"),
+            (_, _, [], []) => self.class.name().to_owned(),
+        }
+    }
+
     /// A finding of this class without ranks or numbers.
     pub(crate) fn of(class: FindingClass) -> Finding {
         Finding {

@@ -17,6 +17,7 @@ operation counts as the rank's own work.
 #![forbid(unsafe_code)]
 
 pub mod blame;
+pub mod causes;
 mod choice;
 pub mod clock;
 mod costs;
@@ -30,6 +31,7 @@ mod limits;
 pub mod model;
 mod onset;
 mod pace;
+mod replay;
 pub mod report;
 mod shared_gpu;
 mod shortage;

@@ -7,18 +7,19 @@ why something is not reported. This module does **not** print.
 */
 
 use crate::blame::{Blame, blame};
+use crate::causes::{Cause, Causes};
 use crate::clock::Clocks;
-use crate::costs::Costs;
 use crate::coverage::Known;
 use crate::details::Details;
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
+use crate::replay::Replay;
 use crate::steps::{Step, StepSource, Steps};
 use crate::unjudged::{Unjudged, busiest};
 use crate::waits::{LastArriver, Waits, last_arrivers};
-use crate::{coverage, drift, edges, shared_gpu, shortage, slow, stalls};
+use crate::{costs, coverage, drift, edges, shared_gpu, shortage, slow, stalls};
 use jiff::Timestamp;
 use ncclscope_findings::{CommId, Confidence, Cost, Evidence, FindingClass, Help, RankLocation};
 use ncclscope_operations::human;
@@ -36,10 +37,10 @@ pub struct StepRow {
     pub step: i64,
     /// How many steps the row combines; 1 if they are marked.
     pub step_count: usize,
-    /// The cause of most of the step's waiting; stage and data-parallel rank are chosen separately.
-    /// `None` if no wait exceeds the clock error, or if arrivals on the GPU are unknown.
-    pub root: Option<SlowPart>,
-    /// The share of its waiting that the root causes.
+    /// The worst cause of the step's waiting, as an index into [`SlowReport::causes`]; `None` if no
+    /// wait is longer than usual, or if arrivals on the GPU are unknown.
+    pub cause: Option<usize>,
+    /// The share of the step's waiting that it causes.
     pub share: f64,
     /// The mean waiting time of a worker, as a share of the step; `None` if arrivals on the GPU are
     /// unknown.
@@ -97,6 +98,13 @@ pub struct SlowReport {
     pub steps: Vec<StepRow>,
     /// The findings, worst first.
     pub findings: Vec<Finding>,
+    /// What ranks wait for longer than they would among its peers, worst first.
+    pub causes: Vec<Cause>,
+    /// The share of the waiting that is usual: ranks wait for one another in every job. `None`
+    /// without waiting. With [`SlowReport::causes`] it adds up to 1.
+    pub usual_share: Option<f64>,
+    /// The share of the steps that is lost to variation, without a single cause; `None` if unknown.
+    pub variation_share: Option<f64>,
     /// The quality of the clock alignment.
     pub clock: ClockRow,
     /// The last arrivers of the first 1,000 collectives that end together.
@@ -128,6 +136,18 @@ impl SlowReport {
         self.steps.iter().map(|step| step.step_count).sum()
     }
 
+    /// The worst cause of a step's waiting.
+    #[must_use]
+    pub fn cause_of(&self, step: &StepRow) -> Option<&Cause> {
+        self.causes.get(step.cause?)
+    }
+
+    /// The part of the job that is the worst cause of a step's waiting.
+    #[must_use]
+    pub fn root_of(&self, step: &StepRow) -> Option<SlowPart> {
+        self.cause_of(step)?.root
+    }
+
     /// The mean duration of a training step, ns; `None` without steps.
     #[must_use]
     pub fn mean_step_ns(&self) -> Option<f64> {
@@ -156,48 +176,33 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let is_step = |step: &Step| step.number != Step::NONE;
     let (blames, list): (Vec<Blame>, Vec<Step>) =
         blames.into_iter().zip(steps.list.iter().copied()).filter(|(_, s)| is_step(s)).unzip();
-    let span = list.iter().map(|step| step.duration).sum();
-    let mut findings = Vec::new();
-    if job.workers.len() > 1 && job.is_kernel_timed {
-        findings.extend(slow::find(job, &blames, &list, limits));
-    }
     let mut notes = job.notes.clone();
     notes.extend(coverage::notes(job, &clocks, &list));
-    let (pools, samples) = (edges::pools(&job.edges, limits), drift::samples(job, &clocks));
-    let unjudged_links = edges::unjudged(&job.edges, &pools, limits);
-    let unjudged = Unjudged {
-        links: unjudged_links.len(),
-        busiest: busiest(job, &unjudged_links, span, limits),
-        node_communicators: drift::unjudged(job, &samples, limits),
-        gpus: stalls::unjudged(job, limits),
-    };
-    let links = edges::find(job, &pools, span, limits);
-    let links = own_links(links, &findings, &mut notes);
-    let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
-    let mut drifts = drift::find(job, (&clocks, samples), (&explained, span), limits);
-    for slowed in drifts.iter_mut().filter(|it| it.class == FindingClass::TransfersSlowed) {
-        slowed.most_lost_share = slowed.onset.and_then(|onset| longer_since(&list, onset));
+    let (mut findings, unjudged) = judge(job, &clocks, (&blames, &list), limits, &mut notes);
+    let replay = Replay::of(job, &clocks, &steps);
+    let causes = replay.as_ref().map(|replay| {
+        let repaired = costs::repair(replay, &mut findings);
+        Causes::of(replay, &repaired, &findings)
+    });
+    let causes = causes.unwrap_or_default();
+    for (&at, &share) in &causes.of_finding {
+        findings[at].waited_for(share);
     }
-    findings.extend(own_links(links, &drifts, &mut notes));
-    findings.extend(drifts);
-    let mut findings = without_effects(findings, stalls_and_shortages(job, &list, span, limits));
-    worst_first(&mut findings);
-    doubt_ends(&mut findings);
-    notes.extend(shortage::doubt(job, limits, &mut findings));
-    shared_gpu::doubt(job, &mut findings);
-    coverage::doubt(job, &mut findings);
-    help(job, list.first(), &mut findings);
-    replay(job, &clocks, &steps, &mut findings);
+    let places = steps.list.iter().zip(0..).filter(|(step, _)| is_step(step));
+    let places: Vec<usize> = places.map(|(_, place)| place).collect();
     let last_arrivers = match job.is_kernel_timed {
         true => arrivers(job, &last_arrivers(job, &clocks)),
         false => Vec::new(),
     };
     let report = SlowReport {
         schema: "ncclscope.stragglers/3",
-        steps: rows(job, &blames, &list),
+        causes: Vec::new(),
+        steps: rows(job, &causes, &list, &places),
         unjudged,
         quiet: quiet(job, &clocks, &blames, limits),
         findings,
+        usual_share: causes.usual_share,
+        variation_share: causes.variation,
         clock: clock_row(job, &clocks),
         judged_arrivals: last_arrivers.len(),
         last_arrivers,
@@ -211,7 +216,48 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         },
         notes,
     };
-    (report, Details::of(job, &blames))
+    let details = Details::of(job, &blames, places.iter().map(|&place| causes.late(place)));
+    (SlowReport { causes: causes.list, ..report }, details)
+}
+
+/// What is slow in these steps, and what could not be judged.
+fn judge(
+    job: &Job,
+    clocks: &Clocks,
+    (blames, steps): (&[Blame], &[Step]),
+    limits: &Limits,
+    notes: &mut Vec<String>,
+) -> (Vec<Finding>, Unjudged) {
+    let span = steps.iter().map(|step| step.duration).sum();
+    let mut findings = Vec::new();
+    if job.workers.len() > 1 && job.is_kernel_timed {
+        findings.extend(slow::find(job, blames, steps, limits));
+    }
+    let (pools, samples) = (edges::pools(&job.edges, limits), drift::samples(job, clocks));
+    let unjudged_links = edges::unjudged(&job.edges, &pools, limits);
+    let unjudged = Unjudged {
+        links: unjudged_links.len(),
+        busiest: busiest(job, &unjudged_links, span, limits),
+        node_communicators: drift::unjudged(job, &samples, limits),
+        gpus: stalls::unjudged(job, limits),
+    };
+    let links = edges::find(job, &pools, span, limits);
+    let links = own_links(links, &findings, notes);
+    let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
+    let mut drifts = drift::find(job, (clocks, samples), (&explained, span), limits);
+    for slowed in drifts.iter_mut().filter(|it| it.class == FindingClass::TransfersSlowed) {
+        slowed.most_lost_share = slowed.onset.and_then(|onset| longer_since(steps, onset));
+    }
+    findings.extend(own_links(links, &drifts, notes));
+    findings.extend(drifts);
+    let mut findings = without_effects(findings, stalls_and_shortages(job, steps, span, limits));
+    worst_first(&mut findings);
+    doubt_ends(&mut findings);
+    notes.extend(shortage::doubt(job, limits, &mut findings));
+    shared_gpu::doubt(job, &mut findings);
+    coverage::doubt(job, &mut findings);
+    help(job, steps.first(), &mut findings);
+    (findings, unjudged)
 }
 
 /// Findings about GPUs that stall and processes that are short of processor time, whose proxy
@@ -304,19 +350,6 @@ fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
     }
 }
 
-/// Sets the costs of findings to what a replay of the job without them would save.
-fn replay(job: &Job, clocks: &Clocks, steps: &Steps, findings: &mut [Finding]) {
-    if findings.is_empty() {
-        return;
-    }
-    let Some(costs) = Costs::of(job, clocks, steps) else { return };
-    for finding in findings {
-        if let Some(cost) = costs.cost(finding) {
-            finding.help.cost = Some(cost);
-        }
-    }
-}
-
 /// A time since 1970, ns; `None` if the input does not contain the job's start.
 fn real_ns(job: &Job, onset: Onset) -> Option<i128> {
     Some(match onset {
@@ -362,46 +395,23 @@ fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> 
     own
 }
 
-fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {
-    let row = |(blame, step): (&Blame, &Step)| {
-        let root = (blame.total > 0.0).then(|| root(job, blame));
-        let of: f64 = (0..job.workers.len())
-            .filter(|&worker| root == Some(SlowPart::of(&job.workers[worker])))
-            .map(|worker| blame.of(worker))
-            .sum();
-        let per = |whole: f64, part: f64| if whole > 0.0 { part / whole } else { 0.0 };
+/// The steps; `places` are their places among all of the job, with those before the first step.
+fn rows(job: &Job, causes: &Causes, steps: &[Step], places: &[usize]) -> Vec<StepRow> {
+    let workers = count(job.workers.len()).max(1.0);
+    let row = |(step, &place): (&Step, &usize)| {
+        let (cause, share) = causes.first_of(place).unzip();
+        // A wait that began in an earlier step is charged whole.
+        let waiting = causes.waiting(place).filter(|_| step.duration > 0.0);
         StepRow {
             step: step.number,
             step_count: step.count,
-            root,
-            share: per(blame.total, of),
-            // A wait that began in an earlier step is charged whole.
-            waiting_share: job.is_kernel_timed.then(|| {
-                per(step.duration, blame.total / count(job.workers.len()).max(1.0)).min(1.0)
-            }),
+            cause,
+            share: share.unwrap_or_default(),
+            waiting_share: waiting.map(|all| (all / workers / step.duration).min(1.0)),
             duration_ns: to_u64(step.duration),
         }
     };
-    blames.iter().zip(steps).map(row).collect()
-}
-
-/// The most blamed stage and data-parallel rank, chosen separately since a slow stage and a slow
-/// replica may be two causes; the most blamed worker if there is no layout.
-fn root(job: &Job, blame: &Blame) -> SlowPart {
-    let most = |key: &dyn Fn(&Worker) -> Option<u32>| {
-        let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
-        for (at, worker) in job.workers.iter().enumerate() {
-            if let Some(key) = key(worker) {
-                *sums.entry(key).or_default() += blame.of(at);
-            }
-        }
-        sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(key, _)| key)
-    };
-    SlowPart {
-        rank: most(&|worker| worker.cell.is_none().then_some(worker.rank)),
-        dp_rank: most(&|worker| worker.cell.map(|cell| cell.dp_rank)),
-        stage: most(&|worker| worker.cell.map(|cell| cell.stage)),
-    }
+    steps.iter().zip(places).map(row).collect()
 }
 
 fn clock_row(job: &Job, clocks: &Clocks) -> ClockRow {

@@ -128,7 +128,7 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
                 found.retain(|(of, _)| !group.contains(of));
                 let excess = excesses(level, blames, steps, limits);
                 let of = level.iter().zip(excess).find(|(of, _)| *of == group);
-                found.extend(of.map(|(_, of)| (group.clone(), finding(job, group, &of, blames))));
+                found.extend(of.map(|(_, of)| (group.clone(), finding(job, group, &of))));
             }
         }
         // A group is not slow because of one slow member, so that members already found are left
@@ -148,7 +148,7 @@ pub(crate) fn find(job: &Job, blames: &[Blame], steps: &[Step], limits: &Limits)
         let new = new.flat_map(|(group, excess)| {
             of_group(group).unwrap_or_else(|| vec![(group.clone(), excess)])
         });
-        let new = new.map(|(group, of)| (group.clone(), finding(job, &group, &of, blames)));
+        let new = new.map(|(group, of)| (group.clone(), finding(job, &group, &of)));
         let new: Vec<_> = new.collect();
         found.extend(new);
     }
@@ -290,28 +290,22 @@ fn mean(group: &WorkerGroup, of: &[f64]) -> f64 {
     sum / count(group.workers.len()).max(1.0)
 }
 
-fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) -> Finding {
+fn finding(job: &Job, group: &WorkerGroup, excess: &Excess) -> Finding {
     let steps = excess.lost.len();
-    let total: f64 = blames.iter().map(|blame| blame.total).sum();
-    let mine: f64 = blames.iter().map(|blame| own(group, blame)).sum();
     let lost = excess.mean();
-    let share = if total > 0.0 { mine / total } else { 0.0 };
     let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
-    let mut evidence = vec![
-        line(format!("{:.0} % of all waiting is caused by its own work", 100.0 * share))
-            .with([("waiting_share", share)]),
-        line(format!(
-            "its own time in a step exceeds the others' by {:.1} % of the step, and by more than \
-             the limit in {} of {steps} steps",
-            100.0 * lost,
-            excess.hits
-        ))
-        .with([
-            ("excess_share", lost),
-            ("steps_over_limit", to_f64(excess.hits as u64)),
-            ("steps", to_f64(steps as u64)),
-        ]),
+    let text = format!(
+        "its own time in a step exceeds the others' by {:.1} % of the step, and by more than the \
+         limit in {} of {steps} steps",
+        100.0 * lost,
+        excess.hits
+    );
+    let figures = [
+        ("excess_share", lost),
+        ("steps_over_limit", to_f64(excess.hits as u64)),
+        ("steps", to_f64(steps as u64)),
     ];
+    let mut evidence = vec![line(text).with(figures)];
     let is_whole = excess.known == Known::Whole;
     if !is_whole {
         let text = "other members of its operations were not recorded: for whom it waited there is \
@@ -323,7 +317,6 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
         confidence: if is_whole { Confidence::Confirmed } else { Confidence::Suspect },
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
-        share: Some(share),
         lost_share: Some(lost),
         steps: Some(excess.hits),
         onset: Onset::first(&excess.slow, STAYS).map(Onset::Job),

@@ -248,7 +248,7 @@ fn ranks_that_do_not_run_together_are_not_compared() {
     let comms: Vec<&str> = job.classes.iter().map(|class| class.comm.as_str()).collect();
     assert_eq!(comms, ["[0,1,2,3]", "[4,5,6,7]"]);
     let report = analyze(&job, &Limits::default());
-    let is_of = |step: &&StepRow| step.root.is_some_and(|root| root.rank == Some(5));
+    let is_of = |step: &&StepRow| report.root_of(step).is_some_and(|it| it.rank == Some(5));
     assert!(report.steps.iter().filter(is_of).count() > 10, "{report:#?}");
     // With one that runs with none of them, the function serves more communicators than are seen.
     file.rank(Rank { place: (200, 0), behind: -7_000_000, ..Rank::nth(8, 9) });

@@ -7,6 +7,7 @@ mod others;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
+use ncclscope_stragglers::report::StepRow;
 use ncclscope_stragglers::{Job, Limits, SlowReport, analyze};
 use others::find;
 use serde_json::Value;
@@ -39,8 +40,8 @@ fn right(report: &SlowReport, truth: &BTreeMap<i64, SlowPart>) -> (f64, f64) {
     assert_eq!(report.steps.len(), truth.len());
     let share = |is_right: &dyn Fn(SlowPart, SlowPart) -> bool| {
         let steps = report.steps.iter();
-        let right =
-            steps.filter(|row| row.root.is_some_and(|root| is_right(root, truth[&row.step])));
+        let right = steps
+            .filter(|row| report.root_of(row).is_some_and(|it| is_right(it, truth[&row.step])));
         right.count() as f64 / truth.len() as f64
     };
     (share(&|a, b| a.stage == b.stage), share(&|a, b| a.dp_rank == b.dp_rank))
@@ -112,7 +113,8 @@ fn of_half_a_real_job_no_rank_is_confirmed() {
     assert!(!part.findings.iter().any(is_sure), "{part:#?}");
     let other = [4, 5, 6, 7].map(|rank| folder.join(format!("the-other-half/rank{rank}.json")));
     let whole = analyze(&kineto::read(&[half, other].concat()).unwrap().job, &Limits::default());
-    let of_7 = whole.steps.iter().filter(|step| step.root.is_some_and(|it| it.rank == Some(7)));
+    let is_7 = |step: &&StepRow| whole.root_of(step).is_some_and(|it| it.rank == Some(7));
+    let of_7 = whole.steps.iter().filter(is_7);
     assert!(of_7.count() > whole.steps.len() / 2, "{:?}", whole.steps);
     assert!(whole.quiet.is_empty() && whole.notes.is_empty(), "{whole:#?}");
 }

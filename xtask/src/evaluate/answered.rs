@@ -2,7 +2,7 @@
 //! What the tool says about a job: its state, its findings with their costs, and the first row of
 //! CAUSES OF THE WAITING.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +12,9 @@ use super::score::{Cause, float};
 use super::tool::Spent;
 use crate::outcome::Outcome;
 
+/// The name of no part of the job.
+pub(super) const NONE: &str = "none";
+
 /// What the tool says about a job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answered {
@@ -19,10 +22,19 @@ pub(super) struct Answered {
     pub(super) state: Option<String>,
     pub(super) findings: Vec<Said>,
     /// The part of the job in the first row of CAUSES OF THE WAITING.
-    pub(super) first_row: Option<String>,
+    pub(super) first_row: Option<FirstRow>,
     /// The mean duration of a step, ns; `None` without steps.
     pub(super) step_ns: Option<f64>,
     pub(super) spent: Spent,
+}
+
+/// The first row of a list of causes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct FirstRow {
+    /// The part of the job, in words; `none` if it is none.
+    pub(super) part: String,
+    /// The ranks at fault.
+    pub(super) ranks: BTreeSet<u64>,
 }
 
 /// A finding, and its cost as a share of a step.
@@ -121,22 +133,14 @@ fn step_ns(stragglers: &Value) -> Option<f64> {
     (count > 0).then(|| all / float(count))
 }
 
-/// The first of `causes`; where the tool has no such list, the part of the job that most steps
-/// blame, as its table sorts them: equal ones by name.
-fn first_row(stragglers: &Value) -> Option<String> {
-    if let Some(causes) = stragglers["causes"].as_array() {
-        return Some(
-            causes.first().map_or_else(|| part(&Value::Null), |first| part(&first["root"])),
-        );
-    }
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for step in stragglers["steps"].as_array()? {
-        if !step["waiting_share"].is_null() {
-            *counts.entry(part(&step["root"])).or_default() += 1;
-        }
-    }
-    let most = counts.values().max().copied();
-    counts.into_iter().find(|(_, count)| Some(*count) == most).map(|(name, _)| name)
+/// The first of the causes of the waiting; `None` without a list.
+fn first_row(stragglers: &Value) -> Option<FirstRow> {
+    let first = stragglers["causes"].as_array()?.first();
+    let ranks = first.and_then(|first| first["root_ranks"].as_array()).into_iter().flatten();
+    Some(FirstRow {
+        part: first.map_or_else(|| part(&Value::Null), |first| part(&first["root"])),
+        ranks: ranks.filter_map(Value::as_u64).collect(),
+    })
 }
 
 /// A part of a job in words, as the tool prints it.
@@ -146,7 +150,7 @@ fn part(root: &Value) -> String {
         .iter()
         .filter_map(|(word, key)| root[*key].as_u64().map(|number| format!("{word} {number}")));
     let words: Vec<String> = words.collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    if words.is_empty() { NONE.to_owned() } else { words.join(", ") }
 }
 
 #[cfg(test)]
@@ -161,12 +165,8 @@ mod tests {
                 "answer": {"state": "SLOW", "causes": [{"class": "S1", "root_ranks": [3]}]},
             }),
             stragglers: json!({
-                "steps": [
-                    {"duration_ns": 120, "waiting_share": 0.1, "root": {"rank": 3}},
-                    {"duration_ns": 130, "waiting_share": 0.1, "root": {"rank": 2}},
-                    {"duration_ns": 140, "waiting_share": 0.1, "root": {"rank": 3}},
-                    {"duration_ns": 140, "waiting_share": null, "root": {"rank": 9}},
-                ],
+                "steps": [{"duration_ns": 125}, {"duration_ns": 140}],
+                "causes": [{"root": {"rank": 3}, "root_ranks": [3]}],
                 "findings": [{"class": "S1", "root_ranks": [3],
                     "cost": {"step_share": 0.2, "interval": [0.1, 0.3]}}],
             }),
@@ -175,10 +175,12 @@ mod tests {
         let answered = Answered::read(&said, Spent::default()).expect("known classes");
         let [only] = &answered.findings[..] else { panic!("{answered:?}") };
         assert_eq!((only.cost, only.interval), (Some(0.2), Some([0.1, 0.3])));
-        assert_eq!(answered.first_row.as_deref(), Some("rank 3"));
-        let listed = |causes: Value| first_row(&json!({"steps": [], "causes": causes}));
-        assert_eq!(listed(json!([{"root": {"stage": 1}}])).as_deref(), Some("stage 1"));
-        assert_eq!(listed(json!([])).as_deref(), Some("none"));
+        let first = FirstRow { part: "rank 3".into(), ranks: [3].into() };
+        assert_eq!(answered.first_row, Some(first));
+        let listed = |causes: Value| first_row(&json!({"causes": causes}));
+        let link = listed(json!([{"root": null, "root_ranks": [4, 5]}]));
+        assert_eq!(link, Some(FirstRow { part: NONE.into(), ranks: [4, 5].into() }));
+        assert_eq!(listed(json!([])).map(|row| row.part), Some(NONE.into()));
         assert_eq!(answered.step_ns, Some(132.5));
         assert_eq!(answered.state.as_deref(), Some("SLOW"));
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ncclscope_findings::FindingClass;
 
-use super::answered::{Answered, Said};
+use super::answered::{Answered, NONE, Said};
 use super::score::Cause;
 use super::tool::Spent;
 
@@ -13,8 +13,6 @@ use super::tool::Spent;
 pub(super) const LEAST_COST: f64 = 0.02;
 /// Smallest true cost whose relative error says something, as a share of a step.
 const LEAST_TRUE: f64 = 0.01;
-/// The name of no part of a job.
-const NONE: &str = "none";
 /// A cost is near if it is off by no more than this share of the truth.
 const NEAR: f64 = 0.25;
 
@@ -208,9 +206,10 @@ impl Figures {
         if roots.is_empty() {
             return None;
         }
-        let is_root = roots.contains(first);
+        let is_root = roots.contains(&first.part)
+            || (!first.ranks.is_empty() && first.ranks.is_subset(&truth.ranks()));
         self.first_row.add(is_root);
-        (!is_root).then(|| format!("first row {first}"))
+        (!is_root).then(|| format!("first row {} {:?}", first.part, first.ranks))
     }
 
     fn add_cost(&mut self, truth: &Truth, said: &Answered) -> Option<String> {
@@ -266,6 +265,7 @@ impl Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluate::answered::FirstRow;
 
     fn cause(class: &str, ranks: &[u64]) -> Cause {
         Cause { class: class.parse().expect("a class"), ranks: ranks.iter().copied().collect() }
@@ -285,21 +285,25 @@ mod tests {
         }
     }
 
+    fn row(part: &str) -> FirstRow {
+        FirstRow { part: part.into(), ranks: BTreeSet::new() }
+    }
+
     #[test]
     fn a_right_answer_is_right_in_each_column() {
         let truth = Truth::of(&[cause("S1", &[3])]).costing(0.2);
         let mut said = answered("SLOW", &[("S1", &[3], 0.205)]);
-        said.first_row = Some("rank 3".into());
+        said.first_row = Some(row("rank 3"));
         let mut sum = Figures::default();
         assert_eq!(sum.add(&truth, &said), None);
         for part in [sum.class, sum.root, sum.first_row, sum.inside, sum.near()] {
             assert_eq!(part, Part { of: 1, is: 1 });
         }
         // The finding's root may be a stage.
-        said.first_row = Some("stage 3".into());
+        said.first_row = Some(row("stage 3"));
         assert_eq!(sum.add(&truth, &said), None);
-        said.first_row = Some("stage 4".into());
-        assert_eq!(sum.add(&truth, &said).as_deref(), Some("first row stage 4"));
+        said.first_row = Some(row("stage 4"));
+        assert_eq!(sum.add(&truth, &said).as_deref(), Some("first row stage 4 {}"));
         assert_eq!((sum.extra, sum.healthy), (0, 0));
         assert_eq!((sum.cannot_tell.is, sum.fine), (0, Part { of: 3, is: 0 }));
         assert!(sum.error(50).is_some_and(|error| (error - 0.025).abs() < 1e-9));

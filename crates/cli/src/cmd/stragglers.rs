@@ -19,6 +19,7 @@ use ncclscope_inspector::Found;
 use ncclscope_operations::Filter;
 use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_stragglers::causes::Cause;
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{Error, inspector, kineto, nsys, table};
 use ncclscope_stragglers::{Job, Limits, Shown, SlowReport, analyze};
@@ -55,6 +56,10 @@ const LIST_MAX: usize = 20;
 const EVIDENCE_MAX: usize = 8;
 /// Maximum number of a finding's ranks whose locations are printed.
 const PLACES: usize = 4;
+/// Minimum share of the waiting of a cause without a finding that is printed.
+const SHOWN: f64 = 0.01;
+/// Maximum number of ranks that are printed between a cause and those that wait.
+const THROUGH: usize = 4;
 /// Maximum number of inputs that are repeated in a finding's next command.
 const INPUTS_NAMED: usize = 3;
 
@@ -100,7 +105,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
             };
             let named = if args.inputs.len() > INPUTS_NAMED { "RUN" } else { &*input };
             let input = is_recorded.then_some(named);
-            let body = text(&report, (input, &nothing), of != shown);
+            let body = text(&report, (input, &nothing));
             output::text(&painted(&fitted(&(filter.unwrap_or_default() + &body))))?;
         }
         TableFormat::Csv => sheet(&report)?.print_csv()?,
@@ -308,10 +313,9 @@ fn exports_in(directory: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// The report as text: the findings first, or the line `nothing`, then the causes of the waiting in
-/// the steps. `input`: recordings as arguments of a command line, for the verbs with more details.
-/// `is_part`: the filter leaves out findings.
-fn text(report: &SlowReport, (input, nothing): (Option<&str>, &str), is_part: bool) -> String {
+/// The report as text: the findings first, or the line `nothing`, then the causes of the waiting.
+/// `input`: recordings as arguments of a command line, for the verbs with more details.
+fn text(report: &SlowReport, (input, nothing): (Option<&str>, &str)) -> String {
     let mut text = format!(
         "{}, {}, {} {} of sends and receives, {} (from {})\n",
         count(report.workers, "worker"),
@@ -333,7 +337,7 @@ fn text(report: &SlowReport, (input, nothing): (Option<&str>, &str), is_part: bo
         text += nothing;
     }
     report.findings.iter().for_each(|finding| add_finding(&mut text, finding, input));
-    steps(&mut text, report, is_part);
+    causes(&mut text, report);
     arrivers(&mut text, report);
     for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {
         if !lines.is_empty() {
@@ -381,73 +385,57 @@ fn add_finding(text: &mut String, finding: &Finding, input: Option<&str>) {
     }
 }
 
-/// The causes of the waiting in the steps.
-fn steps(text: &mut String, report: &SlowReport, is_part: bool) {
-    let mut roots: BTreeMap<String, (usize, f64, f64, String)> = BTreeMap::new();
-    for (step, waiting) in report.steps.iter().filter_map(|step| Some((step, step.waiting_share?)))
-    {
-        let name = step.root.map_or_else(|| "none".to_owned(), |root| root.name());
-        let sum = roots.entry(name).or_default();
-        let findings = findings(step.root.as_ref(), report);
-        *sum = (sum.0 + 1, sum.1 + step.share, sum.2 + waiting, findings);
-    }
-    let mut rows: Vec<_> = roots.into_iter().collect();
-    rows.sort_by_key(|(_, (count, ..))| std::cmp::Reverse(*count));
+/// The causes of the waiting.
+fn causes(text: &mut String, report: &SlowReport) {
+    let waits = report.steps.iter().filter_map(|step| step.waiting_share);
+    let (number, sum) = waits.fold((0, 0.0), |(number, sum), share| (number + 1, sum + share));
+    let Some(usual) = report.usual_share.filter(|_| number > 0) else { return };
     let columns = [
-        ("root", Align::Left),
-        ("steps", Align::Right),
-        ("blamed for", Align::Right),
+        ("cause", Align::Left),
         ("waiting", Align::Right),
+        ("first in", Align::Right),
+        ("through", Align::Left),
         FINDING_HEAD,
     ];
     let mut table = Table::new(&columns);
-    for (name, (count, share, waiting, findings)) in rows.into_iter().take(LIST_MAX) {
-        let mean = |sum: f64| format!("{:.1} %", 100.0 * sum / f64::from(small(count)));
-        table.row(vec![name, count.to_string(), mean(share), mean(waiting), findings]);
+    let is_listed = |cause: &&Cause| cause.finding.is_some() || cause.share >= SHOWN;
+    let listed: Vec<&Cause> = report.causes.iter().filter(is_listed).take(LIST_MAX).collect();
+    for cause in &listed {
+        table.row(vec![
+            cause.name.clone(),
+            percent(cause.share),
+            count(cause.steps, "step"),
+            through(&cause.through),
+            cause.finding.unwrap_or(NOT_SLOW).to_owned(),
+        ]);
     }
-    if !table.is_empty() {
-        section(text, "CAUSES OF THE WAITING IN EACH STEP");
-        table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
-        if report.steps.iter().any(|step| findings(step.root.as_ref(), report) == NOT_SLOW) {
-            *text += &without_finding(report, is_part);
-        }
+    let rest = 1.0 - usual - listed.iter().map(|cause| cause.share).sum::<f64>();
+    let sums = [("further ranks and transfers", rest), ("usual work and transfers", usual)];
+    for (name, share) in sums.into_iter().filter(|(_, share)| *share >= 0.0005) {
+        table.row(vec![name.into(), percent(share), String::new(), String::new(), String::new()]);
+    }
+    let mean = sum / f64::from(small(number));
+    section(text, &format!("CAUSES OF THE WAITING ({} of a step in the mean)", percent(mean)));
+    table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
+    if let Some(lost) = report.variation_share.filter(|share| *share >= 0.001) {
+        let lost = percent(lost);
+        *text += &format!("  {lost} of each step is lost to variation, without a single cause\n");
     }
 }
 
-/// What a row without a finding means.
-fn without_finding(report: &SlowReport, is_part: bool) -> String {
-    let mut text = String::from("  Ranks wait for one another in every job");
-    let is_unsure = !report.quiet.is_empty();
-    // The last stage of a pipeline leads the table of a healthy job, too.
-    let shows = |of: &Finding| report.steps.iter().any(|step| step.root == of.root);
-    let is_hidden = !report.findings.iter().any(shows);
-    if !is_unsure && is_hidden && report.findings.iter().any(is_of_one_rank) {
-        return text
-            + ".\n  The table has the rank to which most of a step's waiting leads; the findings \
-               above compare ranks with their peers.\n";
-    }
-    // A rank's row does not show what its stage or its link does.
-    if !report.findings.iter().all(is_of_one_rank) {
-        text += ".\n  The table counts the own work of single ranks only; the findings above also \
-                 see links, stages and groups of ranks";
-        if !is_unsure {
-            return text + ".\n";
-        }
-    }
-    text += match (is_unsure, is_part) {
-        (true, _) => "; what has no finding may be slow all the same: see NOT SAID.\n",
-        (false, true) => {
-            "; what has no finding is within the limits, or the filter leaves out its finding.\n"
-        }
-        (false, false) => "; what has no finding is within the limits.\n",
-    };
-    text
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }
 
-/// True if the finding is about the own work of a single rank.
-fn is_of_one_rank(finding: &Finding) -> bool {
-    let is_one = |of: SlowPart| of.rank.is_some() || (of.dp_rank.is_some() && of.stage.is_some());
-    finding.root.is_some_and(is_one)
+/// The ranks that pass a wait on.
+fn through(ranks: &[u32]) -> String {
+    let named: Vec<String> = ranks.iter().take(THROUGH).map(u32::to_string).collect();
+    let more = if ranks.len() > THROUGH { ", ..." } else { "" };
+    match named.len() {
+        0 => String::new(),
+        1 => format!("rank {}", named[0]),
+        _ => format!("ranks {}{more}", named.join(", ")),
+    }
 }
 
 /// The codes of the findings whose root is this part of the job.

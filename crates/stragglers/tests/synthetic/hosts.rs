@@ -45,7 +45,7 @@ fn a_rank_that_is_always_late_is_not_a_clock_that_is_behind() {
         assert_eq!(clocks.groups, 1, "{ends:?}: one host has one clock");
     }
     let report = analyze(&job(["node1", "node1"], EndSync::Apart), &Limits::default());
-    let roots = report.steps.iter().skip(1).map(|step| step.root.as_ref().and_then(|of| of.rank));
+    let roots = report.steps.iter().skip(1).map(|step| report.root_of(step).and_then(|of| of.rank));
     assert!(roots.clone().count() > 100 && roots.clone().all(|rank| rank == Some(1)), "{report:?}");
     // The clocks of different hosts may be that far apart, and common ends show it.
     let clocks = Clocks::fit(&job(["node1", "node2"], EndSync::Together));
@@ -102,15 +102,16 @@ fn ends_of_a_recording_with_gaps_move_no_clock() {
 fn no_wait_crosses_groups_without_a_common_clock() {
     let mut job = job(["node1", "node1", "node2", "node2"], EndSync::Apart);
     for part in job.collectives.iter_mut().flat_map(|c| &mut c.parts) {
-        // The second host's clock is ahead by a second, which no operation shows.
+        // The second host's clock is ahead by a second, which no operation shows. Its ranks wait
+        // for rank 1, too.
         if part.worker >= 2 {
-            (part.start, part.end) = (part.start + 1e9, part.end + 1e9);
+            (part.start, part.end) = (part.start + 1e9, part.end + 1e9 + LATE);
         }
     }
     let report = analyze(&job, &Limits::default());
     assert_eq!(report.clock.groups, 2);
     assert!(report.quiet.iter().any(|line| line.starts_with("2 groups")), "{:?}", report.quiet);
-    let roots: Vec<_> = report.steps.iter().filter_map(|step| step.root?.rank).collect();
+    let roots: Vec<_> = report.steps.iter().filter_map(|step| report.root_of(step)?.rank).collect();
     assert!(roots.len() > 100 && roots.iter().all(|&rank| rank == 1), "{roots:?}");
 }
 
@@ -124,9 +125,8 @@ fn without_arrivals_on_the_gpu_no_rank_is_blamed() {
     let timed = analyze(&job, &Limits::default());
     let slow: Vec<_> = timed.findings.iter().map(|finding| &finding.root_ranks[..]).collect();
     assert_eq!(slow, [&[1]]);
-    assert!(
-        timed.steps.iter().skip(1).all(|step| step.root.is_some() && step.waiting_share.is_some())
-    );
+    let mut later = timed.steps.iter().skip(1);
+    assert!(later.all(|step| timed.root_of(step).is_some() && step.waiting_share.is_some()));
     // The same times, but measured when the hosts enqueue the operations.
     job.is_kernel_timed = false;
     for ends in [EndSync::Apart, EndSync::Together] {
@@ -134,7 +134,7 @@ fn without_arrivals_on_the_gpu_no_rank_is_blamed() {
         let report = analyze(&job, &Limits::default());
         assert_eq!((&report.findings[..], &report.last_arrivers[..]), (&[][..], &[][..]));
         assert!(
-            report.steps.iter().all(|step| step.root.is_none() && step.waiting_share.is_none())
+            report.steps.iter().all(|step| step.cause.is_none() && step.waiting_share.is_none())
         );
         let refusal = "which rank the others wait for is not said";
         assert!(report.quiet.iter().any(|line| line.starts_with(refusal)), "{:?}", report.quiet);

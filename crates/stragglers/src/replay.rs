@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The job as moments that can be replayed ([`ncclscope_delays`]).
+
+use crate::clock::Clocks;
+use crate::model::{Collective, CollectiveClass, EndSync, Job, P2pBatch, Part};
+use crate::steps::{Step, Steps};
+use crate::waits::spread;
+use ncclscope_delays as delays;
+use ncclscope_delays::{Graph, Operation, Peers, RESOLUTION};
+use ncclscope_operations::function::is_rooted;
+use ncclscope_operations::stats::count;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Maximum number of parts of operations that are replayed; each has three moments of 44 bytes. Of
+/// larger jobs the last steps are.
+const PARTS: usize = 1_300_000;
+
+/// A job that can be replayed.
+pub(crate) struct Replay<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) steps: &'a [Step],
+    pub(crate) graph: Graph,
+    pub(crate) peers: Peers,
+    /// The first step that is replayed.
+    pub(crate) first: usize,
+    /// Names of the communicators of the graph.
+    pub(crate) comms: Vec<&'a str>,
+    /// Duration of each step as it was, ns; NaN if unknown.
+    durations: Vec<f64>,
+}
+
+impl<'a> Replay<'a> {
+    /// The moments of a job; `None` if it has no times of kernels.
+    pub(crate) fn of(job: &'a Job, clocks: &Clocks, steps: &'a Steps) -> Option<Replay<'a>> {
+        if !job.is_kernel_timed {
+            return None;
+        }
+        let mut numbers = Numbers::default();
+        let first = first(job, steps);
+        let operations = Operations { job, clocks, steps, first };
+        let operations = operations.all(&mut numbers);
+        let graph = Graph::of(operations, job.workers.len(), steps.list.len(), job.steps_restart);
+        let peers = Peers::of(&graph);
+        let durations = graph.durations(&graph.replay(graph.weights()));
+        let comms = numbers.comms();
+        Some(Replay { job, steps: &steps.list, graph, peers, first, comms, durations })
+    }
+
+    /// The durations of the steps with these weights, ns, where the duration as it was is known.
+    pub(crate) fn durations(&self, weights: &[f64]) -> Vec<f64> {
+        let durations = self.graph.durations(&self.graph.replay(weights));
+        let steps = self.durations.iter().zip(durations).zip(self.steps);
+        let known = steps.filter(|((was, _), step)| step.number != Step::NONE && !was.is_nan());
+        known.map(|((_, duration), _)| duration).collect()
+    }
+
+    /// The mean duration of a step with these weights, ns; 0 if none is known.
+    pub(crate) fn mean(&self, weights: &[f64]) -> f64 {
+        let steps = self.durations(weights);
+        steps.iter().sum::<f64>() / count(steps.len()).max(1.0)
+    }
+
+    /// The first step that does not begin before a time.
+    pub(crate) fn step_at(&self, onset: f64) -> u32 {
+        index(self.steps.partition_point(|step| step.start < onset))
+    }
+}
+
+/// What the operations of a graph are made from.
+struct Operations<'a, 'b> {
+    job: &'a Job,
+    clocks: &'b Clocks,
+    steps: &'b Steps,
+    /// The first step that is replayed; operations of earlier ones have no parts.
+    first: usize,
+}
+
+impl<'a> Operations<'a, '_> {
+    /// The operations on the job's clock.
+    fn all(&self, numbers: &mut Numbers<'a>) -> Vec<Operation> {
+        let mut all = Vec::with_capacity(self.job.collectives.len() + self.job.batches.len());
+        for (collective, &step) in self.job.collectives.iter().zip(&self.steps.of_collective) {
+            if step >= self.first {
+                self.add_collective(collective, step, numbers, &mut all);
+            }
+        }
+        let first = all.len();
+        for (batch, &step) in self.job.batches.iter().zip(&self.steps.of_batch) {
+            all.push(self.of_batch(batch, step, numbers, first));
+        }
+        all
+    }
+
+    /// Adds a collective: one operation for each group of clocks that can be compared.
+    fn add_collective(
+        &self,
+        collective: &Collective,
+        step: usize,
+        numbers: &mut Numbers<'a>,
+        all: &mut Vec<Operation>,
+    ) {
+        let class = &self.job.classes[collective.class];
+        let like = numbers.of_collective(self.job, class);
+        let mut groups: BTreeMap<usize, Vec<delays::Part>> = BTreeMap::new();
+        for part in &collective.parts {
+            groups.entry(self.clocks.group(part.worker)).or_default().push(self.part(part, step));
+        }
+        for mut parts in groups.into_values() {
+            if !is_rooted(&class.func) {
+                end_after_all(&mut parts);
+            }
+            let error = match collective.ends {
+                EndSync::Together => spread(parts.iter().map(|part| part.end)),
+                EndSync::Apart => 0.0,
+            };
+            let error = self.clocks.error.max(error);
+            let step = index(step);
+            all.push(Operation { step, parts, error, ..like.clone() });
+        }
+    }
+
+    fn of_batch(
+        &self,
+        batch: &'a P2pBatch,
+        step: usize,
+        numbers: &mut Numbers<'a>,
+        first: usize,
+    ) -> Operation {
+        let like = numbers.of_batch(self.job, batch);
+        let group = self.clocks.group(batch.part.worker);
+        let is_comparable =
+            |&&at: &&usize| self.clocks.group(self.job.batches[at].part.worker) == group;
+        let partners = batch.partners.iter().filter(is_comparable);
+        let partners: BTreeSet<u32> = partners.map(|&at| index(first + at)).collect();
+        let part = (step >= self.first).then(|| self.part(&batch.part, step));
+        Operation {
+            step: index(step),
+            parts: part.into_iter().collect(),
+            partners: partners.into_iter().collect(),
+            error: self.clocks.error,
+            ..like
+        }
+    }
+
+    fn part(&self, part: &Part, step: usize) -> delays::Part {
+        let begin = if self.job.steps_restart { self.steps.list[step].start } else { 0.0 };
+        delays::Part {
+            rank: index(part.worker),
+            arrival: self.clocks.time(part.worker, part.start) - begin,
+            end: self.clocks.time(part.worker, part.end) - begin,
+        }
+    }
+}
+
+/// The first of the last steps that have no more than [`PARTS`].
+fn first(job: &Job, steps: &Steps) -> usize {
+    let mut parts = vec![0; steps.list.len()];
+    steps.parts(job).for_each(|(_, step)| parts[step] += 1);
+    let mut left = PARTS;
+    let fits = |parts: &&usize| {
+        left = left.saturating_sub(**parts);
+        left > 0
+    };
+    steps.list.len() - parts.iter().rev().take_while(fits).count()
+}
+
+/// No member is done before all have arrived, even if its kernel stops earlier because its own data
+/// is on its way, as with NVLS.
+fn end_after_all(parts: &mut [delays::Part]) {
+    let last = parts.iter().map(|part| part.arrival).fold(f64::MIN, f64::max);
+    parts.iter_mut().for_each(|part| part.end = part.end.max(last + 2.0 * RESOLUTION));
+}
+
+fn index(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Numbers for the roles of communicators, the kinds of operations, and the communicators.
+#[derive(Default)]
+struct Numbers<'a> {
+    roles: HashMap<String, u32>,
+    kinds: HashMap<(u32, &'a str, Option<u64>), u32>,
+    comms: HashMap<&'a str, u32>,
+}
+
+impl<'a> Numbers<'a> {
+    /// An operation like a collective, without members.
+    fn of_collective(&mut self, job: &Job, class: &'a CollectiveClass) -> Operation {
+        let role = job.roles.get(&class.comm).cloned();
+        let role = role.unwrap_or_else(|| class.members.to_string());
+        self.of(role, (&class.func, class.bytes), &class.comm)
+    }
+
+    /// An operation like a batch of sends and receives, without members.
+    fn of_batch(&mut self, job: &'a Job, batch: &P2pBatch) -> Operation {
+        let Some(class) = batch.class.map(|at| &job.p2p_classes[at]) else {
+            return self.of(String::new(), ("", None), "");
+        };
+        let role = job.roles.get(&class.comm).cloned().unwrap_or_default();
+        self.of(role, (class.func, class.bytes), &class.comm)
+    }
+
+    fn of(&mut self, role: String, what: (&'a str, Option<u64>), comm: &'a str) -> Operation {
+        let numbers = [self.roles.len(), self.kinds.len(), self.comms.len()].map(index);
+        let role = *self.roles.entry(role).or_insert(numbers[0]);
+        let kind = *self.kinds.entry((role, what.0, what.1)).or_insert(numbers[1]);
+        let comm = *self.comms.entry(comm).or_insert(numbers[2]);
+        Operation { role, kind, comm, ..Operation::default() }
+    }
+
+    /// The names of the communicators, by number.
+    fn comms(&self) -> Vec<&'a str> {
+        let mut names = vec![""; self.comms.len()];
+        self.comms.iter().for_each(|(name, at)| names[*at as usize] = name);
+        names
+    }
+}
