@@ -84,6 +84,13 @@ impl Cost {
         Cost { step_share, gpu_hours_per_day, is_most: false, interval: Some(interval) }
     }
 
+    /// A cost that may be as high as `most`, an upper bound.
+    #[must_use]
+    pub fn up_to(self, most: Cost) -> Cost {
+        let low = self.interval.map_or(self.step_share, |[low, _]| low).min(most.step_share);
+        Cost { interval: Some([low, most.step_share]), ..most.at_most() }
+    }
+
     /// The same cost, marked as an upper bound.
     #[must_use]
     pub fn at_most(self) -> Cost {

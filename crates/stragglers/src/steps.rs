@@ -36,7 +36,7 @@ pub struct Step {
     /// Its number in the input, of combined steps that of the first; [`Step::NONE`] for operations
     /// that belong to no step.
     pub number: i64,
-    /// Start, ns on the job's clock; without meaning if times restart in each step.
+    /// Start, ns on the job's clock, which restarts with each step if times do.
     pub start: f64,
     /// Duration, ns; of combined steps that of all together.
     pub duration: f64,
