@@ -110,7 +110,10 @@ impl Finding {
     pub(crate) fn waited_for(&mut self, share: f64) {
         let text = format!("{:.1} % of all waiting is due to it", 100.0 * share);
         let line = Evidence::about(self.class, text).with([("waiting_share", share)]);
-        self.evidence.insert(0, line);
+        // The first line is what proves the finding.
+        let is_late = matches!(self.class, FindingClass::SlowRank | FindingClass::SlowLaunch);
+        let at = if is_late { 0 } else { self.evidence.len() };
+        self.evidence.insert(at, line);
         self.share = Some(share);
     }
 
