@@ -49,7 +49,8 @@ pub(crate) enum Kind {
 /// No moment.
 pub(crate) const NONE: u32 = u32::MAX;
 /// Resolution of two times of a GPU, each of which is known to 1 us at worst, ns: an arrival that
-/// seems to be earlier than an end by less may wait for it. Ends are earlier by as much, but after the arrival at their operation.
+/// seems to be earlier than an end by less may wait for it. Ends are earlier by as much, but after
+/// the arrival at their operation.
 pub const RESOLUTION: f64 = 2e3;
 
 /// A moment.
