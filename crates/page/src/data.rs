@@ -179,8 +179,8 @@ fn open(open: &[OpenOperation], facts: &Facts<'_>) -> Table {
     })
 }
 
-/// Means over all steps, by rank: the time that the others waited for it as a share of a step, and
-/// its own time in ns.
+/// Means over all steps, by rank: the time that other ranks waited because it took longer than its
+/// peers, as a share of a step, and its own time in ns.
 fn means(details: &Details, slow: &SlowReport) -> HashMap<u32, [f64; 2]> {
     let known: Vec<_> = details
         .steps
@@ -220,8 +220,9 @@ fn ranks(content: Content<'_>, facts: &Facts<'_>) -> Table {
         ("own_ns", "own time a step", Kind::Ns),
         ("open", "open operations", Kind::Number),
     ];
-    let about = "The share of a step that the others wait for a rank's own work, and its time in a \
-                 step outside of waits and transfers: means over all steps.";
+    let about = "The share of a step that other ranks wait because a rank's own work takes longer \
+                 than that of its peers, and its time in a step outside of waits and transfers: \
+                 means over all steps.";
     Table::new(["ranks", "Ranks", about], &columns, &rows, |one| {
         let roles: Vec<&str> = one.roles.iter().copied().collect();
         vec![
