@@ -111,9 +111,9 @@ pub(crate) fn section(content: Content<'_>) -> Section {
     Section {
         id: "lateness",
         title: "Late ranks",
-        about: "How long the other ranks waited because the own work of a rank took longer than that \
-                of its peers, as a share of the step and as the mean over all other ranks. Waits \
-                that a rank passes on count for the rank that they come from.",
+        about: "How long the other ranks waited because the own work of a rank took longer than \
+                that of its peers, as a share of the step and as the mean over all other ranks. \
+                Waits that a rank passes on count for the rank that they come from.",
         body,
     }
 }
