@@ -10,6 +10,7 @@ peers.
 
 use crate::graph::{Graph, Kind, Node, Operation};
 use ncclscope_operations::stats::median;
+use ncclscope_statistics::median_of_others;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What is replaced.
@@ -174,19 +175,13 @@ fn usual(graph: &Graph, nodes: &[u32]) -> Option<f64> {
 
 /// For each value the median of all other values; NaN for a single one.
 fn medians_of_others(values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
-    let others = values.len().saturating_sub(1);
-    let mut medians = vec![f64::NAN; values.len()];
-    if others == 0 {
-        return medians;
-    }
-    for (place, &at) in order.iter().enumerate() {
-        // The values after this one move down by a place.
-        let value = |other: usize| values[order[other + usize::from(other >= place)]];
-        medians[at] = f64::midpoint(value((others - 1) / 2), value(others / 2));
-    }
-    medians
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let others = |&value: &f64| match sorted.len() {
+        1 => f64::NAN,
+        _ => median_of_others(&sorted, value),
+    };
+    values.iter().map(others).collect()
 }
 
 /// Groups of values with the same key, in the order of the keys.

@@ -84,12 +84,6 @@ impl Blame {
             known: vec![Known::Nothing; workers],
         }
     }
-
-    /// Total blame of a worker, ns.
-    #[must_use]
-    pub fn of(&self, worker: usize) -> f64 {
-        self.own[worker] + self.transfer[worker]
-    }
 }
 
 /// The blame of each step.

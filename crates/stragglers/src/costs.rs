@@ -43,20 +43,22 @@ pub(crate) fn repair(replay: &Replay<'_>, findings: &mut [Finding]) -> Repaired 
         gains.extend(replaced.map(|it| (at, -replay.mean(&it.weights))));
     }
     gains.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let mut owner = vec![None; weights.len()];
+    let (mut owner, mut durations) = (vec![None; weights.len()], usual.clone());
     for (at, _) in gains {
         let finding = &mut findings[at];
         let Some(replaced) = replaced(replay, finding, &weights) else { continue };
+        let after = replay.durations(&replaced.weights);
         // What a process without a processor loses is spread over everything that it does, and the
         // noise of its peers is as large: the system's figures are better (a rank with 15 % of a
         // processor among three in the cluster in a box).
         if finding.class != FindingClass::ShortOfCpu && usual.len() >= STEPS {
-            let cost = cost(replay, &usual, [&weights, &replaced.weights]);
+            let cost = cost(replay, &usual, [&durations, &after]);
             finding.help.cost = Some(match (replay.job.own.is_empty(), finding.help.cost) {
                 (false, Some(most)) => cost.up_to(most),
                 _ => cost,
             });
         }
+        durations = after;
         for (moment, weight) in replaced.weights.into_iter().enumerate() {
             if weight < weights[moment] {
                 owner[moment] = Some(at);
@@ -67,11 +69,11 @@ pub(crate) fn repair(replay: &Replay<'_>, findings: &mut [Finding]) -> Repaired 
     Repaired { weights, owner }
 }
 
-/// By how much the steps are shorter with the second weights than with the first, as a share of
-/// the steps as they were.
+/// By how much the steps of the second durations are shorter than those of the first, as a share of
+/// the steps as they were, ns.
 fn cost(replay: &Replay<'_>, usual: &[f64], [before, after]: [&[f64]; 2]) -> Cost {
     let mean = usual.iter().sum::<f64>() / count(usual.len());
-    let steps = replay.durations(before).into_iter().zip(replay.durations(after));
+    let steps = before.iter().zip(after);
     let gains: Vec<f64> = steps.map(|(before, after)| (before - after) / mean).collect();
     let (gain, error) = mean_and_error(&gains);
     Cost::between(gain, error + REFERENCE_ERROR, count(replay.job.workers.len()))

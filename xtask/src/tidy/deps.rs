@@ -101,7 +101,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-kineto", &["ncclscope-views", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-simulate", &["ncclscope-findings", "ncclscope-trace"]),
     ("ncclscope-diagnose", &["ncclscope-findings", "ncclscope-operations", "ncclscope-trace"]),
-    ("ncclscope-delays", &["ncclscope-operations"]),
+    ("ncclscope-delays", &["ncclscope-operations", "ncclscope-statistics"]),
     ("ncclscope-statistics", &["ncclscope-operations"]),
     ("ncclscope-inspector", &["ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-report", &["ncclscope-inspector", "ncclscope-operations", "ncclscope-trace"]),
