@@ -251,7 +251,7 @@ pub(crate) struct StragglersArgs {
         long,
         value_name = "PERCENT",
         allow_negative_numbers = true,
-        default_value_t = 5.0,
+        default_value_t = 2.0,
         value_parser = percent
     )]
     pub(crate) threshold: f64,

@@ -92,9 +92,9 @@ pub struct Graph {
     pub(crate) times: Vec<f64>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) ranks: usize,
-    steps: usize,
+    pub(crate) steps: usize,
     /// Times begin anew in each step.
-    restarts: bool,
+    pub(crate) restarts: bool,
 }
 
 /// A moment to be added.
@@ -204,6 +204,11 @@ impl Graph {
             by_kind.then(kind(a).cmp(&kind(b))).then(a.op.cmp(&b.op))
         });
         events
+    }
+
+    /// Where the rank and step of a moment are in lists of all ranks, step by step.
+    pub(crate) fn place(&self, node: &Node) -> usize {
+        self.operations[node.op as usize].step as usize * self.ranks + node.rank as usize
     }
 
     /// When a moment was, ns; 0 for none.

@@ -25,7 +25,9 @@ slow.
 mod graph;
 mod peers;
 mod walk;
+mod work;
 
 pub use graph::{Graph, Operation, Part, RESOLUTION, StepEnds};
 pub use peers::{Peers, Replaced, Unit};
 pub use walk::{Charge, Source, Wait};
+pub use work::Work;

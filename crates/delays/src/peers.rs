@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// What is replaced.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit<'a> {
+    /// The own work of these ranks.
+    Work(&'a BTreeSet<u32>),
     /// The own work of these ranks, and the transfers of the operations that they take part in.
     Ranks(&'a BTreeSet<u32>),
     /// The transfers from this step on, at what they were before.
@@ -40,13 +42,17 @@ pub struct Peers {
     arrivals: Vec<Vec<u32>>,
     /// The operations, by group, each with its ends.
     operations: Vec<Vec<(u32, Vec<u32>)>>,
+    /// What each rank does in each step, by the place of both ([`Graph::place`]): equal numbers for
+    /// the same kinds of operations in the same order within each role.
+    pub(crate) programs: HashMap<usize, u64>,
 }
 
 impl Peers {
     /// The peers in a graph.
     #[must_use]
     pub fn of(graph: &Graph) -> Peers {
-        Peers { arrivals: arrivals(graph), operations: operations(graph) }
+        let (arrivals, programs) = arrivals(graph);
+        Peers { arrivals, operations: operations(graph), programs }
     }
 
     /// These weights of all moments, but those of a unit are the median of their peers outside of
@@ -55,6 +61,7 @@ impl Peers {
     pub fn weights(&self, graph: &Graph, unit: Unit<'_>, weights: &[f64]) -> Replaced {
         let mut weights = weights.to_vec();
         let (has_work, has_transfers) = match unit {
+            Unit::Work(ranks) => (self.replace_work(graph, ranks, &mut weights), false),
             Unit::Since(step) => (false, replace_since(graph, step, &mut weights)),
             Unit::Ranks(ranks) => (
                 self.replace_work(graph, ranks, &mut weights),
@@ -174,7 +181,7 @@ fn usual(graph: &Graph, nodes: &[u32]) -> Option<f64> {
 }
 
 /// For each value the median of all other values; NaN for a single one.
-fn medians_of_others(values: &[f64]) -> Vec<f64> {
+pub(crate) fn medians_of_others(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let others = |&value: &f64| match sorted.len() {
@@ -199,17 +206,18 @@ fn grouped<K: Ord, V>(mut all: Vec<(K, V)>) -> Vec<Vec<V>> {
     groups
 }
 
-/// The arrivals of ranks with the same program in a step, by their place among those of a role.
-fn arrivals(graph: &Graph) -> Vec<Vec<u32>> {
+/// The arrivals of ranks with the same program in a step, by their place among those of a role, and
+/// these programs.
+fn arrivals(graph: &Graph) -> (Vec<Vec<u32>>, HashMap<usize, u64>) {
     // Of each rank and step, its operations of each role: their number, and a hash of their order.
-    let mut orders: HashMap<(u32, u32), BTreeMap<u32, (u32, u64)>> = HashMap::new();
+    let mut orders: HashMap<usize, BTreeMap<u32, (u32, u64)>> = HashMap::new();
     let mut places = Vec::new();
     for (node, at) in graph.nodes.iter().zip(0..) {
         if node.kind == Kind::Arrival {
             let &Operation { step, role, kind, .. } = &graph.operations[node.op as usize];
-            let of_rank = orders.entry((node.rank, step)).or_default();
+            let of_rank = orders.entry(graph.place(node)).or_default();
             let (count, order) = of_rank.entry(role).or_default();
-            places.push((step, role, *count, node.rank, at));
+            places.push((step, role, *count, graph.place(node), at));
             *count += 1;
             *order = mixed(*order, kind.into());
         }
@@ -217,13 +225,13 @@ fn arrivals(graph: &Graph) -> Vec<Vec<u32>> {
     let program = |of_rank: &BTreeMap<u32, (u32, u64)>| {
         of_rank.values().fold(0, |program, (_, order)| mixed(program, *order))
     };
-    let programs: HashMap<(u32, u32), u64> =
+    let programs: HashMap<usize, u64> =
         orders.iter().map(|(of, of_rank)| (*of, program(of_rank))).collect();
-    let keyed = places.into_iter().map(|(step, role, place, rank, at)| {
-        let program = programs.get(&(rank, step)).copied().unwrap_or_default();
-        ((step, program, role, place), at)
+    let keyed = places.into_iter().map(|(step, role, number, place, at)| {
+        let program = programs.get(&place).copied().unwrap_or_default();
+        ((step, program, role, number), at)
     });
-    grouped(keyed.collect())
+    (grouped(keyed.collect()), programs)
 }
 
 /// The n-th operations of a kind in a step, of all communicators.

@@ -15,6 +15,8 @@ use ncclscope_operations::stats::{count, median, to_u64};
 pub enum Against {
     /// The other units in the same blocks.
     Peers,
+    /// What is usual for each, which the values already lack.
+    Usual,
     /// Its own earlier blocks. Stalls are not judged, and are no change.
     Past,
 }
@@ -128,6 +130,7 @@ impl Question<'_> {
     fn of<'l>(blocks: &Blocks, against: Against, limits: &'l Limits) -> Question<'l> {
         match against {
             Against::Peers => Question::among_peers(blocks.beyond_peers(), limits),
+            Against::Usual => Question::among_peers(blocks.own(), limits),
             Against::Past => Question::with_past(blocks.own(), limits),
         }
     }

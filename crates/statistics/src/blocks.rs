@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The input of the one test: what units cost, block by block.
 
+use crate::answer::Against;
 use crate::robust::median_of_others;
 use ncclscope_operations::stats::count;
 
@@ -44,6 +45,14 @@ impl Blocks {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// What is compared of a unit: its values, against its peers less the median of theirs in the
+    /// same block. NaN where it is unknown.
+    #[must_use]
+    pub fn excess(&self, unit: usize, against: Against) -> Vec<f64> {
+        let series = if against == Against::Peers { self.beyond_peers() } else { self.own() };
+        series.unit(unit).to_vec()
     }
 
     /// The values as they are.

@@ -7,8 +7,7 @@ These are the figures on which the findings rest, so that a picture does not con
 module does **not** decide who is slow.
 */
 
-use crate::blame::Blame;
-use crate::model::Job;
+use crate::replay::Replay;
 use ncclscope_operations::stats::count;
 
 /// The details of an analysis.
@@ -33,28 +32,27 @@ pub struct StepDetails {
 }
 
 impl Details {
-    /// The details of the steps; `late` is the excess of each worker's own work in each, ns.
+    /// The details of the steps at these places; `late` is the excess of each worker's own work in
+    /// each, ns.
     pub(crate) fn of<'a>(
-        job: &Job,
-        blames: &[Blame],
+        replay: &Replay<'_>,
+        places: &[usize],
         late: impl Iterator<Item = &'a [f32]>,
     ) -> Details {
-        let mut order: Vec<usize> = (0..job.workers.len()).collect();
-        order.sort_by_key(|&worker| job.workers[worker].rank);
+        let workers = &replay.job.workers;
+        let mut order: Vec<usize> = (0..workers.len()).collect();
+        order.sort_by_key(|&worker| workers[worker].rank);
         let others = count(order.len().saturating_sub(1)).max(1.0);
-        let step = |(blame, late): (&Blame, &[f32])| match job.is_kernel_timed {
-            true => StepDetails {
-                caused_ms: match late.is_empty() {
-                    true => Vec::new(),
-                    false => order.iter().map(|&at| ms(f64::from(late[at]) / others)).collect(),
-                },
-                own_ms: order.iter().map(|&at| ms(blame.busy[at])).collect(),
+        let step = |(&place, late): (&usize, &[f32])| StepDetails {
+            caused_ms: match late.is_empty() {
+                true => Vec::new(),
+                false => order.iter().map(|&at| ms(f64::from(late[at]) / others)).collect(),
             },
-            false => StepDetails::default(),
+            own_ms: order.iter().map(|&at| ms(replay.work.own(at, place).max(0.0))).collect(),
         };
         Details {
-            ranks: order.iter().map(|&worker| job.workers[worker].rank).collect(),
-            steps: blames.iter().zip(late).map(step).collect(),
+            ranks: order.iter().map(|&worker| workers[worker].rank).collect(),
+            steps: places.iter().zip(late).map(step).collect(),
         }
     }
 }

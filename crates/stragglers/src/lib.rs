@@ -16,7 +16,6 @@ operation counts as the rank's own work.
 */
 #![forbid(unsafe_code)]
 
-pub mod blame;
 pub mod causes;
 mod choice;
 pub mod clock;
@@ -24,23 +23,24 @@ mod costs;
 pub mod coverage;
 pub mod details;
 pub mod drift;
-pub mod edges;
 pub mod finding;
 pub mod input;
 mod limits;
 pub mod model;
+mod network;
 mod onset;
 mod pace;
 mod replay;
 pub mod report;
 mod shared_gpu;
 mod shortage;
-mod slow;
+mod slow_links;
 pub mod stalls;
 pub mod steps;
 pub mod time_blocks;
 mod unjudged;
 pub mod waits;
+mod work;
 
 pub use choice::Shown;
 pub use details::Details;

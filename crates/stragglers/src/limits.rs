@@ -4,14 +4,10 @@
 /// The thresholds for findings; a value below its threshold is not reported.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Limits {
-    /// S1: the excess own time of a worker, as a share of the step.
-    pub min_lost: f64,
-    /// S1: the excess own time of a worker in a step, ns.
-    pub min_lateness_ns: f64,
-    /// S1: the number of recorded steps.
+    /// S1: the test of units against their peers, with the least cost that matters.
+    pub test: ncclscope_statistics::Limits,
+    /// N5: the number of recorded steps.
     pub min_steps: usize,
-    /// S1: the share of steps that must exceed the other limits.
-    pub min_steps_share: f64,
     /// N5: the time that a GPU holds up, as a share of the steps.
     pub min_stalled: f64,
     /// N5: the length of a run of fewer than [`Limits::min_steps`] steps, ns.
@@ -39,10 +35,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            min_lost: 0.05,
-            min_lateness_ns: 1e6,
+            test: ncclscope_statistics::Limits::default(),
             min_steps: 10,
-            min_steps_share: 0.25,
             min_stalled: 0.02,
             min_span_ns: 1e10,
             stall_factor: 3.0,

@@ -6,7 +6,7 @@ use crate::model::{Collective, CollectiveClass, EndSync, Job, P2pBatch, Part};
 use crate::steps::{Step, Steps};
 use crate::waits::spread;
 use ncclscope_delays as delays;
-use ncclscope_delays::{Graph, Operation, Peers, RESOLUTION};
+use ncclscope_delays::{Graph, Operation, Peers, RESOLUTION, Work};
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::stats::count;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,10 +15,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// larger jobs the last steps are.
 const PARTS: usize = 1_300_000;
 
+/// How much two times of one GPU may be off, ns: those of each communicator are converted to the
+/// host's clock in a way of their own, and proxies see late what a GPU has done.
+const ONE_GPU: f64 = 20e3;
+/// Or this part of the operation, which is then the error of the work after it. (Without it, a send
+/// of 50 ms that seems to end 27 us after the next kernel began makes 50 ms of work.)
+const PART: f64 = 0.01;
+
 /// A job that can be replayed.
 pub(crate) struct Replay<'a> {
     pub(crate) job: &'a Job,
     pub(crate) steps: &'a [Step],
+    /// How long each worker works.
+    pub(crate) work: Work,
     pub(crate) graph: Graph,
     pub(crate) peers: Peers,
     /// The first step that is replayed.
@@ -41,9 +50,13 @@ impl<'a> Replay<'a> {
         let operations = operations.all(&mut numbers);
         let graph = Graph::of(operations, job.workers.len(), steps.list.len(), job.steps_restart);
         let peers = Peers::of(&graph);
+        let work = match job.own.is_empty() {
+            true => Work::of(&graph, &peers),
+            false => listed(job, steps),
+        };
         let durations = graph.durations(&graph.replay(graph.weights()));
         let comms = numbers.comms();
-        Some(Replay { job, steps: &steps.list, graph, peers, first, comms, durations })
+        Some(Replay { job, steps: &steps.list, work, graph, peers, first, comms, durations })
     }
 
     /// The durations of the steps with these weights, ns, where the duration as it was is known.
@@ -79,22 +92,60 @@ impl<'a> Operations<'a, '_> {
     /// The operations on the job's clock.
     fn all(&self, numbers: &mut Numbers<'a>) -> Vec<Operation> {
         let mut all = Vec::with_capacity(self.job.collectives.len() + self.job.batches.len());
+        let mut ends = self.ends().into_iter();
         for (collective, &step) in self.job.collectives.iter().zip(&self.steps.of_collective) {
+            let ends: Vec<f64> = ends.by_ref().take(collective.parts.len()).collect();
             if step >= self.first {
-                self.add_collective(collective, step, numbers, &mut all);
+                self.add_collective((collective, &ends), step, numbers, &mut all);
             }
         }
         let first = all.len();
         for (batch, &step) in self.job.batches.iter().zip(&self.steps.of_batch) {
-            all.push(self.of_batch(batch, step, numbers, first));
+            let end = ends.next().unwrap_or(batch.part.end);
+            let part = self.part(&Part { end, ..batch.part }, step);
+            all.push(self.of_batch(batch, (step, part), numbers, first));
         }
         all
+    }
+
+    /// When each part of collectives, and then each batch, ends for its worker, in the order of the
+    /// job. A batch ends when the GPU does other work: what it sent may still be in the proxy's
+    /// buffers. An operation that seems to end just after the next one began, within the error of
+    /// the clocks, ended before it: those of two communicators of one GPU are converted in two ways.
+    fn ends(&self) -> Vec<f64> {
+        let error = |part: &Part| ONE_GPU.max(PART * (part.end - part.start));
+        let collectives = self.job.collectives.iter().zip(&self.steps.of_collective);
+        let of_parts = collectives.flat_map(|(collective, &step)| {
+            let ends = move |part: &Part| (*part, step, (part.end - error(part), part.end));
+            collective.parts.iter().map(ends)
+        });
+        let batches = self.job.batches.iter().zip(&self.steps.of_batch);
+        let of_batches = batches.map(|(batch, &step)| {
+            let (earliest, latest) = batch.released;
+            let earliest = earliest.min(latest - error(&batch.part));
+            (batch.part, step, (earliest, latest.min(batch.part.end)))
+        });
+        let all: Vec<(Part, usize, (f64, f64))> = of_parts.chain(of_batches).collect();
+        // Of each worker, and in each step if times begin anew there.
+        let workers = self.job.workers.len();
+        let line = |worker: usize, step: usize| {
+            worker + if self.job.steps_restart { step * workers } else { 0 }
+        };
+        let mut arrivals: Vec<Vec<f64>> = vec![Vec::new(); line(workers, self.steps.list.len())];
+        all.iter().for_each(|(part, step, _)| arrivals[line(part.worker, *step)].push(part.start));
+        arrivals.iter_mut().for_each(|of| of.sort_unstable_by(f64::total_cmp));
+        let end = |(part, step, (earliest, latest)): (Part, usize, (f64, f64))| {
+            let arrivals = &arrivals[line(part.worker, step)];
+            let next = arrivals.get(arrivals.partition_point(|&at| at <= part.start));
+            latest.min(next.copied().unwrap_or(f64::MAX).max(earliest))
+        };
+        all.into_iter().map(end).collect()
     }
 
     /// Adds a collective: one operation for each group of clocks that can be compared.
     fn add_collective(
         &self,
-        collective: &Collective,
+        (collective, ends): (&Collective, &[f64]),
         step: usize,
         numbers: &mut Numbers<'a>,
         all: &mut Vec<Operation>,
@@ -102,8 +153,9 @@ impl<'a> Operations<'a, '_> {
         let class = &self.job.classes[collective.class];
         let like = numbers.of_collective(self.job, class);
         let mut groups: BTreeMap<usize, Vec<delays::Part>> = BTreeMap::new();
-        for part in &collective.parts {
-            groups.entry(self.clocks.group(part.worker)).or_default().push(self.part(part, step));
+        for (part, &end) in collective.parts.iter().zip(ends) {
+            let group = groups.entry(self.clocks.group(part.worker)).or_default();
+            group.push(self.part(&Part { end, ..*part }, step));
         }
         for mut parts in groups.into_values() {
             if !is_rooted(&class.func) {
@@ -122,7 +174,7 @@ impl<'a> Operations<'a, '_> {
     fn of_batch(
         &self,
         batch: &'a P2pBatch,
-        step: usize,
+        (step, part): (usize, delays::Part),
         numbers: &mut Numbers<'a>,
         first: usize,
     ) -> Operation {
@@ -132,7 +184,7 @@ impl<'a> Operations<'a, '_> {
             |&&at: &&usize| self.clocks.group(self.job.batches[at].part.worker) == group;
         let partners = batch.partners.iter().filter(is_comparable);
         let partners: BTreeSet<u32> = partners.map(|&at| index(first + at)).collect();
-        let part = (step >= self.first).then(|| self.part(&batch.part, step));
+        let part = (step >= self.first).then_some(part);
         Operation {
             step: index(step),
             parts: part.into_iter().collect(),
@@ -150,6 +202,13 @@ impl<'a> Operations<'a, '_> {
             end: self.clocks.time(part.worker, part.end) - begin,
         }
     }
+}
+
+/// The work that the input lists.
+fn listed(job: &Job, steps: &Steps) -> Work {
+    let list = job.own.iter().zip(&steps.of_own);
+    let list = list.map(|((part, _), &step)| (part.worker, step, part.end - part.start));
+    Work::listed(list, job.workers.len(), steps.list.len())
 }
 
 /// The first of the last steps that have no more than [`PARTS`].

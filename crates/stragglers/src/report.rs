@@ -6,10 +6,9 @@ Each finding has its class, its root cause and the numbers that prove it. [`Slow
 why something is not reported. This module does **not** print.
 */
 
-use crate::blame::{Blame, blame};
 use crate::causes::{Cause, Causes};
 use crate::clock::Clocks;
-use crate::coverage::Known;
+use crate::coverage::{Known, known};
 use crate::details::Details;
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
@@ -18,8 +17,8 @@ use crate::onset::Onset;
 use crate::replay::Replay;
 use crate::steps::{Step, StepSource, Steps};
 use crate::unjudged::{Unjudged, busiest};
-use crate::waits::{LastArriver, Waits, last_arrivers};
-use crate::{costs, coverage, drift, edges, shared_gpu, shortage, slow, stalls};
+use crate::waits::{LastArriver, last_arrivers};
+use crate::{costs, coverage, drift, network, shared_gpu, shortage, stalls, work};
 use jiff::Timestamp;
 use ncclscope_findings::{CommId, Confidence, Cost, Evidence, FindingClass, Help, RankLocation};
 use ncclscope_operations::human;
@@ -29,6 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of last arrivers in a report.
 const ARRIVERS: usize = 1000;
+/// Minimum number of steps in which a rank can be called slow.
+const BLOCKS: usize = ncclscope_statistics::Limits::BLOCKS;
 
 /// A training step in the report: how long it took, and what the others waited for.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -167,19 +168,18 @@ pub fn analyze(job: &Job, limits: &Limits) -> SlowReport {
 pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let clocks = Clocks::fit(job);
     let steps = Steps::of(job, &clocks);
-    let blames = match job.is_kernel_timed {
-        true => blame(job, &clocks, &steps, &Waits::find(job, &clocks, &steps)),
-        // The time at which a host enqueued an operation does not show when its GPU arrived.
-        false => vec![Blame::none(job.workers.len()); steps.list.len()],
-    };
     // Operations before the first marked step are warm-up.
     let is_step = |step: &Step| step.number != Step::NONE;
-    let (blames, list): (Vec<Blame>, Vec<Step>) =
-        blames.into_iter().zip(steps.list.iter().copied()).filter(|(_, s)| is_step(s)).unzip();
+    let list: Vec<Step> = steps.list.iter().copied().filter(is_step).collect();
+    let known = known(job, &steps);
+    let replay = Replay::of(job, &clocks, &steps);
     let mut notes = job.notes.clone();
     notes.extend(coverage::notes(job, &clocks, &list));
-    let (mut findings, unjudged) = judge(job, &clocks, (&blames, &list), limits, &mut notes);
-    let replay = Replay::of(job, &clocks, &steps);
+    let slow = match &replay {
+        Some(replay) if job.workers.len() > 1 => work::find(replay, &known, limits),
+        _ => Vec::new(),
+    };
+    let (mut findings, unjudged) = judge(job, &clocks, (slow, &list), limits, &mut notes);
     let causes = replay.as_ref().map(|replay| {
         let repaired = costs::repair(replay, &mut findings);
         Causes::of(replay, &repaired, &findings)
@@ -199,7 +199,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         causes: Vec::new(),
         steps: rows(job, &causes, &list, &places),
         unjudged,
-        quiet: quiet(job, &clocks, &blames, limits),
+        quiet: quiet(job, &clocks, (&known, list.len())),
         findings,
         usual_share: causes.usual_share,
         variation_share: causes.variation,
@@ -216,7 +216,9 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         },
         notes,
     };
-    let details = Details::of(job, &blames, places.iter().map(|&place| causes.late(place)));
+    let late = places.iter().map(|&place| causes.late(place));
+    let details = replay.as_ref().map(|replay| Details::of(replay, &places, late));
+    let details = details.unwrap_or_default();
     (SlowReport { causes: causes.list, ..report }, details)
 }
 
@@ -224,24 +226,19 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
 fn judge(
     job: &Job,
     clocks: &Clocks,
-    (blames, steps): (&[Blame], &[Step]),
+    (mut findings, steps): (Vec<Finding>, &[Step]),
     limits: &Limits,
     notes: &mut Vec<String>,
 ) -> (Vec<Finding>, Unjudged) {
     let span = steps.iter().map(|step| step.duration).sum();
-    let mut findings = Vec::new();
-    if job.workers.len() > 1 && job.is_kernel_timed {
-        findings.extend(slow::find(job, blames, steps, limits));
-    }
-    let (pools, samples) = (edges::pools(&job.edges, limits), drift::samples(job, clocks));
-    let unjudged_links = edges::unjudged(&job.edges, &pools, limits);
+    let samples = drift::samples(job, clocks);
+    let (links, unjudged_links) = network::find(job, span, limits);
     let unjudged = Unjudged {
         links: unjudged_links.len(),
         busiest: busiest(job, &unjudged_links, span, limits),
         node_communicators: drift::unjudged(job, &samples, limits),
         gpus: stalls::unjudged(job, limits),
     };
-    let links = edges::find(job, &pools, span, limits);
     let links = own_links(links, &findings, notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
     let mut drifts = drift::find(job, (clocks, samples), (&explained, span), limits);
@@ -440,14 +437,14 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
 }
 
 /// Number of workers whose own time is known in too few steps to be called slow.
-fn unknown(job: &Job, blames: &[Blame], limits: &Limits) -> usize {
-    let steps =
-        |worker: usize| blames.iter().filter(|blame| blame.known[worker] > Known::Nothing).count();
-    (0..job.workers.len()).filter(|&worker| steps(worker) < limits.min_steps).count()
+fn unknown(job: &Job, known: &[Vec<Known>]) -> usize {
+    let steps = |worker: usize| known.iter().filter(|of| of[worker] > Known::Nothing).count();
+    (0..job.workers.len()).filter(|&worker| steps(worker) < BLOCKS).count()
 }
 
-fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<String> {
-    let (mut quiet, steps) = (Vec::new(), blames.len());
+/// Why something is not reported; `known` is how well the own work of workers is known.
+fn quiet(job: &Job, clocks: &Clocks, (known, steps): (&[Vec<Known>], usize)) -> Vec<String> {
+    let mut quiet = Vec::new();
     if job.workers.len() < 2 {
         quiet.push(
             "one timeline alone does not show waits: give the recordings of all ranks".into(),
@@ -455,15 +452,14 @@ fn quiet(job: &Job, clocks: &Clocks, blames: &[Blame], limits: &Limits) -> Vec<S
     }
     let doubts = coverage::doubts(job).into_iter();
     quiet.extend(doubts.map(|why| format!("who makes the others wait: {why}")));
-    if steps < limits.min_steps {
+    if steps < BLOCKS {
         quiet.push(format!(
-            "{} too few to call a rank slow: at least {} are needed",
+            "{} too few to call a rank slow: at least {BLOCKS} are needed",
             human::are(steps, "step"),
-            limits.min_steps
         ));
     }
-    let unknown = match job.is_kernel_timed && steps >= limits.min_steps {
-        true => unknown(job, blames, limits),
+    let unknown = match job.is_kernel_timed && steps >= BLOCKS {
+        true => unknown(job, known),
         false => 0,
     };
     if unknown > 0 {

@@ -9,14 +9,12 @@ blocks have the same width, which doubles whenever there are too many.
 
 use crate::onset::Onset;
 use ncclscope_operations::stats::to_f64;
+use std::collections::BTreeMap;
 
 /// Maximum number of blocks.
 const MOST: usize = 64;
 /// Width of the first blocks, as a power of two in ns.
 const NARROWEST: u32 = 20;
-
-/// Minimum number of blocks that show how much a link varies.
-const FEWEST: usize = 5;
 
 /// Minimum share of slow blocks after the first slow one.
 const STAYS: f64 = 0.5;
@@ -91,20 +89,6 @@ impl TimeBlocks {
         Onset::first(&blocks, STAYS)
     }
 
-    /// By how many standard errors the blocks cost more than `usual` per byte, from the first one
-    /// on after which most cost more than `slow`; `None` if that is unknown, because they are few
-    /// or all alike.
-    pub(crate) fn errors_above(&self, usual: f64, slow: f64) -> Option<f64> {
-        let first = self.since(slow).map_or(0, |since| since >> self.width);
-        let begin = self.blocks.partition_point(|block| block.number < first);
-        let costs: Vec<f64> = self.costs().skip(begin).collect();
-        let count = to_f64(costs.len() as u64);
-        let mean = costs.iter().sum::<f64>() / count;
-        let variance = costs.iter().map(|cost| (cost - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        let error = (variance / count).sqrt();
-        (costs.len() >= FEWEST && error > 0.0).then(|| (mean - usual) / error)
-    }
-
     /// True if transfers of this size count; a larger size class than before replaces the smaller
     /// ones.
     fn reach(&mut self, size: u32) -> bool {
@@ -144,6 +128,22 @@ impl TimeBlocks {
             self.put(TimeBlock { number: block.number >> 1, ..block });
         }
     }
+}
+
+/// For each block of time that one of these has, by how much each took longer than `usual` per
+/// byte, as a share of the block.
+pub(crate) fn excesses(all: &[TimeBlocks], usual: f64) -> impl Iterator<Item = Vec<f64>> {
+    let width = all.iter().map(|of| of.width).max().unwrap_or(NARROWEST);
+    let mut blocks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for (at, of) in all.iter().enumerate() {
+        for block in &of.blocks {
+            let excess = block.wire_ns - usual * to_f64(block.bytes);
+            let number = block.number >> (width - of.width);
+            let row = blocks.entry(number).or_insert_with(|| vec![0.0; all.len()]);
+            row[at] += excess / to_f64(1 << width);
+        }
+    }
+    blocks.into_values()
 }
 
 #[cfg(test)]

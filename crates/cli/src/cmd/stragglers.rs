@@ -76,7 +76,8 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     {
         return Err(Failure::usage("no operation was recorded in these steps or times"));
     }
-    let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
+    let mut limits = Limits::default();
+    limits.test.least_cost = args.threshold / 100.0;
     let mut report = analyze(&job, &limits);
     let Shown { shown, of } = report.show(&filter, &job);
     let judged = match window.is_some() || filter.steps.is_some() {

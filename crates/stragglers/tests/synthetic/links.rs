@@ -42,7 +42,7 @@ fn found(report: &SlowReport) -> Vec<(FindingClass, Vec<u32>, Confidence)> {
 
 /// In a mesh of three, two links of six do not touch a slow interface, in one of four half of them.
 #[test]
-fn a_slow_interface_of_a_small_mesh_is_a_suspect() {
+fn a_slow_interface_of_a_small_mesh_is_found() {
     for ranks in 3..=4_u32 {
         let all: Vec<usize> = (0..ranks as usize).collect();
         for slow in 0..ranks {
@@ -53,20 +53,23 @@ fn a_slow_interface_of_a_small_mesh_is_a_suspect() {
                 let slow = |src, dst| if is_slow(src, dst) { factor } else { 1.0 };
                 mesh("ep", &all, |src, dst| usual(src, dst) * slow(src, dst))
             };
-            let nic = (FindingClass::SlowNic, vec![slow], Confidence::Suspect);
-            assert_eq!(found(&report(ranks, edges(6.0))), [nic]);
+            // The spread of few links is not known.
+            let sure = if ranks == 3 { Confidence::Suspect } else { Confidence::Confirmed };
+            assert_eq!(
+                found(&report(ranks, edges(6.0))),
+                [(FindingClass::SlowNic, vec![slow], sure)]
+            );
             for healthy in [1.0, 1.2] {
                 let report = report(ranks, edges(healthy));
-                let links = all.len() * (all.len() - 1);
-                assert_eq!((found(&report), report.unjudged.links), (vec![], links));
+                assert_eq!((found(&report), report.unjudged.links), (vec![], 0));
             }
         }
     }
 }
 
-/// A ring of four has two links that do not touch a slow interface. It may well be slow, too.
+/// Half of the links of the mesh and of the ring touch the slow interface.
 #[test]
-fn what_a_slow_interface_costs_on_links_that_are_not_judged_is_unknown() {
+fn an_interface_that_makes_half_of_all_links_slow_is_found() {
     let all: Vec<usize> = (0..4).collect();
     let edges = mesh("ep", &all, |src, dst| if [src, dst].contains(&2) { 6.0 } else { 1.0 });
     let is_next = |edge: &&LinkTraffic| edge.dst == (edge.src + 1) % 4;
@@ -77,8 +80,7 @@ fn what_a_slow_interface_costs_on_links_that_are_not_judged_is_unknown() {
         ..edge.clone()
     });
     let report = report(4, edges.iter().cloned().chain(ring).collect());
-    assert_eq!(found(&report), [(FindingClass::SlowNic, vec![2], Confidence::Suspect)]);
-    assert_eq!(report.findings[0].help.cost, None);
+    assert_eq!(found(&report), [(FindingClass::SlowNic, vec![2], Confidence::Confirmed)]);
 }
 
 /// Meshes that are each too small to show a usual link do so together. The ring of all ranks has

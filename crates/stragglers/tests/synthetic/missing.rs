@@ -56,8 +56,9 @@ fn a_rank_that_waits_for_one_without_a_recording_is_not_slow() {
         let mut job = job(3, steps_of_3);
         job.unrecorded = if steps_of_3 == 0 { vec![(3, 3)] } else { vec![] };
         let report = analyze(&job, &Limits::default());
+        // A few recorded steps show that rank 3 is slow.
         let expected =
-            if steps_of_3 == 20 { vec![(vec![3], Confidence::Confirmed)] } else { vec![] };
+            if steps_of_3 == 0 { vec![] } else { vec![(vec![3], Confidence::Confirmed)] };
         assert_eq!(found(&report), expected, "{steps_of_3}: {:#?}", report.findings);
         let why = if steps_of_3 == 0 {
             "no readable recording of rank 3"
@@ -79,10 +80,10 @@ fn a_slow_rank_is_a_suspicion_where_members_were_not_recorded() {
     assert!(evidence.iter().any(|line| line.text.contains("were not recorded")), "{evidence:?}");
 }
 
-/// Rank 2 waits for sends that were not recorded, which looks like work, and others wait for it,
-/// but less than for rank 1.
+/// Rank 2 waits for sends that were not recorded, which looks like work: after the repair of rank 1
+/// the job would wait for it.
 #[test]
-fn a_rank_that_others_hardly_wait_for_is_no_suspect() {
+fn a_rank_whose_work_may_be_a_wait_is_a_suspicion() {
     let mut job = job_of([40.0, 70.0, 60.0, 40.0], STEPS);
     let batch = |step: u32, worker: usize| {
         let start = f64::from(step) * 100.0 * MS;
@@ -97,5 +98,6 @@ fn a_rank_that_others_hardly_wait_for_is_no_suspect() {
         }
     };
     job.batches = (0..STEPS).flat_map(|step| (0..4).map(move |of| batch(step, of))).collect();
-    assert_eq!(found(&analyze(&job, &Limits::default())), [(vec![1], Confidence::Suspect)]);
+    let suspects = [(vec![1], Confidence::Suspect), (vec![2], Confidence::Suspect)];
+    assert_eq!(found(&analyze(&job, &Limits::default())), suspects);
 }

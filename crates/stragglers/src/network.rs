@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Slow links (S3) and slow network interfaces (S4): the smallest set of links, interfaces and hosts
+that explains which links are slow.
+
+Wire time is the time from the network's acceptance of a send to its completion (`SendWait`). It
+does not include the time that the sender's GPU or the receiver's buffers take, nor the time in
+which the previous send on the same link was still in flight. Links of one role that move pieces of
+about the same size over as many channels are *comparable*: the channels of a link share its
+interface. For each link the logarithm of its wire time per byte, relative to the usual one of the
+comparable links, is to be explained. A unit (a link; the outgoing links, the incoming links or all
+links of a rank; all links of a host) multiplies the times of all its links by one factor. The unit
+that explains most, less what it takes to name it, is taken, until none explains enough: minimum
+description length. An interface whose other links are healthy explains less than the one link that
+is slow, and two interfaces with the same links are both named.
+
+NCCL's events of profiler API v4 to v7 do not name the interface of a channel.
+*/
+
+use crate::finding::Finding;
+use crate::limits::Limits;
+use crate::model::{Job, LinkTraffic};
+use crate::pace::Paces;
+use crate::slow_links::{SlowEdge, link_finding, nic_finding, paced_finding};
+use ncclscope_findings::Confidence;
+use ncclscope_operations::stats::{count, median, to_f64, to_u64};
+use ncclscope_statistics::{Against, Answer, Blocks, compare_units};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A transfer of fewer bytes takes the network's latency.
+const SMALL: f64 = 65_536.0;
+/// Minimum excess of such a transfer: ns, or this many times the usual time. Over sockets of one
+/// healthy machine, the links of a tree take from 20 to 200 us, because data goes up while the
+/// proxy threads still start the operation, and down when they do nothing else.
+const LATENCY_NS: f64 = 1e6;
+const LATENCIES: f64 = 10.0;
+/// Natural spread of comparable links, as a part of their time.
+const SPREAD: f64 = 0.05;
+/// With fewer comparable links their spread is not known.
+const MANY: usize = 8;
+/// Slower by less is not looked for.
+const FACTOR: f64 = 1.15;
+/// Most that one link can say for a unit, nats: one that is very slow does not outvote many.
+const BOUND: f64 = 50.0;
+/// A unit must explain so much more than it takes to name it, nats.
+const ENOUGH: f64 = 6.0;
+/// Converts a median deviation into a standard deviation.
+const DEVIATION: f64 = 1.4826;
+
+/// Role, size class, whether transfers follow an idle time, and channels of a link.
+type Like<'a> = (&'a str, u64, bool, usize);
+
+/// The comparable traffic of one link.
+struct Flow {
+    src: usize,
+    dst: usize,
+    /// Indices in [`Job::edges`].
+    edges: Vec<usize>,
+    /// Wire time per byte, ns.
+    cost: f64,
+    bytes: f64,
+    /// Mean bytes of a transfer.
+    piece: f64,
+    is_first: bool,
+}
+
+/// Comparable links.
+struct Pool {
+    flows: Vec<Flow>,
+}
+
+/// What may be slow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Unit<'a> {
+    /// All links of a worker.
+    Card(usize),
+    /// Its outgoing links.
+    Out(usize),
+    /// Its incoming links.
+    In(usize),
+    /// From one worker to another one.
+    Link(usize, usize),
+    /// All links of a machine.
+    Host(&'a str),
+}
+
+/// The slow links of a job that took `span` ns, and those that could not be judged.
+pub(crate) fn find(
+    job: &Job,
+    span: f64,
+    limits: &Limits,
+) -> (Vec<Finding>, BTreeSet<(usize, usize)>) {
+    let pools = pools(job, limits);
+    let (several, alone): (Vec<Pool>, Vec<Pool>) =
+        pools.into_iter().partition(|pool| pool.flows.len() > 1);
+    let links = |pools: &[Pool]| -> BTreeSet<(usize, usize)> {
+        pools.iter().flat_map(|pool| pool.flows.iter().map(|flow| (flow.src, flow.dst))).collect()
+    };
+    let judged = links(&several);
+    let unjudged = links(&alone).difference(&judged).copied().collect();
+    // Most links may be slow, in a small mesh: then the usual time is that of the quickest ones.
+    let searches = [0.5, 0.25].map(|quantile| Search::of(job, &several, quantile).explain());
+    let best = searches.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
+    let found = best.map(|best| best.findings(job, &several, (span, limits)));
+    (found.unwrap_or_default(), unjudged)
+}
+
+/// The comparable links with enough transfers.
+fn pools(job: &Job, limits: &Limits) -> Vec<Pool> {
+    // All channels of a link share the interface, however many transfers each has.
+    let mut sharing: BTreeMap<(&str, usize, usize), BTreeSet<u8>> = BTreeMap::new();
+    for edge in &job.edges {
+        sharing.entry((&edge.comm, edge.src, edge.dst)).or_default().insert(edge.channel);
+    }
+    let mut alike: BTreeMap<Like<'_>, BTreeMap<(usize, usize), Vec<usize>>> = BTreeMap::new();
+    for (at, edge) in job.edges.iter().enumerate().filter(|(_, edge)| edge.is_enough(limits)) {
+        let role = job.roles.get(&edge.comm).map_or("", String::as_str);
+        let channels = sharing[&(edge.comm.as_str(), edge.src, edge.dst)].len();
+        let like = (role, to_u64(edge.piece().log2()), edge.is_first, channels);
+        let flows = alike.entry(like).or_default();
+        flows.entry((edge.src, edge.dst)).or_default().push(at);
+    }
+    let pool = |((_, _, is_first, _), flows): (Like<'_>, BTreeMap<(usize, usize), Vec<usize>>)| {
+        let flows = flows.into_iter().map(|((src, dst), edges)| {
+            let of = || edges.iter().map(|&at| &job.edges[at]);
+            let bytes = to_f64(of().map(|edge| edge.bytes).sum::<u64>()).max(1.0);
+            let cost = of().map(|edge| edge.wire_ns).sum::<f64>() / bytes;
+            let piece = bytes / to_f64(of().map(|edge| edge.transfers).sum::<u64>()).max(1.0);
+            Flow { src, dst, edges, cost, bytes, piece, is_first }
+        });
+        Pool { flows: flows.collect() }
+    };
+    alike.into_iter().map(pool).collect()
+}
+
+impl Flow {
+    /// By how much slower it is than a usual one, as a logarithm; NaN where its pieces do not show
+    /// that. A small piece may take as long as the threads at its ends: which of them polls first
+    /// depends on its place in a ring or tree.
+    fn slowness(&self, usual: f64) -> f64 {
+        let excess = (self.cost - usual) * self.piece;
+        let is_small = self.piece < SMALL || self.is_first;
+        let is_latency = is_small && excess < LATENCY_NS.min(LATENCIES * usual * self.piece);
+        if is_latency { f64::NAN } else { (self.cost.max(1e-9) / usual.max(1e-9)).ln() }
+    }
+}
+
+/// The search for units that explain what links take.
+struct Search<'a> {
+    /// What is left to explain of each flow, in natural spreads; NaN if it shows nothing.
+    left: Vec<f64>,
+    /// The natural spread of each flow.
+    spreads: Vec<f64>,
+    /// The usual cost of each pool.
+    usual: Vec<f64>,
+    /// The flows of each unit.
+    units: Vec<(Unit<'a>, Vec<usize>)>,
+    /// What it takes to name a unit of each kind, nats.
+    names: [f64; 5],
+}
+
+/// What a search found.
+struct Explained<'a> {
+    usual: Vec<f64>,
+    /// Units with the same links, and their flows.
+    found: Vec<(Vec<Unit<'a>>, Vec<usize>)>,
+    /// What is not explained, and what it takes to name the units, nats.
+    cost: f64,
+}
+
+/// What a flow says against a healthy link, nats.
+fn loss(left: f64) -> f64 {
+    if left.is_nan() { 0.0 } else { (left * left / 2.0).min(BOUND) }
+}
+
+impl<'a> Search<'a> {
+    /// The usual cost is this quantile of comparable links.
+    fn of(job: &'a Job, pools: &[Pool], quantile: f64) -> Search<'a> {
+        let usual = pools.iter().map(|pool| {
+            let mut costs: Vec<f64> = pool.flows.iter().map(|flow| flow.cost).collect();
+            costs.sort_unstable_by(f64::total_cmp);
+            let at = to_u64(quantile * count(costs.len() - 1));
+            costs[usize::try_from(at).unwrap_or_default()]
+        });
+        let usual: Vec<f64> = usual.collect();
+        let of_pools: Vec<Vec<f64>> = pools
+            .iter()
+            .zip(&usual)
+            .map(|(pool, usual)| pool.flows.iter().map(|flow| flow.slowness(*usual)).collect())
+            .collect();
+        // By how much quick links are quicker: slow ones may be half of all.
+        let spread = |values: &mut Vec<f64>| {
+            values.retain(|value| *value <= 0.0);
+            values.iter_mut().for_each(|value| *value = -*value);
+            median(values).map_or(SPREAD, |deviation| SPREAD.max(DEVIATION * deviation))
+        };
+        let few = of_pools.iter().filter(|pool| pool.len() < MANY);
+        let of_few = spread(&mut few.flatten().copied().collect());
+        let (mut left, mut spreads) = (Vec::new(), Vec::new());
+        for mut pool in of_pools {
+            let values = pool.clone();
+            let spread = if values.len() < MANY { of_few } else { spread(&mut pool) };
+            spreads.extend(values.iter().map(|_| spread));
+            left.extend(values.iter().map(|value| value / spread));
+        }
+        let (units, names) = units(job, pools);
+        Search { left, spreads, usual, units, names }
+    }
+
+    /// By what factor a unit is slow, as a logarithm, and how much better it explains its links
+    /// than nothing does, nats.
+    fn gain(&self, (unit, flows): &(Unit<'_>, Vec<usize>)) -> Option<(f64, f64)> {
+        let slowness = flows.iter().map(|&at| self.left[at] * self.spreads[at]);
+        let mut slowness: Vec<f64> = slowness.filter(|it| !it.is_nan()).collect();
+        slowness.sort_unstable_by(f64::total_cmp);
+        // Nearly all links of a slow interface are slow.
+        let factor = *slowness.get(slowness.len().saturating_sub(1) / 4)?;
+        let better = |&at: &usize| {
+            loss(self.left[at]) - loss(self.left[at] - factor / self.spreads[at])
+        };
+        let gain = flows.iter().map(better).sum::<f64>() - self.name(*unit);
+        (factor >= FACTOR.ln()).then_some((factor, gain))
+    }
+
+    fn name(&self, unit: Unit<'_>) -> f64 {
+        let [cards, sides, links, hosts, factor] = self.names;
+        factor
+            + match unit {
+                Unit::Card(_) => cards,
+                Unit::Out(_) | Unit::In(_) => sides,
+                Unit::Link(..) => links,
+                Unit::Host(_) => hosts,
+            }
+    }
+
+    /// The interfaces that have the same links as a unit, if that is one; else the unit alone.
+    fn with_the_same(&self, unit: usize, of_flow: &[Vec<usize>]) -> Vec<Unit<'a>> {
+        let (one, flows) = &self.units[unit];
+        let beside = flows.first().map_or(&[][..], |&flow| &of_flow[flow]);
+        let is_same = |at: &&usize| {
+            let (other, of) = &self.units[**at];
+            matches!((one, other), (Unit::Card(_), Unit::Card(_))) && of == flows || **at == unit
+        };
+        beside.iter().filter(is_same).map(|&at| self.units[at].0).collect()
+    }
+
+    fn explain(mut self) -> Explained<'a> {
+        let mut gains: Vec<Option<(f64, f64)>> = self.units.iter().map(|it| self.gain(it)).collect();
+        let mut of_flow: Vec<Vec<usize>> = vec![Vec::new(); self.left.len()];
+        for (unit, (_, flows)) in self.units.iter().enumerate() {
+            flows.iter().for_each(|&flow| of_flow[flow].push(unit));
+        }
+        let (mut found, mut names) = (Vec::new(), 0.0);
+        loop {
+            let known = gains.iter().enumerate().filter_map(|(at, gain)| Some((at, (*gain)?)));
+            let best = known.max_by(|a, b| a.1.1.total_cmp(&b.1.1).then(b.0.cmp(&a.0)));
+            let Some((best, (factor, _))) = best.filter(|(_, (_, gain))| *gain >= ENOUGH) else {
+                break;
+            };
+            let flows = self.units[best].1.clone();
+            names += self.name(self.units[best].0);
+            let alike = self.with_the_same(best, &of_flow);
+            for &flow in &flows {
+                self.left[flow] -= factor / self.spreads[flow];
+            }
+            let changed: BTreeSet<usize> =
+                flows.iter().flat_map(|&flow| of_flow[flow].iter().copied()).collect();
+            for unit in changed {
+                gains[unit] = self.gain(&self.units[unit]);
+            }
+            found.push((alike, flows));
+        }
+        // A wider spread explains links worse, each by the logarithm of its width.
+        let losses = self.left.iter().zip(&self.spreads);
+        let losses = losses.map(|(left, spread)| loss(*left) + (spread / SPREAD).ln());
+        let cost = losses.sum::<f64>() + names;
+        Explained { usual: self.usual, found, cost }
+    }
+}
+
+/// The units of the pools' flows, each with the numbers of its flows, and what it takes to name
+/// one.
+fn units<'a>(job: &'a Job, pools: &[Pool]) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64; 5]) {
+    let flows = pools.iter().flat_map(|pool| &pool.flows);
+    let mut units: BTreeMap<Unit<'_>, Vec<usize>> = BTreeMap::new();
+    let mut links: BTreeMap<Unit<'_>, BTreeSet<(usize, usize)>> = BTreeMap::new();
+    let mut workers: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    let mut all = 0;
+    for (at, &Flow { src, dst, .. }) in flows.enumerate() {
+        let machine = |worker: usize| job.workers.get(worker).map_or("", |of| of.machine.as_str());
+        let ends = [src, dst].map(machine);
+        ends.iter().zip([src, dst]).for_each(|(machine, worker)| {
+            workers.entry(machine).or_default().insert(worker);
+        });
+        let hosts: BTreeSet<Unit<'_>> =
+            ends.into_iter().filter(|machine| !machine.is_empty()).map(Unit::Host).collect();
+        let of = [Unit::Card(src), Unit::Card(dst), Unit::Out(src), Unit::In(dst), Unit::Link(src, dst)];
+        for unit in of.into_iter().chain(hosts) {
+            units.entry(unit).or_default().push(at);
+            links.entry(unit).or_default().insert((src, dst));
+        }
+        all += 1;
+    }
+    // Of one link, the link is named. The only worker of a machine is its card.
+    units.retain(|unit, _| match unit {
+        Unit::Link(..) => true,
+        Unit::Host(machine) => workers[machine].len() > 1 && links[unit].len() > 1,
+        _ => links[unit].len() > 1,
+    });
+    let ln = |number: usize| count(number.max(1)).ln();
+    let ranks = workers.values().map(BTreeSet::len).sum();
+    let names =
+        [ln(ranks), ln(2 * ranks), 2.0 * ln(ranks), ln(workers.len()), ln(all) / 2.0];
+    (units.into_iter().collect(), names)
+}
+
+impl Explained<'_> {
+    /// The units that may cost the run of `span` ns what matters.
+    fn findings(&self, job: &Job, pools: &[Pool], (span, limits): (f64, &Limits)) -> Vec<Finding> {
+        let places = pools.iter().enumerate();
+        let places: Vec<(usize, &Flow)> =
+            places.flat_map(|(pool, of)| of.flows.iter().map(move |flow| (pool, flow))).collect();
+        let sure: Vec<Vec<bool>> =
+            pools.iter().zip(&self.usual).map(|(pool, usual)| pool.surely_slow(job, *usual, limits)).collect();
+        let paces: Vec<Paces> = pools.iter().map(|pool| Paces::of(pool.edges(job))).collect();
+        let mut first = vec![0; pools.len()];
+        for at in 1..pools.len() {
+            first[at] = first[at - 1] + pools[at - 1].flows.len();
+        }
+        let mut found = Vec::new();
+        for (units, flows) in &self.found {
+            let slow = flows.iter().map(|&at| (at, places[at].0, places[at].1));
+            let slow = slow.filter(|(_, pool, flow)| flow.slowness(self.usual[*pool]) >= FACTOR.ln());
+            let mut edges = Vec::new();
+            let mut is_paced = true;
+            let shown = |is_shown: bool| -> f64 {
+                let of = flows.iter().map(|&at| (places[at].0, places[at].1));
+                let of = of.filter(|(pool, of)| is_shown || of.slowness(self.usual[*pool]).is_nan());
+                of.map(|(_, flow)| flow.bytes).sum()
+            };
+            for (at, pool, flow) in slow {
+                let usual = self.usual[pool];
+                let is_sure = sure[pool][at - first[pool]];
+                edges.extend(flow.edges.iter().map(|&at| SlowEdge { at, usual, is_sure }));
+                is_paced &= flow.edges.iter().all(|&at| paces[pool].explain(&job.edges[at], usual));
+            }
+            let mut finding = match units[..] {
+                [Unit::Link(src, dst)] if is_paced => paced_finding(job, (src, dst), &edges, span),
+                [Unit::Link(src, dst)] => link_finding(job, (src, dst), &edges, span),
+                _ => nic_finding(job, units, &edges, span),
+            };
+            if finding.most_lost_share.is_none_or(|most| most < limits.test.least_cost) {
+                continue;
+            }
+            // Whether its other links are slow, and what they cost, is unknown.
+            if 4.0 * shown(false) > shown(true) {
+                finding.confidence = Confidence::Suspect;
+                finding.most_lost_share = None;
+            }
+            found.push(finding);
+        }
+        found
+    }
+}
+
+impl Pool {
+    fn edges<'j>(&self, job: &'j Job) -> impl Iterator<Item = &'j LinkTraffic> {
+        self.flows.iter().flat_map(|flow| &flow.edges).map(|&at| &job.edges[at])
+    }
+
+    /// Whether each flow, if it is slow, is surely so: among many the spread shows what chance does,
+    /// among few the blocks of time.
+    fn surely_slow(&self, job: &Job, usual: f64, limits: &Limits) -> Vec<bool> {
+        if self.flows.len() >= MANY {
+            return vec![true; self.flows.len()];
+        }
+        let merged = self.flows.iter().map(|flow| {
+            let mut blocks = crate::time_blocks::TimeBlocks::default();
+            flow.edges.iter().for_each(|&at| blocks.merge(&job.edges[at].blocks));
+            blocks
+        });
+        let merged: Vec<_> = merged.collect();
+        let mut blocks = Blocks::new(self.flows.len());
+        crate::time_blocks::excesses(&merged, usual).for_each(|block| blocks.push(block));
+        let answers = compare_units(&blocks, Against::Usual, &limits.test);
+        answers.iter().map(Answer::is_slow).collect()
+    }
+}
+
+/// How sure a finding is.
+pub(crate) fn confidence(slow: &[SlowEdge]) -> Confidence {
+    let is_sure = slow.iter().any(|edge| edge.is_sure);
+    if is_sure { Confidence::Confirmed } else { Confidence::Suspect }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncclscope_findings::FindingClass;
+
+    fn findings(job: &Job) -> Vec<Finding> {
+        let limits = Limits::default();
+        find(job, 1e9, &limits).0
+    }
+    use crate::model::{Pace, Worker};
+    use crate::time_blocks::TimeBlocks;
+
+    /// Sender, receiver, and whether the link is six times as slow.
+    type Flow = (u32, u32, bool);
+
+    fn flow(&(src, dst, is_slow): &Flow) -> LinkTraffic {
+        LinkTraffic {
+            comm: "c".into(),
+            src: src as usize,
+            dst: dst as usize,
+            channel: 0,
+            transfers: 100,
+            bytes: 100 << 20,
+            wire_ns: f64::from(100 << 20) * if is_slow { 6.0 } else { 1.0 },
+            pace: Pace::default(),
+            blocks: TimeBlocks::default(),
+            is_first: false,
+        }
+    }
+
+    /// Class and ranks of the findings among links with equal traffic.
+    fn found(flows: &[Flow]) -> Vec<(FindingClass, Vec<u32>)> {
+        let mut job = Job {
+            workers: (0..32).map(|rank| Worker::new(rank, "")).collect(),
+            edges: flows.iter().map(flow).collect(),
+            ..Job::default()
+        };
+        // A pool of healthy links, whose transfers are too small to matter.
+        for rank in 16..31 {
+            job.edges.push(flow(&(rank, rank + 1, false)));
+        }
+        for &(src, dst, _) in flows {
+            job.edges.push(LinkTraffic { bytes: 800, ..flow(&(src, dst, false)) });
+        }
+        let all = findings(&job);
+        all.into_iter().map(|f| (f.class, f.root_ranks)).collect()
+    }
+
+    #[test]
+    fn an_interface_that_is_slow_to_several_peers_is_reported_once() {
+        let both = [(0, 1, true), (1, 0, true), (0, 2, true), (2, 0, true), (1, 3, false)];
+        assert_eq!(found(&both), [(FindingClass::SlowNic, vec![0])]);
+        // A ring: each rank sends to one rank and receives from another.
+        assert_eq!(
+            found(&[(1, 2, true), (2, 3, true), (3, 4, false)]),
+            [(FindingClass::SlowNic, vec![2])]
+        );
+    }
+
+    /// Most bytes of a rank are of a ring of small pieces, which are as fast as those of others.
+    #[test]
+    fn small_transfers_do_not_clear_an_interface() {
+        let found = |piece: u64| {
+            let slow = [(0, 1, true), (1, 0, true), (0, 2, true), (2, 0, true)];
+            let healthy = (3..14).map(|rank| (rank, rank + 1, false));
+            let mut job = Job {
+                workers: (0..16).map(|rank| Worker::new(rank, "")).collect(),
+                edges: slow.into_iter().chain(healthy).map(|one| flow(&one)).collect(),
+                ..Job::default()
+            };
+            job.edges.extend((0..16).map(|rank| LinkTraffic {
+                comm: "ring".into(),
+                bytes: 1 << 30,
+                transfers: (1 << 30) / piece,
+                wire_ns: f64::from(1 << 30),
+                ..flow(&(rank, (rank + 1) % 16, false))
+            }));
+            let all = findings(&job).into_iter();
+            all.map(|one| (one.class, one.root_ranks, one.confidence)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(48 << 10), [(FindingClass::SlowNic, vec![0], Confidence::Suspect)]);
+        let all = found(1 << 20);
+        assert!(all.len() == 4 && all.iter().all(|one| one.0 == FindingClass::SlowLink), "{all:?}");
+    }
+
+    #[test]
+    fn one_slow_link_is_not_an_interface() {
+        assert_eq!(found(&[(0, 1, true), (1, 0, false)]), [(FindingClass::SlowLink, vec![0, 1])]);
+        // Slow in both directions, but both ranks are fast with others.
+        let path = [(0, 1, true), (1, 0, true), (0, 2, false), (1, 3, false), (3, 1, false)];
+        assert_eq!(
+            found(&path),
+            [(FindingClass::SlowLink, vec![0, 1]), (FindingClass::SlowLink, vec![1, 0])]
+        );
+    }
+
+    /// Two channels share an interface, which sends and receives use alone.
+    #[test]
+    fn links_are_compared_with_those_of_as_many_channels() {
+        let edge = |comm: String, src: usize, dst, channel, cost| {
+            let bytes = 100 << 20;
+            let wire_ns = f64::from(100 << 20) * cost;
+            LinkTraffic {
+                comm,
+                src,
+                dst,
+                channel,
+                transfers: 100,
+                bytes,
+                wire_ns,
+                pace: Pace::default(),
+                blocks: TimeBlocks::default(),
+                is_first: false,
+            }
+        };
+        let mut job =
+            Job { workers: (0..32).map(|rank| Worker::new(rank, "")).collect(), ..Job::default() };
+        for at in 0..4 {
+            let rings =
+                (0..2).map(|of| edge(format!("dp{at}"), 8 * at, (8 * at + 8) % 32, of, 2.0));
+            job.edges.extend(rings);
+            let pairs = (0..4).map(|of| edge(format!("pp{at}{of}"), 4 * at + of, 16 + of, 0, 1.0));
+            job.edges.extend(pairs);
+        }
+        assert!(findings(&job).is_empty());
+        job.edges[0].wire_ns *= 3.0;
+        let found = findings(&job);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!((found[0].class, found[0].edge), (FindingClass::SlowLink, Some([0, 8])));
+        job.edges[0].wire_ns /= 3.0;
+        // A channel shares the interface however few of its transfers are known.
+        for edge in job.edges.iter_mut().filter(|edge| edge.channel == 1) {
+            (edge.transfers, edge.bytes, edge.wire_ns) = (2, 2 << 20, f64::from(4 << 20));
+        }
+        assert!(findings(&job).is_empty());
+    }
+
+    #[test]
+    fn an_interface_with_one_peer_may_be_either_ones() {
+        assert_eq!(found(&[(0, 1, true), (1, 0, true)]), [(FindingClass::SlowNic, vec![0, 1])]);
+        // Rank 1 is fast with others, so it is not at fault.
+        let one = [(0, 1, true), (1, 0, true), (1, 2, false), (2, 1, false), (3, 1, false)];
+        assert_eq!(found(&one), [(FindingClass::SlowNic, vec![0])]);
+    }
+
+    /// Whether a link of eight is slow, given how many times and ns longer a transfer of this size
+    /// takes there.
+    fn is_slow(size: u64, is_first: bool, times: f64, wire_ns: f64) -> bool {
+        let edge = |src: usize| LinkTraffic {
+            comm: "c".into(),
+            src,
+            dst: (src + 1) % 8,
+            channel: 0,
+            transfers: 100,
+            bytes: 100 * size,
+            wire_ns: 100.0 * wire_ns * if src == 3 { times } else { 1.0 },
+            pace: Pace::default(),
+            blocks: TimeBlocks::default(),
+            is_first,
+        };
+        let workers = (0..8).map(|rank| Worker::new(rank, "")).collect();
+        let job = Job { workers, edges: (0..8).map(edge).collect(), ..Job::default() };
+        !findings(&job).is_empty()
+    }
+
+    #[test]
+    fn a_small_piece_may_take_as_long_as_the_threads_of_its_ends() {
+        for (size, is_first) in [(2_048, false), (1 << 20, true)] {
+            assert!(!is_slow(size, is_first, 8.0, 40e3), "280 us more");
+            assert!(is_slow(size, is_first, 30.0, 40e3) && is_slow(size, is_first, 12.0, 4e6));
+        }
+        assert!(is_slow(1 << 20, false, 2.0, 400e3), "a large piece shows the rate");
+    }
+
+    /// Each of a thousand ranks sends to the next 32, and one in four of them does so slowly.
+    #[test]
+    fn many_slow_interfaces_are_found_at_once() {
+        let edge = |(src, by): (usize, usize)| LinkTraffic {
+            comm: "c".into(),
+            src,
+            dst: (src + by) % 1000,
+            channel: 0,
+            transfers: 100,
+            bytes: 100 << 20,
+            wire_ns: 1e8,
+            pace: Pace::default(),
+            blocks: TimeBlocks::default(),
+            is_first: false,
+        };
+        let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));
+        let workers = (0..1000).map(|rank| Worker::new(rank, "")).collect();
+        let mut job = Job { workers, edges: all.map(edge).collect(), ..Job::default() };
+        for edge in job.edges.iter_mut().filter(|edge| edge.src % 4 == 0) {
+            edge.wire_ns *= 6.0;
+        }
+        let start = std::time::Instant::now();
+        let found = findings(&job);
+        let took = start.elapsed();
+        assert_eq!(found.len(), 250, "{:?}", found.first());
+        assert!(found.iter().all(|one| one.class == FindingClass::SlowNic && one.root_ranks[0] % 4 == 0));
+        // To judge every unit again for each finding would take minutes.
+        assert!(took.as_secs() < 20, "{took:?}");
+    }
+}

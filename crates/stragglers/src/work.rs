@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Slow ranks, stages and data-parallel ranks (S1), and slow hosts of slow ranks (S7).
+
+A unit is a candidate if it works longer than its peers and chance does not explain it
+([`ncclscope_statistics`]). The peers of a rank are those that do the same, of a stage the other
+stages. A candidate matters only if the steps would be shorter without its excess: in a healthy
+pipeline each stage waits for the others, and what nothing waits for costs nothing. So all candidates
+are repaired together in a replay ([`ncclscope_delays`]), and those that may stay as they are without
+a cost are left out.
+*/
+
+use crate::coverage::Known;
+use crate::finding::{Finding, SlowPart};
+use crate::limits::Limits;
+use crate::model::{Job, Worker};
+use crate::onset::Onset;
+use crate::replay::Replay;
+use crate::steps::Step;
+use ncclscope_delays::{Unit, Work};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_operations::human::duration;
+use ncclscope_operations::stats::{median, to_f64};
+use ncclscope_statistics::{Against, Answer, Blocks, Effect, compare_units};
+use std::collections::BTreeSet;
+
+/// Maximum number of candidates of each level that are replayed.
+const REPLAYED: usize = 12;
+/// A member that costs at most this many times as much as the usual one of its group is not slow on
+/// its own.
+const ALIKE: f64 = 2.0;
+/// Minimum share of slow steps after the first slow one.
+const STAYS: f64 = 0.5;
+
+/// A kernel that starts within this time after its enqueueing found an idle GPU, ns.
+const AT_ONCE: f64 = 20e3;
+/// If hosts run ahead of their GPUs, kernels start at least this many times later than [`AT_ONCE`].
+const AHEAD: f64 = 5.0;
+
+/// Workers that are compared as a unit: a worker, a stage, or a data-parallel rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Group {
+    root: SlowPart,
+    workers: Vec<usize>,
+}
+
+/// A unit that works longer than its peers.
+struct Candidate {
+    group: Group,
+    effect: Effect,
+    /// The start of each step in which its work is known, and by how much that exceeds its peers',
+    /// as a share of the step.
+    steps: Vec<(f64, f64)>,
+    /// All members of its operations were recorded.
+    is_whole: bool,
+}
+
+/// Units of one kind, with what they cost in each step.
+struct Level {
+    groups: Vec<Group>,
+    against: Against,
+    blocks: Blocks,
+    /// For each block its step.
+    steps: Vec<Step>,
+}
+
+/// Finds the slow groups of workers; `known` is how well the work of each is known, by step.
+pub(crate) fn find(replay: &Replay<'_>, known: &[Vec<Known>], limits: &Limits) -> Vec<Finding> {
+    let shown = Shown::of(replay, known);
+    let candidates = shown.levels().into_iter().flat_map(|level| shown.slow(&level, limits));
+    let explained = explain(replay, candidates.collect(), limits);
+    let mut findings: Vec<Finding> =
+        explained.iter().map(|of| finding(replay.job, of, limits)).collect();
+    host_bound(replay.job, &mut findings);
+    findings
+}
+
+/// What the steps show of the workers' own work.
+struct Shown<'a> {
+    job: &'a Job,
+    steps: &'a [Step],
+    first: usize,
+    work: &'a Work,
+    known: &'a [Vec<Known>],
+    /// How well the work of each worker must be known in a step that counts.
+    needed: Vec<Known>,
+}
+
+impl Shown<'_> {
+    fn of<'a>(replay: &'a Replay<'_>, known: &'a [Vec<Known>]) -> Shown<'a> {
+        let (job, steps) = (replay.job, replay.steps);
+        let whole = |worker: usize| known.iter().filter(|of| of[worker] == Known::Whole).count();
+        let needed = (0..job.workers.len()).map(|worker| {
+            let is_enough = whole(worker) >= ncclscope_statistics::Limits::BLOCKS;
+            if is_enough { Known::Whole } else { Known::Suspected }
+        });
+        Shown { job, steps, first: replay.first, work: &replay.work, known, needed: needed.collect() }
+    }
+
+    /// By how much a worker works longer than its peers in a step, or how long it works, as a share
+    /// of the step; NaN if that is not known.
+    fn share(&self, worker: usize, step: usize, of: impl Fn(&Work, usize, usize) -> f64) -> f64 {
+        let is_known = self.known[step][worker] >= self.needed[worker];
+        match is_known && !self.job.gappy.contains(&worker) {
+            true => of(self.work, worker, step) / self.steps[step].duration,
+            false => f64::NAN,
+        }
+    }
+
+    /// Workers, then stages, then data-parallel ranks, if there are several of them.
+    fn levels(&self) -> Vec<Level> {
+        let workers = &self.job.workers;
+        let alone = |(at, worker): (usize, &Worker)| Group {
+            root: SlowPart::of(worker),
+            workers: vec![at],
+        };
+        let groups = |key: &dyn Fn(&Worker) -> Option<u32>, root: fn(u32) -> SlowPart| {
+            let keys: BTreeSet<u32> = workers.iter().filter_map(key).collect();
+            let group = |&number: &u32| Group {
+                root: root(number),
+                workers: (0..workers.len()).filter(|&at| key(&workers[at]) == Some(number)).collect(),
+            };
+            let all: Vec<Group> = keys.iter().map(group).collect();
+            // Groups of one worker each are these workers.
+            if all.iter().all(|group| group.workers.len() < 2) { Vec::new() } else { all }
+        };
+        let all = [
+            (workers.iter().enumerate().map(alone).collect(), Against::Usual),
+            // The peers of a worker are of its own stage.
+            (groups(&|worker| worker.stage, SlowPart::stage), Against::Peers),
+            (groups(&|worker| worker.dp_rank, SlowPart::dp_rank), Against::Usual),
+        ];
+        let several = all.into_iter().filter(|(groups, _): &(Vec<Group>, _)| groups.len() > 1);
+        several.map(|(groups, against)| self.level(groups, against)).collect()
+    }
+
+    fn level(&self, groups: Vec<Group>, against: Against) -> Level {
+        let is_step = |step: &&Step| step.number != Step::NONE && step.duration > 0.0;
+        let (mut blocks, mut steps) = (Blocks::new(groups.len()), Vec::new());
+        for (step, at) in self.steps.iter().zip(0..).skip(self.first).filter(|(s, _)| is_step(s)) {
+            let of = match against {
+                Against::Usual => Work::excess,
+                Against::Peers | Against::Past => Work::own,
+            };
+            let cost = |group: &Group| {
+                usual_member(group.workers.iter().map(|&worker| self.share(worker, at, of)))
+            };
+            blocks.push(groups.iter().map(cost));
+            steps.push(*step);
+        }
+        Level { groups, against, blocks, steps }
+    }
+
+    /// The units of a level that are slow, worst first.
+    fn slow(&self, level: &Level, limits: &Limits) -> Vec<Candidate> {
+        let answers = compare_units(&level.blocks, level.against, &limits.test);
+        let mut slow: Vec<(usize, Effect)> = answers
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, answer)| match answer {
+                Answer::Slow(effect) => Some((at, effect)),
+                Answer::NotSlow(_) | Answer::CannotTell(..) => None,
+            })
+            .collect();
+        slow.sort_by(|a, b| b.1.mean.total_cmp(&a.1.mean));
+        slow.truncate(REPLAYED);
+        let candidate = |(at, effect): (usize, Effect)| {
+            let group = level.groups[at].clone();
+            let is_whole = group.workers.iter().all(|&of| self.needed[of] == Known::Whole);
+            let excess = level.blocks.excess(at, level.against);
+            let starts = level.steps.iter().map(|step| step.start);
+            let steps = starts.zip(excess).filter(|(_, excess)| !excess.is_nan()).collect();
+            Candidate { group, effect, steps, is_whole }
+        };
+        slow.into_iter().map(candidate).collect()
+    }
+}
+
+/// The lower median: most members of a group cost as much or more. NaN without a known one.
+fn usual_member(costs: impl Iterator<Item = f64>) -> f64 {
+    let mut known: Vec<f64> = costs.filter(|cost| !cost.is_nan()).collect();
+    known.sort_unstable_by(f64::total_cmp);
+    known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The candidates that explain the loss: of all that are repaired together, that which matters
+/// least is left as it is, until each of those left would cost what matters if it alone was not
+/// repaired. Two ranks that are equally slow both matter, though the repair of one gains nothing.
+fn explain(replay: &Replay<'_>, candidates: Vec<Candidate>, limits: &Limits) -> Vec<Candidate> {
+    let usual = replay.graph.weights();
+    let least = limits.test.least_cost * replay.mean(usual);
+    let mut left = without_members(candidates);
+    let repaired = |left: &[Candidate], but: Option<usize>| {
+        let all = left.iter().enumerate().filter(|(at, _)| Some(*at) != but);
+        let weights = all.fold(usual.to_vec(), |weights, (_, candidate)| {
+            let ranks = candidate.group.workers.iter().filter_map(|&at| u32::try_from(at).ok());
+            replay.peers.weights(&replay.graph, Unit::Work(&ranks.collect()), &weights).weights
+        });
+        replay.mean(&weights)
+    };
+    while !left.is_empty() {
+        let mean = repaired(&left, None);
+        let costs = (0..left.len()).map(|at| repaired(&left, Some(at)) - mean);
+        let costs: Vec<f64> = costs.collect();
+        let worst = (0..left.len()).min_by(|&a, &b| costs[a].total_cmp(&costs[b]));
+        match worst.filter(|&at| costs[at] < least) {
+            Some(at) => drop(left.remove(at)),
+            None => break,
+        }
+    }
+    left
+}
+
+/// The candidates without those whose work another one explains: a group whose usual member is slow
+/// explains the members that are no slower than twice as much, and the others explain themselves.
+fn without_members(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let is_inside = |one: &Candidate, group: &Candidate| {
+        let is_smaller = one.group.workers.len() < group.group.workers.len();
+        is_smaller
+            && one.group.workers.iter().all(|worker| group.group.workers.contains(worker))
+            && one.effect.mean <= ALIKE * group.effect.mean
+    };
+    let explained: Vec<bool> = candidates
+        .iter()
+        .map(|one| candidates.iter().any(|group| is_inside(one, group)))
+        .collect();
+    let all = candidates.into_iter().zip(explained);
+    all.filter(|(_, is_explained)| !is_explained).map(|(one, _)| one).collect()
+}
+
+fn finding(job: &Job, of: &Candidate, limits: &Limits) -> Finding {
+    let Candidate { group, effect, steps, is_whole } = of;
+    let slow: Vec<(f64, bool)> =
+        steps.iter().map(|(start, excess)| (*start, *excess >= limits.test.least_cost)).collect();
+    let hits = slow.iter().filter(|(_, is_slow)| *is_slow).count();
+    let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
+    let [low, high] = effect.interval;
+    let text = format!(
+        "its own work exceeds that of its peers by {:.1} % of a step ({:.1} to {:.1} %), and in {hits} of \
+         {} steps by more than {:.0} %",
+        100.0 * effect.mean,
+        100.0 * low,
+        100.0 * high,
+        steps.len(),
+        100.0 * limits.test.least_cost,
+    );
+    let figures = [
+        ("excess_share", effect.mean),
+        ("excess_share_from", low),
+        ("excess_share_to", high),
+        ("p", effect.p),
+        ("steps_over_limit", to_f64(hits as u64)),
+        ("steps", to_f64(steps.len() as u64)),
+    ];
+    let mut evidence = vec![line(text).with(figures)];
+    if !is_whole {
+        let text = "other members of its operations were not recorded: for whom it waited there is \
+                    unknown";
+        evidence.push(line(text.into()));
+    }
+    Finding {
+        title: format!("{} is slow, and others wait for it", group.root.name()),
+        confidence: if *is_whole { Confidence::Confirmed } else { Confidence::Suspect },
+        root: Some(group.root),
+        root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
+        lost_share: Some(effect.mean),
+        steps: Some(hits),
+        onset: Onset::first(&slow, STAYS).map(Onset::Job),
+        evidence,
+        ..Finding::of(FindingClass::SlowRank)
+    }
+}
+
+/// Turns S1 into S7 if a slow rank's kernels start at once while those of the others queue: its
+/// host does not launch fast enough.
+fn host_bound(job: &Job, findings: &mut [Finding]) {
+    let delay = |is_of: &dyn Fn(u32) -> bool| {
+        let of = job.launches.iter().filter(|launch| is_of(job.workers[launch.worker].rank));
+        median(&mut of.map(|launch| launch.delay).collect::<Vec<_>>())
+    };
+    for finding in findings {
+        let [rank] = finding.root_ranks[..] else { continue };
+        let delays = (delay(&|other| other == rank), delay(&|other| other != rank));
+        let (Some(own), Some(others)) = delays else { continue };
+        // Delays below AHEAD * AT_ONCE do not show that the other hosts run ahead.
+        if own <= AT_ONCE && others >= AHEAD * AT_ONCE {
+            finding.class = FindingClass::SlowLaunch;
+            finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
+            finding.confidence = Confidence::Suspect;
+            let figures = [("launch_delay_ns", own), ("others_launch_delay_ns", others)];
+            let text = delays_text(own, others);
+            let line = Evidence::of(FindingClass::SlowLaunch, rank, text);
+            finding.evidence.push(line.with(figures));
+        }
+    }
+}
+
+/// How long after their enqueueing kernels start, as text. The error of the clocks can make the
+/// time of a GPU without a queue negative.
+fn delays_text(own: f64, others: f64) -> String {
+    let own = if own < 1.0 { "at once".into() } else { duration(own) };
+    let others = duration(others);
+    format!(
+        "its kernels start {own}, the others' {others} after they are enqueued: its GPU has \
+         nothing else to do"
+    )
+}
