@@ -6,8 +6,8 @@ Files that are not recordings, by their content or name: what they are, and what
 not read before it opens anything ([`refuse`]).
 */
 
-use crate::failure::Failure;
 use ncclscope_compare::input::nccl_tests;
+use ncclscope_console::failure::Failure;
 use ncclscope_stragglers::input::kineto::is_archive;
 use ncclscope_stragglers::input::nsys;
 use ncclscope_trace::names::is_recording_path;

@@ -7,24 +7,24 @@ the result of the others and exits with the code for bad input. A report that si
 would be worse than one that fails a script.
 */
 
-use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::formats;
 use crate::terminal::{self, Progress};
-use ncclscope_control::directories;
+use ncclscope_console::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_diagnose::CommandEnd;
+use ncclscope_node::files::{NAMED, first_lines, first_of};
+pub(crate) use ncclscope_node::files::{
+    allow_open_files, damage, host_name, name_damaged, recordings_in, warn_of_damaged,
+};
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::names::is_recording;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts, Run, Runs};
-use ncclscope_trace::{Recording, descriptors, open_to_read};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use ncclscope_trace::{Recording, open_to_read};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Maximum number of damaged recordings that are named.
-const NAMED: usize = 8;
 /// Least number of parts in which recordings are opened by several threads, and most recordings of
 /// a part.
 const PARTS: usize = 64;
@@ -37,8 +37,6 @@ const LOOKED_AT: usize = 4096;
 const DEPTH: usize = 4;
 /// Maximum size of a saved report, bytes.
 pub(crate) const SAVED_MAX: u64 = 1 << 30;
-/// Minimum number of files that must be possible to keep open.
-const LEAST_FILES: usize = 8;
 /// The file in which `ncclscope run` describes a run, in its directory.
 pub(crate) const ABOUT_RUN: &str = "run.json";
 /// JSON files beside recordings that are not reports.
@@ -489,19 +487,6 @@ pub(crate) fn command_end(run: &serde_json::Value) -> Option<CommandEnd> {
     })
 }
 
-/// Names the damaged recordings, one line each up to [`NAMED`], and returns their number.
-pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) -> usize {
-    warn_of_damaged(recordings.into_iter().filter_map(damage))
-}
-
-/// Prints these lines, up to [`NAMED`], and returns their number.
-pub(crate) fn warn_of_damaged(lines: impl Iterator<Item = String>) -> usize {
-    let damaged: Vec<String> = lines.collect();
-    let count = damaged.len();
-    first_of(damaged.into_iter(), "damaged").iter().for_each(warn);
-    count
-}
-
 /// Prints these lines of one for each file, up to [`NAMED`], and how many more there are.
 pub(crate) fn warn_of_files(lines: &[String]) {
     let more = |more| format!("the same is true of {}", human::count(more, "more file"));
@@ -512,63 +497,4 @@ pub(crate) fn warn_of_files(lines: &[String]) {
 fn warn_of_unreadable(directories: &[String]) {
     let more = |more| format!("{more} more directories cannot be read");
     first_lines(directories.iter().cloned(), more).iter().for_each(warn);
-}
-
-/// The first [`NAMED`] lines of one for each recording, and one on how many more are `alike`.
-fn first_of(lines: impl Iterator<Item = String>, alike: &str) -> Vec<String> {
-    first_lines(lines, |more| format!("{} {alike}", human::are(more, "more recording")))
-}
-
-/// The first [`NAMED`] lines, and one on how many more there are.
-fn first_lines(
-    mut lines: impl Iterator<Item = String>,
-    rest: impl FnOnce(usize) -> String,
-) -> Vec<String> {
-    let mut first: Vec<String> = lines.by_ref().take(NAMED).collect();
-    if let more @ 1.. = lines.count() {
-        first.push(rest(more));
-    }
-    first
-}
-
-/// The damage of a recording that was read, as a line; `None` if there is none.
-pub(crate) fn damage(recording: &Recording) -> Option<String> {
-    let all = recording.damage_in_short();
-    let path = recording.path().display();
-    (!all.is_empty()).then(|| format!("{path} is damaged: {}", all.join("; ")))
-}
-
-/// Raises the soft limit of open files (usually 1024), because recordings stay open while they are
-/// read. Fails if the limit is too low even for reading one after the other.
-pub(crate) fn allow_open_files() -> Result<(), Failure> {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let room = descriptors::room();
-    if room >= LEAST_FILES {
-        return Ok(());
-    }
-    Err(Failure::environment(format!(
-        "only {} can be opened, and reading takes {LEAST_FILES}: raise the limit with \
-         `ulimit -n 1024`",
-        human::count(room, "more file")
-    )))
-}
-
-/// The recordings in a directory, sorted by name.
-pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if is_recording(&name) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// The name of this host, as in recordings.
-pub(crate) fn host_name() -> String {
-    directories::host_name(&rustix::system::uname().nodename().to_string_lossy())
 }

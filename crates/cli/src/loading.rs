@@ -9,8 +9,8 @@ change which other libraries the job loads, and its name must not contain charac
 special to the loader; otherwise the plugin gets a link in a folder of its own, in the user's cache.
 */
 
-use crate::failure::Failure;
 use crate::plugin::{self, NAME};
+use ncclscope_console::failure::Failure;
 use ncclscope_control::table::{self, CHAIN};
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -50,7 +50,7 @@ impl Loading {
         let path = plugin::find()?;
         let mut loading = Loading::of(&path)?;
         if loading.folder.is_none() {
-            crate::failure::warn(format_args!(
+            ncclscope_console::failure::warn(format_args!(
                 "NCCL gets the plugin as {}, a path, which 2.27.3 does not load: put it into a \
                  folder of its own, without `:`, `;` or `$` in its path",
                 path.display()
@@ -59,7 +59,7 @@ impl Loading {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         loading.chain = set(PLUGIN).filter(|other| set(CHAIN.name).is_none() && is_another(other));
         if let Some(other) = &loading.chain {
-            crate::failure::tell(format_args!(
+            ncclscope_console::failure::tell(format_args!(
                 "{PLUGIN} names {other}: it gets every callback too ({})",
                 CHAIN.name
             ));

@@ -7,9 +7,9 @@ an error that names what there is. Every output says what the filter left out.
 */
 
 use crate::args::{Edge, FilterArgs};
-use crate::failure::{Failure, tell};
 use crate::input::Input;
 use ncclscope_answer::Moment;
+use ncclscope_console::failure::{Failure, tell};
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::human::{count, list_of_ranges, range, ranges};
 use ncclscope_operations::stats::{to_f64, to_u64};

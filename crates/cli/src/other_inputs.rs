@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the files of NCCL Inspector and nccl-tests that inputs are.
 
-use crate::failure::Failure;
 use crate::input::{all_below, directories_below, recordings_in};
 use ncclscope_compare::input::nccl_tests;
+use ncclscope_console::failure::Failure;
 use ncclscope_inspector::Found;
 use ncclscope_trace::names::is_recording_path;
 use std::path::{Path, PathBuf};

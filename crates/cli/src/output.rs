@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Standard output for text and JSON, without characters that act on a terminal.
 
-pub(crate) use crate::printable::in_a_line;
+pub(crate) use ncclscope_console::printable::in_a_line;
 
 use crate::indented::Indented;
-use crate::printable::Printable;
 use crate::terminal;
+use ncclscope_console::printable::Printable;
 use serde::Serialize;
 use serde_json::Serializer;
 use std::fmt::Write as _;
@@ -96,7 +96,7 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::printable::Colour;
+    use ncclscope_console::printable::Colour;
 
     fn shown(text: &[u8]) -> String {
         let mut screen = Shown::new(Vec::new());
@@ -130,7 +130,7 @@ mod tests {
     fn json_stays_the_same_value() {
         let value = serde_json::json!({"host\u{9b}": "a\x1b[2J\u{202e}\u{7f}\"\\\n"});
         let text = shown(serde_json::to_string_pretty(&value).unwrap().as_bytes());
-        assert!(!text.contains(crate::printable::is_active));
+        assert!(!text.contains(ncclscope_console::printable::is_active));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 

@@ -12,9 +12,9 @@ mod elf;
 
 pub(crate) use elf::{GlibcVersion, fault, needed_glibc};
 
-use crate::failure::Failure;
-use crate::nccl::find_all;
+use ncclscope_console::failure::Failure;
 use ncclscope_control::table::PLUGIN;
+use ncclscope_node::nccl::find_all;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -7,8 +7,8 @@ Cells may hold names from recordings. A spreadsheet runs a cell that begins with
 markup are escaped.
 */
 
-use crate::failure::Failure;
 use crate::output;
+use ncclscope_console::failure::Failure;
 use ncclscope_findings::Help;
 use serde::Serialize;
 use serde_json::Value;

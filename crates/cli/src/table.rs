@@ -2,9 +2,9 @@
 //! Text tables: columns as wide as their widest cell, numbers aligned to the right.
 
 use crate::output::in_a_line;
-use crate::printable::columns_of;
 use crate::sheet::Sheet;
 use crate::terminal;
+use ncclscope_console::printable::columns_of;
 
 /// Number of blanks between two columns.
 const GAP: usize = 2;

@@ -2,12 +2,12 @@
 //! Output files that appear complete or not at all, and that never replace a recording, what else
 //! is kept of a run, or what the verb reads.
 
-use crate::failure::Failure;
 use crate::formats::own_json;
-use crate::fresh;
 use crate::input::ABOUT_RUN;
 use crate::pipe;
+use ncclscope_console::failure::Failure;
 use ncclscope_kineto::file::Output;
+use ncclscope_node::fresh;
 use ncclscope_trace::layout::MAGIC;
 use ncclscope_trace::names::is_recording_path;
 use ncclscope_trace::{open_to_read, vectors};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Several output files that appear together or not at all.
 
-use crate::failure::Failure;
+use ncclscope_console::failure::Failure;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,6 @@ mod reading;
 
 use super::page_file;
 use crate::args::{CompareArgs, TableFormat};
-use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
 use crate::other_inputs::{inspector_runs, nccl_tests_in};
 use crate::output;
@@ -17,6 +16,7 @@ use crate::whole_file::keep_inputs;
 use ncclscope_compare::input::{inspector, nccl_tests, saved};
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
+use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use ncclscope_diagnose::input::{InputOptions, recording as hang};
 use ncclscope_inspector::{Files, Found};
 use ncclscope_operations::human;

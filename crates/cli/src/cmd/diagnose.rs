@@ -3,7 +3,6 @@
 
 use super::export::to_file;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
-use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use crate::formats::hint;
 use crate::input::{about_run, below, command_end, not_an_input, recordings_in};
 use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
@@ -12,11 +11,12 @@ use crate::ras::ask_twice;
 use crate::sheet::{LocatedRow, Sheet};
 use crate::shell_words::words;
 use crate::terminal::{Watched, fitted, painted, say};
-use crate::unrecorded::Unrecorded;
 use crate::whole_folder::{self, Existing};
+use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use ncclscope_diagnose::input::ras::Ras;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Diagnosis, HiddenWhy, Job, NoEnd, Options, diagnose, fr_out, text};
+use ncclscope_node::unrecorded::Unrecorded;
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
 use serde::Serialize;

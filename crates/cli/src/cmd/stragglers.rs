@@ -4,7 +4,6 @@
 mod reading;
 
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
-use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use crate::formats::{is_sqlite, refuse};
 use crate::input::{Input, named_below, not_an_input, recordings_in, tell_left_out};
 use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
@@ -14,6 +13,7 @@ use crate::sheet::{LocatedRow, Sheet};
 use crate::shell_words::words;
 use crate::table::{Align, Table};
 use crate::terminal::{Watched, fitted, painted, say};
+use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use ncclscope_findings::Help;
 use ncclscope_inspector::Found;
 use ncclscope_operations::Filter;

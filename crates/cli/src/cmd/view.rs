@@ -15,10 +15,10 @@ mod server;
 
 use super::export;
 use crate::args::{TraceFormat, ViewArgs};
-use crate::failure::{Failure, tell};
 use crate::formats::own_json;
 use crate::input::{Input, host_name};
 use crate::narrow::{Keep, Narrowed};
+use ncclscope_console::failure::{Failure, tell};
 use server::{Server, Trace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -2,7 +2,7 @@
 //! Wraps long lines of text from other crates for a narrow terminal.
 
 use super::width;
-use crate::printable::columns_of;
+use ncclscope_console::printable::columns_of;
 
 /// Maximum width of a label at the beginning of a line, columns.
 const LABEL: usize = 24;

@@ -2,7 +2,7 @@
 //! Shows long text in the user's pager, as git does.
 
 use super::settings;
-use crate::printable::Printable;
+use ncclscope_console::printable::Printable;
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use signal_hook::consts::SIGINT;

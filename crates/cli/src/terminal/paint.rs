@@ -2,7 +2,7 @@
 //! Adds colours to text from other crates: headings, and classes of findings.
 
 use super::has_colour;
-use crate::printable::Colour;
+use ncclscope_console::printable::Colour;
 
 /// The text with colours, if standard output has colours: headings (lines of capitals) in bold,
 /// classes of findings in red, or yellow if they are only suspected.
@@ -50,7 +50,7 @@ fn class_of(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::printable::Printable;
+    use ncclscope_console::printable::Printable;
 
     #[test]
     fn headings_and_classes_have_colours_and_names_do_not() {

@@ -2,10 +2,10 @@
 //! The page to which the parts of the report are written: lines under headings.
 
 use crate::output::in_a_line;
-use crate::printable::{Colour, columns_of, lines_of};
 use crate::sheet::escaped;
 use crate::table::Table;
 use crate::terminal;
+use ncclscope_console::printable::{Colour, columns_of, lines_of};
 use ncclscope_operations::human::three;
 
 /// Maximum length of a list; JSON contains all entries.

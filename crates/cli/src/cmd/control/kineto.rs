@@ -4,7 +4,7 @@
 use crate::args::{When, Window};
 use crate::control::Process;
 use crate::dynolog::{Daemon, LEAD, Profile};
-use crate::failure::{Failure, tell};
+use ncclscope_console::failure::{Failure, tell};
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;

@@ -11,7 +11,6 @@ after the other is judged and forgotten, so that the number of runs does not mat
 
 use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
-use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::{self, Input};
 use crate::narrow::Narrowed;
 use crate::output;
@@ -20,6 +19,7 @@ use crate::shell_words::words;
 use crate::table::{Align, Table};
 use crate::terminal::Progress;
 use ncclscope_answer::{Answer, Cost, Moment, State};
+use ncclscope_console::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_operations::human::{self, duration};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::stats::to_f64;

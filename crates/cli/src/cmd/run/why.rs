@@ -3,10 +3,10 @@
 
 use super::watch::NcclProcess;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
-use crate::nccl::Release;
 use crate::plugin;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
+use ncclscope_node::nccl::Release;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fs::File;
