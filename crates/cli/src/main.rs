@@ -13,31 +13,14 @@ the agent: it starts that program.
 #![forbid(unsafe_code)]
 
 mod args;
-mod assessment;
 mod cmd;
 mod control;
 mod doctor;
-mod dynolog;
-mod formats;
-mod http;
-mod indented;
-mod input;
-mod loading;
-mod narrow;
-mod other_inputs;
-mod output;
-mod pass;
-mod pipe;
+mod io;
 mod plugin;
-mod ras;
-mod sheet;
-mod shell_words;
-mod table;
-mod terminal;
+mod run_input;
+mod tables;
 mod text;
-mod timed;
-mod whole_file;
-mod whole_folder;
 
 use std::process::ExitCode;
 

@@ -9,6 +9,7 @@ checked before use: the loader maps the segments in its headers, and a truncated
 */
 
 mod elf;
+pub(crate) mod loading;
 
 pub(crate) use elf::{GlibcVersion, fault, needed_glibc};
 

@@ -4,11 +4,11 @@
 pub(super) mod size;
 
 use crate::args::{ExportArgs, TraceFormat};
-use crate::input::Input;
-use crate::narrow::{Keep, Narrowed};
-use crate::terminal::Watched;
-use crate::whole_file::{self, create_packed, is_packed, keep_inputs};
-use crate::whole_folder::{self, Existing};
+use crate::io::terminal::Watched;
+use crate::io::whole_file::{self, create_packed, is_packed, keep_inputs};
+use crate::io::whole_folder::{self, Existing};
+use crate::run_input::input::Input;
+use crate::run_input::narrow::{Keep, Narrowed};
 use ncclscope_console::failure::{Failure, tell, warn};
 use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};

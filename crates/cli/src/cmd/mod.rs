@@ -22,8 +22,8 @@ mod top;
 mod view;
 
 use crate::args::{CommandLine, Verb};
-use crate::formats::refuse;
-use crate::terminal;
+use crate::io::formats::refuse;
+use crate::io::terminal;
 use ncclscope_console::failure::Failure;
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 
 use super::export::to_file;
 use crate::args::TableFormat;
-use crate::whole_file::is_place;
+use crate::io::whole_file::is_place;
 use ncclscope_console::failure::{Failure, tell};
 use std::io::{self, Write};
 use std::path::Path;

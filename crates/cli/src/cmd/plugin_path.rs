@@ -3,8 +3,8 @@
 //! and RCCL.
 
 use crate::args::PluginPathArgs;
-use crate::loading::{self, DEFAULT, DEFAULT_OF_RCCL};
 use crate::plugin;
+use crate::plugin::loading::{self, DEFAULT, DEFAULT_OF_RCCL};
 use ncclscope_console::failure::Failure;
 use std::io::Write;
 use std::path::{Path, PathBuf};

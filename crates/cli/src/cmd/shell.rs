@@ -3,7 +3,7 @@
 //! definition of the command line.
 
 use crate::args::{CommandLine, CompletionsArgs, ManArgs};
-use crate::whole_folder::{self, Existing};
+use crate::io::whole_folder::{self, Existing};
 use clap::CommandFactory;
 use ncclscope_console::failure::{Failure, tell};
 use std::io::{self, Write};

@@ -17,7 +17,7 @@ mod screen;
 mod watch;
 
 use crate::args::{Format, TopArgs};
-use crate::output;
+use crate::io::output;
 use live::Live;
 use ncclscope_console::failure::{ENVIRONMENT, FINDINGS, Failure, tell};
 use remote::Remote;

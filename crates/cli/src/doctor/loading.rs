@@ -3,8 +3,8 @@
 
 use super::check::Check;
 use super::nccl::Library;
-use crate::loading::{LIBRARY_PATH, Loading, PLUGIN, is_static};
 use crate::plugin;
+use crate::plugin::loading::{LIBRARY_PATH, Loading, PLUGIN, is_static};
 use ncclscope_node::nccl::Release;
 use std::path::Path;
 

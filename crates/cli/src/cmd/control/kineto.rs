@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope snapshot --kineto`: PyTorch's profiles of the same window.
 
+use super::dynolog::{Daemon, LEAD, Profile};
 use crate::args::{When, Window};
 use crate::control::Process;
-use crate::dynolog::{Daemon, LEAD, Profile};
 use ncclscope_console::failure::{Failure, tell};
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};

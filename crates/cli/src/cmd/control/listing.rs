@@ -4,8 +4,8 @@
 use super::asked;
 use crate::args::{LsArgs, TableFormat};
 use crate::control::{self, About, Process, at_once};
-use crate::output;
-use crate::table::{Align, Table};
+use crate::io::output;
+use crate::tables::table::{Align, Table};
 use ncclscope_answer::Moment;
 use ncclscope_console::failure::{Failure, tell, warn};
 use ncclscope_control::message::{Boundary, WindowState};

@@ -4,8 +4,8 @@
 
 use crate::args::Format;
 use crate::control::{Process, at_once};
-use crate::input::recordings_in;
-use crate::output;
+use crate::io::output;
+use crate::run_input::input::recordings_in;
 use ncclscope_console::failure::{FINDINGS, Failure, warn};
 use ncclscope_diagnose::Diagnosis;
 use ncclscope_node::judged::{Judged, judged};

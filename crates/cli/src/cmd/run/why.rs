@@ -2,8 +2,8 @@
 //! The reason why no rank wrote a recording, in one line.
 
 use super::watch::NcclProcess;
-use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
 use crate::plugin;
+use crate::plugin::loading::{LIBRARY_PATH, Loading, PLUGIN};
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
 use ncclscope_node::nccl::Release;

@@ -9,7 +9,7 @@ operations of a slow job.
 
 use super::hang;
 use super::watch::Source;
-use crate::input::{allow_open_files, host_name};
+use crate::run_input::input::{allow_open_files, host_name};
 use ncclscope_answer::Moment;
 use ncclscope_console::failure::Failure;
 use ncclscope_diagnose::NoEnd;

@@ -6,7 +6,7 @@ view whose terminal takes no output: one that is stopped, or that nothing reads.
 */
 
 use super::watch::{Watch, printable};
-use crate::terminal::has_colour;
+use crate::io::terminal::has_colour;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, execute, terminal};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A source of readings, and the pictures made from them.
 
-use crate::output::in_a_line;
+use crate::io::output::in_a_line;
 use ncclscope_console::failure::Failure;
 use ncclscope_top::{Patience, Picture, Reading, judge};
 use std::time::{Duration, Instant};

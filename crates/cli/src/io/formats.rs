@@ -16,6 +16,8 @@ use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+/// The file in which `ncclscope run` describes a run, in its directory.
+pub(crate) const ABOUT_RUN: &str = "run.json";
 /// Size of the start of a file that shows what it is, bytes.
 const START: u64 = 64 << 10;
 

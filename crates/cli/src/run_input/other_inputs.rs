@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the files of NCCL Inspector and nccl-tests that inputs are.
 
-use crate::input::{all_below, directories_below, recordings_in};
+use crate::run_input::input::{all_below, directories_below, recordings_in};
 use ncclscope_compare::input::nccl_tests;
 use ncclscope_console::failure::Failure;
 use ncclscope_inspector::Found;

@@ -7,8 +7,8 @@ the result of the others and exits with the code for bad input. A report that si
 would be worse than one that fails a script.
 */
 
-use crate::formats;
-use crate::terminal::{self, Progress};
+use crate::io::formats::{self, ABOUT_RUN};
+use crate::io::terminal::{self, Progress};
 use ncclscope_console::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_diagnose::CommandEnd;
 use ncclscope_node::files::{NAMED, first_lines, first_of};
@@ -37,8 +37,6 @@ const LOOKED_AT: usize = 4096;
 const DEPTH: usize = 4;
 /// Maximum size of a saved report, bytes.
 pub(crate) const SAVED_MAX: u64 = 1 << 30;
-/// The file in which `ncclscope run` describes a run, in its directory.
-pub(crate) const ABOUT_RUN: &str = "run.json";
 /// JSON files beside recordings that are not reports.
 const NOT_REPORTS: [&str; 2] = [ABOUT_RUN, "truth.json"];
 /// Extensions of archives.

@@ -7,7 +7,7 @@ Cells may hold names from recordings. A spreadsheet runs a cell that begins with
 markup are escaped.
 */
 
-use crate::output;
+use crate::io::output;
 use ncclscope_console::failure::Failure;
 use ncclscope_findings::Help;
 use serde::Serialize;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Text tables: columns as wide as their widest cell, numbers aligned to the right.
 
-use crate::output::in_a_line;
-use crate::sheet::Sheet;
-use crate::terminal;
+use crate::io::output::in_a_line;
+use crate::io::terminal;
+use crate::tables::sheet::Sheet;
 use ncclscope_console::printable::columns_of;
 
 /// Number of blanks between two columns.

@@ -3,8 +3,8 @@
 
 pub(crate) use ncclscope_console::printable::in_a_line;
 
-use crate::indented::Indented;
-use crate::terminal;
+use crate::io::indented::Indented;
+use crate::io::terminal;
 use ncclscope_console::printable::Printable;
 use serde::Serialize;
 use serde_json::Serializer;

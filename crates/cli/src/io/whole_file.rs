@@ -2,9 +2,9 @@
 //! Output files that appear complete or not at all, and that never replace a recording, what else
 //! is kept of a run, or what the verb reads.
 
-use crate::formats::own_json;
-use crate::input::ABOUT_RUN;
-use crate::pipe;
+use crate::io::formats::{ABOUT_RUN, own_json};
+
+use crate::io::pipe;
 use ncclscope_console::failure::Failure;
 use ncclscope_kineto::file::Output;
 use ncclscope_node::fresh;

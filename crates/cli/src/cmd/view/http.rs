@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The small HTTP server of `view`: accepts connections, and reads one request from each.
 
-use crate::timed::Timed;
+use crate::io::timed::Timed;
 use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

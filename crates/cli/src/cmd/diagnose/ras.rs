@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Asks NCCL's RAS of a running job: lines of text over TCP (src/ras/client.cc@v2.32.3-1).
 
-use crate::timed::Timed;
+use crate::io::timed::Timed;
 use ncclscope_diagnose::input::ras::{self, Ras};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

@@ -7,7 +7,7 @@ an error that names what there is. Every output says what the filter left out.
 */
 
 use crate::args::{Edge, FilterArgs};
-use crate::input::Input;
+use crate::run_input::input::Input;
 use ncclscope_answer::Moment;
 use ncclscope_console::failure::{Failure, tell};
 use ncclscope_operations::filter::FUNCTIONS;

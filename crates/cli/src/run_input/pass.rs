@@ -8,7 +8,7 @@ of one with more than [`LONG`] bytes of records a report judges only the last of
 `diagnose` reads its end by itself, as much as it needs.
 */
 
-use crate::narrow::Narrowed;
+use crate::run_input::narrow::Narrowed;
 use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, snapshot};
 use ncclscope_operations::joiner::join;
 use ncclscope_operations::parallel::in_order;

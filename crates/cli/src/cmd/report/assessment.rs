@@ -3,13 +3,13 @@
 The analysis of a run from one pass over its recordings: the report, why the run hangs, and what is
 slow.
 
-[`crate::pass`] describes which parts are read, also of long recordings.
+[`crate::run_input::pass`] describes which parts are read, also of long recordings.
 */
 
-use crate::input::{Input, command_end};
-use crate::narrow::Narrowed;
-use crate::pass::{Ends, Read, read};
-use crate::terminal::{Progress, say};
+use crate::io::terminal::{Progress, say};
+use crate::run_input::input::{Input, command_end};
+use crate::run_input::narrow::Narrowed;
+use crate::run_input::pass::{Ends, Read, read};
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::assemble;
