@@ -12,8 +12,15 @@ use serde_json::Value;
 use crate::outcome::Outcome;
 use crate::process;
 
-const PACKAGES: &[&str] =
-    &["ncclscope-plugin", "ncclscope-cli", "cpu-cuda", "rig", "invariants", "gpu-kit"];
+const PACKAGES: &[&str] = &[
+    "ncclscope-plugin",
+    "ncclscope-cli",
+    "ncclscope-agent",
+    "cpu-cuda",
+    "rig",
+    "invariants",
+    "gpu-kit",
+];
 
 /// The plugin's file as named by Cargo, which allows no `-`; the name that NCCL looks for follows.
 const PLUGIN_BUILT: &str = "libnccl_profiler_ncclscope.so";
@@ -59,15 +66,16 @@ pub(crate) fn products(profile: Profile) -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the tool alone and returns its file; for tests, with all that is built for them.
+/// Builds the tool and the agent, which is next to it, and returns the tool; for tests, with all
+/// that is built for them.
 pub(crate) fn tool(profile: Profile) -> Outcome<PathBuf> {
     let profile = match profile {
         Profile::Tests => return Ok(for_tests(false)?.join("debug/ncclscope")),
         Profile::Release => "release",
         Profile::Dist => "dist",
     };
-    let words = ["cargo", "build", "--package", "ncclscope-cli", "--profile", profile];
-    process::check(&mut process::command(&words))?;
+    let words = ["cargo", "build", "-p", "ncclscope-cli", "-p", "ncclscope-agent"];
+    process::check(process::command(&words).args(["--profile", profile]))?;
     Ok(target()?.join(profile).join("ncclscope"))
 }
 

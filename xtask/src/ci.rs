@@ -2,12 +2,14 @@
 //! `cargo xtask ci`: the checks that every change must pass, in the order of what fails fastest.
 //!
 //! Each job is a row of [`JOBS`] and runs as a command that a person can repeat. The run ends with
-//! the first job that fails, or when the time for all of them, [`LIMIT`], is over. The last line is
-//! the count of tests, `N passed, N failed`, for every test runner.
+//! the first job that fails, or when the time for all of them, [`LIMIT`], is over. It also fails if
+//! many tests or jobs needed another try ([`Again`]), which a line at the end names. The last line
+//! is the count of tests, `N passed, N failed`, for every test runner.
 //!
 //! The tests, including those of `asan`, wait more than they compute. Jobs that need only processor
 //! time and their own target folders run beside them at the lowest priority ([`beside`]).
 
+mod again;
 mod beside;
 pub(crate) mod job;
 
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::outcome::Outcome;
+use again::Again;
 use beside::Beside;
 use job::{Job, JobResult, TESTS, run_job};
 
@@ -189,6 +192,7 @@ pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
     let mut rows = Vec::new();
     let mut tally = None;
     let mut failed = None;
+    let mut again = Again::default();
     let deadline = Instant::now() + LIMIT;
     let left = || deadline.saturating_duration_since(Instant::now());
     let mut beside = Beside::default();
@@ -202,10 +206,12 @@ pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
         };
         if result == JobResult::Failed && job.again {
             eprintln!("\n== {}, once more", job.name);
+            again.add_job(job.name);
             result = run_job(job, left())?.0.flaky();
         }
         if TEST_JOBS.contains(&job.name) {
             tally = Tally::read(&output);
+            again.add_tests(&output);
         }
         // The jobs that follow measure, or depend on clocks.
         beside.finish(matches!(result, JobResult::Passed | JobResult::Flaky));
@@ -222,10 +228,12 @@ pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
     if let Some(job) = failed {
         println!("\n`{}` failed; alone: {}", job.name, alone(job));
     }
+    println!("\n{}", again.line());
     if let Some(tally) = &tally {
         println!("\n{}", tally.line());
     }
-    Ok(if failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_fine = failed.is_none() && !again.are_too_many();
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// How many tests ended how.

@@ -2,24 +2,23 @@
 //! The command line.
 
 mod filter;
-mod global;
+mod shell;
 mod tables;
 mod top;
-mod value;
 
 pub(crate) use filter::{Edge, FilterArgs};
-pub(crate) use global::{CompletionsArgs, GlobalArgs, ManArgs};
+pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use tables::TableFormat;
 pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use ncclscope_console::options::{AgentArgs, GlobalArgs, HangLimit};
+use ncclscope_console::value::{number, value};
 use ncclscope_control::quantity;
 use ncclscope_control::table::MODE;
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use value::{number, seconds, value};
 
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 findings, 2 wrong usage, 3 unreadable input, 4 \
                           environment. `run` ends with the command's own.";
@@ -171,25 +170,6 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) run: RunChoice,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
-}
-
-/// From when on an operation is stuck.
-#[derive(Debug, clap::Args)]
-pub(crate) struct HangLimit {
-    /// Seconds that an operation of a running job must be in flight to count as stuck
-    #[arg(
-        long,
-        value_name = "S",
-        default_value = "30",
-        allow_negative_numbers = true,
-        value_parser = hang_seconds
-    )]
-    pub(crate) hang_sec: Duration,
-}
-
-fn hang_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = quantity::seconds(text, 0.1..=86_400.0);
-    seconds.ok_or_else(|| "expected seconds from 0.1 to 86400".into())
 }
 
 #[derive(Debug, clap::Args)]
@@ -468,67 +448,6 @@ pub(crate) struct DumpArgs {
     pub(crate) format: Format,
     #[command(flatten)]
     pub(crate) trace: TraceOfCopies,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct AgentArgs {
-    /// Directory of the recordings, searched two levels deep; may be repeated
-    /// [default: NCCLSCOPE_DIR, else the current one]
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) dir: Vec<PathBuf>,
-    /// Seconds between two exports [default: OTEL_METRIC_EXPORT_INTERVAL, else 15]
-    #[arg(
-        long,
-        value_name = "S",
-        allow_negative_numbers = true,
-        value_parser = seconds
-    )]
-    pub(crate) interval: Option<f64>,
-    #[command(flatten)]
-    pub(crate) hang: HangLimit,
-    /// Collector to send OTLP to, http:// or https:// [default: OTEL_EXPORTER_OTLP_ENDPOINT]
-    #[arg(long, value_name = "URL")]
-    pub(crate) otlp: Option<String>,
-    /// Serve /metrics for Prometheus
-    #[arg(
-        long,
-        value_name = "ADDR:PORT",
-        allow_negative_numbers = true,
-        value_parser = number::<SocketAddr>("an address and a port such as 0.0.0.0:9417")
-    )]
-    pub(crate) prom_listen: Option<SocketAddr>,
-    /// Write ncclscope.prom for the node exporter's textfile collector
-    #[arg(long, value_name = "DIR")]
-    pub(crate) textfile: Option<PathBuf>,
-    /// Add labels whose number of values grows with the job
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "LABEL,…")]
-    pub(crate) labels: Vec<Label>,
-    /// The most series to export; the rest becomes one overflow series for each metric
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 20_000,
-        allow_negative_numbers = true,
-        value_parser = value("a number of series such as 20000", |n: &usize| *n > 0)
-    )]
-    pub(crate) max_series: usize,
-    /// Follow the recordings of all hosts, not only of this one
-    #[arg(long)]
-    pub(crate) any_host: bool,
-    /// Read all recordings once, print the metrics in Prometheus's text format, and exit
-    #[arg(long, conflicts_with_all = ["interval", "otlp", "prom_listen", "textfile"])]
-    pub(crate) once: bool,
-}
-
-/// Optional labels of series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Label {
-    /// The rank that reports
-    Rank,
-    /// The rank at the other end
-    Peer,
-    /// The channel
-    Channel,
 }
 
 /// Arguments of `simulate`. An option that is not given has the scenario's value, or a default.

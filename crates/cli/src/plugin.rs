@@ -9,12 +9,13 @@ checked before use: the loader maps the segments in its headers, and a truncated
 */
 
 mod elf;
+pub(crate) mod loading;
 
 pub(crate) use elf::{GlibcVersion, fault, needed_glibc};
 
-use crate::failure::Failure;
-use crate::nccl::find_all;
+use ncclscope_console::failure::Failure;
 use ncclscope_control::table::PLUGIN;
+use ncclscope_node::nccl::find_all;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;

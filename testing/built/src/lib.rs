@@ -30,6 +30,8 @@ pub struct Artefact {
 pub const PLUGIN: Artefact = Artefact::new("ncclscope-plugin", "libnccl_profiler_ncclscope.so");
 /// The command-line tool.
 pub const TOOL: Artefact = Artefact::new("ncclscope-cli", "ncclscope");
+/// The agent, which the tool starts.
+pub const AGENT: Artefact = Artefact::new("ncclscope-agent", "ncclscope-agent");
 /// The stand-in for CUDA.
 pub const STAND_IN: Artefact = Artefact::new("cpu-cuda", "libcpu_cuda.so");
 /// The program of one rank.

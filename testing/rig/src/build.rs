@@ -33,10 +33,17 @@ pub fn plugin() -> PathBuf {
     path(built::PLUGIN)
 }
 
-/// The command-line tool.
+/// The command-line tool. The agent, which it starts, is next to it.
 #[must_use]
 pub fn tool() -> PathBuf {
+    let _agent = agent();
     path(built::TOOL)
+}
+
+/// The agent.
+#[must_use]
+pub fn agent() -> PathBuf {
+    path(built::AGENT)
 }
 
 /// The program that checks recordings against the invariants.

@@ -61,7 +61,7 @@ pub(super) fn block(code: &str, from: usize, open: u8) -> Option<Range<usize>> {
 }
 
 /// End of the comment or literal that starts at `at`; `None` if none starts there.
-fn hidden_end(source: &[u8], at: usize) -> Option<usize> {
+pub(super) fn hidden_end(source: &[u8], at: usize) -> Option<usize> {
     let rest = &source[at..];
     match rest {
         [b'/', b'/', ..] => Some(find(source, at, b'\n')),

@@ -7,12 +7,14 @@
 
 mod circles;
 mod deps;
+mod large;
 mod links;
 mod mask;
 mod prose;
 mod rules;
 mod size;
 mod source;
+mod tokens;
 mod violation;
 
 use std::collections::BTreeSet;
@@ -32,6 +34,7 @@ pub(crate) fn run() -> Outcome {
     }
     found.extend(circles::check(&paths)?);
     found.extend(deps::check()?);
+    found.extend(large::gone(&paths));
     found.extend(prose::check(&paths)?);
     for violation in &found {
         println!("{violation}");
@@ -64,6 +67,7 @@ fn check_file(path: &str, paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
             found.extend(rules::licence(path, &source.text));
             found.extend(rules::check(&source));
             found.extend(size::check(&source));
+            found.extend(large::check(&source));
         }
         "md" => found.extend(links::check(path, &read()?, paths)),
         "sh" | "py" => found.extend(rules::licence(path, &read()?)),

@@ -23,6 +23,9 @@ const UNSAFE_PATHS: &[&str] = &[
 
 /// Crates whose roots must forbid `unsafe`.
 const FORBID_UNSAFE: &[&str] = &[
+    "crates/agent/",
+    "crates/console/",
+    "crates/node/",
     "crates/answer/",
     "crates/page/",
     "crates/top/",

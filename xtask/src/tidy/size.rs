@@ -37,17 +37,22 @@ pub(super) fn check(source: &Source) -> Vec<Violation> {
     found
 }
 
-#[derive(Debug, PartialEq)]
-struct Function {
-    name: String,
+/// A function with a body.
+#[derive(Debug)]
+pub(super) struct Function<'s> {
+    pub(super) name: String,
     /// Line of its `fn`, from 1.
-    line: usize,
+    pub(super) line: usize,
     /// Lines from its `fn` to its closing brace, both included.
     lines: usize,
+    /// From its `fn` to its closing brace.
+    pub(super) text: &'s str,
+    /// Only compiled into tests.
+    pub(super) is_test: bool,
 }
 
 /// Every function with a body, nested ones and those of macros included.
-fn functions(source: &Source) -> Vec<Function> {
+pub(super) fn functions(source: &Source) -> Vec<Function<'_>> {
     let declared = source.words("fn").filter_map(|at| {
         let name: String = source.code[at + 2..]
             .trim_start()
@@ -60,7 +65,9 @@ fn functions(source: &Source) -> Vec<Function> {
         }
         let body = block(&source.code, at, b'{')?;
         let line = source.line(at);
-        Some(Function { name, line, lines: source.line(body.end - 1) - line + 1 })
+        let lines = source.line(body.end - 1) - line + 1;
+        let (text, is_test) = (&source.text[at..body.end], source.in_test(at));
+        Some(Function { name, line, lines, text, is_test })
     });
     declared.collect()
 }

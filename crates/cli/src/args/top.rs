@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arguments of `top`.
 
-use super::value::seconds;
-use super::{Format, hang_seconds};
+use super::Format;
+use ncclscope_console::options::hang_seconds;
+use ncclscope_console::value::seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use crate::args::{
     DumpArgs, ExportArgs, FilterArgs, RunChoice, StartArgs, StopArgs, Target, Window,
 };
 use crate::control::{self, About, Process, at_once};
-use crate::failure::{ENVIRONMENT, Failure, tell, warn};
-use crate::{output, terminal};
+use crate::io::{output, terminal};
+use ncclscope_console::failure::{ENVIRONMENT, Failure, tell, warn};
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use ncclscope_operations::human::count;
 use ncclscope_trace::Recording;
@@ -18,6 +18,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod dynolog;
 mod kineto;
 mod listing;
 mod snapshot;

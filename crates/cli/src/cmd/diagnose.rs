@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope diagnose`: why a job hangs.
 
+mod ras;
+
 use super::export::to_file;
 use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
-use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
-use crate::formats::hint;
-use crate::input::{about_run, below, command_end, not_an_input, recordings_in};
-use crate::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
-use crate::output::{self, in_a_line};
-use crate::ras::ask_twice;
-use crate::sheet::{LocatedRow, Sheet};
-use crate::shell_words::words;
-use crate::terminal::{Watched, fitted, painted, say};
-use crate::unrecorded::Unrecorded;
-use crate::whole_folder::{self, Existing};
+use crate::io::formats::hint;
+use crate::io::output::{self, in_a_line};
+use crate::io::shell_words::words;
+use crate::io::terminal::{Watched, fitted, painted, say};
+use crate::io::whole_folder::{self, Existing};
+use crate::run_input::input::{about_run, below, command_end, not_an_input, recordings_in};
+use crate::run_input::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
+use crate::tables::sheet::{LocatedRow, Sheet};
+use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use ncclscope_diagnose::input::ras::Ras;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Diagnosis, HiddenWhy, Job, NoEnd, Options, diagnose, fr_out, text};
+use ncclscope_node::unrecorded::Unrecorded;
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
+use ras::ask_twice;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -46,13 +48,13 @@ const VERDICT: [&str; 16] = [
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let filter = filter(&args.filter)?;
-    crate::input::allow_open_files()?;
+    crate::run_input::input::allow_open_files()?;
     let directories: Vec<PathBuf> =
         args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
     let asked = args.ras.as_deref().map(|address| ask(address, args)).transpose()?;
     let (ras, is_asked) = asked.unwrap_or((None, true));
     let settings = settings(args, ras, &directories);
-    directories.iter().for_each(|directory| crate::input::tell_archives(directory));
+    directories.iter().for_each(|directory| crate::run_input::input::tell_archives(directory));
     let unrecorded = Unrecorded::find(&directories).lines();
     let read = settings.progress.clone();
     let progress = Watched::growing("reading what is in flight", move || read.get());
@@ -68,8 +70,8 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
             return Err(own.unwrap_or_else(|| Failure::input(error + &elsewhere(&directories))));
         }
     };
-    crate::input::warn_of_files(&warnings);
-    crate::input::warn_of_files(&job.damaged);
+    crate::run_input::input::warn_of_files(&warnings);
+    crate::run_input::input::warn_of_files(&job.damaged);
     // As in other verbs, also where standard output is read by a script.
     job.left_out.iter().for_each(tell);
     if let Some(directory) = &args.fr_out {

@@ -3,11 +3,11 @@
 
 use crate::args::{DoctorArgs, Format};
 use crate::doctor::{Check, Status, checks};
-use crate::failure::{ENVIRONMENT, Failure};
-use crate::input::host_name;
-use crate::output::{self, in_a_line};
-use crate::printable::{Colour, lines_of};
-use crate::terminal;
+use crate::io::output::{self, in_a_line};
+use crate::io::terminal;
+use crate::run_input::input::host_name;
+use ncclscope_console::failure::{ENVIRONMENT, Failure};
+use ncclscope_console::printable::{Colour, lines_of};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;

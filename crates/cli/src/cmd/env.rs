@@ -3,9 +3,9 @@
 //! wrap.
 
 use crate::args::{EnvArgs, Shell};
-use crate::failure::Failure;
-use crate::loading::{LIBRARY_PATH, Loading};
-use crate::output;
+use crate::io::output;
+use crate::plugin::loading::{LIBRARY_PATH, Loading};
+use ncclscope_console::failure::Failure;
 use ncclscope_control::table::DIR;
 use std::ffi::OsStr;
 use std::io::Write;

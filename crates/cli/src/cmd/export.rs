@@ -4,12 +4,12 @@
 pub(super) mod size;
 
 use crate::args::{ExportArgs, TraceFormat};
-use crate::failure::{Failure, tell, warn};
-use crate::input::Input;
-use crate::narrow::{Keep, Narrowed};
-use crate::terminal::Watched;
-use crate::whole_file::{self, create_packed, is_packed, keep_inputs};
-use crate::whole_folder::{self, Existing};
+use crate::io::terminal::Watched;
+use crate::io::whole_file::{self, create_packed, is_packed, keep_inputs};
+use crate::io::whole_folder::{self, Existing};
+use crate::run_input::input::Input;
+use crate::run_input::narrow::{Keep, Narrowed};
+use ncclscope_console::failure::{Failure, tell, warn};
 use ncclscope_operations::human::count;
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{Shown, archive, chrome, pftrace};

@@ -2,11 +2,11 @@
 //! `ncclscope merge`: adds recordings to the profiles that PyTorch wrote of the same ranks.
 
 use crate::args::MergeArgs;
-use crate::failure::{BAD_INPUT, Failure, tell, warn};
-use crate::input::Input;
-use crate::narrow::{Keep, Narrowed};
-use crate::terminal::Watched;
-use crate::whole_file::{create_packed, keep_inputs};
+use crate::io::terminal::Watched;
+use crate::io::whole_file::{create_packed, keep_inputs};
+use crate::run_input::input::Input;
+use crate::run_input::narrow::{Keep, Narrowed};
+use ncclscope_console::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
 use ncclscope_kineto::write::WriteError;

@@ -8,7 +8,6 @@ mod diagnose;
 mod doctor;
 mod env;
 mod export;
-mod judged;
 mod merge;
 mod page_file;
 mod plugin_path;
@@ -23,9 +22,9 @@ mod top;
 mod view;
 
 use crate::args::{CommandLine, Verb};
-use crate::failure::Failure;
-use crate::formats::refuse;
-use crate::terminal;
+use crate::io::formats::refuse;
+use crate::io::terminal;
+use ncclscope_console::failure::Failure;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
@@ -49,7 +48,7 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Stop(args) => control::stop(&args),
         Verb::Snapshot(args) => control::snapshot(&args),
         Verb::Dump(args) => control::dump(&args),
-        Verb::Agent(args) => agent::run(&args),
+        Verb::Agent(_) => agent::run(),
         Verb::Simulate(args) => simulate::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::PluginPath(args) => plugin_path::run(&args),

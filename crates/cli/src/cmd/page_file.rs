@@ -3,8 +3,8 @@
 
 use super::export::to_file;
 use crate::args::TableFormat;
-use crate::failure::{Failure, tell};
-use crate::whole_file::is_place;
+use crate::io::whole_file::is_place;
+use ncclscope_console::failure::{Failure, tell};
 use std::io::{self, Write};
 use std::path::Path;
 

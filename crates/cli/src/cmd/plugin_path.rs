@@ -3,9 +3,9 @@
 //! and RCCL.
 
 use crate::args::PluginPathArgs;
-use crate::failure::Failure;
-use crate::loading::{self, DEFAULT, DEFAULT_OF_RCCL};
 use crate::plugin;
+use crate::plugin::loading::{self, DEFAULT, DEFAULT_OF_RCCL};
+use ncclscope_console::failure::Failure;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope report`: prints a report of the recordings of a run, the answer first.
 
+pub(super) mod assessment;
 mod html;
 mod inspector;
 mod runs;
@@ -8,19 +9,19 @@ mod shown;
 
 use super::page_file;
 use crate::args::ReportArgs;
-use crate::assessment::Assessment;
-use crate::failure::{Failure, warn_lines};
-use crate::input::{Input, recordings_in};
-use crate::narrow::{Keep, Narrowed};
-use crate::other_inputs;
-use crate::output;
-use crate::shell_words::words;
-use crate::terminal;
+use crate::io::output;
+use crate::io::shell_words::words;
+use crate::io::terminal;
+use crate::io::whole_file::keep_inputs;
+use crate::run_input::input::{Input, recordings_in};
+use crate::run_input::narrow::{Keep, Narrowed};
+use crate::run_input::other_inputs;
 use crate::text::{self, Content, Page};
-use crate::unrecorded::Unrecorded;
-use crate::whole_file::keep_inputs;
+use assessment::Assessment;
 use ncclscope_answer::Answer;
+use ncclscope_console::failure::{Failure, warn_lines};
 use ncclscope_diagnose::Options;
+use ncclscope_node::unrecorded::Unrecorded;
 use ncclscope_report::By;
 use ncclscope_trace::EventKind;
 use shown::{Printed, show};

@@ -14,10 +14,11 @@ mod why;
 
 use crate::args::RunArgs;
 use crate::cmd::report;
-use crate::failure::{ENVIRONMENT, Failure, tell, warn};
-use crate::input::{ABOUT_RUN, Input, about_run, host_name, recordings_in};
-use crate::loading::Loading;
+use crate::io::formats::ABOUT_RUN;
+use crate::plugin::loading::Loading;
+use crate::run_input::input::{Input, about_run, host_name, recordings_in};
 use ncclscope_answer::Moment;
+use ncclscope_console::failure::{ENVIRONMENT, Failure, tell, warn};
 use ncclscope_control::directories::above_placeholders;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::variable::environment;

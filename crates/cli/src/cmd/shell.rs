@@ -3,9 +3,9 @@
 //! definition of the command line.
 
 use crate::args::{CommandLine, CompletionsArgs, ManArgs};
-use crate::failure::{Failure, tell};
-use crate::whole_folder::{self, Existing};
+use crate::io::whole_folder::{self, Existing};
 use clap::CommandFactory;
+use ncclscope_console::failure::{Failure, tell};
 use std::io::{self, Write};
 use std::process::ExitCode;
 

@@ -2,11 +2,11 @@
 //! `ncclscope simulate`: writes the recordings of a simulated job.
 
 use crate::args::{Format, SimulateArgs};
-use crate::failure::Failure;
-use crate::input::recordings_in;
-use crate::printable::{Printable, lines_of};
-use crate::terminal::{self, Watched};
-use crate::whole_folder::{self, Existing};
+use crate::io::terminal::{self, Watched};
+use crate::io::whole_folder::{self, Existing};
+use crate::run_input::input::recordings_in;
+use ncclscope_console::failure::Failure;
+use ncclscope_console::printable::{Printable, lines_of};
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
 use std::fs::File;

@@ -4,16 +4,18 @@
 mod reading;
 
 use crate::args::{FilterArgs, StragglersArgs, TableFormat};
-use crate::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
-use crate::formats::{is_sqlite, refuse};
-use crate::input::{Input, named_below, not_an_input, recordings_in, tell_left_out};
-use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless};
-use crate::other_inputs;
-use crate::output::{self, in_a_line};
-use crate::sheet::{LocatedRow, Sheet};
-use crate::shell_words::words;
-use crate::table::{Align, Table};
-use crate::terminal::{Watched, fitted, painted, say};
+use crate::io::formats::{is_sqlite, refuse};
+use crate::io::output::{self, in_a_line};
+use crate::io::shell_words::words;
+use crate::io::terminal::{Watched, fitted, painted, say};
+use crate::run_input::input::{Input, named_below, not_an_input, recordings_in, tell_left_out};
+use crate::run_input::narrow::{
+    FindingsNote, Keep, Narrowed, has_some_rank, tell_filter, timeless,
+};
+use crate::run_input::other_inputs;
+use crate::tables::sheet::{LocatedRow, Sheet};
+use crate::tables::table::{Align, Table};
+use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use ncclscope_findings::Help;
 use ncclscope_inspector::Found;
 use ncclscope_operations::Filter;

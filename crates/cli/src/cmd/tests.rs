@@ -58,7 +58,7 @@ fn count(words: &[&str], says: &str) -> u64 {
 
 /// Number of blocks with records of threads in the recordings of a directory.
 fn blocks(directory: &Path) -> u64 {
-    let files = crate::input::recordings_in(directory).unwrap();
+    let files = crate::run_input::input::recordings_in(directory).unwrap();
     let recordings = files.iter().map(|file| Recording::open(file).unwrap());
     let in_one = |recording: Recording| recording.lanes().iter().map(|l| l.blocks() as u64).sum();
     recordings.map(|recording| -> u64 { in_one(recording) }).sum()
@@ -118,9 +118,10 @@ fn report_decodes_a_long_recording_and_its_end_and_finds_the_same() {
     let count = decoded(&["report", run]);
     assert!(all < count && count < 2 * all, "{count} of {all}");
     // All of it is read, so that no damage goes unnoticed.
-    let input = crate::input::Input::open(&[dir.path().into()], None).unwrap();
-    let (all, hang) = (crate::narrow::Narrowed::default(), Options::default().hang);
-    let notes = crate::assessment::Assessment::of(&input, (&all, &[]), hang).hang.notes;
+    let input = crate::run_input::input::Input::open(&[dir.path().into()], None).unwrap();
+    let (all, hang) = (crate::run_input::narrow::Narrowed::default(), Options::default().hang);
+    let notes =
+        crate::cmd::report::assessment::Assessment::of(&input, (&all, &[]), hang).hang.notes;
     assert!(notes.iter().all(|note| !note.contains("unnoticed")), "{notes:?}");
     let notes = input::open(&[dir.path().into()], &InputOptions::default()).unwrap().job.notes;
     assert!(notes.iter().any(|note| note.contains("unnoticed")), "{notes:?}");
@@ -169,7 +170,7 @@ fn diagnose_knows_all_sends_and_receives_from_the_end_of_a_recording() {
         let dir = tempfile::tempdir().unwrap();
         simulate_unmatched_send(ring_mib, dir.path());
         let (mut ends, mut is_overwritten) = (0, true);
-        for file in crate::input::recordings_in(dir.path()).unwrap() {
+        for file in crate::run_input::input::recordings_in(dir.path()).unwrap() {
             let end = Recording::open_end(&file, 2).unwrap();
             assert!(!end.is_whole(), "{}", file.display());
             ends += end.lanes().iter().map(|lane| lane.blocks() as u64).sum::<u64>();
@@ -191,7 +192,7 @@ fn diagnose_knows_all_sends_and_receives_from_the_end_of_a_recording() {
 fn diagnose_counts_sends_and_receives_that_the_end_does_not_tell() {
     let dir = tempfile::tempdir().unwrap();
     simulate_unmatched_send(0, dir.path());
-    for path in crate::input::recordings_in(dir.path()).unwrap() {
+    for path in crate::run_input::input::recordings_in(dir.path()).unwrap() {
         let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let mut firsts = Vec::new();
         let len = file.metadata().unwrap().len();
@@ -268,7 +269,7 @@ fn the_order_of_recordings_does_not_matter_to_stragglers() {
     let dir = tempfile::tempdir().unwrap();
     let job = JobShape { ranks: 8, per_host: 4, steps: 12, ..JobShape::default() };
     simulate(job, &[Fault::SlowGpu], dir.path());
-    let mut files = crate::input::recordings_in(dir.path()).unwrap();
+    let mut files = crate::run_input::input::recordings_in(dir.path()).unwrap();
     let report = |files: &[std::path::PathBuf]| {
         let recordings: Vec<Recording> =
             files.iter().map(|file| Recording::open(file).unwrap()).collect();

@@ -17,9 +17,9 @@ mod screen;
 mod watch;
 
 use crate::args::{Format, TopArgs};
-use crate::failure::{ENVIRONMENT, FINDINGS, Failure, tell};
-use crate::output;
+use crate::io::output;
 use live::Live;
+use ncclscope_console::failure::{ENVIRONMENT, FINDINGS, Failure, tell};
 use remote::Remote;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

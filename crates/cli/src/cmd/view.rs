@@ -11,14 +11,15 @@ All users of a machine can read each other's command lines: the browser is given
 the user can read, and the file leads to the address.
 */
 
+mod http;
 mod server;
 
 use super::export;
 use crate::args::{TraceFormat, ViewArgs};
-use crate::failure::{Failure, tell};
-use crate::formats::own_json;
-use crate::input::{Input, host_name};
-use crate::narrow::{Keep, Narrowed};
+use crate::io::formats::own_json;
+use crate::run_input::input::{Input, host_name};
+use crate::run_input::narrow::{Keep, Narrowed};
+use ncclscope_console::failure::{Failure, tell};
 use server::{Server, Trace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -2,8 +2,8 @@
 //! Whether this host's C library is new enough for the plugin.
 
 use super::check::Check;
-use crate::nccl::find_all;
 use crate::plugin::{GlibcVersion, needed_glibc};
+use ncclscope_node::nccl::find_all;
 use std::path::{Path, PathBuf};
 
 /// The text before the version in glibc's binary.

@@ -3,9 +3,9 @@
 
 use super::check::Check;
 use super::nccl::Library;
-use crate::loading::{LIBRARY_PATH, Loading, PLUGIN, is_static};
-use crate::nccl::Release;
 use crate::plugin;
+use crate::plugin::loading::{LIBRARY_PATH, Loading, PLUGIN, is_static};
+use ncclscope_node::nccl::Release;
 use std::path::Path;
 
 /// Advice that sets both variables for every release.

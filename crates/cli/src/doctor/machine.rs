@@ -2,7 +2,7 @@
 //! The directory for recordings, shared memory and the clock.
 
 use super::check::Check;
-use crate::fresh;
+use ncclscope_node::fresh;
 use ncclscope_operations::human::bytes;
 use ncclscope_trace::layout::{BLOCKS, RING_LIMITS};
 use rustix::fs::statvfs;

@@ -11,9 +11,9 @@ mod recordings;
 mod variables;
 
 use crate::args::DoctorArgs;
-use crate::nccl::find_all;
 use crate::plugin;
 use ncclscope_control::table::DIR;
+use ncclscope_node::nccl::find_all;
 use ncclscope_trace::kind::API_VERSIONS;
 use std::path::PathBuf;
 

@@ -3,12 +3,12 @@
 
 use super::check::Check;
 use super::graphs;
-use crate::nccl::{LIBRARIES, Release};
 use ncclscope_control::releases;
 use ncclscope_control::table::{CUDA_EVENTS, KERNEL};
 use ncclscope_control::value::{CudaEvents, KernelEvents};
 use ncclscope_control::variable::environment;
 use ncclscope_findings::{KnownFault, known_faults};
+use ncclscope_node::nccl::{LIBRARIES, Release};
 use ncclscope_trace::Vendor;
 use std::collections::BTreeSet;
 use std::io;

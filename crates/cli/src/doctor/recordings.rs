@@ -2,7 +2,7 @@
 //! Finds losses in existing recordings, so that the next ones have none.
 
 use super::check::{Check, Status};
-use crate::input::{damage, recordings_in};
+use crate::run_input::input::{damage, recordings_in};
 use ncclscope_report::losses::Losses;
 use ncclscope_trace::Recording;
 use std::path::Path;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks that a file is a complete profiler plugin for this machine.
 
-use crate::nccl::find_all;
+use ncclscope_node::nccl::find_all;
 use object::Endianness;
 use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};

@@ -2,10 +2,10 @@
 //! A comparison as text on one screen: at most 60 lines.
 
 use super::page::{Page, bandwidth, or_dash};
-use crate::printable::Colour;
-use crate::table::{Align, Table};
+use crate::tables::table::{Align, Table};
 use ncclscope_compare::schema::{Answer, Kind, Row, RowKey, Side, State, Verdict};
 use ncclscope_compare::{Comparison, name};
+use ncclscope_console::printable::Colour;
 use ncclscope_operations::human::{self, duration};
 
 /// Maximum number of rows of the table.

@@ -2,7 +2,7 @@
 //! The recorded events by kind and rank, and their threads.
 
 use super::page::{LIST_MAX, Page, or_dash, rank_cell, rank_text};
-use crate::table::{Align, Table};
+use crate::tables::table::{Align, Table};
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;

@@ -3,7 +3,7 @@
 
 use super::content::Content;
 use super::page::{Page, bandwidth, is_part, or_dash};
-use crate::table::{Align, Table};
+use crate::tables::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, percent};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::schema::{GroupRow, Groups, Label};

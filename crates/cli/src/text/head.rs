@@ -2,7 +2,7 @@
 //! The head of the report: the run and its losses.
 
 use super::page::Page;
-use crate::output::in_a_line;
+use crate::io::output::in_a_line;
 use ncclscope_answer::Moment;
 use ncclscope_operations::human::{self, count};
 use ncclscope_report::Report;

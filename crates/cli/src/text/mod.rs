@@ -22,8 +22,8 @@ pub(crate) use content::Content;
 pub(crate) use groups::groups;
 pub(crate) use page::Page;
 
-use crate::printable::Colour;
 use ncclscope_answer::State;
+use ncclscope_console::printable::Colour;
 
 /// The answer and one screen.
 pub(crate) fn screen(content: Content<'_>, mut page: Page) -> String {

@@ -2,7 +2,7 @@
 //! Open operations, and the table of all operations.
 
 use super::page::{LIST_MAX, Page, bandwidth, is_part, or_dash, rank_text};
-use crate::table::{Align, Table};
+use crate::tables::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page to which the parts of the report are written: lines under headings.
 
-use crate::output::in_a_line;
-use crate::printable::{Colour, columns_of, lines_of};
-use crate::sheet::escaped;
-use crate::table::Table;
-use crate::terminal;
+use crate::io::output::in_a_line;
+use crate::io::terminal;
+use crate::tables::sheet::escaped;
+use crate::tables::table::Table;
+use ncclscope_console::printable::{Colour, columns_of, lines_of};
 use ncclscope_operations::human::three;
 
 /// Maximum length of a list; JSON contains all entries.

@@ -3,7 +3,7 @@
 
 use super::operations::role;
 use super::page::{LIST_MAX, Page, or_dash, rank_cell};
-use crate::table::{Align, Table};
+use crate::tables::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, three};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;

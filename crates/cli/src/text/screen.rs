@@ -4,7 +4,7 @@
 use super::content::Content;
 use super::page::{Page, bandwidth, or_dash};
 use super::{head, late, losses};
-use crate::table::{Align, Table};
+use crate::tables::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, percent};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::schema::{RoleRow, SizeRow};

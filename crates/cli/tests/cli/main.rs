@@ -2,8 +2,6 @@
 //! Tests of the tool from outside: its output and its exit codes.
 
 mod agent;
-mod agent_otlp;
-mod agent_tls;
 mod answer;
 mod common;
 mod compare;
@@ -29,6 +27,7 @@ mod others;
 mod overload;
 mod pages;
 mod partial_input;
+mod program;
 mod pty;
 mod ras;
 mod rccl;

@@ -227,6 +227,7 @@ fn every_console_block_runs_or_says_why_not() {
 
 #[test]
 fn blocks_print_what_the_pages_show() {
+    crate::agent::build();
     let pages = pages();
     let faults: Vec<String> = std::thread::scope(|scope| {
         let running = pages.iter().map(|(path, blocks)| scope.spawn(move || run(path, blocks)));

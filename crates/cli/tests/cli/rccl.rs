@@ -64,6 +64,7 @@ fn every_view_has_the_times_that_were_planted() {
     let found = row["busbw_gbs"].as_f64().unwrap();
     assert!(is_near(found, BYTES / KERNEL_NS), "{row}");
 
+    crate::agent::build();
     let text = ncclscope(&["agent", "--once", "--dir", run.path()]).ends_with(0).stdout;
     let of = |name: &str| sum(&text, &format!("nccl_operation_{name}"));
     // Of each rank's last operation a kernel never stops, so that it has no time of its own.

@@ -64,9 +64,11 @@ fn wheel_with_tool(python: &Path, folder: &Path) -> PathBuf {
     said(Command::new("cp").arg("-r").arg(source).arg(folder.join("python")));
     let package = folder.join("python/src/ncclscope");
     std::fs::create_dir_all(package.join("bin")).expect("a directory");
-    for (file, name) in
-        [(build::tool(), "bin/ncclscope"), (build::plugin(), "libnccl-profiler-ncclscope.so")]
-    {
+    for (file, name) in [
+        (build::tool(), "bin/ncclscope"),
+        (build::agent(), "bin/ncclscope-agent"),
+        (build::plugin(), "libnccl-profiler-ncclscope.so"),
+    ] {
         // The file is small without debug information.
         said(Command::new("strip").arg("-o").arg(package.join(name)).arg(file));
     }
@@ -97,6 +99,7 @@ fn a_wheel_with_the_tool_has_its_command() {
     let mut plugin = Command::new(&command);
     let plugin = said(plugin.arg("plugin-path").env_remove("NCCLSCOPE_PLUGIN"));
     assert!(Path::new(plugin.trim()).starts_with(&venv), "{plugin}");
+    said(Command::new(&command).args(["agent", "--once", "--dir"]).arg(folder.path()));
     let unreadable = Command::new(&command).args(["report", "/nowhere"]).output();
     assert_eq!(unreadable.expect("it starts").status.code(), Some(3));
 }

@@ -2,9 +2,9 @@
 //! Reads the recordings of a run once, for its times, for whether it hangs, and for the bandwidths
 //! of a page.
 
-use crate::input::RunInput;
-use crate::narrow::Narrowed;
-use crate::pass::{self, Ends, Read};
+use crate::run_input::input::RunInput;
+use crate::run_input::narrow::Narrowed;
+use crate::run_input::pass::{self, Ends, Read};
 use ncclscope_compare::Run;
 use ncclscope_compare::input::recorded;
 use ncclscope_diagnose::input::InputOptions;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope snapshot --kineto`: PyTorch's profiles of the same window.
 
+use super::dynolog::{Daemon, LEAD, Profile};
 use crate::args::{When, Window};
 use crate::control::Process;
-use crate::dynolog::{Daemon, LEAD, Profile};
-use crate::failure::{Failure, tell};
+use ncclscope_console::failure::{Failure, tell};
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;

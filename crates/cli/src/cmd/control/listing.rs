@@ -4,10 +4,10 @@
 use super::asked;
 use crate::args::{LsArgs, TableFormat};
 use crate::control::{self, About, Process, at_once};
-use crate::failure::{Failure, tell, warn};
-use crate::output;
-use crate::table::{Align, Table};
+use crate::io::output;
+use crate::tables::table::{Align, Table};
 use ncclscope_answer::Moment;
+use ncclscope_console::failure::{Failure, tell, warn};
 use ncclscope_control::message::{Boundary, WindowState};
 use ncclscope_operations::human;
 use ncclscope_trace::identity::nccl_version;

@@ -3,12 +3,12 @@
 //! according to the recordings of all of their jobs.
 
 use crate::args::Format;
-use crate::cmd::judged::{Judged, judged};
 use crate::control::{Process, at_once};
-use crate::failure::{FINDINGS, Failure, warn};
-use crate::input::recordings_in;
-use crate::output;
+use crate::io::output;
+use crate::run_input::input::recordings_in;
+use ncclscope_console::failure::{FINDINGS, Failure, warn};
 use ncclscope_diagnose::Diagnosis;
+use ncclscope_node::judged::{Judged, judged};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;

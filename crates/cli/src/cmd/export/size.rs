@@ -2,7 +2,7 @@
 //! The message before a large trace is written: its size, and what the viewer can open.
 
 use crate::args::TraceFormat;
-use crate::failure::{tell, warn};
+use ncclscope_console::failure::{tell, warn};
 use ncclscope_operations::human::bytes;
 use ncclscope_views::Shown;
 use ncclscope_views::size::{Kind, UI_MAX, estimate, most};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page of `report --html`.
 
-use crate::assessment::Assessment;
-use crate::input::Input;
+use super::assessment::Assessment;
+use crate::run_input::input::Input;
 use ncclscope_answer::Answer;
 use ncclscope_page::{Beside, Content, render};
 use ncclscope_report::{Report, ReportBuilder};

@@ -3,10 +3,10 @@
 
 use super::shown::{Printed, show};
 use crate::args::ReportArgs;
-use crate::failure::{BAD_INPUT, Failure, tell, warn};
-use crate::shell_words::words;
-use crate::terminal::Watched;
+use crate::io::shell_words::words;
+use crate::io::terminal::Watched;
 use ncclscope_answer::Answer;
+use ncclscope_console::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_inspector::{Files, Found, VERBOSE};
 use ncclscope_report::inspector;
 use std::process::ExitCode;

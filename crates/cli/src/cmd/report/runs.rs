@@ -9,17 +9,17 @@ launch, and no process or rank: one job whose hosts have directories of their ow
 after the other is judged and forgotten, so that the number of runs does not matter for memory.
 */
 
+use super::assessment::Assessment;
 use crate::args::{ReportArgs, TableFormat};
-use crate::assessment::Assessment;
-use crate::failure::{BAD_INPUT, Failure, tell, warn};
-use crate::input::{self, Input};
-use crate::narrow::Narrowed;
-use crate::output;
-use crate::sheet::Sheet;
-use crate::shell_words::words;
-use crate::table::{Align, Table};
-use crate::terminal::Progress;
+use crate::io::output;
+use crate::io::shell_words::words;
+use crate::io::terminal::Progress;
+use crate::run_input::input::{self, Input};
+use crate::run_input::narrow::Narrowed;
+use crate::tables::sheet::Sheet;
+use crate::tables::table::{Align, Table};
 use ncclscope_answer::{Answer, Cost, Moment, State};
+use ncclscope_console::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_operations::human::{self, duration};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::stats::to_f64;

@@ -2,13 +2,13 @@
 //! Prints a report in the format that the user chose.
 
 use crate::args::{ReportArgs, TableFormat};
-use crate::failure::Failure;
-use crate::narrow::{Note, tell_filter};
-use crate::output;
-use crate::sheet::Sheet;
-use crate::terminal;
+use crate::io::output;
+use crate::io::terminal;
+use crate::run_input::narrow::{Note, tell_filter};
+use crate::tables::sheet::Sheet;
 use crate::text::{self, Content, Page};
 use ncclscope_answer::Answer;
+use ncclscope_console::failure::Failure;
 use ncclscope_report::Report;
 use serde::Serialize;
 

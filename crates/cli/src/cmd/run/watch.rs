@@ -8,12 +8,12 @@ with the first recording, so that a correct run costs a few looks. If none comes
 job's processes do.
 */
 
-use crate::failure::warn_lines;
-use crate::input::recordings_in;
-use crate::loading::{LIBRARY_PATH, PLUGIN};
 use crate::plugin;
-use crate::unrecorded::{Patience, Unrecorded, files, is_nccl};
+use crate::plugin::loading::{LIBRARY_PATH, PLUGIN};
+use crate::run_input::input::recordings_in;
+use ncclscope_console::failure::warn_lines;
 use ncclscope_control::variable::PREFIX;
+use ncclscope_node::unrecorded::{Patience, Unrecorded, files, is_nccl};
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

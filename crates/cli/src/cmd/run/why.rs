@@ -2,11 +2,11 @@
 //! The reason why no rank wrote a recording, in one line.
 
 use super::watch::NcclProcess;
-use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
-use crate::nccl::Release;
 use crate::plugin;
+use crate::plugin::loading::{LIBRARY_PATH, Loading, PLUGIN};
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::value::Mode;
+use ncclscope_node::nccl::Release;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fs::File;

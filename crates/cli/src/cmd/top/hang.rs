@@ -2,10 +2,10 @@
 //! Which ranks the others wait for, by the rules of `ncclscope diagnose`: according to the
 //! recordings or, if an agent is asked, to its vectors.
 
-use crate::cmd::judged::Judged;
 use ncclscope_diagnose::input::vectors::build;
 use ncclscope_diagnose::{Options, diagnose};
 use ncclscope_findings::Confidence;
+use ncclscope_node::judged::Judged;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_top::{Comm, Flight, Verdict};
 use ncclscope_trace::progress::progress_flags;

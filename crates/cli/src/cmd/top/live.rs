@@ -9,16 +9,16 @@ operations of a slow job.
 
 use super::hang;
 use super::watch::Source;
-use crate::cmd::agent::node::Node;
-use crate::cmd::agent::process::Process;
-use crate::cmd::judged::Judge;
-use crate::failure::Failure;
-use crate::input::{allow_open_files, host_name};
-use crate::unrecorded::Unrecorded;
+use crate::run_input::input::{allow_open_files, host_name};
 use ncclscope_answer::Moment;
+use ncclscope_console::failure::Failure;
 use ncclscope_diagnose::NoEnd;
 use ncclscope_diagnose::input::here::{Seen, see};
 use ncclscope_metrics::{CommKey, Metrics, Name};
+use ncclscope_node::judged::Judge;
+use ncclscope_node::node::Node;
+use ncclscope_node::process::Process;
+use ncclscope_node::unrecorded::Unrecorded;
 use ncclscope_operations::Timing;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_top::{

@@ -9,7 +9,7 @@ recordings are what they have open (`/proc/PID/fd`). No request is sent to a pro
 
 use crate::args::TopArgs;
 use crate::control;
-use crate::failure::Failure;
+use ncclscope_console::failure::Failure;
 use ncclscope_control::directories::pid_of_socket;
 use ncclscope_control::table::DIR;
 use ncclscope_trace::names::is_recording_path;

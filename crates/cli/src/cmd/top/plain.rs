@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A picture as plain text, for scripts and for output that is not a terminal.
 
-use crate::table::{Align, Table};
+use crate::tables::table::{Align, Table};
 use ncclscope_top::{Column, Picture, cell};
 
 /// The notes, the verdicts, and a table of all ranks.

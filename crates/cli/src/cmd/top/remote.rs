@@ -10,8 +10,8 @@ Vectors are updated each second, and identify the process of each rank of a comm
 use super::hang;
 use super::prometheus::{Sample, samples};
 use super::watch::Source;
-use crate::failure::Failure;
 use ncclscope_answer::Moment;
+use ncclscope_console::failure::Failure;
 use ncclscope_diagnose::NoEnd;
 use ncclscope_metrics::send::client;
 use ncclscope_top::{Comm, Function, FunctionKey, Life, Link, LinkKey, Rank, Reading, Work};

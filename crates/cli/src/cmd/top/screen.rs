@@ -6,11 +6,11 @@ view whose terminal takes no output: one that is stopped, or that nothing reads.
 */
 
 use super::watch::{Watch, printable};
-use crate::failure::{Failure, hold, release};
-use crate::terminal::has_colour;
+use crate::io::terminal::has_colour;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, execute, terminal};
+use ncclscope_console::failure::{Failure, hold, release};
 use ncclscope_top::{Key, Picture, Step, View, draw};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;

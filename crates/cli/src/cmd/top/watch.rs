@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A source of readings, and the pictures made from them.
 
-use crate::failure::Failure;
-use crate::output::in_a_line;
+use crate::io::output::in_a_line;
+use ncclscope_console::failure::Failure;
 use ncclscope_top::{Patience, Picture, Reading, judge};
 use std::time::{Duration, Instant};
 

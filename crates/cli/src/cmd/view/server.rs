@@ -6,7 +6,7 @@ The address contains 128 random bits, and the server answers no other address, s
 another user of the machine nor a foreign web page can read the trace.
 */
 
-use crate::http::{self, Request};
+use super::http::{self, Request};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
