@@ -2,28 +2,18 @@
 //! What is said of processes that ended or are stopped (H1b), and what to do, by what the input
 //! shows of them.
 
-use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Stop, Vector};
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Stop, Vector, how_stopped};
+use ncclscope_findings::How;
 
-/// The end of the title of a verdict about processes that all have this status; `None` if the table
-/// of classes has it.
-pub(crate) const fn meaning(
-    job: &Job,
-    status: ProcessStatus,
-    is_several: bool,
-) -> Option<&'static str> {
-    Some(match (status, is_several) {
-        (ProcessStatus::Ended, false) => "gone: the process exited",
-        (ProcessStatus::Ended, true) => "gone: the processes exited",
-        (ProcessStatus::Stopped(by), _) => by.title(is_several),
+/// What is known of processes that all have this status.
+pub(crate) const fn how(job: &Job, status: ProcessStatus) -> How {
+    match status {
+        ProcessStatus::Ended => How::Exited,
+        ProcessStatus::Stopped(by) => How::Stopped(by),
         // None of its processes exists, so that none can be stopped.
-        (ProcessStatus::Dead, false) if job.ending.is_some() => {
-            "dead: its recording breaks off before the others'"
-        }
-        (ProcessStatus::Dead, true) if job.ending.is_some() => {
-            "dead: their recordings break off before the others'"
-        }
-        _ => return None,
-    })
+        ProcessStatus::Dead if job.ending.is_some() => How::BrokenOff,
+        _ => How::OfClass,
+    }
 }
 
 /// What to do about processes that all have this status; `None` if the table of classes has it.
@@ -72,7 +62,7 @@ pub(crate) fn evidence(job: &Job, comm: &Communicator, own: &Vector, by: &Vector
             let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
             format!("exited, {how}{and}")
         }
-        ProcessStatus::Stopped(by) => by.text().into(),
+        ProcessStatus::Stopped(by) => how_stopped(by).into(),
         _ => "has written no record since".into(),
     }
 }
@@ -173,7 +163,7 @@ mod tests {
         assert!(ended.contains("traceback") && !ended.contains("dmesg"), "{ended}");
         assert_eq!(advice(ProcessStatus::Dead, None), "the table", "it may be stopped");
         assert_eq!(advice(ProcessStatus::Dead, Some(Ending::default())), ENDED);
-        let dead = meaning(&job(ProcessStatus::Dead, None).0, ProcessStatus::Dead, false);
-        assert_eq!(dead, None);
+        let dead = how(&job(ProcessStatus::Dead, None).0, ProcessStatus::Dead);
+        assert_eq!(dead, How::OfClass);
     }
 }

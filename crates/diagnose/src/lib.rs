@@ -22,6 +22,7 @@ decide what a rank records, and prints nothing.
 mod choice;
 mod classify;
 mod desync;
+mod doubts;
 mod edges;
 mod ended_first;
 mod ending;
@@ -51,5 +52,5 @@ pub use ending::{CommandEnd, Ending, Ends, FirstEnd, Others, RankExit, exits_tex
 pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::{Job, NoEnd, Stop};
 pub use standstill::Standstill;
-pub use verdict::{Diagnosis, Hidden, HiddenWhy, Verdict};
+pub use verdict::{Diagnosis, Hidden, HiddenWhy};
 pub use waiting::Waiting;

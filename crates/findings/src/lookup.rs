@@ -36,10 +36,9 @@ impl FindingClass {
         self.row().code
     }
 
-    /// What is wrong, as the end of a sentence about the ranks.
-    #[must_use]
-    pub const fn title(self) -> &'static str {
-        self.row().title
+    /// What is wrong, as the rest of a sentence about one rank, and about several if that differs.
+    pub(crate) const fn titles(self) -> [&'static str; 2] {
+        self.row().titles
     }
 
     /// What is observed, and what that means.

@@ -21,7 +21,7 @@ use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
 use crate::onset::Onset;
 use crate::pace::Paces;
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
 use ncclscope_statistics::{median_mad, median_of_others};
@@ -74,7 +74,7 @@ pub(crate) fn find(job: &Job, pools: &[Pool], span: f64, limits: &Limits) -> Vec
         let mut finding = nic_finding(job, nic, (&slow, &covered), span);
         // Whether its other links are slow, and what they cost, is unknown.
         if !nics.surely_slow.contains(&nic) {
-            finding.confidence = Confidence::Suspect;
+            finding.doubts = vec![Doubt::FewPeers];
             finding.most_lost_share = None;
         }
         found.push(finding);
@@ -449,9 +449,9 @@ fn onset(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Option<Onset> {
     of.iter().filter_map(since).min().map(Onset::Real)
 }
 
-fn confidence(slow: &[SlowEdge], of: &[usize]) -> Confidence {
+fn doubts(slow: &[SlowEdge], of: &[usize]) -> Vec<Doubt> {
     let is_sure = of.iter().any(|&at| slow[at].is_sure);
-    if is_sure { Confidence::Confirmed } else { Confidence::Suspect }
+    if is_sure { Vec::new() } else { vec![Doubt::FewPeers] }
 }
 
 /// Additional time of the links in `of`, as a share of the run of `span` ns. Links of one
@@ -479,7 +479,7 @@ fn nic_finding(job: &Job, nic: Nic, (slow, of): Slow<'_>, span: f64) -> Finding 
             "the network interface of rank {}{host} is slow: its {side} are",
             worker.rank
         ),
-        confidence: confidence(slow, of),
+        doubts: doubts(slow, of),
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
         most_lost_share: most_lost(job, (slow, of), span),
@@ -499,7 +499,7 @@ fn pair_finding(job: &Job, nics: &[usize], (slow, of): Slow<'_>, span: f64) -> F
             "the network interface of rank {} is slow to its only peer",
             names.join(" or ")
         ),
-        confidence: Confidence::Suspect,
+        doubts: vec![Doubt::MembersAlike],
         root_ranks: ranks,
         factor: Some(factor(job, slow, of)),
         most_lost_share: most_lost(job, (slow, of), span),
@@ -514,7 +514,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), (slow, of): Slow<'_>, spa
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
     Finding {
         title: format!("the link from rank {src} to rank {dst} is slow"),
-        confidence: confidence(slow, of),
+        doubts: doubts(slow, of),
         root_ranks: vec![src, dst],
         edge: Some([src, dst]),
         factor: Some(factor(job, slow, of)),
@@ -531,10 +531,7 @@ fn paced_finding(job: &Job, (src, dst): (usize, usize), paced: Slow<'_>, span: f
     let [from, to] = [src, dst].map(|worker| job.workers[worker].rank);
     let mut finding = link_finding(job, (src, dst), paced, span);
     finding.title = format!("the link from rank {from} to rank {to}, or a GPU at one end, is slow");
-    finding.confidence = Confidence::Suspect;
-    let text = "its transfers are on the network no longer than others: a GPU that fills or frees \
-                its buffers slowly explains it, too";
-    finding.evidence.push(Evidence::about(FindingClass::SlowLink, text.into()));
+    finding.doubts.push(Doubt::GpuAtOneEnd);
     finding
 }
 
@@ -620,9 +617,9 @@ mod tests {
                 ..flow(&(rank, (rank + 1) % 16, false))
             }));
             let all = findings(&job).into_iter();
-            all.map(|one| (one.class, one.root_ranks, one.confidence)).collect::<Vec<_>>()
+            all.map(|one| (one.class, one.root_ranks, one.doubts)).collect::<Vec<_>>()
         };
-        assert_eq!(found(48 << 10), [(FindingClass::SlowNic, vec![0], Confidence::Suspect)]);
+        assert_eq!(found(48 << 10), [(FindingClass::SlowNic, vec![0], vec![Doubt::FewPeers])]);
         let all = found(1 << 20);
         assert!(all.len() == 4 && all.iter().all(|one| one.0 == FindingClass::SlowLink), "{all:?}");
     }

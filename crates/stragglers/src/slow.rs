@@ -12,12 +12,12 @@ suspicion.
 
 use crate::blame::Blame;
 use crate::coverage::Known;
-use crate::finding::{Finding, SlowPart};
+use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
 use crate::steps::Step;
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::{count, median, to_f64};
 use ncclscope_statistics::median_of_others;
@@ -54,7 +54,7 @@ struct WorkerGroup {
 
 impl WorkerGroup {
     fn alone((at, worker): (usize, &Worker)) -> WorkerGroup {
-        WorkerGroup { root: SlowPart::of(worker), workers: vec![at] }
+        WorkerGroup { root: SlowPart::from(worker), workers: vec![at] }
     }
 
     fn contains(&self, other: &WorkerGroup) -> bool {
@@ -204,7 +204,11 @@ fn levels(workers: &[Worker]) -> Vec<(Vec<WorkerGroup>, bool)> {
         let key = |worker: &Worker| if is_stage { worker.stage } else { worker.dp_rank };
         let keys: BTreeSet<u32> = workers.iter().filter_map(key).collect();
         let group = |&number: &u32| WorkerGroup {
-            root: if is_stage { SlowPart::stage(number) } else { SlowPart::dp_rank(number) },
+            root: if is_stage {
+                SlowPart { stage: Some(number), ..SlowPart::default() }
+            } else {
+                SlowPart { dp_rank: Some(number), ..SlowPart::default() }
+            },
             workers: (0..workers.len()).filter(|&at| key(&workers[at]) == Some(number)).collect(),
         };
         levels.push((keys.iter().map(group).collect(), false));
@@ -305,22 +309,16 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess) -> Finding {
         ("steps_over_limit", to_f64(excess.hits as u64)),
         ("steps", to_f64(steps as u64)),
     ];
-    let mut evidence = vec![line(text).with(figures)];
     let is_whole = excess.known == Known::Whole;
-    if !is_whole {
-        let text = "other members of its operations were not recorded: for whom it waited there is \
-                    unknown";
-        evidence.push(line(text.into()));
-    }
     Finding {
-        title: format!("{} is slow, and others wait for it", group.root.name()),
-        confidence: if is_whole { Confidence::Confirmed } else { Confidence::Suspect },
+        title: format!("{} is slow, and the other ranks wait for it", group.root.name()),
+        doubts: if is_whole { Vec::new() } else { vec![Doubt::PeerNotRecorded] },
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
         lost_share: Some(lost),
         steps: Some(excess.hits),
         onset: Onset::first(&excess.slow, STAYS).map(Onset::Job),
-        evidence,
+        evidence: vec![line(text).with(figures)],
         ..Finding::of(FindingClass::SlowRank)
     }
 }
@@ -340,7 +338,7 @@ fn host_bound(job: &Job, findings: &mut [Finding]) {
         if own <= AT_ONCE && others >= AHEAD * AT_ONCE {
             finding.class = FindingClass::SlowLaunch;
             finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
-            finding.confidence = Confidence::Suspect;
+            finding.doubts.push(Doubt::OtherCause(FindingClass::SlowRank));
             let figures = [("launch_delay_ns", own), ("others_launch_delay_ns", others)];
             let text = delays_text(own, others);
             let line = Evidence::of(FindingClass::SlowLaunch, rank, text);

@@ -38,7 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-trace",
         ],
     ),
-    ("ncclscope-top", &["ncclscope-operations"]),
+    ("ncclscope-top", &["ncclscope-findings", "ncclscope-operations"]),
     (
         "ncclscope-page",
         &[
@@ -112,7 +112,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-operations", &["ncclscope-control", "ncclscope-trace"]),
     ("ncclscope-recorder", &["ncclscope-trace"]),
     ("ncclscope-control", &["ncclscope-trace"]),
-    ("ncclscope-findings", &[]),
+    ("ncclscope-findings", &["ncclscope-operations"]),
     ("ncclscope-process", &[]),
     ("ncclscope-protobuf", &[]),
     ("ncclscope-trace", &[]),

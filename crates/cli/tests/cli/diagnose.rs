@@ -256,7 +256,7 @@ fn calls_that_differ_cost_nothing_where_no_rank_waits() {
     // As docs/report.md says, the job need not hang.
     let text = ncclscope(&["report", path]).ends_with(0).stdout;
     assert!(text.starts_with("CANNOT TELL  no rank waits, and ranks made different"), "{text}");
-    assert!(text.contains("\nwhy   H2 call-mismatch, confirmed: "), "{text}");
+    assert!(text.contains("\nwhy   H2 call-mismatch (confirmed): "), "{text}");
 }
 
 /// A finding about calls that differ has the time of the call that differs, or since when other

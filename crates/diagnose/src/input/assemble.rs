@@ -23,6 +23,7 @@ use crate::ending::{Ending, Ends, RankExit};
 use crate::job::{
     CLOCKS_NS, CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector,
 };
+use ncclscope_findings::Doubt;
 use ncclscope_operations::human;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -217,13 +218,11 @@ fn limit(
 fn process(
     snapshot: &Snapshot,
     status: ProcessStatus,
-    doubt: Option<String>,
+    doubt: Option<Doubt>,
     (now, hang_ns): (u64, u64),
 ) -> Process {
-    let damage = snapshot.damage.first().map(|what| {
-        let whose = format!("the recording of rank {}", snapshot.rank);
-        format!("{whose} is damaged, and what it lacks is not known: {what}")
-    });
+    let damage = snapshot.damage.first();
+    let damage = damage.map(|what| Doubt::RankDamaged(snapshot.rank, Some(what.clone())));
     let ago = |since: Option<u64>| since.map(|since| now.saturating_sub(since));
     Process {
         rank: Some(snapshot.rank),
