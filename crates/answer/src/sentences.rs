@@ -111,8 +111,8 @@ fn crash(found: Found<'_>) -> String {
         (None, None, Some(first)) => {
             let known = hang.ending.as_ref().and_then(|ending| ending.first.as_ref());
             let is_before = known.is_some_and(|known| known.before_ns.is_some());
-            let how = if is_before { "before the others" } else { "otherwise than the others" };
-            format!("{} of {ranks} ended {how}", first.root_ranks.len())
+            let how = if is_before { "before" } else { "in another way than" };
+            format!("{} of {ranks} ended {how} the other ranks", first.root_ranks.len())
         }
         (None, None, None) => String::new(),
     };

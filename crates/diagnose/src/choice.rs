@@ -2,8 +2,8 @@
 //! Which findings a filter shows. All ranks are judged whatever the filter is, because a rank waits
 //! because of others.
 
+use crate::diagnosis::Diagnosis;
 use crate::job::Job;
-use crate::verdict::Diagnosis;
 use ncclscope_findings::Finding;
 use ncclscope_operations::Filter;
 use ncclscope_operations::timeline::role_or_size;

@@ -7,6 +7,7 @@ mod cycle;
 mod differs;
 
 use crate::desync::Desync;
+use crate::diagnosis;
 use crate::gone;
 use crate::job::{
     Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Vector, how_stopped,
@@ -14,7 +15,6 @@ use crate::job::{
 use crate::merge_causes;
 use crate::settings::Differs;
 use crate::stuck_operation::{self, At, Cause};
-use crate::verdict;
 use crate::wait_graph::{Wait, WaitRoots};
 use crate::{doubts, setup, words};
 use ncclscope_findings::rank::Pending;
@@ -253,7 +253,7 @@ impl<'a> Classifier<'a> {
     fn op(&self, comm: &'a Communicator, member: u32) -> Op {
         let vector = &comm.vectors[member as usize];
         let call = self.call(comm, member, vector.front()).cloned().unwrap_or_default();
-        verdict::op(comm.number(vector), call)
+        diagnosis::op(comm.number(vector), call)
     }
 
     /// The class of a process that is late although it waits for nothing.
@@ -454,8 +454,8 @@ impl<'a> Classifier<'a> {
                 let comm = words::comm(comm);
                 let only = if self.wait_roots.possible.len() > 1 { "" } else { "only " };
                 format!(
-                    "{waits} of {comm}, and NCCL does not tell to which rank it connects there: \
-                     of those that it may be, {only}{who} waits for none"
+                    "{waits} of {comm}; NCCL does not report the peer; of the possible peers, \
+                     {only}{who} is not itself waiting"
                 )
             }
             _ => format!(
@@ -625,7 +625,7 @@ impl<'a> Classifier<'a> {
             || {
                 let call = desync.groups.first().and_then(|(_, call)| call.clone());
                 let call = call.unwrap_or_default();
-                verdict::op(Some(desync.index), call)
+                diagnosis::op(Some(desync.index), call)
             },
             |(_, at)| self.op(comm, at),
         ));

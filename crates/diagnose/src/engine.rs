@@ -2,10 +2,10 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
+use crate::diagnosis::{Diagnosis, Hidden, HiddenWhy, is_vague};
 use crate::ending::CommandEnd;
 use crate::job::{Job, NoEnd, Process, ProcessStatus};
 use crate::standstill::{self, SHORTEST_NS, Standstill};
-use crate::verdict::{Diagnosis, Hidden, HiddenWhy, is_vague};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
 use crate::{desync, doubts, ended_first, help, python_lines, settings, setup, unseen, words};
@@ -212,8 +212,8 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
     let note = match job.killed_ns {
         Some(_) => format!(
             "{waits}: too short to show the cause, because a rank that was killed within the last \
-             second before the others cannot be told apart from them; look for the first exit in \
-             the launcher's log"
+             second before the other ranks cannot be distinguished from them; look for the first \
+             exit in the launcher's log"
         ),
         None => {
             let limit = words::duration(params.hang_ns);

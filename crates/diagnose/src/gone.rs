@@ -74,8 +74,8 @@ pub(crate) fn common_status(job: &Job, processes: &[u32]) -> Option<ProcessStatu
     statuses.all(|status| status == first).then_some(first)
 }
 
-/// `made one call fewer than the others (89 of 90): …` of a process that exited, while others wait
-/// in a collective that it never called.
+/// `made one call fewer than the other ranks (89 of 90): …` of a process that exited, while others
+/// wait in a collective that it never called.
 pub(crate) fn fewer_calls(
     job: &Job,
     comm: &Communicator,
@@ -97,7 +97,7 @@ pub(crate) fn fewer_calls(
     };
     is_counted.then(|| {
         format!(
-            "made {calls} fewer than the others ({own} of {all}): {error}uneven batches or a \
+            "made {calls} fewer than the other ranks ({own} of {all}): {error}uneven batches or a \
              skipped collective"
         )
     })
@@ -134,7 +134,8 @@ mod tests {
             let (job, comm) = job(status, ending);
             evidence(&job, &comm, &comm.vectors[1], &comm.vectors[0])
         };
-        let fewer = "exited, not by a signal; it made one call fewer than the others (89 of 90): ";
+        let fewer =
+            "exited, not by a signal; it made one call fewer than the other ranks (89 of 90): ";
         let why = "uneven batches or a skipped collective";
         assert_eq!(said(ProcessStatus::Ended, None), format!("{fewer}an error, {why}"));
         let command = |exit_code| {
@@ -149,7 +150,7 @@ mod tests {
             job.processes[1].exit_status = Some(status);
             evidence(&job, &comm, &comm.vectors[1], &comm.vectors[0])
         };
-        let fewer = "it made one call fewer than the others (89 of 90): ";
+        let fewer = "it made one call fewer than the other ranks (89 of 90): ";
         assert_eq!(status(1), format!("exited, with status 1; {fewer}an error, {why}"));
         assert_eq!(status(0), format!("exited, with status 0; {fewer}{why}"), "that of others");
     }

@@ -2,8 +2,8 @@
 //! A diagnosis as text.
 
 use crate::choice::Shown;
+use crate::diagnosis::Diagnosis;
 use crate::job::RECORDINGS;
-use crate::verdict::Diagnosis;
 use crate::words;
 use ncclscope_findings::{Finding, Help};
 use ncclscope_operations::human::{are, count, if_one};

@@ -99,8 +99,8 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut ended = late();
     ended.processes[2].status = ProcessStatus::Ended;
     let verdict = expect(&ended, FindingClass::ProcessGone, &[2]);
-    let fewer = "made one call fewer than the others (4 of 5): an error, uneven batches or a \
-                 skipped collective";
+    let fewer = "made one call fewer than the other ranks (4 of 5): an error, uneven batches or \
+                 a skipped collective";
     assert!(verdict.title().ends_with(&format!(" is gone: the process exited; it {fewer}")));
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, FindingClass::ProcessGone, &[2]);

@@ -36,9 +36,10 @@ impl FindingClass {
         self.row().code
     }
 
-    /// What is wrong, as the rest of a sentence about one rank, and about several if that differs.
-    pub(crate) const fn titles(self) -> [&'static str; 2] {
-        self.row().titles
+    /// What is wrong, as the rest of a sentence about one rank, or about several.
+    #[must_use]
+    pub const fn predicate(self, is_one: bool) -> &'static str {
+        if is_one { self.row().title } else { self.row().several }
     }
 
     /// What is observed, and what that means.

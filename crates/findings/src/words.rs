@@ -2,7 +2,6 @@
 //! What findings say: the subject, and what is wrong with it. All texts of titles are here, and
 //! those of doubts in their table; no other code reads them.
 
-use crate::class::FindingClass;
 use crate::doubt::Doubt;
 use crate::finding::{Finding, How, Stop};
 use crate::help::RankLocation;
@@ -141,19 +140,10 @@ const fn ended_first(is_one: bool, [is_broken_off, is_error, is_alone]: [bool; 3
     }
 }
 
-impl FindingClass {
-    /// What is wrong, as the rest of a sentence about one rank, or about several.
-    #[must_use]
-    pub const fn predicate(self, is_one: bool) -> &'static str {
-        let [one, several] = self.titles();
-        if is_one || several.is_empty() { one } else { several }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::class::Confidence;
+    use crate::class::{Confidence, FindingClass};
 
     #[test]
     fn a_title_is_a_sentence_with_its_subject() {

@@ -39,7 +39,9 @@ fn a_killed_rank_comes_before_the_waiting_that_it_caused() {
     let run = job(dir.path(), "hold_s = 3\n", &["--fault", "killed", "--rank", "3"]);
     let (lines, json) = report(&run);
     assert!(lines[0].starts_with("CRASHED  at 20"), "{lines:#?}");
-    assert!(lines[0].contains(": 1 of 16 ranks ended before the others; 16 of 16 ranks waited"));
+    assert!(
+        lines[0].contains(": 1 of 16 ranks ended before the other ranks; 16 of 16 ranks waited")
+    );
     let who = "who   rank 3 (node-0000, local rank 3, GPU 3, pid 10192); it ended 1.72 s or more \
                before all others of the host";
     assert_eq!(lines[1], who);

@@ -61,7 +61,7 @@ impl Classifier<'_> {
         let first = differs.odd.first().copied().unwrap_or(0);
         let call = self.call(comm, first, differs.number).cloned().unwrap_or_default();
         let number = if comm.is_pair() { None } else { Some(differs.number) };
-        finding.op = Some(crate::verdict::op(number, call));
+        finding.op = Some(crate::diagnosis::op(number, call));
         let waits = comm.vectors.iter().filter(|v| v.is_inside() && v.front() == differs.number);
         finding.age_ns = waits.filter_map(|vector| self.age_ns(vector)).max();
         finding

@@ -195,8 +195,8 @@ fn limit(
     };
     if is_killed {
         if snapshots.iter().any(|s| s.is_closed) {
-            let note = "all processes are over, and some ended in order before the others were \
-                        killed: operations in flight for 0.1 s or more count as stuck";
+            let note = "all processes are over, and some ended in order before the other \
+                        ranks were killed: operations in flight for 0.1 s or more count as stuck";
             lower(job, ENDED_NS, note);
         } else {
             job.killed_ns = Some(KILLED_NS);

@@ -29,8 +29,8 @@ mod world;
 pub use output::Ras;
 
 use super::json;
+use crate::diagnosis::Diagnosis;
 use crate::job::{Communicator, Job, NoEnd, Process, ProcessStatus, Stop, Vector};
-use crate::verdict::Diagnosis;
 use finder::MemberFinder;
 use ncclscope_findings::{Doubt, Evidence, FindingClass};
 use output::{Key, Member};

@@ -4,9 +4,9 @@
 
 use super::monitor::{Monitor, Peer, Place};
 use super::output::Ras;
+use crate::diagnosis::Diagnosis;
 use crate::gone;
 use crate::job::{Job, Process, ProcessStatus, Stop};
-use crate::verdict::Diagnosis;
 use crate::words;
 use ncclscope_findings::{Doubt, Evidence, Finding, FindingClass};
 use ncclscope_operations::human::{count, if_one};
