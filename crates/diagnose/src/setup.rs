@@ -251,7 +251,7 @@ mod tests {
         job.comms = vec![Communicator { nranks: 3, vectors, ..Communicator::default() }];
         let all = found(&job);
         let [verdict] = &all.findings[..] else { panic!("{all:#?}") };
-        let gone = "rank 1 is gone: the process exited; 2 ranks stand in ncclCommInitRankConfig";
+        let gone = "rank 1 exited; 2 ranks stand in ncclCommInitRankConfig";
         assert_eq!(verdict.title(), gone);
         assert_eq!((verdict.class, &verdict.root_ranks[..]), (FindingClass::ProcessGone, &[1][..]));
         assert!(verdict.advice.contains("traceback"), "{}", verdict.advice);

@@ -101,7 +101,7 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let verdict = expect(&ended, FindingClass::ProcessGone, &[2]);
     let fewer = "made one call fewer than the other ranks (4 of 5): an error, uneven batches or \
                  a skipped collective";
-    assert!(verdict.title().ends_with(&format!(" is gone: the process exited; it {fewer}")));
+    assert!(verdict.title().ends_with(&format!("rank 2 exited; it {fewer}")));
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, FindingClass::ProcessGone, &[2]);
 }
@@ -167,7 +167,7 @@ fn titles_about_several_ranks_are_in_the_plural() {
     assert_eq!(title, "ranks 2-3 stopped calling NCCL: their threads are stuck outside NCCL");
     for (status, says) in [
         (ProcessStatus::Dead, "ranks 2-3 give no sign of life: dead, or stopped"),
-        (ProcessStatus::Ended, "ranks 2-3 are gone: the processes exited"),
+        (ProcessStatus::Ended, "ranks 2-3 exited"),
         (ProcessStatus::Stopped(Stop::Signal), ": they exist and do not run"),
     ] {
         job.processes[2..].iter_mut().for_each(|one| one.status = status);

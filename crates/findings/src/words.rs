@@ -83,7 +83,7 @@ fn predicate(finding: &Finding, how: &How) -> String {
                 + " aborted or destroyed the communicator in which other ranks wait, and "
                 + &if_one("does not call NCCL", "do not call NCCL")
         }
-        How::Exited => if_one("is gone: the process exited", "are gone: the processes exited"),
+        How::Exited => "exited".to_owned(),
         How::BrokenOff => if_one(
             "is dead: its recording breaks off before all others",
             "are dead: their recordings break off before all others",
@@ -167,8 +167,7 @@ mod tests {
             detail: Some("it made one call fewer".into()),
             ..Finding::new(FindingClass::ProcessGone, vec![3])
         };
-        let title =
-            "rank 3 and 1 unknown rank are gone: the processes exited; it made one call fewer";
+        let title = "rank 3 and 1 unknown rank exited; it made one call fewer";
         assert_eq!(gone.title(), title);
         let unknown = |unknown_roots| Finding {
             unknown_roots,
